@@ -1,0 +1,123 @@
+"""How to reach a cluster: bootstrap servers and security, read from and written as Kafka client properties.
+
+Property names are those of Kafka's Java clients (the names link configs use). Secrets never appear in ``repr``. Turning an
+address into a library's own settings is the job of ``linkengine.kafka.security``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_JAAS_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_JAAS_FIELD = re.compile(r"""(?P<name>username|password)\s*=\s*(?P<quote>["'])(?P<value>(?:\\.|(?!(?P=quote)).)*)(?P=quote)""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAddress:
+    """Everything a client needs to reach one cluster. PEM fields hold text, not file names."""
+
+    bootstrap_servers: str
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str = "PLAIN"
+    sasl_username: str = ""
+    sasl_password: str = field(default="", repr=False)
+    ssl_ca_pem: str = field(default="", repr=False)
+    ssl_certificate_pem: str = field(default="", repr=False)
+    ssl_key_pem: str = field(default="", repr=False)
+    ssl_key_password: str = field(default="", repr=False)
+    ssl_check_hostname: bool = True
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.security_protocol.startswith("SASL")
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.security_protocol.endswith("SSL")
+
+
+def address_from_properties(properties: Mapping[str, str | None]) -> ClusterAddress:
+    """Read Kafka client properties; raise MISCONFIGURATION_ERROR, naming the property, for what cannot work."""
+    values = {name: value for name, value in properties.items() if value}
+    servers = values.get("bootstrap.servers", "")
+    scheme, _, rest = servers.rpartition("://")
+    protocol = (values.get("security.protocol") or scheme or "PLAINTEXT").upper()
+    mechanism = values.get("sasl.mechanism", "PLAIN").upper()
+    _check(protocol in PROTOCOLS, f"security.protocol is {protocol!r}; use one of {', '.join(PROTOCOLS)}.")
+    _check(bool(rest.strip()), "bootstrap.servers is empty; give host:port, several separated by commas.")
+    username, password = "", ""
+    if protocol.startswith("SASL"):
+        _check(mechanism in MECHANISMS, f"sasl.mechanism is {mechanism!r}; use one of {', '.join(MECHANISMS)}.")
+        username, password = credentials_from_jaas(values.get("sasl.jaas.config", ""))
+    return ClusterAddress(
+        bootstrap_servers=rest.strip(),
+        security_protocol=protocol,
+        sasl_mechanism=mechanism,
+        sasl_username=username,
+        sasl_password=password,
+        ssl_ca_pem=values.get("ssl.truststore.certificates", ""),
+        ssl_certificate_pem=values.get("ssl.keystore.certificate.chain", ""),
+        ssl_key_pem=values.get("ssl.keystore.key", ""),
+        ssl_key_password=values.get("ssl.key.password", ""),
+        ssl_check_hostname=properties.get("ssl.endpoint.identification.algorithm", "https") != "",
+    )
+
+
+def properties_of(address: ClusterAddress) -> dict[str, str]:
+    """Write ``address`` as properties of Kafka's Java clients; contains the secrets."""
+    properties = {"bootstrap.servers": address.bootstrap_servers, "security.protocol": address.security_protocol}
+    if address.uses_sasl:
+        properties["sasl.mechanism"] = address.sasl_mechanism
+        properties["sasl.jaas.config"] = jaas_config(address)
+    if address.uses_tls:
+        properties |= _tls_properties(address)
+    return properties
+
+
+def jaas_config(address: ClusterAddress) -> str:
+    """Write the ``sasl.jaas.config`` line of ``address``; contains the password."""
+    module = _JAAS_MODULES[address.sasl_mechanism]
+    return f'{module} required username="{_escape(address.sasl_username)}" password="{_escape(address.sasl_password)}";'
+
+
+def credentials_from_jaas(jaas: str) -> tuple[str, str]:
+    """Answer (user, password) of a JAAS line; raise MISCONFIGURATION_ERROR if it holds none (the line is never repeated)."""
+    found = {match["name"]: re.sub(r"\\(.)", r"\1", match["value"]) for match in _JAAS_FIELD.finditer(jaas)}
+    _check("username" in found and "password" in found, 'sasl.jaas.config has no username="…" and password="…".')
+    return found["username"], found["password"]
+
+
+def _tls_properties(address: ClusterAddress) -> dict[str, str]:
+    optional = {
+        "ssl.truststore.certificates": address.ssl_ca_pem,
+        "ssl.keystore.certificate.chain": address.ssl_certificate_pem,
+        "ssl.keystore.key": address.ssl_key_pem,
+        "ssl.key.password": address.ssl_key_password,
+    }
+    properties = {name: value for name, value in optional.items() if value}
+    if address.ssl_ca_pem:
+        properties["ssl.truststore.type"] = "PEM"
+    if address.ssl_key_pem:
+        properties["ssl.keystore.type"] = "PEM"
+    if not address.ssl_check_hostname:
+        properties["ssl.endpoint.identification.algorithm"] = ""
+    return properties
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _check(fine: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion with a sentence
+    if not fine:
+        raise LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, message)

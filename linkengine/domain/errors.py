@@ -1,0 +1,65 @@
+"""Errors a person may meet: each has a stable code, says what happened, why, and what to do.
+
+Codes follow the enums of Confluent's Kafka REST v3 (``link_error``, transition ``error_code``, ``mirror_topic_error``) where
+such a code exists; ours are named in the same manner. Anticipated failures are raised as LinkEngineError, everything else
+is a bug and stays an exception of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """Stable codes; REST, pages and logs show them unchanged."""
+
+    NO_ERROR = "NO_ERROR"
+    # link and transition errors
+    AUTHENTICATION_ERROR = "AUTHENTICATION_ERROR"
+    AUTHORIZATION_ERROR = "AUTHORIZATION_ERROR"
+    UNRESOLVABLE_BOOTSTRAP_ERROR = "UNRESOLVABLE_BOOTSTRAP_ERROR"
+    BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR = "BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR"
+    TIMEOUT_ERROR = "TIMEOUT_ERROR"
+    MISCONFIGURATION_ERROR = "MISCONFIGURATION_ERROR"
+    CLUSTER_ID_MISMATCH = "CLUSTER_ID_MISMATCH"
+    UNKNOWN_TOPIC_OR_PARTITION_ERROR = "UNKNOWN_TOPIC_OR_PARTITION_ERROR"
+    TOPIC_EXISTS_ERROR = "TOPIC_EXISTS_ERROR"
+    INVALID_TOPIC = "INVALID_TOPIC"
+    INVALID_REQUEST_ERROR = "INVALID_REQUEST_ERROR"
+    POLICY_VIOLATION_ERROR = "POLICY_VIOLATION_ERROR"
+    SECURITY_DISABLED_ERROR = "SECURITY_DISABLED_ERROR"
+    DESTINATION_UNAVAILABLE = "DESTINATION_UNAVAILABLE"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    # a promotion says what it waits for
+    WAITING_FOR_LAG = "WAITING_FOR_LAG"
+    WAITING_FOR_CONFIGS = "WAITING_FOR_CONFIGS"
+    WAITING_FOR_PARTITIONS = "WAITING_FOR_PARTITIONS"
+    # permanent errors of a mirror
+    SOURCE_TOPIC_MAY_BE_DELETED = "SOURCE_TOPIC_MAY_BE_DELETED"
+    SOURCE_TOPIC_ID_CHANGED = "SOURCE_TOPIC_ID_CHANGED"
+    SOURCE_PARTITIONS_DECREASED = "SOURCE_PARTITIONS_DECREASED"
+    UNEXPECTED_TRUNCATION = "UNEXPECTED_TRUNCATION"  # the source's log ends before the mirror's
+    UNSUPPORTED_MESSAGE_FORMAT = "UNSUPPORTED_MESSAGE_FORMAT"
+    FOREIGN_WRITE = "FOREIGN_WRITE"  # somebody else appended to the mirror
+    MIRROR_TOPIC_MISSING = "MIRROR_TOPIC_MISSING"  # somebody deleted the mirror topic
+    ILLEGAL_STATE = "ILLEGAL_STATE"
+
+
+class LinkEngineError(Exception):
+    """An anticipated failure: ``code`` for machines, ``message`` (what, why, what to do) for people."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+class IllegalTransitionError(LinkEngineError):
+    """The transition table has no such edge; the message lists what is allowed instead."""
+
+    def __init__(self, *, state: StrEnum, event: StrEnum, allowed: Iterable[StrEnum]) -> None:
+        names = ", ".join(allowed) or "nothing"
+        super().__init__(ErrorCode.ILLEGAL_STATE, f"Cannot {event} a mirror topic in state {state}. Allowed now: {names}.")
+        self.state = state
+        self.event = event

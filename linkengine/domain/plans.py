@@ -1,0 +1,208 @@
+"""The values that cross the engine's front door: what to copy, how far it is, what came of it.
+
+They travel pickled into Spark tasks and as JSON through Redis, so they hold plain values only. A thing asked for is another
+type than a thing observed. Times are Unix milliseconds, offsets are Kafka offsets, ends are exclusive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.ranges import Gap
+from linkengine.domain.states import StopReason
+
+PRODUCER_ID_BASE = 1 << 62  # brokers allocate from 0 upwards and never reach this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyTuning:
+    """Knobs of the copy loop; the defaults are the measured ones of ``docs/benchmarks.md``."""
+
+    slice_ms: int = 60_000  # how long one Spark job owns its partitions
+    overlap_ms: int = 8_000  # how long before that the next job is submitted
+    lease_ttl_ms: int = 4_000  # after a dead owner: how long until the next one may write
+    control_poll_ms: int = 100  # how often a task reads its orders
+    progress_ms: int = 500  # how often a task reports
+    fetch_max_bytes: int = 16 << 20  # one Fetch response
+    fetch_partition_max_bytes: int = 8 << 20
+    fetch_wait_ms: int = 500
+    produce_in_flight: int = 5  # Kafka keeps the last five batches per producer id
+    coalesce_bytes: int = 1 << 20  # small neighbouring batches grow to this
+    request_timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionAssignment:
+    """One partition of one mirror topic, as the copier needs it."""
+
+    mirror_id: str
+    partition: int
+    source_topic: str
+    mirror_topic: str
+    source_topic_id: str  # Kafka Uuid as text; a topic created again under the same name has another
+    producer_id: int  # chosen by us, one per mirror partition (``producer_id_for``)
+
+    @property
+    def key(self) -> str:
+        """Name of the partition in leases, control records and progress: ``<mirror id>/<partition>``."""
+        return f"{self.mirror_id}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPlan:
+    """One Spark copy job: which partitions of which link, with which orders and for how long."""
+
+    link_id: str
+    revision: int  # of the link's settings; a task that sees a newer one ends its slice
+    slice_id: str  # unique; also the owner's name in leases
+    source: ClusterAddress
+    destination: ClusterAddress
+    redis_url: str = field(repr=False)
+    assignments: tuple[PartitionAssignment, ...]
+    tasks: int = 1  # Spark partitions; assignments are dealt out to them
+    tuning: CopyTuning = CopyTuning()
+
+
+class PartitionPhase(StrEnum):
+    """What a copy task is doing with a partition at this moment."""
+
+    WAITING = "WAITING"  # for the lease
+    COPYING = "COPYING"
+    SOURCE_UNREACHABLE = "SOURCE_UNREACHABLE"  # retrying
+    DESTINATION_UNREACHABLE = "DESTINATION_UNREACHABLE"  # retrying
+    LINK_BROKEN = "LINK_BROKEN"  # the source refuses our credentials or rights; retrying slowly
+    FAILED = "FAILED"  # permanent, see the error code
+    RELEASED = "RELEASED"  # slice over or ordered to stop: nothing in flight, lease given back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionProgress:
+    """Latest observation of one partition, by the task that owns it. Unknown is None, never 0."""
+
+    key: str
+    slice_id: str
+    phase: PartitionPhase
+    observed_at_ms: int
+    source_start: int | None = None  # the source's log start offset
+    source_end: int | None = None  # the source's last stable offset: the mirror's goal
+    mirror_start: int | None = None
+    mirror_end: int | None = None  # log end offset: the checkpoint
+    last_fetch_offset: int | None = None  # highest source offset fetched
+    last_timestamp_ms: int | None = None  # max timestamp of the last batch written
+    caught_up_at_ms: int | None = None  # when mirror_end last reached source_end: lag in time is now minus this
+    bytes_copied: int = 0  # since the slice took the partition, as stored
+    records_copied: int = 0  # likewise; offsets with a record, fillers not counted
+    error_code: str = ""
+    error_message: str = ""
+    gaps: tuple[Gap, ...] = ()  # filled since the slice took the partition, merged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterProbe:
+    """What one look at a cluster told."""
+
+    cluster_id: str
+    brokers: int
+    kafka_version: str  # "" where the broker does not tell
+    authorizer: bool  # ACLs can be set: mirrors can be made read-only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic as a cluster describes it; ``configs`` holds what was set on the topic itself, not defaults."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    internal: bool
+    configs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSetup:
+    """A mirror topic to be created, seeded and made read-only."""
+
+    link_id: str
+    mirror_id: str
+    source: ClusterAddress
+    destination: ClusterAddress
+    source_topic: str
+    mirror_topic: str
+    replication_factor: int | None = None  # None: the destination's default
+    configs: dict[str, str] = field(default_factory=dict)  # overrides of unsynced configs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorCreated:
+    """What setting up a mirror found and made."""
+
+    source_topic_id: str
+    mirror_topic_id: str
+    partitions: int
+    read_only: bool  # False: the destination has no authorizer
+    seeded: tuple[tuple[int, int], ...] = ()  # (partition, offset the mirror starts at) where that is above 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorStop:
+    """A mirror to be fenced and made writable."""
+
+    source: ClusterAddress
+    destination: ClusterAddress
+    assignments: tuple[PartitionAssignment, ...]
+    reason: StopReason
+    generation: int  # of the owner that fences; above every copier's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorStopped:
+    """Where the mirror ended, per partition: the offset after the last mirrored one, before the fence marker."""
+
+    ends: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyPlan:
+    """Compare a mirror with its source, record by record, up to the ends known at the start."""
+
+    source: ClusterAddress
+    destination: ClusterAddress
+    source_topic: str
+    mirror_topic: str
+    ends: tuple[tuple[int, int], ...] = ()  # (partition, offset to compare up to); empty: the mirror's end now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordDifference:
+    """One record that is not equal on both sides; ``kind`` is a column name, "missing" or "extra"."""
+
+    partition: int
+    offset: int
+    kind: str
+    source_value: str | None = None  # shortened, printable
+    mirror_value: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What the witness saw."""
+
+    records_compared: int
+    differences: int
+    first_differences: tuple[RecordDifference, ...]
+    bytes_compared: int
+    duration_ms: int
+    partitions: tuple[tuple[int, int, int], ...] = ()  # (partition, first offset, end offset) compared
+
+
+def producer_id_for(link_number: int, mirror_number: int, partition: int) -> int:
+    """Derive the producer id of a mirror partition: 2^62 + link (16 bits) + mirror (24 bits) + partition (22 bits).
+
+    Distinct for all links below 65,536, mirrors below 16,777,216 and partitions below 4,194,304; raises ValueError beyond.
+    """
+    if not (0 <= link_number < 1 << 16 and 0 <= mirror_number < 1 << 24 and 0 <= partition < 1 << 22):
+        raise ValueError(f"no producer id for link {link_number}, mirror {mirror_number}, partition {partition}")
+    return PRODUCER_ID_BASE | link_number << 46 | mirror_number << 22 | partition
