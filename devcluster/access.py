@@ -1,0 +1,105 @@
+"""Who may connect to a development cluster, with which properties, and what they may do there.
+
+Three users: `admin` (super user), `link` (super user, the principal a cluster link writes with) and `app` (an ordinary
+client: reads everything, writes and creates any topic that no DENY protects). The fourth, `broker`, is for the brokers.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from devcluster.broker_settings import BROKER_USER, Security
+
+ADMIN = "admin"
+LINK = "link"
+APP = "app"
+USERS = (ADMIN, LINK, APP, BROKER_USER)
+REQUEST_TIMEOUT_S = 10.0
+PROBE_TIMEOUT_S = 2.0
+
+_APP_MAY: tuple[tuple[ResourceType, str, tuple[AclOperation, ...]], ...] = (
+    (ResourceType.TOPIC, "*", (
+        AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.WRITE, AclOperation.CREATE,
+    )),
+    (ResourceType.GROUP, "*", (AclOperation.READ, AclOperation.DESCRIBE)),
+    (ResourceType.TRANSACTIONAL_ID, "*", (AclOperation.WRITE, AclOperation.DESCRIBE)),
+    (ResourceType.BROKER, "kafka-cluster", (AclOperation.IDEMPOTENT_WRITE,)),
+)  # fmt: skip
+
+
+class Cluster(Protocol):
+    """What these functions need to know of a cluster."""
+
+    security: Security
+    users: dict[str, str]
+
+    def client(self, user: str = ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+        """Return librdkafka properties."""
+
+
+def scram_arguments(users: Mapping[str, str]) -> list[str]:
+    """Return the arguments of the storage tool that create the SCRAM users."""
+    return [
+        f'"--add-scram={mechanism}=[name={user},password={password}]"'
+        for user, password in users.items()
+        if user != BROKER_USER
+        for mechanism in ("SCRAM-SHA-512", "SCRAM-SHA-256")
+    ]
+
+
+def client_security(cluster: Cluster, *, user: str, mechanism: str) -> dict[str, str]:
+    """Return librdkafka's security properties for a user."""
+    settings = {"security.protocol": cluster.security}
+    if cluster.security.startswith("SASL"):
+        settings |= {
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": cluster.users[user],
+        }
+    return settings
+
+
+def java_security(cluster: Cluster, *, user: str, mechanism: str) -> dict[str, str]:
+    """Return the Java clients' security properties for a user."""
+    settings = {"security.protocol": cluster.security}
+    if cluster.security.startswith("SASL"):
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        login = f'username="{user}" password="{cluster.users[user]}"'
+        settings["sasl.mechanism"] = mechanism
+        settings["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
+    return settings
+
+
+def admin_client(cluster: Cluster, *, user: str = ADMIN) -> AdminClient:
+    """Return an admin client that does not print connection errors of brokers that are still starting."""
+    return AdminClient({**cluster.client(user), "log_level": 0, "reconnect.backoff.max.ms": 200})
+
+
+def known_brokers(cluster: Cluster) -> set[int]:
+    """Return the ids of the brokers the cluster reports, none while it does not answer."""
+    try:
+        return set(admin_client(cluster).list_topics(timeout=PROBE_TIMEOUT_S).brokers)
+    except KafkaException:
+        return set()
+
+
+def grant_app(cluster: Cluster) -> None:
+    """Create the ACLs of the ordinary client."""
+    admin = admin_client(cluster)  # named: librdkafka drops the requests of a client that is collected
+    for result in admin.create_acls(list(_bindings(_APP_MAY))).values():
+        result.result(REQUEST_TIMEOUT_S)
+
+
+def _bindings(rules: Iterable[tuple[ResourceType, str, tuple[AclOperation, ...]]]) -> Iterable[AclBinding]:
+    for kind, name, operations in rules:
+        for operation in operations:
+            yield AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{APP}", "*", operation, AclPermissionType.ALLOW)

@@ -1,0 +1,148 @@
+"""The `server.properties` of one development broker.
+
+Text only, starts nothing. Small waits everywhere, so that tests see retention, compaction and lost sessions within
+seconds; nothing that changes how records are stored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from devcluster.ports import LOOPBACK
+
+Security = Literal["SASL_PLAINTEXT", "PLAINTEXT", "SASL_SSL", "SSL"]
+
+_MODULES = "org.apache.kafka.common.security"
+_PLAIN = f"{_MODULES}.plain.PlainLoginModule required"
+_SCRAM = f"{_MODULES}.scram.ScramLoginModule required;"
+BROKER_USER = "broker"
+
+_FAST: Mapping[str, object] = {
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "background.threads": 2,
+    "num.partitions": 1,
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 4,
+    "log.initial.task.delay.ms": 500,  # 30 s before retention and compaction begin, by default
+    "log.retention.check.interval.ms": 1000,
+    "log.segment.delete.delay.ms": 1000,
+    "log.cleaner.backoff.ms": 500,
+    "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,  # 128 MB by default: a quarter of the heap
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+    "group.min.session.timeout.ms": 1000,
+    "broker.session.timeout.ms": 4000,  # a killed broker may come back only after this time
+    "broker.heartbeat.interval.ms": 500,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPlan:
+    """Everything one broker's settings depend on."""
+
+    node: int
+    client_port: int
+    internal_port: int
+    controller_port: int
+    voters: str
+    directory: Path
+    security: Security
+    authorizer: bool
+    brokers: int
+    users: Mapping[str, str]
+    extra: Mapping[str, object]
+
+    @property
+    def settings_file(self) -> Path:
+        """Where the settings are written; readable by the owner only, since passwords are in it."""
+        return self.directory / "server.properties"
+
+    @property
+    def data(self) -> Path:
+        """The log directory."""
+        return self.directory / "data"
+
+    def formatted(self) -> bool:
+        """Tell whether the storage has been formatted before."""
+        return (self.data / "meta.properties").exists()
+
+
+def broker_properties(plan: BrokerPlan) -> str:
+    """Return the text of `server.properties`; `extra` wins over everything."""
+    settings = {
+        **_FAST, **_identity(plan), **_listeners(plan), **_replication(plan.brokers), **_internal_login(plan),
+        **_client_login(plan), **_authorization(plan), **plan.extra,
+    }  # fmt: skip
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def _identity(plan: BrokerPlan) -> dict[str, object]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": plan.node,
+        "controller.quorum.voters": plan.voters,
+        "log.dirs": plan.data,
+    }
+
+
+def _listeners(plan: BrokerPlan) -> dict[str, object]:
+    broker = f"CLIENT://{LOOPBACK}:{plan.client_port},INTERNAL://{LOOPBACK}:{plan.internal_port}"
+    controller = f"CONTROLLER://{LOOPBACK}:{plan.controller_port}"
+    protocols = f"CLIENT:{plan.security},INTERNAL:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
+    return {
+        "listeners": f"{broker},{controller}",
+        "advertised.listeners": f"{broker},{controller}",
+        "listener.security.protocol.map": protocols,
+        "inter.broker.listener.name": "INTERNAL",
+        "controller.listener.names": "CONTROLLER",
+    }
+
+
+def _replication(brokers: int) -> dict[str, object]:
+    copies = min(brokers, 3)
+    return {
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "transaction.state.log.min.isr": max(1, copies - 1),
+        "share.coordinator.state.topic.min.isr": max(1, copies - 1),
+    }
+
+
+def _internal_login(plan: BrokerPlan) -> dict[str, object]:
+    password = plan.users[BROKER_USER]
+    own = f'username="{BROKER_USER}" password="{password}" user_{BROKER_USER}="{password}"'
+    return {
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.internal.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.internal.plain.sasl.jaas.config": f"{_PLAIN} {own};",
+        "listener.name.controller.plain.sasl.jaas.config": f"{_PLAIN} {own};",
+    }
+
+
+def _client_login(plan: BrokerPlan) -> dict[str, object]:
+    if not plan.security.startswith("SASL"):
+        return {}
+    known = " ".join(f'user_{user}="{password}"' for user, password in plan.users.items() if user != BROKER_USER)
+    return {
+        "listener.name.client.sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
+        "listener.name.client.scram-sha-512.sasl.jaas.config": _SCRAM,
+        "listener.name.client.scram-sha-256.sasl.jaas.config": _SCRAM,
+        "listener.name.client.plain.sasl.jaas.config": f"{_PLAIN} {known};",
+    }
+
+
+def _authorization(plan: BrokerPlan) -> dict[str, object]:
+    if not plan.authorizer:
+        return {}
+    return {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:admin;User:link;User:{BROKER_USER}",
+        "allow.everyone.if.no.acl.found": "false",
+    }

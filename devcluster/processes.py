@@ -1,0 +1,136 @@
+"""Start a program, wait until it is ready, stop it, and leave nothing behind.
+
+Knows nothing about what it starts. Every child gets a session of its own (so Ctrl-C reaches only us, who stop the
+children in order), writes to a log file, and is named to the watcher of `guard.py`, which kills it when this process
+dies in whatever way.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from devcluster import guard
+
+POLL_S = 0.05
+STOP_TIMEOUT_S = 20.0
+LOG_TAIL_LINES = 30
+
+_guard_lock = threading.Lock()
+_guards: dict[int, "subprocess.Popen[bytes]"] = {}
+
+
+class ProcessFailedError(RuntimeError):
+    """A program ended, or was not ready in time; the message carries the tail of its log."""
+
+
+def _tell_guard(line: str) -> None:
+    with _guard_lock:
+        watcher = _guards.get(os.getpid())
+        if watcher is None:
+            command = [sys.executable, "-E", "-S", str(Path(guard.__file__)), str(os.getpid())]
+            watcher = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+            _guards[os.getpid()] = watcher
+        assert watcher.stdin is not None
+        os.write(watcher.stdin.fileno(), f"{line}\n".encode())
+
+
+class Process:
+    """One running program with its log file."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        name: str,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        """Start the program at once; `env` is added to this process's environment."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.name = name
+        self.log = log
+        self._gone = False
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=cwd,
+                env={**os.environ, **(env or {})}, start_new_session=True,
+            )  # fmt: skip
+        _tell_guard(f"+{self.pid}")
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is also the id of its session and group."""
+        return self._popen.pid
+
+    def running(self) -> bool:
+        """Tell whether the program itself has not ended."""
+        return self._popen.poll() is None
+
+    def wait_until(self, ready: Callable[[], bool], *, timeout_s: float) -> None:
+        """Wait for readiness; raise with the log's tail when the program ends or the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            if not self.running():
+                raise ProcessFailedError(self._story(f"ended with code {self._popen.returncode} before it was ready"))
+            if time.monotonic() > deadline:
+                raise ProcessFailedError(self._story(f"was not ready after {timeout_s:.0f} s"))
+            time.sleep(POLL_S)
+
+    def wait_until_ended(self, *, timeout_s: float) -> None:
+        """Wait for the end of a program that ends by itself; raise with the log's tail when it failed."""
+        try:
+            code = self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ProcessFailedError(self._story(f"had not ended after {timeout_s:.0f} s")) from None
+        self.kill()
+        if code:
+            raise ProcessFailedError(self._story(f"ended with code {code}"))
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the program's process group; a program that has ended is no error."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def pause(self) -> None:
+        """Freeze the program: its connections stay open and nothing answers."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen program go on."""
+        self.signal(signal.SIGCONT)
+
+    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Ask the program to end, kill its whole session after the time limit. Safe to repeat."""
+        if self.running():
+            self.signal(signal.SIGTERM)
+            self.resume()  # a frozen program hears TERM only when it runs again
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(timeout_s)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the program and everything in its session at once. Safe to repeat."""
+        if self._gone:
+            return  # its id may belong to somebody else by now
+        guard.kill_session(self.pid)
+        self._popen.wait(STOP_TIMEOUT_S)
+        self._gone = True
+        _tell_guard(f"-{self.pid}")
+
+    def log_tail(self, *, lines: int = LOG_TAIL_LINES) -> str:
+        """Return the last lines of the log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def _story(self, what: str) -> str:
+        return f"{self.name} {what}. The end of its log ({self.log}):\n{self.log_tail()}"

@@ -1,0 +1,76 @@
+"""A Redis server on a free port of this machine, without persistence unless asked for.
+
+Knows nothing of what is stored in it.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import redis
+
+from devcluster import parts
+from devcluster.ports import LOOPBACK, free_port
+from devcluster.processes import Process
+
+START_TIMEOUT_S = 20.0
+
+
+class RedisServer:
+    """One local Redis server; also a context manager that starts and stops it."""
+
+    def __init__(self, *, directory: Path | None = None, append_only: bool = False, port: int | None = None) -> None:
+        """Plan a server. Without `directory` it works in a temporary one that goes on stop."""
+        self.port = port or free_port()
+        self._append_only = append_only
+        self._temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="redis-"))
+        self._process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        """The address with database 0."""
+        return f"redis://{LOOPBACK}:{self.port}/0"
+
+    def start(self) -> Self:
+        """Start the server and wait until it answers. About 0.1 s."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = [
+            parts.program("redis-server", package="redis-server"),
+            *("--bind", LOOPBACK, "--port", str(self.port), "--dir", str(self.directory), "--save", ""),
+            *("--appendonly", "yes" if self._append_only else "no"),
+        ]
+        self._process = Process(command, name="redis", log=self.directory / "redis.log")
+        self._process.wait_until(self._answers, timeout_s=START_TIMEOUT_S)
+        return self
+
+    def stop(self) -> None:
+        """Stop the server. Safe to repeat."""
+        if self._process is not None:
+            self._process.stop()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def kill(self) -> None:
+        """Kill the server with SIGKILL; `start` brings it back on the same port."""
+        if self._process is not None:
+            self._process.kill()
+
+    def __enter__(self) -> Self:
+        """Start the server."""
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the server."""
+        self.stop()
+
+    def _answers(self) -> bool:
+        with redis.Redis(host=LOOPBACK, port=self.port, socket_timeout=1.0) as client:
+            try:
+                return bool(client.ping())
+            except redis.RedisError:
+                return False

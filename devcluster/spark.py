@@ -1,0 +1,142 @@
+"""An embedded Spark Connect server: one JVM with local executors, for the demo, the tests and small deployments.
+
+Runs the Spark that the `pyspark` package brings, with the jars that read Kafka. Knows nothing of the jobs; executors
+find them because this project's root is on their path.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from devcluster import parts
+from devcluster.ports import LOOPBACK, accepts, free_port
+from devcluster.processes import Process
+
+START_TIMEOUT_S = 120.0  # about 8 s on two idle cores
+MASTER = "local[16,8]"  # 16 tasks at a time, each may fail 8 times
+SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+class SparkConnectServer:
+    """One local Spark Connect server; also a context manager that starts and stops it."""
+
+    def __init__(
+        self,
+        *,
+        directory: Path | None = None,
+        heap: str = "1g",
+        master: str = MASTER,
+        extra: Mapping[str, object] | None = None,
+    ) -> None:
+        """Plan a server. Without `directory` it works in a temporary one that goes on stop."""
+        self.port = free_port()
+        self._heap = heap
+        self._master = master
+        self._extra = extra or {}
+        self._temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="spark-"))
+        self._process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        """The address for `SparkSession.builder.remote`."""
+        return f"sc://{LOOPBACK}:{self.port}"
+
+    def start(self) -> Self:
+        """Start the server and wait until it has answered a query."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        log = self.directory / "spark.log"
+        self._process = Process(self._command(), name="spark-connect", log=log, env=self._env(), cwd=self.directory)
+        self._process.wait_until(lambda: accepts(self.port), timeout_s=START_TIMEOUT_S)
+        try:
+            self._first_query()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop the server and its Python workers. Safe to repeat."""
+        if self._process is not None:
+            self._process.stop()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server; its Python workers share its session."""
+        if self._process is None:
+            raise RuntimeError("The Spark Connect server has not been started.")
+        return self._process.pid
+
+    def log_tail(self) -> str:
+        """Return the last lines of the server's log."""
+        return "" if self._process is None else self._process.log_tail()
+
+    def __enter__(self) -> Self:
+        """Start the server."""
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the server."""
+        self.stop()
+
+    def _command(self) -> list[str]:
+        settings = {**self._settings(), **self._extra}
+        options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        return [
+            str(_spark_home() / "bin" / "spark-submit"),
+            *("--class", SERVER_CLASS, "--master", self._master, "--driver-memory", self._heap),
+            *("--driver-class-path", ":".join(str(jar) for jar in parts.spark_jars())),
+            *options,
+            "spark-internal",
+        ]
+
+    def _settings(self) -> dict[str, object]:
+        return {
+            "spark.connect.grpc.binding.address": LOOPBACK,
+            "spark.connect.grpc.binding.port": self.port,
+            "spark.driver.bindAddress": LOOPBACK,
+            "spark.driver.host": LOOPBACK,
+            "spark.ui.enabled": "false",
+            "spark.python.worker.reuse": "true",
+            "spark.python.worker.idleTimeoutSeconds": 0,  # never: a warm worker takes over a slice at once
+            "spark.sql.shuffle.partitions": 4,
+            "spark.sql.warehouse.dir": self.directory / "warehouse",
+            "spark.local.dir": self.directory / "scratch",
+            "spark.log.level": "WARN",
+        }
+
+    def _env(self) -> dict[str, str]:
+        path = os.pathsep.join([str(parts.ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        return {
+            "SPARK_HOME": str(_spark_home()),
+            "SPARK_LOCAL_IP": LOOPBACK,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": path,
+            "PYTHONHASHSEED": "0",  # Spark wants the same hashes in every worker
+        }
+
+    def _first_query(self) -> None:
+        from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - a second of imports, not for everybody
+
+        session = SparkSession.builder.remote(self.url).create()
+        try:
+            assert session.range(3).count() == 3
+        finally:
+            session.stop()
+
+
+def _spark_home() -> Path:
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise parts.PartsMissingError("The pyspark package is not installed. Run `make setup` first.")
+    return Path(found.origin).parent
