@@ -1,0 +1,29 @@
+"""Values of the partition lease and of the orders a running copy task looks up: the words both sides of that door share.
+
+A lease decides who *should* write a mirror partition; its generation is written into every batch as the producer epoch, so
+that the destination's broker decides who *can*. The lease may therefore be lost at any time without harm: it saves work, the
+epoch and compare-and-append keep the mirror right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """One owner's hold on one partition."""
+
+    key: str  # names the mirror partition
+    generation: int  # grows with every hold, outlives the lease; becomes the producer epoch
+    clean: bool  # the previous owner released it, or there never was one; False: it expired, late writes may be on their way
+    valid_until: float  # local monotonic seconds as of the acquire; the current deadline lives in the lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrdersSnapshot:
+    """What the control record of a link said at one moment."""
+
+    revision: int  # never decreases while the record lives
+    wanted: Mapping[str, bool]  # mirror id -> go on copying; a mirror that is not listed is not wanted
