@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave these names out
     AclBinding,
     AclOperation,
     AclPermissionType,
@@ -58,7 +58,7 @@ def scram_arguments(users: Mapping[str, str]) -> list[str]:
 
 def client_security(cluster: Cluster, *, user: str, mechanism: str) -> dict[str, str]:
     """Return librdkafka's security properties for a user."""
-    settings = {"security.protocol": cluster.security}
+    settings: dict[str, str] = {"security.protocol": cluster.security}
     if cluster.security.startswith("SASL"):
         settings |= {
             "sasl.mechanism": mechanism,
@@ -70,7 +70,7 @@ def client_security(cluster: Cluster, *, user: str, mechanism: str) -> dict[str,
 
 def java_security(cluster: Cluster, *, user: str, mechanism: str) -> dict[str, str]:
     """Return the Java clients' security properties for a user."""
-    settings = {"security.protocol": cluster.security}
+    settings: dict[str, str] = {"security.protocol": cluster.security}
     if cluster.security.startswith("SASL"):
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         login = f'username="{user}" password="{cluster.users[user]}"'

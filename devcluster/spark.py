@@ -83,9 +83,7 @@ class SparkConnectServer:
         """Start the server."""
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Stop the server."""
         self.stop()
 
@@ -107,8 +105,7 @@ class SparkConnectServer:
             "spark.driver.bindAddress": LOOPBACK,
             "spark.driver.host": LOOPBACK,
             "spark.ui.enabled": "false",
-            "spark.python.worker.reuse": "true",
-            "spark.python.worker.idleTimeoutSeconds": 0,  # never: a warm worker takes over a slice at once
+            "spark.python.worker.reuse": "true",  # Spark ends idle ones after a minute in which no task began or ended
             "spark.sql.shuffle.partitions": 4,
             "spark.sql.warehouse.dir": self.directory / "warehouse",
             "spark.local.dir": self.directory / "scratch",
