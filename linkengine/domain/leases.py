@@ -11,6 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
+class CoordinationUnavailableError(Exception):
+    """Redis did not answer in time. No news, not bad news: go on until the lease's deadline, then stop writing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """One owner's hold on one partition."""
