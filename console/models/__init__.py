@@ -1,0 +1,26 @@
+"""Rows and their invariants. No decisions, no effects: ``queries`` read them, ``actions`` write them."""
+
+from console.models.access import ApiKey, AuditEvent, RoleBinding
+from console.models.links import ClusterLink, LinkConfig, TopicFilter
+from console.models.mirrors import GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
+from console.models.places import Cluster, Environment, Organization, SourceTopic
+from console.models.verification import VerifyRun
+
+__all__ = [
+    "ApiKey",
+    "AuditEvent",
+    "Cluster",
+    "ClusterLink",
+    "Environment",
+    "GapRange",
+    "LinkConfig",
+    "MirrorPartition",
+    "MirrorTopic",
+    "Organization",
+    "RoleBinding",
+    "SourceTopic",
+    "StateTransition",
+    "StateTransitionError",
+    "TopicFilter",
+    "VerifyRun",
+]

@@ -1,0 +1,100 @@
+"""A cluster link with its configs and filters. The row lives at the destination cluster, as in Confluent's REST."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.db.models import F, Q
+
+from console.models.fields import EncryptedJSONField
+from console.models.places import Cluster
+from linkengine.domain.states import LinkState
+
+
+class LinkMode(models.TextChoices):
+    DESTINATION = "DESTINATION"
+    SOURCE = "SOURCE"
+    BIDIRECTIONAL = "BIDIRECTIONAL"
+
+
+class ConnectionMode(models.TextChoices):
+    OUTBOUND = "OUTBOUND"
+    INBOUND = "INBOUND"
+
+
+class ClusterLink(models.Model):
+    """Connects a source cluster to the destination cluster that owns the link.
+
+    ``source`` is the registered cluster behind ``source_cluster_id`` if there is one; a link may also name a cluster nobody
+    registered. ``properties`` are the Kafka client properties with which the source is reached (configs bootstrap.servers,
+    security.*, sasl.*, ssl.*); ``LinkConfig`` holds all other configs that were set.
+    """
+
+    link_uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    name = models.CharField(max_length=249)
+    destination = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="links_in")
+    source = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="links_out", null=True, blank=True)
+    source_cluster_id = models.CharField(max_length=64)
+    mode = models.CharField(max_length=20, choices=LinkMode, default=LinkMode.DESTINATION)
+    connection_mode = models.CharField(max_length=20, choices=ConnectionMode, default=ConnectionMode.OUTBOUND)
+    properties = EncryptedJSONField()
+    prefix = models.CharField(max_length=12, blank=True, default="")
+    state = models.CharField(max_length=20, choices=[(s.value, s.value) for s in LinkState], default=LinkState.ACTIVE)
+    state_since = models.DateTimeField()
+    error_code = models.CharField(max_length=60, blank=True, default="")  # explains the state, does not steer
+    error_message = models.TextField(blank=True, default="")
+    revision = models.PositiveBigIntegerField(default=1)  # of everything a copy task must know; grows with each change
+    sequence = models.PositiveBigIntegerField(default=0)  # grows whenever something a page shows changed
+    probed_at = models.DateTimeField(null=True)  # last look at the source that succeeded
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["destination", "name"], name="link_name_is_unique"),
+            models.CheckConstraint(condition=~Q(source=F("destination")), name="link_joins_two_clusters"),
+            models.CheckConstraint(condition=Q(state__in=[s.value for s in LinkState]), name="link_state_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class LinkConfig(models.Model):
+    """One config of a link that was set; what was not set has its default (``linkengine.domain.linkconfigs``)."""
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="configs")
+    name = models.CharField(max_length=120)
+    value = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["link", "name"], name="link_config_is_set_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class TopicFilter(models.Model):
+    """One auto-create filter; EXCLUDE wins over INCLUDE, order does not matter."""
+
+    class PatternType(models.TextChoices):
+        LITERAL = "LITERAL"
+        PREFIXED = "PREFIXED"
+
+    class FilterType(models.TextChoices):
+        INCLUDE = "INCLUDE"
+        EXCLUDE = "EXCLUDE"
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="topic_filters")
+    name = models.CharField(max_length=249)  # or "*"
+    pattern_type = models.CharField(max_length=10, choices=PatternType)
+    filter_type = models.CharField(max_length=10, choices=FilterType)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["link", "name", "pattern_type", "filter_type"], name="filter_is_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.filter_type} {self.pattern_type} {self.name}"

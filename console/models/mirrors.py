@@ -1,0 +1,159 @@
+"""Mirror topics, their partitions, their history, their errors and what was filled instead of copied."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from console.models.links import ClusterLink
+from linkengine.domain.states import GapReason, MirrorState, StopReason
+
+STATES = [(s.value, s.value) for s in MirrorState]
+
+
+class MirrorTopic(models.Model):
+    """A read-only, offset-preserving copy of a source topic, until it is stopped.
+
+    ``state`` steers and changes only by compare-and-swap (``actions.transitions``); ``error_*`` explain and never steer.
+    """
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.PROTECT, related_name="mirrors")
+    name = models.CharField(max_length=249)  # on the destination
+    source_topic = models.CharField(max_length=249)
+    source_topic_id = models.CharField(max_length=40, blank=True, default="")  # Kafka Uuid; "" until set up
+    mirror_topic_id = models.CharField(max_length=40, blank=True, default="")
+    state = models.CharField(max_length=30, choices=STATES, default=MirrorState.PENDING_SETUP)
+    prior_state = models.CharField(max_length=30, choices=STATES, blank=True, default="")
+    state_since = models.DateTimeField()
+    stop_reason = models.CharField(max_length=10, choices=[(r.value, r.value) for r in StopReason], blank=True, default="")
+    error_code = models.CharField(max_length=60, blank=True, default="")  # mirror_topic_error
+    error_message = models.TextField(blank=True, default="")
+    error_since = models.DateTimeField(null=True)  # first of an unbroken row of failures; the retry timeout counts from here
+    retry_count = models.PositiveIntegerField(default=0)
+    retry_at = models.DateTimeField(null=True)  # not before
+    num_partitions = models.PositiveIntegerField(default=0)  # 0 until set up
+    replication_factor = models.PositiveIntegerField(null=True)  # asked for; null: the destination's default
+    config_overrides = models.JSONField(default=dict, blank=True)
+    source_configs = models.JSONField(default=dict, blank=True)  # last known; applied when the topic is stopped
+    read_only = models.BooleanField(default=True)  # False: the destination cannot deny writes
+    auto_created = models.BooleanField(default=False)
+    deletion_requested_at = models.DateTimeField(null=True)  # the topic is being deleted; the row goes with it
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["link", "name"], name="mirror_is_unique_on_its_link"),
+            models.CheckConstraint(condition=Q(state__in=[s.value for s in MirrorState]), name="mirror_state_is_known"),
+            models.CheckConstraint(
+                condition=~Q(state=MirrorState.PENDING_STOPPED) | ~Q(stop_reason=""), name="stopping_has_a_reason"
+            ),
+        ]
+        indexes = [models.Index(fields=["link", "state"], name="mirror_by_state")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class MirrorPartition(models.Model):
+    """How far one partition is, as last reported. Unknown is null, never 0."""
+
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="partitions")
+    partition = models.PositiveIntegerField()
+    source_start = models.BigIntegerField(null=True)
+    source_end = models.BigIntegerField(null=True)  # last stable offset
+    mirror_start = models.BigIntegerField(null=True)
+    mirror_end = models.BigIntegerField(null=True)
+    last_source_fetch_offset = models.BigIntegerField(null=True)
+    last_timestamp_ms = models.BigIntegerField(null=True)
+    caught_up_at = models.DateTimeField(null=True)  # when the mirror last held everything: age of the lag
+    bytes_per_s = models.FloatField(null=True)
+    records_per_s = models.FloatField(null=True)
+    bytes_copied = models.BigIntegerField(default=0)  # since the mirror exists
+    records_copied = models.BigIntegerField(default=0)
+    slice_id = models.CharField(max_length=64, blank=True, default="")  # whose counters the next two are
+    slice_bytes = models.BigIntegerField(default=0)
+    slice_records = models.BigIntegerField(default=0)
+    phase = models.CharField(max_length=30, blank=True, default="")
+    error_code = models.CharField(max_length=60, blank=True, default="")
+    error_message = models.TextField(blank=True, default="")
+    observed_at = models.DateTimeField(null=True)
+    stopped_end = models.BigIntegerField(null=True)  # mirrored end offset recorded at the fence
+
+    class Meta:
+        ordering = ["partition"]
+        constraints = [
+            models.UniqueConstraint(fields=["mirror", "partition"], name="partition_is_unique"),
+            models.CheckConstraint(
+                condition=Q(mirror_start__isnull=True) | Q(mirror_end__isnull=True) | Q(mirror_start__lte=F("mirror_end")),
+                name="mirror_start_is_not_after_its_end",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.mirror_id}/{self.partition}"
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets the mirror still has to copy; None while either end is unknown."""
+        if self.source_end is None or self.mirror_end is None:
+            return None
+        return max(0, self.source_end - self.mirror_end)
+
+
+class StateTransition(models.Model):
+    """One step of a mirror's life; written in the same transaction as the step."""
+
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="transitions")
+    from_state = models.CharField(max_length=30, blank=True)  # "" for the creation
+    to_state = models.CharField(max_length=30)
+    event = models.CharField(max_length=30)
+    by = models.CharField(max_length=150)  # a person, an API key or "engine"
+    detail = models.TextField(blank=True, default="")
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-at", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.from_state} -> {self.to_state}"
+
+
+class StateTransitionError(models.Model):
+    """Why a transition does not get on, for a person to mend. Rows go away when the cause does."""
+
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="transition_errors")
+    code = models.CharField(max_length=60)
+    message = models.TextField()
+    since = models.DateTimeField()
+    last_seen_at = models.DateTimeField()
+    count = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        ordering = ["since"]
+        constraints = [models.UniqueConstraint(fields=["mirror", "code"], name="transition_error_code_is_unique")]
+
+    def __str__(self) -> str:
+        return self.code
+
+
+class GapRange(models.Model):
+    """Offsets ``[start, end)`` of the mirror that hold a filler, and why; neighbours of one reason are one row."""
+
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="gaps")
+    partition = models.PositiveIntegerField()
+    start = models.BigIntegerField()
+    end = models.BigIntegerField()
+    reason = models.CharField(max_length=30, choices=[(r.value, r.value) for r in GapReason])
+    noted_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["partition", "start"]
+        constraints = [
+            models.UniqueConstraint(fields=["mirror", "partition", "start", "reason"], name="gap_is_noted_once"),
+            models.CheckConstraint(condition=Q(start__lt=F("end")), name="gap_is_not_empty"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.reason} [{self.start}, {self.end})"

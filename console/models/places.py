@@ -1,0 +1,90 @@
+"""Where links live: organization > environment > cluster, and the topics last seen on a cluster."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from console.models.fields import EncryptedJSONField
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
+
+
+class Organization(models.Model):
+    """The root of the tree on which roles are granted."""
+
+    name = models.CharField(max_length=120, unique=True)
+    created_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Environment(models.Model):
+    """A group of clusters that belong together, such as production."""
+
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="environments")
+    name = models.CharField(max_length=120)
+    slug = models.SlugField(max_length=120, unique=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["organization", "name"], name="environment_name_is_unique")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Cluster(models.Model):
+    """A stock Kafka cluster. ``cluster_id`` is Kafka's own; it is what REST paths carry.
+
+    ``properties`` are Kafka client properties of the principal the product uses there: bootstrap.servers, security.protocol,
+    sasl.mechanism, sasl.jaas.config, ssl.*.
+    """
+
+    environment = models.ForeignKey(Environment, on_delete=models.PROTECT, related_name="clusters")
+    name = models.CharField(max_length=120)
+    cluster_id = models.CharField(max_length=64, unique=True)
+    bootstrap_servers = models.CharField(max_length=1000)  # shown; the secret part is in properties
+    properties = EncryptedJSONField()
+    kafka_version = models.CharField(max_length=40, blank=True, default="")
+    brokers = models.PositiveIntegerField(null=True)
+    has_authorizer = models.BooleanField(default=True)
+    probed_at = models.DateTimeField(null=True)  # last look that succeeded
+    error_code = models.CharField(max_length=60, blank=True, default="")
+    error_message = models.TextField(blank=True, default="")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["environment", "name"], name="cluster_name_is_unique")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def address(self) -> ClusterAddress:
+        return address_from_properties(self.properties)
+
+
+class SourceTopic(models.Model):
+    """A topic as last seen on a cluster by a sampling task; pages offer these without asking Kafka."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="topics")
+    name = models.CharField(max_length=249)
+    topic_id = models.CharField(max_length=40, blank=True, default="")
+    partitions = models.PositiveIntegerField()
+    replication_factor = models.PositiveIntegerField(default=1)
+    internal = models.BooleanField(default=False)
+    retention_ms = models.BigIntegerField(null=True)  # null: the broker's default
+    cleanup_policy = models.CharField(max_length=40, blank=True, default="")
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "name"], name="source_topic_is_unique"),
+            models.CheckConstraint(condition=Q(partitions__gte=1), name="source_topic_has_partitions"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
