@@ -133,6 +133,7 @@ class MirrorSetup:
     mirror_topic: str
     replication_factor: int | None = None  # None: the destination's default
     configs: dict[str, str] = field(default_factory=dict)  # overrides of unsynced configs
+    sync_include: tuple[str, ...] | None = None  # topic.config.sync.include; None: the default list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +145,40 @@ class MirrorCreated:
     partitions: int
     read_only: bool  # False: the destination has no authorizer
     seeded: tuple[tuple[int, int], ...] = ()  # (partition, offset the mirror starts at) where that is above 0
+    source_configs: dict[str, str] = field(default_factory=dict)  # effective values of the synced configs; keep for the stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSync:
+    """A mirror whose partitions and configs shall follow its source topic."""
+
+    source: ClusterAddress
+    destination: ClusterAddress
+    source_topic: str
+    source_topic_id: str
+    mirror_topic: str
+    configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
+    sync_include: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSynced:
+    """What one round of synchronisation saw and changed."""
+
+    partitions: int  # of the mirror, after growth: new ones need assignments
+    source_configs: dict[str, str]  # effective values of the synced configs; keep for the stop
+    changed: tuple[str, ...] = ()  # names of the configs that were set or deleted on the mirror
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOffsets:
+    """Where both sides of a mirror partition stand. Unknown is None, never 0."""
+
+    partition: int
+    source_start: int | None = None
+    source_end: int | None = None  # last stable offset
+    mirror_start: int | None = None
+    mirror_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +190,11 @@ class MirrorStop:
     assignments: tuple[PartitionAssignment, ...]
     reason: StopReason
     generation: int  # of the owner that fences; above every copier's
+    source_topic: str = ""  # both names: needed where there are no assignments yet
+    mirror_topic: str = ""
+    source_configs: dict[str, str] = field(default_factory=dict)  # last known; used when the source does not answer
+    configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
+    sync_include: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +213,7 @@ class VerifyPlan:
     source_topic: str
     mirror_topic: str
     ends: tuple[tuple[int, int], ...] = ()  # (partition, offset to compare up to); empty: the mirror's end now
+    compacted: bool = False  # either side compacts: an offset may be missing where ADR 0002 explains it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
