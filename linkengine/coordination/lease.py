@@ -1,0 +1,183 @@
+"""The lease of a mirror partition: one owner at a time, each with a higher generation than all before it.
+
+Two keys per partition, touched only by Lua scripts, which Redis runs one at a time:
+
+* ``lease:{<key>}``: the owner's token, expires by itself;
+* ``generation:{<key>}``: hash of ``generation`` (counter), ``holder`` (token of the last owner, empty once it released) and
+  ``clean`` (what the last acquire answered). It never expires, so the counter outlives every lease.
+
+A token is unique per RedisLease object. Races, each thought through:
+
+* *Two acquire at once.* The scripts run one after the other; the second sees the first one's token and gets nothing.
+* *An owner is killed.* Its token expires; the next acquire finds ``holder`` not empty and answers ``clean=False``: requests of
+  the dead owner may still be on their way to the broker.
+* *The reply to acquire is lost.* The repeated call finds its own token and answers a new generation and the stored ``clean``,
+  since nothing was written under the lost grant. If a grant was handed out before and not given back, ``clean`` is False.
+* *An owner stalls* (garbage collection, SIGSTOP). ``deadline`` counts from before the request was sent, Redis from when it
+  was served, so the owner's deadline passes first, by ``MARGIN`` more. It looks at the deadline before it writes. What it had
+  sent already is fenced by the successor's higher generation (producer epoch and coordinator epoch).
+* *Renew comes after the expiry.* If nobody took the partition since (``generation`` and ``holder`` unchanged) the lease is
+  set again: between the deadline and now the owner did not write, and nobody else did.
+* *Redis lost its data* (flushed, restarted without a log, a replica that had not heard of us). An owner within its deadline
+  sets lease and counter again from its own generation. If another one was quicker, the counter tells. At or below ours: it
+  started from less than we know while we rightfully hold the partition, so we take it back. Above ours: it knows about us
+  (``raise_generation``) and we lost. An owner beyond its deadline never sets lost data again: somebody else may have had
+  the partition in between.
+* *A newcomer after lost data* starts at generation 1 and reads a higher epoch from the broker. It calls ``raise_generation``;
+  having had to do so means that the predecessor is unknown, so its grant counts as not clean whatever it says.
+* *The clock of the Redis host jumps.* Leases may end early and two owners overlap; the broker's epochs decide then.
+
+Deadlines are this process's monotonic clock, in seconds; no wall clock is compared between machines.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
+from typing import Any
+
+from linkengine.coordination.client import client_for, redis_answers
+from linkengine.domain.leases import Grant
+
+MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between looking at the deadline and sending
+
+_ACQUIRE = """
+local owner, clean = redis.call('GET', KEYS[1]), '0'
+if owner and owner ~= ARGV[1] then return false end
+local last = redis.call('HMGET', KEYS[2], 'holder', 'clean')
+if owner then clean = last[2] or '0'
+elseif not last[1] or last[1] == '' then clean = '1' end
+local generation = redis.call('HINCRBY', KEYS[2], 'generation', 1)
+redis.call('HSET', KEYS[2], 'holder', ARGV[1], 'clean', clean)
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return {generation, clean}
+"""
+# ARGV: token, ttl, then per partition our generation and whether we are within our deadline
+_RENEW = """
+local held = {}
+for i = 1, #KEYS / 2 do
+  local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
+  local ours, in_time = tonumber(ARGV[2 * i + 1]), ARGV[2 * i + 2] == '1'
+  local owner = redis.call('GET', lease)
+  local known = redis.call('HMGET', record, 'generation', 'holder')
+  local generation = tonumber(known[1] or '0')
+  local mine = owner == ARGV[1]
+  local untaken = not owner and known[2] == ARGV[1] and generation <= ours
+  local data_lost = in_time and generation <= ours
+  if mine or untaken or data_lost then
+    redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
+    redis.call('HSET', record, 'generation', math.max(generation, ours), 'holder', ARGV[1])
+    held[i] = 1
+  else
+    held[i] = 0
+  end
+end
+return held
+"""
+_RELEASE = """
+local owner = redis.call('GET', KEYS[1])
+if owner and owner ~= ARGV[1] then return 0 end
+if redis.call('HGET', KEYS[2], 'holder') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[2], 'holder', '')
+return redis.call('DEL', KEYS[1])
+"""
+_RAISE = """
+local generation = math.max(tonumber(redis.call('HGET', KEYS[1], 'generation') or '0'), tonumber(ARGV[1]))
+redis.call('HSET', KEYS[1], 'generation', generation)
+return generation
+"""
+
+
+class RedisLease:
+    """Leases of one owner (one copy task, one stop), usable by several threads. In an outage calls raise
+    CoordinationUnavailableError; the deadlines of the grants then simply come closer.
+    """
+
+    def __init__(self, url: str, *, ttl_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take no lease yet; ``clock`` answers monotonic seconds."""
+        self._redis = client_for(url)
+        self._ttl_ms = ttl_ms
+        self._clock = clock
+        self._identity = uuid.uuid4().hex
+        self._unreleased: set[str] = set()  # grants handed out and not given back, lost ones included
+        self._tokens: dict[str, str] = {}  # of grants held, as far as we know
+        self._generations: dict[str, int] = {}
+        self._deadlines: dict[str, float] = {}
+        self._lock = Lock()
+
+    def acquire(self, key: str, owner: str) -> Grant | None:
+        """Take the partition unless somebody has it; never waits for it."""
+        asked_at, token = self._clock(), f"{owner}#{self._identity}"
+        with redis_answers("answer acquire"):
+            answer: Any = self._redis.eval(_ACQUIRE, 2, *_names(key), token, self._ttl_ms)
+        if answer is None:
+            return None
+        generation, clean, deadline = int(answer[0]), answer[1] == "1", self._deadline_from(asked_at)
+        with self._lock:
+            clean = clean and key not in self._unreleased
+            self._unreleased.add(key)
+            self._tokens[key], self._generations[key], self._deadlines[key] = token, generation, deadline
+        return Grant(key=key, generation=generation, clean=clean, valid_until=deadline)
+
+    def renew(self, grants: Iterable[Grant]) -> set[str]:
+        """Prolong all in one round trip; answer the keys still held. One not in the answer is lost for good."""
+        asked_at = self._clock()
+        with self._lock:
+            by_token: dict[str, list[str]] = {}
+            for grant in grants:
+                if grant.key in self._tokens:
+                    by_token.setdefault(self._tokens[grant.key], []).append(grant.key)
+        held = {key for token, keys in by_token.items() for key in self._renew(token, keys, asked_at=asked_at)}
+        with self._lock:
+            self._deadlines |= dict.fromkeys(held, self._deadline_from(asked_at))
+            for key in {key for keys in by_token.values() for key in keys} - held:
+                self._forget(key)
+        return held
+
+    def release(self, grant: Grant) -> None:
+        """Give the partition back; only call it with nothing in flight, since the next owner is told ``clean``."""
+        with self._lock:
+            token = self._tokens.get(grant.key)
+        if token is None:
+            return
+        with redis_answers("answer release"):
+            self._redis.eval(_RELEASE, 2, *_names(grant.key), token)
+        with self._lock:
+            self._forget(grant.key)
+            self._unreleased.discard(grant.key)
+
+    def raise_generation(self, key: str, at_least: int) -> int:
+        """Lift the counter, for an owner whose generation the broker would refuse; answer the generation to use from now on."""
+        with redis_answers("answer raise_generation"):
+            generation = int(self._redis.eval(_RAISE, 1, _names(key)[1], at_least))
+        with self._lock:
+            if key in self._tokens:
+                self._generations[key] = generation
+        return generation
+
+    def deadline(self, grant: Grant) -> float:
+        """Answer until when (monotonic seconds) the owner may write; in the past once the lease was lost or released."""
+        with self._lock:
+            return self._deadlines.get(grant.key, float("-inf"))
+
+    def _renew(self, token: str, keys: Sequence[str], *, asked_at: float) -> set[str]:
+        with self._lock:
+            states = [(self._generations[key], int(asked_at < self._deadlines[key])) for key in keys]
+        names = [name for key in keys for name in _names(key)]
+        with redis_answers("answer renew"):
+            numbers = [number for state in states for number in state]
+            answer: Any = self._redis.eval(_RENEW, len(names), *names, token, self._ttl_ms, *numbers)
+        return {key for key, held in zip(keys, answer, strict=True) if held}
+
+    def _deadline_from(self, asked_at: float) -> float:
+        return asked_at + self._ttl_ms / 1000 * (1 - MARGIN)
+
+    def _forget(self, key: str) -> None:
+        for table in (self._tokens, self._generations, self._deadlines):
+            table.pop(key, None)
+
+
+def _names(key: str) -> tuple[str, str]:
+    return f"lease:{{{key}}}", f"generation:{{{key}}}"  # braces: one slot of a Redis Cluster
