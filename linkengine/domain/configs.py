@@ -1,0 +1,160 @@
+"""Which topic configs a mirror takes from its source, which ones the copy itself needs, and what a stop restores.
+
+Three lists follow the documents of cluster linking: always synced, synced unless ``topic.config.sync.include`` leaves them
+out, and never synced (everything else). While mirroring, some values differ *physically* from the source's because the copy
+needs that (see ``mirror_configs``; for compacted topics ``docs/adr/0002-compacted-mirrors.md``); the source's values are
+applied when the mirror is stopped. Knows names and values only, no broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+
+UNLIMITED = str(2**63 - 1)
+DIFFERENCE = "message.timestamp.difference.max.ms"  # removed in Kafka 4.0 in favour of the next two (KIP-937)
+BEFORE = "message.timestamp.before.max.ms"
+AFTER = "message.timestamp.after.max.ms"
+
+ALWAYS_SYNCED: tuple[str, ...] = (
+    "max.message.bytes",
+    "cleanup.policy",
+    "message.timestamp.type",
+    DIFFERENCE,
+    BEFORE,
+    AFTER,
+)
+RETENTION: tuple[str, ...] = ("retention.ms", "retention.bytes")
+DEFAULT_SYNCED: tuple[str, ...] = (*RETENTION, "delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms")
+
+# The producer's batches are kept as they are: same codec, same timestamps, however old or from the future they are.
+PHYSICAL: Mapping[str, str] = {
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    BEFORE: UNLIMITED,
+    AFTER: UNLIMITED,
+}
+# What a source broker once accepted must fit, also where its limit was lowered later, and so must coalesced batches (1 MiB)
+# and batches that grow when they are encoded again. The limit protects brokers from clients, and no client can write to a
+# mirror; hence the most that any broker takes in one request by default (socket.request.max.bytes).
+MIRROR_MAX_MESSAGE_BYTES = 100 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """Configs to set and names to give back to the cluster's default, in one request."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    deletions: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.values, *self.deletions}))
+
+    def __bool__(self) -> bool:
+        return bool(self.values or self.deletions)
+
+
+def synced_names(include: Collection[str] | None = None) -> frozenset[str]:
+    """Answer the names that follow the source; ``include`` is ``topic.config.sync.include``, None the default list."""
+    chosen = DEFAULT_SYNCED if include is None else [name for name in include if name in DEFAULT_SYNCED]
+    return frozenset({*ALWAYS_SYNCED, *chosen})
+
+
+def check_include(include: Collection[str]) -> None:
+    """Raise MISCONFIGURATION_ERROR, naming them, for names that no mirror can sync."""
+    unknown = sorted(set(include) - {*ALWAYS_SYNCED, *DEFAULT_SYNCED})
+    if unknown:
+        allowed = ", ".join((*ALWAYS_SYNCED, *DEFAULT_SYNCED))
+        raise LinkEngineError(
+            ErrorCode.MISCONFIGURATION_ERROR,
+            f"topic.config.sync.include names {', '.join(unknown)}, which cannot be synced. It may name: {allowed}.",
+        )
+
+
+def check_overrides(overrides: Mapping[str, str], *, include: Collection[str] | None = None) -> None:
+    """Raise MISCONFIGURATION_ERROR if an override of a mirror names a config that follows the source."""
+    clash = sorted(synced_names(include) & set(overrides))
+    if clash:
+        raise LinkEngineError(
+            ErrorCode.MISCONFIGURATION_ERROR,
+            f"{', '.join(clash)} of a mirror topic always has the source's value. Remove it from the configs, or, for "
+            "retention and compaction configs, leave it out of the link's topic.config.sync.include.",
+        )
+
+
+def source_values(effective: Mapping[str, str], *, include: Collection[str] | None = None) -> dict[str, str]:
+    """Pick the source's synced values out of its effective configs, timestamp limits in the words of Kafka 4."""
+    values = {name: effective[name] for name in sorted(synced_names(include)) if name in effective}
+    old_limit = values.pop(DIFFERENCE, UNLIMITED)
+    if old_limit != UNLIMITED:
+        for name in (BEFORE, AFTER):
+            if values.get(name, UNLIMITED) == UNLIMITED:
+                values[name] = old_limit
+    return values
+
+
+def is_compacted(configs: Mapping[str, str]) -> bool:
+    """Tell whether ``cleanup.policy`` lets the log cleaner remove superseded records."""
+    return "compact" in configs.get("cleanup.policy", "")
+
+
+def mirror_configs(
+    source_configs: Mapping[str, str],
+    *,
+    include: Collection[str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Answer the configs the mirror topic carries while it mirrors.
+
+    ``source_configs`` are the source's effective values. Synced retention is unlimited on the mirror: its log start follows
+    the source's by DeleteRecords, not by a clock of its own. DeleteRecords is only allowed on topics whose policy includes
+    ``delete``, hence ``compact`` becomes ``compact,delete`` (with unlimited retention it deletes nothing by itself).
+    """
+    values = source_values(source_configs, include=include)
+    values |= {name: "-1" for name in RETENTION if name in synced_names(include)}
+    values["cleanup.policy"] = "compact,delete" if is_compacted(values) else "delete"
+    largest = max(MIRROR_MAX_MESSAGE_BYTES, int(values.get("max.message.bytes", 0)))
+    values["max.message.bytes"] = str(largest)
+    return {**(overrides or {}), **values, **PHYSICAL}
+
+
+def config_difference(*, wanted: Mapping[str, str], present: Mapping[str, str]) -> ConfigChange:
+    """Answer what to set so that a topic whose own configs are ``present`` carries ``wanted``; nothing is deleted."""
+    return ConfigChange(
+        values={name: value for name, value in wanted.items() if not _same(name, value=value, other=present.get(name))}
+    )
+
+
+def configs_at_stop(
+    source_configs: Mapping[str, str],
+    *,
+    include: Collection[str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> ConfigChange:
+    """Answer what turns the mirror into an ordinary topic with the source's values.
+
+    Where a value of the source was never known, retention and clean-up policy stay as they are, since a guess could delete
+    records; the other physical values go back to the cluster's default.
+    """
+    values = source_values(source_configs, include=include)
+    for name in PHYSICAL:
+        if name in (overrides or {}):
+            values.setdefault(name, (overrides or {})[name])
+    restorable = {*PHYSICAL, "max.message.bytes"}
+    return ConfigChange(values=values, deletions=tuple(sorted(restorable - set(values))))
+
+
+def looks_like_mirror(configs: Mapping[str, str]) -> bool:
+    """Tell whether a topic's own configs carry the marks that only ``mirror_configs`` leaves together."""
+    marks = {**PHYSICAL, "max.message.bytes": str(MIRROR_MAX_MESSAGE_BYTES)}
+    enough = int(configs.get("max.message.bytes", "0")) >= MIRROR_MAX_MESSAGE_BYTES
+    return enough and all(configs.get(name) == value for name, value in marks.items() if name != "max.message.bytes")
+
+
+def _same(name: str, *, value: str, other: str | None) -> bool:
+    if other is not None and name == "cleanup.policy":  # a list; its order has no meaning
+        return set(value.split(",")) == {part.strip() for part in other.split(",")}
+    return value == other

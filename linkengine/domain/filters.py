@@ -1,0 +1,105 @@
+"""Which names a filter lets in: ``{"topicFilters": [{"name", "patternType", "filterType"}, ...]}``.
+
+Precedence, whatever the order: a name is chosen if at least one INCLUDE matches it and no EXCLUDE does. An empty list chooses
+nothing. The name ``*`` with patternType LITERAL matches everything, as in Kafka's ACLs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.naming import is_internal
+
+WILDCARD = "*"
+_FIELDS = frozenset({"name", "patternType", "filterType"})
+
+
+class PatternType(StrEnum):
+    """How a filter's name is compared."""
+
+    LITERAL = "LITERAL"  # the whole name, or ``*`` for all
+    PREFIXED = "PREFIXED"  # the beginning of the name
+
+
+class FilterType(StrEnum):
+    """What a match means."""
+
+    INCLUDE = "INCLUDE"
+    EXCLUDE = "EXCLUDE"  # wins over every INCLUDE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameFilter:
+    """One row of a filter list."""
+
+    name: str
+    pattern_type: PatternType = PatternType.LITERAL
+    filter_type: FilterType = FilterType.INCLUDE
+
+    def matches(self, name: str) -> bool:
+        """Tell whether the row speaks about ``name``."""
+        if self.pattern_type is PatternType.PREFIXED:
+            return name.startswith(self.name)
+        return self.name in {WILDCARD, name}
+
+
+def chooses(filters: Iterable[NameFilter], name: str) -> bool:
+    """Tell whether ``name`` is let in; EXCLUDE wins."""
+    kinds = {one.filter_type for one in filters if one.matches(name)}
+    return FilterType.INCLUDE in kinds and FilterType.EXCLUDE not in kinds
+
+
+def chosen_topics(filters: Iterable[NameFilter], topics: Iterable[str]) -> list[str]:
+    """List the topics the filters let in, sorted; internal topics never are."""
+    rows = tuple(filters)
+    return sorted(name for name in topics if not is_internal(name) and chooses(rows, name))
+
+
+def parse_filters(text: str, *, key: str = "topicFilters") -> tuple[NameFilter, ...]:
+    """Read a filter document (``key``: topicFilters or groupFilters); raise MISCONFIGURATION_ERROR naming row and field."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _wrong(f"The filters are no JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from None
+    rows = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(rows, list):
+        raise _wrong(f'The filters must be an object with the list "{key}", such as {{"{key}": []}}.')
+    return tuple(_parse_row(row, number=number, key=key) for number, row in enumerate(rows, start=1))
+
+
+def filters_to_json(filters: Iterable[NameFilter], *, key: str = "topicFilters") -> str:
+    """Write the document that ``parse_filters`` reads."""
+    rows = [{"name": one.name, "patternType": one.pattern_type, "filterType": one.filter_type} for one in filters]
+    return json.dumps({key: rows})
+
+
+def _parse_row(row: Any, *, number: int, key: str) -> NameFilter:
+    where = f"{key} row {number}"
+    if not isinstance(row, dict):
+        raise _wrong(f"{where} is no object.")
+    unknown = sorted(set(row) - _FIELDS)
+    if unknown:
+        raise _wrong(f"{where} has unknown fields: {', '.join(unknown)}. Known are {', '.join(sorted(_FIELDS))}.")
+    name = row.get("name")
+    if not isinstance(name, str) or not name:
+        raise _wrong(f'{where} needs a "name": a topic name, its beginning, or {WILDCARD!r}.')
+    pattern = _choice(PatternType, row.get("patternType"), where=f'{where} needs a "patternType"')
+    kind = _choice(FilterType, row.get("filterType"), where=f'{where} needs a "filterType"')
+    if name == WILDCARD and pattern is PatternType.PREFIXED:
+        raise _wrong(f"{where}: {WILDCARD!r} matches everything only with patternType LITERAL.")
+    return NameFilter(name=name, pattern_type=PatternType(pattern), filter_type=FilterType(kind))
+
+
+def _choice(kind: type[StrEnum], value: Any, *, where: str) -> StrEnum:
+    if not isinstance(value, str) or value.upper() not in kind.__members__:
+        raise _wrong(f"{where}: one of {', '.join(kind)}, not {value!r}.")
+    return kind(value.upper())
+
+
+def _wrong(message: str) -> LinkEngineError:
+    return LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, message)
