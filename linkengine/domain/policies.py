@@ -17,7 +17,6 @@ from linkengine.domain.states import (
     LinkState,
     MirrorEvent,
     MirrorState,
-    allowed_operations,
     can,
 )
 
