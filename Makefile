@@ -1,0 +1,89 @@
+# The verbs of this project. `make` alone lists them. Everything they install lies in .venv/, var/ and static/vendor/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+BIN := .venv/bin
+RUN := $(BIN)/python
+STATE := var/state
+ARGS ?=
+
+PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets
+
+.PHONY: help setup demo dev test check fix bench docs clean
+
+help: ## List the verbs
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(PARTS) $(STATE)/programs-test ## Install everything that demo and tests need; nothing twice
+
+demo: $(PARTS) $(STATE)/programs-demo ## Run the whole product on real data; ARGS=--once ends after the report
+	@$(RUN) -m devcluster.demo $(ARGS)
+
+dev: $(PARTS) $(STATE)/programs-demo ## Run the demo with auto-reload, for people who work on it
+	@$(RUN) -m devcluster.demo --reload $(ARGS)
+
+test: setup ## Run every test against real Kafka, Spark, Redis and a real browser; ARGS go to pytest
+	@$(RUN) -m pytest $(ARGS)
+
+check: $(PARTS) ## Look for mistakes without running anything; changes nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/djlint --check --quiet console/templates
+	$(RUN) manage.py makemigrations --check --dry-run
+	$(RUN) manage.py render_states --check
+
+fix: $(PARTS) ## Repair what can be repaired by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/djlint --reformat --quiet console/templates
+
+bench: $(PARTS) $(STATE)/programs-demo ## Measure the copier against MirrorMaker 2; writes docs/benchmarks.md
+	@$(RUN) -m bench $(ARGS)
+
+docs: $(PARTS) ## Write the generated documents anew
+	$(RUN) manage.py render_states
+
+clean: ## Remove everything that was installed or generated
+	rm -rf .venv var static/vendor staticfiles .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# --- parts; each state file says "done for the present inputs" ---------------------------------------------------
+
+# uv first, then uv installs the rest: several times faster. It does not read pip's settings, so it is told the index
+# that pip would use; where uv cannot reach it, pip does the work.
+$(STATE)/venv: requirements.txt
+	@echo "Python packages ..."
+	@test -x $(RUN) || $(PYTHON) -m venv .venv
+	@mkdir -p $(STATE)
+	@awk '/^uv==/ {on = 1} on {print} on && !/\\$$/ {exit}' requirements.txt > $(STATE)/uv.txt
+	@test -x $(BIN)/uv || $(RUN) -m pip install -q --disable-pip-version-check --require-hashes -r $(STATE)/uv.txt
+	@index=$$($(RUN) -m pip config get global.index-url 2>/dev/null || true); \
+	  export UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$index}}"; \
+	  [ -n "$$UV_DEFAULT_INDEX" ] || unset UV_DEFAULT_INDEX; \
+	  $(BIN)/uv pip install -q --python $(RUN) --require-hashes -r requirements.txt \
+	  || $(RUN) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
+	@touch $@
+
+$(STATE)/kafka $(STATE)/spark $(STATE)/webjars: $(STATE)/%: devcluster/pom.xml
+	@echo "Java parts: $* ..."
+	@rm -rf var/parts/$*.new
+	@mvn -q -B -f devcluster/pom.xml -P$* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/var/parts/$*.new
+	@rm -rf var/parts/$* && mv var/parts/$*.new var/parts/$*
+	@mkdir -p $(STATE) && touch $@
+
+$(STATE)/assets: $(STATE)/webjars static/icons.txt scripts/unpack_assets.py
+	@$(PYTHON) -m scripts.unpack_assets
+	@touch $@
+
+$(STATE)/programs-demo: scripts/ensure_programs.py
+	@$(PYTHON) -m scripts.ensure_programs redis-server
+	@mkdir -p $(STATE) && touch $@
+
+$(STATE)/programs-test: scripts/ensure_programs.py
+	@$(PYTHON) -m scripts.ensure_programs redis-server chromium postgresql
+	@mkdir -p $(STATE) && touch $@

@@ -1,0 +1,43 @@
+"""Make sure that system programs are installed: `ensure_programs.py redis-server chromium postgresql`.
+
+Installs missing Debian packages when the user may (root with apt-get); otherwise names them and ends with code 1.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+INSTALL_TIMEOUT_S = 900  # chromium is large
+
+
+def present(package: str) -> bool:
+    """Tell whether the program of a Debian package is there; PostgreSQL's server is never on the path."""
+    if package == "postgresql":
+        return any(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or shutil.which("initdb") is not None
+    return shutil.which(package) is not None
+
+
+def install(packages: list[str]) -> bool:
+    """Install packages with apt-get; tell whether it went well."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for arguments in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", *packages]):
+        done = subprocess.run(["apt-get", *arguments], env=environment, timeout=INSTALL_TIMEOUT_S, check=False)
+    return done.returncode == 0
+
+
+def main(packages: list[str]) -> int:
+    """Install what is missing or say what to install."""
+    missing = [package for package in packages if not present(package)]
+    if missing and os.geteuid() == 0 and shutil.which("apt-get"):
+        sys.stdout.write(f"Installing {', '.join(missing)} ...\n")
+        install(missing)
+        missing = [package for package in missing if not present(package)]
+    if missing:
+        sys.stderr.write(f"Missing programs. Please install: sudo apt-get install {' '.join(missing)}\n")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
