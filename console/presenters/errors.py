@@ -1,0 +1,155 @@
+"""What an error code means to a person and what mends it: one row per code, shown wherever the code is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from linkengine.domain.errors import ErrorCode
+
+_E = ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorHelp:
+    """Meaning and way out of an error code."""
+
+    code: str
+    meaning: str
+    fix: str
+
+
+_ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
+    (_E.NO_ERROR, "There is no error.", "Nothing to do."),
+    (
+        _E.AUTHENTICATION_ERROR,
+        "The cluster refused the user name or the password, or expects another SASL mechanism.",
+        "Enter the right credentials in the link's configuration; the link is tried again at once.",
+    ),
+    (
+        _E.AUTHORIZATION_ERROR,
+        "The link's user is known but may not do this on the cluster.",
+        "Grant it READ and DESCRIBE on the topics, DESCRIBE_CONFIGS on them and DESCRIBE on the cluster.",
+    ),
+    (
+        _E.UNRESOLVABLE_BOOTSTRAP_ERROR,
+        "No host name of bootstrap.servers can be resolved.",
+        "Check the spelling, or use an address that the worker's network knows.",
+    ),
+    (
+        _E.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+        "The host name resolves, but no broker accepts connections there.",
+        "Check the port, the firewall and that the brokers run; with TLS, that the port is the TLS one.",
+    ),
+    (
+        _E.TIMEOUT_ERROR,
+        "The cluster did not answer in time.",
+        "Check network and load. It is tried again by itself.",
+    ),
+    (
+        _E.MISCONFIGURATION_ERROR,
+        "A setting of the link cannot work as it is.",
+        "The message names the setting; correct it in the link's configuration.",
+    ),
+    (
+        _E.CLUSTER_ID_MISMATCH,
+        "The brokers that answered belong to another cluster than the link names.",
+        "Correct the bootstrap servers, or create the link with the id of the cluster that answers.",
+    ),
+    (
+        _E.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
+        "The source has no such topic, or the link's user may not see it.",
+        "Check the topic's name and grant DESCRIBE on it.",
+    ),
+    (
+        _E.TOPIC_EXISTS_ERROR,
+        "The destination already has a topic of this name.",
+        "Delete that topic, or create a link with a prefix so that mirror topics get names of their own.",
+    ),
+    (
+        _E.INVALID_TOPIC,
+        "Kafka does not allow this topic name.",
+        "Use letters, digits, dots, underscores and hyphens, at most 249 characters.",
+    ),
+    (_E.INVALID_REQUEST_ERROR, "The request cannot be carried out as it is.", "Read the message and correct the request."),
+    (
+        _E.POLICY_VIOLATION_ERROR,
+        "A policy of the destination cluster refuses the topic or one of its configs.",
+        "Adjust the topic's overrides, or ask the owner of the policy.",
+    ),
+    (
+        _E.SECURITY_DISABLED_ERROR,
+        "The destination has no authorizer, so writes to the mirror cannot be denied.",
+        "Enable an authorizer there, or make sure that nobody writes to the mirror.",
+    ),
+    (
+        _E.DESTINATION_UNAVAILABLE,
+        "The destination cluster does not answer.",
+        "Check its brokers and the network. Copying goes on by itself once one answers.",
+    ),
+    (
+        _E.INTERNAL_ERROR,
+        "The engine met something it did not expect.",
+        "It is tried again by itself. If it stays, report it with the message and the time.",
+    ),
+    (
+        _E.WAITING_FOR_LAG,
+        "The promotion waits until every record is copied.",
+        "Stop the producers on the source. Fail over if the source will not come back.",
+    ),
+    (
+        _E.WAITING_FOR_CONFIGS,
+        "The promotion waits until the topic's configs are equal.",
+        "It is tried again by itself; the message names the config.",
+    ),
+    (
+        _E.WAITING_FOR_PARTITIONS,
+        "The promotion waits until the mirror has all partitions of the source.",
+        "It is tried again by itself.",
+    ),
+    (
+        _E.SOURCE_TOPIC_MAY_BE_DELETED,
+        "The source topic is gone.",
+        "Fail over to keep what was copied as a writable topic, or delete the mirror.",
+    ),
+    (
+        _E.SOURCE_TOPIC_ID_CHANGED,
+        "The source topic was deleted and created again: its offsets have begun anew.",
+        "Fail over to keep the old records, then mirror the new topic under another name.",
+    ),
+    (
+        _E.SOURCE_PARTITIONS_DECREASED,
+        "The source topic has fewer partitions than the mirror.",
+        "It was created again. Fail over to keep the old records, or delete the mirror and begin again.",
+    ),
+    (
+        _E.UNEXPECTED_TRUNCATION,
+        "The source's log now ends before the mirror's: the source has lost records that were copied.",
+        "Decide which side is right before anything else is written. Failing over keeps the longer copy.",
+    ),
+    (
+        _E.UNSUPPORTED_MESSAGE_FORMAT,
+        "The source holds records in a format that cannot be copied.",
+        "Rewrite the topic with a current client, or mirror it from a later offset.",
+    ),
+    (
+        _E.FOREIGN_WRITE,
+        "Somebody other than this link has written to the mirror topic, so offsets no longer match.",
+        "Find the writer in the destination's logs, delete the mirror topic and begin again.",
+    ),
+    (
+        _E.MIRROR_TOPIC_MISSING,
+        "Somebody deleted the mirror topic on the destination.",
+        "Delete the mirror here and add it again.",
+    ),
+    (_E.ILLEGAL_STATE, "The mirror's state does not allow this.", "Choose one of the actions that the state allows."),
+)
+ERROR_HELP: Mapping[str, ErrorHelp] = MappingProxyType(
+    {code: ErrorHelp(code=code, meaning=meaning, fix=fix) for code, meaning, fix in _ROWS}
+)
+
+
+def help_for(code: str) -> ErrorHelp:
+    """Answer the help of ``code``; a code nobody described yet is explained by its message alone."""
+    return ERROR_HELP.get(code) or ErrorHelp(code=code, meaning="", fix="Read the message; it is tried again by itself.")
