@@ -1,0 +1,107 @@
+"""The copy job: one Spark job per slice, one Spark task per share of the partitions, one outcome per partition.
+
+The driver's half (``submit_copy``) and the executor's half (``run_share``) meet in ``mapInArrow``. Records never pass
+through the JVM; the only rows are task numbers on the way in and outcomes as JSON on the way out. ``run_share`` is pickled by
+reference: executors need this package installed or on their path, and it may change without the driver knowing.
+
+The plan holds credentials. It travels as pickled bytes inside the function, which Spark neither prints nor logs; names of
+columns, tags and descriptions, which it does print, hold ids only.
+
+When a Python worker dies, Spark runs its task again (``spark.task.maxFailures``), at once and with the same share. The
+new attempt waits for the dead one's leases to expire, then goes on from the log's end, until the slice's original end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from linkengine.coordination.lease import RedisLease
+from linkengine.coordination.orders import RedisOrders
+from linkengine.coordination.progress import RedisProgress, from_json, to_json
+from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionProgress
+from linkengine.sparkclient import session, spark_answers, tagged
+
+if TYPE_CHECKING:
+    import pyarrow
+
+OUTCOME_SCHEMA = "outcome string"
+MIN_SLICE_MS = 1  # an attempt that comes after the slice's end only looks and reports
+RunTask = Callable[..., Sequence[PartitionProgress]]
+
+
+def submit_copy(plan: CopyPlan, *, spark_url: str, redis_url: str = "", run: RunTask | None = None) -> list[PartitionProgress]:
+    """Run one slice and block until it is over; answer the last observation of every partition.
+
+    ``redis_url`` is for executors that reach Redis by another address than the plan's. ``run`` replaces the copy loop.
+    """
+    plan = replace(plan, redis_url=redis_url or plan.redis_url)
+    tasks = len(deal(plan.assignments, plan.tasks))
+    if not tasks:
+        return []
+    ends_at_ms = _unix_ms() + plan.tuning.slice_ms
+    work = partial(run_share, plan=plan, ends_at_ms=ends_at_ms, run=run)
+    spark = session(spark_url)
+    with spark_answers(f"finish slice {plan.slice_id}"), tagged(spark, _tag(plan.slice_id)):
+        outcomes = spark.range(0, tasks, 1, tasks).mapInArrow(work, OUTCOME_SCHEMA).toArrow()
+    return [from_json(text) for text in outcomes.column(0).to_pylist()]
+
+
+def interrupt_slice(slice_id: str, *, spark_url: str) -> bool:
+    """Free whoever waits for the slice in this process; answer whether there was one.
+
+    The Python workers go on until their slice ends or their orders say stop: Spark does not interrupt them.
+    """
+    spark = session(spark_url)
+    with spark_answers(f"interrupt slice {slice_id}"):
+        return bool(spark.interruptTag(_tag(slice_id)))
+
+
+def deal(assignments: Iterable[PartitionAssignment], tasks: int) -> list[tuple[PartitionAssignment, ...]]:
+    """Deal the partitions out to at most ``tasks`` non-empty shares, neighbours of a topic to different ones."""
+    ordered = sorted(assignments, key=lambda one: (one.mirror_id, one.partition))
+    shares = [tuple(ordered[first :: max(tasks, 1)]) for first in range(max(tasks, 1))]
+    return [share for share in shares if share]
+
+
+def run_share(
+    batches: Iterable[pyarrow.RecordBatch], *, plan: CopyPlan, ends_at_ms: int, run: RunTask | None = None
+) -> Iterator[pyarrow.RecordBatch]:
+    """Run in an executor: copy the share whose number comes in, yield one outcome per partition."""
+    import pyarrow  # noqa: PLC0415 - the driver's half does not need it
+
+    shares = deal(plan.assignments, plan.tasks)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            outcomes = _copy(_until(plan, ends_at_ms), shares[number], run=run)
+            yield pyarrow.RecordBatch.from_pydict({"outcome": [to_json(one) for one in outcomes]})
+
+
+def _copy(plan: CopyPlan, share: Sequence[PartitionAssignment], *, run: RunTask | None) -> Sequence[PartitionProgress]:
+    if run is None:
+        from linkengine.copyjob.loop import run_task as run  # noqa: PLC0415 - sockets and codecs: executors only
+    return run(
+        plan,
+        share,
+        lease=RedisLease(plan.redis_url, ttl_ms=plan.tuning.lease_ttl_ms),
+        orders=RedisOrders(plan.redis_url, plan.link_id),
+        progress=RedisProgress(plan.redis_url, plan.link_id),
+        clock=time.monotonic,
+    )
+
+
+def _until(plan: CopyPlan, ends_at_ms: int) -> CopyPlan:
+    """Shorten the slice by the time since it was submitted, so that a task that runs again does not outlive its slice."""
+    left_ms = min(max(ends_at_ms - _unix_ms(), MIN_SLICE_MS), plan.tuning.slice_ms)
+    return replace(plan, tuning=replace(plan.tuning, slice_ms=left_ms))
+
+
+def _tag(slice_id: str) -> str:
+    return f"slice-{slice_id}".replace(",", "-")  # Spark separates tags by commas
+
+
+def _unix_ms() -> int:
+    return time.time_ns() // 1_000_000
