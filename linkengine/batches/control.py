@@ -1,0 +1,42 @@
+"""Reads control batches: the markers that brokers write between records. Must not know what a copier does about them.
+
+A control batch holds one record whose key is version int16, type int16 (KIP-98; the other types belong to KRaft's own log).
+For a mirror every control batch is the same thing, an offset without a record; the type only ends an aborted transaction.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+from linkengine.batches.records import decode_records
+from linkengine.batches.view import BatchView, CorruptBatchError
+
+_KEY = struct.Struct(">hh")  # version, type
+
+
+class ControlType(IntEnum):
+    """Type of a control record; data topics hold the first two only."""
+
+    UNKNOWN = -1  # from a newer broker, or the cleaner has emptied the batch
+    ABORT = 0  # ends a transaction: its records must not be seen
+    COMMIT = 1
+    LEADER_CHANGE = 2  # KRaft metadata log, as are the following
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+def control_type(view: BatchView, batch: memoryview) -> ControlType:
+    """Read what kind of marker a whole control batch holds."""
+    if view.record_count == 0:
+        return ControlType.UNKNOWN
+    key = decode_records(view, batch)[0].key
+    if key is None or len(key) < _KEY.size:
+        raise CorruptBatchError(f"The control batch at offset {view.base_offset} has no type in its key.")
+    _, number = _KEY.unpack_from(key)
+    try:
+        return ControlType(number)
+    except ValueError:
+        return ControlType.UNKNOWN

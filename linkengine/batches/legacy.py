@@ -1,0 +1,78 @@
+"""Reads message sets of magic 0 and 1, written by producers before Kafka 0.11 (KIP-31, KIP-32). Never writes them.
+
+A message, big endian: offset int64, size int32, CRC-32 uint32, magic int8, attributes int8, timestamp int64 (magic 1), key
+and value, each an int32 length (-1: null) and bytes. A compressed message wraps a whole message set in its value: inside, magic
+0 has absolute offsets, magic 1 offsets relative to the first, and the wrapper carries the absolute offset of the last.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+
+from linkengine.batches.compression import LZ4, decompress, decompress_old_lz4
+from linkengine.batches.exact import Record
+from linkengine.batches.view import (
+    LEGACY_HEADER,
+    LEGACY_TIMESTAMP,
+    LOG_OVERHEAD,
+    BatchView,
+    CorruptBatchError,
+    iter_batches,
+    verify_crc,
+)
+
+_LENGTH = struct.Struct(">i")
+
+
+def decode_legacy(view: BatchView, message: memoryview) -> list[Record]:
+    """Decode one whole message of magic 0 or 1, wrapped ones included, with absolute ascending offsets.
+
+    Magic 0 knows no timestamps: they are -1, as brokers convert it. Raises CorruptBatchError for damaged messages.
+    """
+    if not verify_crc(message):
+        raise CorruptBatchError(f"The message at offset {view.base_offset} does not have the checksum it claims.")
+    if not view.codec:
+        return [_record(view, message)]
+    records = [_record(inner, data) for inner, data in _unwrap(view, message)]
+    if not records:
+        raise CorruptBatchError(f"The compressed message at offset {view.base_offset} holds no message.")
+    shift = view.base_offset - records[-1].offset if view.magic else 0
+    records = [one._replace(offset=one.offset + shift) for one in records]
+    if view.log_append_time:
+        records = [one._replace(timestamp=view.max_timestamp) for one in records]
+    if any(one.offset >= other.offset for one, other in pairwise(records)):
+        raise CorruptBatchError(f"The messages compressed at offset {view.base_offset} are not in order.")
+    return records
+
+
+def _unwrap(view: BatchView, message: memoryview) -> Iterator[tuple[BatchView, memoryview]]:
+    value = _record(view, message).value or b""
+    old_lz4 = view.magic == 0 and view.codec == LZ4
+    inner = memoryview(decompress_old_lz4(value) if old_lz4 else decompress(view.codec, value))
+    for start, one in iter_batches(inner):
+        if one.magic != view.magic or one.codec:
+            raise CorruptBatchError(f"The compressed message at offset {view.base_offset} holds messages of another format.")
+        yield one, inner[start : start + one.size]
+
+
+def _record(view: BatchView, message: memoryview) -> Record:
+    position = LEGACY_HEADER.size + (LEGACY_TIMESTAMP.size if view.magic else 0)
+    key, position = _nullable(message, position)
+    value, position = _nullable(message, position)
+    if position != view.length + LOG_OVERHEAD:
+        raise CorruptBatchError(f"The message at offset {view.base_offset} does not have the size it claims.")
+    return Record(view.base_offset, view.max_timestamp, key, value, [])
+
+
+def _nullable(message: memoryview, position: int) -> tuple[bytes | None, int]:
+    if position + _LENGTH.size > len(message):
+        raise CorruptBatchError("A message ends before its key or value.")
+    (size,) = _LENGTH.unpack_from(message, position)
+    position += _LENGTH.size
+    if size < 0:
+        return None, position
+    if position + size > len(message):
+        raise CorruptBatchError(f"A message ends before the {size} bytes its key or value claims.")
+    return bytes(message[position : position + size]), position + size

@@ -1,0 +1,78 @@
+"""Turns a fetched batch, in place, into one that a destination broker accepts from a client. Records are never touched.
+
+What changes: base offset 0 and leader epoch -1 (both outside the checksum), the transactional bit and the delete horizon bit
+cleared, producer id, epoch and base sequence replaced by the mirror's own (KIP-98). A batch with the LogAppendTime bit cannot
+be patched: its records' own timestamps are not the ones consumers see, so it has to be re-encoded.
+
+The checksum is *carried over*, not recomputed: only the effect of the changed header is worked into it. So a batch costs the
+same few microseconds whatever its size, and one that was damaged on its way stays damaged: the destination refuses it
+(CORRUPT_MESSAGE) where a fresh checksum would have sealed the damage.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import google_crc32c
+
+from linkengine.batches.crcshift import push_through_zeros
+from linkengine.batches.view import (
+    ATTRIBUTES_AT,
+    CONTROL_BIT,
+    CRC_AT,
+    CURRENT_MAGIC,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    LOG_APPEND_TIME_BIT,
+    RECORDS_AT,
+    TRANSACTIONAL_BIT,
+    BatchView,
+    CorruptBatchError,
+    crc32c,
+)
+
+SEQUENCES = 1 << 31  # 0 to 2^31-1, then 0 again
+_NOT_APPENDABLE = LOG_APPEND_TIME_BIT | CONTROL_BIT
+_CLEARED = ~(TRANSACTIONAL_BIT | DELETE_HORIZON_BIT)
+_CRC = struct.Struct(">I")
+
+
+def next_sequence(base: int, count: int) -> int:
+    """Answer the sequence after ``count`` records from ``base``, wrapping after 2^31-1 as brokers expect."""
+    return (base + count) % SEQUENCES
+
+
+def patch_for_append(batch: memoryview | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Patch one whole, writable batch of magic 2; its checksum stays right if it was right. Safe to repeat for a retry."""
+    view = BatchView._make(HEADER.unpack_from(batch))
+    if view.magic != CURRENT_MAGIC or view.attributes & _NOT_APPENDABLE:
+        raise CorruptBatchError(
+            f"The batch at offset {view.base_offset} (magic {view.magic}, attributes {view.attributes:#x}) "
+            "cannot be appended as it is; it must be re-encoded."
+        )
+    before = bytes(batch[ATTRIBUTES_AT:RECORDS_AT])
+    HEADER.pack_into(
+        batch,
+        0,
+        0,
+        view.length,
+        -1,
+        view.magic,
+        view.crc,
+        view.attributes & _CLEARED,
+        view.last_offset_delta,
+        view.base_timestamp,
+        view.max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        view.record_count,
+    )
+    after = bytes(batch[ATTRIBUTES_AT:RECORDS_AT])
+    difference = google_crc32c.value(before) ^ google_crc32c.value(after)
+    _CRC.pack_into(batch, CRC_AT, view.crc ^ push_through_zeros(difference, len(batch) - RECORDS_AT))
+
+
+def seal(batch: bytearray) -> None:
+    """Write the checksum of a batch that was made here."""
+    _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))

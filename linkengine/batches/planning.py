@@ -1,0 +1,188 @@
+"""Plans how the offsets of one fetch response reach the mirror. Sans-IO: must not know who fetched nor how it is written.
+
+Theory of operation. A response of a read-committed Fetch is a row of batches with ascending offsets, cut off anywhere at its
+end. The planner walks over them with a cursor, the next offset the mirror needs. For each batch it decides one of three things:
+
+1. *fill*: no record may appear at these offsets (control batch, aborted transaction, emptied by compaction);
+2. *pass*: the batch has a record at every offset and only bits that brokers accept from clients: its bytes go through;
+3. *decode*: anything else, be it holes left by compaction, LogAppendTime, an old format, or a batch that lies partly outside
+   the wanted range. Its records become dense runs and the offsets between them fills.
+
+The result covers each offset from ``next_offset`` to the end of the last whole batch exactly once (or to ``high_end``, if that
+is nearer), and that is checked before it is handed out. Transactions follow KIP-98 and the consumer's reading of it: the
+response lists aborted transactions; a producer counts as aborting from the first batch that reaches its transaction's first
+offset until its ABORT marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from linkengine.batches.coalesce import RawRun, RecordRun, Run, coalesce
+from linkengine.batches.control import ControlType, control_type
+from linkengine.batches.legacy import decode_legacy
+from linkengine.batches.records import RecordLike, decode_records
+from linkengine.batches.steps import Append, Fill, Step
+from linkengine.batches.view import CURRENT_MAGIC, BatchView, iter_batches
+from linkengine.domain.states import GapReason
+
+__all__ = ["AbortedTransaction", "Append", "Fill", "SegmentPlanner", "Step"]
+
+COALESCE_BYTES = 1 << 20  # the default of Kafka's message.max.bytes is 12 bytes more
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """One entry of a Fetch response's list: whose transaction was aborted, and its first offset."""
+
+    producer_id: int
+    first_offset: int
+
+
+class SegmentPlanner:
+    """Plans one partition. Nothing is kept between responses: each brings all the aborted transactions it touches."""
+
+    __slots__ = ()
+
+    def plan(
+        self,
+        buffer: memoryview,
+        *,
+        next_offset: int,
+        aborted: Sequence[AbortedTransaction] = (),
+        high_end: int,
+        coalesce_bytes: int = COALESCE_BYTES,
+    ) -> list[Step]:
+        """Answer the steps that bring the mirror from ``next_offset`` to the end of the last whole batch, in offset order.
+
+        ``high_end`` is the last stable offset; nothing at or beyond it is planned. Payloads that pass are slices of
+        ``buffer``, which must be writable to be patched and must live until they are sent. Raises CorruptBatchError.
+        """
+        draft = _Draft(next_offset=next_offset, high_end=high_end, coalesce_bytes=coalesce_bytes)
+        transactions = _AbortedTransactions(aborted)
+        for start, view in iter_batches(buffer):
+            batch = buffer[start : start + view.size]
+            draft.add(view, batch, gap=_gap_reason(view, aborted=transactions.contain(view, batch)))
+        return draft.finish()
+
+
+def _gap_reason(view: BatchView, *, aborted: bool) -> GapReason | None:
+    """Tell why a batch shows no record to anybody; None when it does."""
+    if view.is_control:
+        return GapReason.TRANSACTION_MARKER
+    if view.record_count == 0:  # the cleaner keeps it for the producer's state
+        return GapReason.COMPACTED
+    return GapReason.ABORTED if aborted else None
+
+
+class _AbortedTransactions:
+    """Which producers are inside an aborted transaction at the batch being looked at."""
+
+    __slots__ = ("_aborting", "_waiting")
+
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        self._waiting = sorted(aborted, key=lambda one: one.first_offset, reverse=True)  # the next one is last
+        self._aborting: set[int] = set()
+
+    def contain(self, view: BatchView, batch: memoryview) -> bool:
+        """Tell whether the batch is aborted data. To be asked for every batch, in order."""
+        while self._waiting and self._waiting[-1].first_offset < view.next_offset:
+            self._aborting.add(self._waiting.pop().producer_id)
+        if not view.is_transactional or view.producer_id not in self._aborting:
+            return False
+        if view.is_control:
+            if control_type(view, batch) is ControlType.ABORT:
+                self._aborting.discard(view.producer_id)
+            return False
+        return True
+
+
+def _can_pass(view: BatchView) -> bool:
+    return view.magic == CURRENT_MAGIC and view.dense and not view.log_append_time
+
+
+class _Draft:
+    """The plan so far: its steps, the runs not yet turned into steps, and the cursor."""
+
+    __slots__ = ("_coalesce_bytes", "_cursor", "_high_end", "_next_offset", "_runs", "_steps")
+
+    def __init__(self, *, next_offset: int, high_end: int, coalesce_bytes: int) -> None:
+        self._next_offset = self._cursor = next_offset
+        self._high_end = high_end
+        self._coalesce_bytes = coalesce_bytes
+        self._steps: list[Step] = []
+        self._runs: list[Run] = []
+
+    def add(self, view: BatchView, batch: memoryview, *, gap: GapReason | None) -> None:
+        """Take in the next whole batch; ``gap`` says why it shows no record."""
+        end = view.next_offset
+        if end <= self._cursor:
+            return
+        if view.magic == CURRENT_MAGIC:  # an older wrapper does not tell where it begins
+            self._fill_to(view.base_offset, GapReason.COMPACTED)
+        if self._cursor >= self._high_end:
+            return
+        if gap is not None:
+            self._fill_to(end, gap)
+        elif _can_pass(view) and self._cursor == view.base_offset and end <= self._high_end:
+            self._runs.append(RawRun(view, batch))
+            self._cursor = end
+        else:
+            self._decode(view, batch)
+            self._fill_to(end, GapReason.COMPACTED)
+
+    def finish(self) -> list[Step]:
+        """Answer the plan, after checking that it covers its offsets once each."""
+        self._flush()
+        position = self._next_offset
+        for step in self._steps:
+            if step.start != position or step.end <= position:
+                raise AssertionError(f"plan has a hole or an overlap at offset {position}: {step}")
+            position = step.end
+        if position != self._cursor or position > max(self._high_end, self._next_offset):
+            raise AssertionError(f"plan ends at offset {position}, expected {self._cursor}, limit {self._high_end}")
+        return self._steps
+
+    def _decode(self, view: BatchView, batch: memoryview) -> None:
+        records: Sequence[RecordLike] = (
+            decode_records(view, batch) if view.magic == CURRENT_MAGIC else decode_legacy(view, batch)
+        )
+        wanted = [record for record in records if self._cursor <= record.offset < self._high_end]
+        for run in _dense_runs(wanted):
+            self._fill_to(run[0].offset, GapReason.COMPACTED)
+            self._runs.append(RecordRun(run, view.codec, _weight(run), view.size))
+            self._cursor = run[-1].offset + 1
+
+    def _fill_to(self, end: int, reason: GapReason) -> None:
+        end = min(end, self._high_end)
+        if end <= self._cursor:
+            return
+        self._flush()
+        last = self._steps[-1] if self._steps else None
+        if isinstance(last, Fill) and last.reason is reason:
+            self._steps[-1] = Fill(last.start, end, reason)
+        else:
+            self._steps.append(Fill(self._cursor, end, reason))
+        self._cursor = end
+
+    def _flush(self) -> None:
+        self._steps.extend(coalesce(self._runs, coalesce_bytes=self._coalesce_bytes))
+        self._runs = []
+
+
+def _dense_runs(records: Sequence[RecordLike]) -> Iterator[list[RecordLike]]:
+    """Cut records where their offsets are not consecutive."""
+    run: list[RecordLike] = []
+    for record in records:
+        if run and record.offset != run[-1].offset + 1:
+            yield run
+            run = []
+        run.append(record)
+    if run:
+        yield run
+
+
+def _weight(records: Sequence[RecordLike]) -> int:
+    """Answer about how many bytes the records take uncompressed; headers count by the piece."""
+    return sum(32 + len(one.key or b"") + len(one.value or b"") + 64 * len(one.headers) for one in records)

@@ -1,0 +1,132 @@
+"""Decodes and encodes the records of batches of magic 2. Must not know which records are wanted, nor where they go.
+
+Record (KIP-82, KIP-98), every number a zigzag varint but the attributes: length of what follows, attributes int8 (unused),
+timestamp delta, offset delta, key length (-1: null), key, value length (-1: null), value, header count, and per header
+key length, key, value length (-1: null), value.
+
+aiokafka's compiled codec does the work. It cannot hold header keys that are not UTF-8 and takes a first timestamp of -1 for
+"not set yet"; such batches go through the exact, slower codec of ``linkengine.batches.exact``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+from linkengine.batches import exact
+from linkengine.batches.compression import compress, decompress
+from linkengine.batches.patch import seal
+from linkengine.batches.view import (
+    CURRENT_MAGIC,
+    HEADER,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    RECORDS_AT,
+    BatchView,
+    CorruptBatchError,
+    verify_crc,
+)
+
+_UNBOUNDED = 1 << 62
+Headers = list[tuple[str, bytes | None]]
+
+
+class RecordLike(Protocol):
+    """One record with its absolute offset; made by the compiled codec, the exact one or the legacy reader."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+def decode_records(view: BatchView, batch: memoryview) -> list[RecordLike]:
+    """Decode all records of one whole batch of magic 2; with LogAppendTime each has the batch's append time.
+
+    Raises CorruptBatchError when the checksum is wrong or the records do not add up: offsets must ascend within the batch.
+    """
+    records = decode_plain(view, plain_batch(view, batch))
+    before = view.base_offset - 1
+    for record in records:
+        if not before < record.offset < view.next_offset:
+            raise CorruptBatchError(f"A record of the batch at offset {view.base_offset} claims the offset {record.offset}.")
+        before = record.offset
+    return records
+
+
+def plain_batch(view: BatchView, batch: memoryview) -> memoryview | bytes:
+    """Check the checksum and answer the batch without compression (its own checksum and length are then void)."""
+    if not verify_crc(batch):
+        raise CorruptBatchError(f"The record batch at offset {view.base_offset} does not have the checksum it claims.")
+    if not view.codec:
+        return batch
+    body = decompress(view.codec, batch[RECORDS_AT:])
+    return _plain_header(view, len(body)) + body
+
+
+def decode_plain(view: BatchView, plain: memoryview | bytes) -> list[RecordLike]:
+    """Decode what ``plain_batch`` answered; the offsets inside are not checked."""
+    try:
+        return list(DefaultRecordBatch(plain))
+    except UnicodeDecodeError:
+        return list(exact.decode(view, bytes(plain[RECORDS_AT:])))
+    except CorruptRecordException as error:
+        raise CorruptBatchError(f"The records at offset {view.base_offset} cannot be read: {error}.") from error
+
+
+def _plain_header(view: BatchView, body_size: int) -> bytes:
+    """Answer the header the batch would have without compression."""
+    return HEADER.pack(
+        *view._replace(length=RECORDS_AT - LOG_OVERHEAD + body_size, attributes=view.attributes & LOG_APPEND_TIME_BIT)
+    )
+
+
+def encode_records(records: Sequence[RecordLike], *, codec: int) -> bytearray:
+    """Encode records with consecutive offsets (at least one) as one sealed batch with the first one's base offset."""
+    body = _encode_body(records)
+    if codec:
+        body[RECORDS_AT:] = compress(codec, memoryview(body)[RECORDS_AT:])
+    timestamps = [record.timestamp for record in records]
+    HEADER.pack_into(
+        body,
+        0,
+        records[0].offset,
+        len(body) - LOG_OVERHEAD,
+        -1,
+        CURRENT_MAGIC,
+        0,
+        codec,
+        len(records) - 1,
+        timestamps[0],
+        max(timestamps),
+        -1,
+        -1,
+        -1,
+        len(records),
+    )
+    seal(body)
+    return body
+
+
+def _encode_body(records: Sequence[RecordLike]) -> bytearray:
+    """Answer room for a header, then the uncompressed records."""
+    if records[0].timestamp == NO_TIMESTAMP:
+        return exact.encode(records)
+    builder = DefaultRecordBatchBuilder(CURRENT_MAGIC, 0, 0, -1, -1, -1, _UNBOUNDED)
+    append = builder.append
+    try:
+        for delta, record in enumerate(records):
+            append(delta, record.timestamp, record.key, record.value, record.headers)
+    except UnicodeEncodeError:
+        return exact.encode(records)
+    return builder.build()

@@ -1,0 +1,213 @@
+"""The header of a record batch, read in place. Must not know where the bytes came from nor what happens to them.
+
+Record batch v2 (KIP-98), big endian; the checksum is CRC-32C over everything that follows it:
+
+| at | field                | type   | meaning                                                              |
+|----|----------------------|--------|----------------------------------------------------------------------|
+|  0 | base offset          | int64  | offset of the first record, kept when compaction removes that record |
+|  8 | length               | int32  | bytes after this field                                               |
+| 12 | partition leader epoch | int32 | set by the broker, outside the checksum                              |
+| 16 | magic                | int8   | 2                                                                    |
+| 17 | checksum             | uint32 |                                                                      |
+| 21 | attributes           | int16  | 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 delete horizon (KIP-534) |
+| 23 | last offset delta    | int32  | last offset minus base offset; compaction keeps it                   |
+| 27 | base timestamp       | int64  | what the records' timestamp deltas are relative to                   |
+| 35 | max timestamp        | int64  | of all records; with LogAppendTime the timestamp of every record     |
+| 43 | producer id          | int64  |                                                                      |
+| 51 | producer epoch       | int16  |                                                                      |
+| 53 | base sequence        | int32  |                                                                      |
+| 57 | record count         | int32  |                                                                      |
+| 61 | records              |        | compressed as a whole when there is a codec                          |
+
+A message of magic 0 or 1 shares offset, length and the place of the magic byte: offset int64, size int32, CRC-32 uint32,
+magic int8, attributes int8, timestamp int64 (magic 1 only), key and value with int32 lengths. Its offset is that of the
+last record inside when it wraps compressed ones.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import google_crc32c
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+
+_FIELDS = (
+    ("base_offset", "q"),
+    ("length", "i"),
+    ("leader_epoch", "i"),
+    ("magic", "b"),
+    ("crc", "I"),
+    ("attributes", "h"),
+    ("last_offset_delta", "i"),
+    ("base_timestamp", "q"),
+    ("max_timestamp", "q"),
+    ("producer_id", "q"),
+    ("producer_epoch", "h"),
+    ("base_sequence", "i"),
+    ("record_count", "i"),
+)
+
+
+def _offset_of(field: str) -> int:
+    position = [name for name, _ in _FIELDS].index(field)
+    return struct.calcsize(">" + "".join(code for _, code in _FIELDS[:position]))
+
+
+HEADER = struct.Struct(">" + "".join(code for _, code in _FIELDS))
+LOG_OVERHEAD = _offset_of("leader_epoch")  # base offset and length: what the length does not count
+MAGIC_AT = _offset_of("magic")
+CRC_AT = _offset_of("crc")
+ATTRIBUTES_AT = _offset_of("attributes")  # the checksum begins here
+RECORDS_AT = HEADER.size
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+LAST_CODEC = 4  # zstd
+CURRENT_MAGIC = 2
+NO_TIMESTAMP = -1
+
+LEGACY_HEADER = struct.Struct(">qiIbb")  # offset, size, CRC-32, magic, attributes
+LEGACY_TIMESTAMP = struct.Struct(">q")
+_LEGACY_MIN_LENGTH = {0: 14, 1: 22}  # an empty message: null key, null value
+_V2_MIN_LENGTH = RECORDS_AT - LOG_OVERHEAD
+
+
+class CorruptBatchError(LinkEngineError):
+    """Bytes that are no record batch; the message says which rule they break."""
+
+    def __init__(self, message: str, *, code: ErrorCode = ErrorCode.INTERNAL_ERROR) -> None:
+        super().__init__(code, message)
+
+
+class BatchView(NamedTuple):
+    """The header's fields in wire order. A tuple: it is made once per batch on the hot path."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LOG_OVERHEAD
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after the last one this batch stands for."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def dense(self) -> bool:
+        """Every offset has its record: what a broker demands of a client's batch."""
+        return self.record_count == self.last_offset_delta + 1
+
+
+def iter_batches(buffer: memoryview) -> Iterator[tuple[int, BatchView]]:
+    """Yield (start, view) of each whole batch; stop silently at the partial one a Fetch may end with.
+
+    Raises CorruptBatchError at the first batch that cannot be one. The checksum is not looked at.
+    """
+    position, end = 0, len(buffer)
+    while end - position > MAGIC_AT:
+        view = read_view(buffer, position)
+        if view is None:
+            return
+        yield position, view
+        position += view.length + LOG_OVERHEAD
+
+
+def read_view(buffer: memoryview | bytes | bytearray, position: int = 0) -> BatchView | None:
+    """Read the header at ``position`` (17 bytes must be there); None when the batch is not whole."""
+    magic = buffer[position + MAGIC_AT]
+    (length,) = struct.unpack_from(">i", buffer, position + 8)
+    if magic > CURRENT_MAGIC:
+        raise CorruptBatchError(
+            f"A record batch has format version {magic}; versions 0 to 2 are known.", code=ErrorCode.UNSUPPORTED_MESSAGE_FORMAT
+        )
+    smallest = _V2_MIN_LENGTH if magic == CURRENT_MAGIC else _LEGACY_MIN_LENGTH[magic]
+    if length < smallest:
+        raise CorruptBatchError(f"A record batch claims a length of {length} bytes; its header alone has {smallest}.")
+    if position + LOG_OVERHEAD + length > len(buffer):
+        return None
+    if magic != CURRENT_MAGIC:
+        return _legacy_view(buffer, position)
+    view = BatchView._make(HEADER.unpack_from(buffer, position))
+    _refuse_nonsense(view)
+    return view
+
+
+def _legacy_view(buffer: memoryview | bytes | bytearray, position: int) -> BatchView:
+    offset, length, crc, magic, attributes = LEGACY_HEADER.unpack_from(buffer, position)
+    timestamp = NO_TIMESTAMP
+    if magic == 1:
+        (timestamp,) = LEGACY_TIMESTAMP.unpack_from(buffer, position + LEGACY_HEADER.size)
+    if offset < 0:
+        raise CorruptBatchError(f"A message set claims the offset {offset}; offsets begin at 0.")
+    known = attributes & (CODEC_MASK | LOG_APPEND_TIME_BIT)  # the other bits mean something else from magic 2 on
+    return BatchView(offset, length, -1, magic, crc, known, 0, timestamp, timestamp, -1, -1, -1, 1)
+
+
+def _refuse_nonsense(view: BatchView) -> None:
+    if view.base_offset < 0:
+        raise CorruptBatchError(f"A record batch claims the base offset {view.base_offset}; offsets begin at 0.")
+    if view.last_offset_delta < 0:
+        raise CorruptBatchError(f"The record batch at offset {view.base_offset} ends before it begins.")
+    if not 0 <= view.record_count <= view.last_offset_delta + 1:
+        raise CorruptBatchError(
+            f"The record batch at offset {view.base_offset} claims {view.record_count} records "
+            f"on {view.last_offset_delta + 1} offsets."
+        )
+    if view.attributes & CODEC_MASK > LAST_CODEC:
+        raise CorruptBatchError(
+            f"The record batch at offset {view.base_offset} uses compression {view.codec}; 0 to {LAST_CODEC} are known.",
+            code=ErrorCode.UNSUPPORTED_MESSAGE_FORMAT,
+        )
+
+
+def verify_crc(buffer: memoryview | bytes | bytearray) -> bool:
+    """Tell whether one whole batch (any magic) still has the checksum its writer gave it."""
+    if buffer[MAGIC_AT] == CURRENT_MAGIC:
+        (expected,) = struct.unpack_from(">I", buffer, CRC_AT)
+        return expected == crc32c(buffer[ATTRIBUTES_AT:])
+    (expected,) = struct.unpack_from(">I", buffer, LOG_OVERHEAD)
+    return expected == zlib.crc32(buffer[MAGIC_AT:])
+
+
+def crc32c(data: memoryview | bytes | bytearray) -> int:
+    """Answer the CRC-32C of ``data``; writable buffers are copied first, which the library insists on."""
+    value: int = google_crc32c.value(data if isinstance(data, bytes) else bytes(data))
+    return value
