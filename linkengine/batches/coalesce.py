@@ -8,12 +8,12 @@ values, headers, timestamps and order stay, offsets stay consecutive, the codec 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from linkengine.batches.records import RecordLike, decode_plain, encode_records, plain_batch
+from linkengine.batches.records import Chunk, RecordLike, encode_chunks, encode_records, plain_batch
 from linkengine.batches.steps import Append
-from linkengine.batches.view import BatchView
+from linkengine.batches.view import CODEC_MASK, BatchView
 
 # One more batch costs a destination about 140 microseconds, re-encoding a record about 0.6 here, and a codec both ways about
 # 5 ns per byte. Batches above these sizes are cheaper left alone.
@@ -21,6 +21,7 @@ SMALL_RECORDS = 256
 SMALL_BYTES = 64 << 10
 SMALL_COMPRESSED_BYTES = 8 << 10
 _GROWTH_PER_RECORD = 6  # longer offset delta, timestamp delta and length after a merge
+_NEVER = 1 << 62
 
 
 class RawRun(NamedTuple):
@@ -29,56 +30,60 @@ class RawRun(NamedTuple):
     view: BatchView
     payload: memoryview
 
-    @property
-    def codec(self) -> int:
-        return self.view.codec
-
-    @property
-    def weight(self) -> int:
-        """Bytes, as far as known without decompressing."""
-        return self.view.size + self.view.record_count * _GROWTH_PER_RECORD
-
-    @property
-    def small(self) -> bool:
-        limit = SMALL_COMPRESSED_BYTES if self.view.codec else SMALL_BYTES
-        return self.view.size <= limit and self.view.record_count <= SMALL_RECORDS
-
 
 class RecordRun(NamedTuple):
     """Decoded records with consecutive offsets; they have to be encoded anyway, so they merge with any small neighbour."""
 
     records: list[RecordLike]
     codec: int
-    weight: int  # bytes of the uncompressed batch they came from: an upper bound
-    fetched_size: int  # bytes of that batch as the source stores it: what the topic certainly allows
-    small: bool = True
+    weight: int  # about the bytes of these records uncompressed
+    fetched_size: int  # bytes of the batch they came from, as the source stores it: what the topic certainly allows
 
 
 Run = RawRun | RecordRun
 
 
-def coalesce(runs: Iterable[Run], *, coalesce_bytes: int) -> Iterator[Append]:
+class _Member(NamedTuple):
+    """A run of a group, ready to be encoded."""
+
+    run: Run
+    chunk: Chunk
+    weight: int
+
+
+def coalesce(runs: Sequence[Run], *, coalesce_bytes: int) -> Iterator[Append]:
     """Yield one append per run or per merged group of runs, in order. The runs must follow each other without a gap."""
     for group in _groups(runs, coalesce_bytes):
         if len(group) == 1:
             yield from _alone(group[0], coalesce_bytes)
-        else:
-            yield from _merged(group, coalesce_bytes)
+            continue
+        for pack in _packs(group, coalesce_bytes):
+            yield from _merged(pack, coalesce_bytes)
 
 
-def _groups(runs: Iterable[Run], limit: int) -> Iterator[list[Run]]:
+def _groups(runs: Sequence[Run], limit: int) -> Iterator[Sequence[Run]]:
     """Cut where neighbours cannot merge, without decompressing anything yet."""
-    group: list[Run] = []
-    weight = 0
-    for run in runs:
-        fits = group and run.small and group[-1].small and run.codec == group[0].codec and weight + run.weight <= limit
-        if group and not fits:
-            yield group
-            group, weight = [], 0
-        group.append(run)
-        weight += run.weight
-    if group:
-        yield group
+    first, weight, codec = 0, 0, -1
+    for position, run in enumerate(runs):
+        size, one_codec = _small(run)
+        if position > first and (one_codec != codec or weight + size > limit):
+            yield runs[first:position]
+            first, weight = position, 0
+        codec = one_codec
+        weight += size
+    if first < len(runs):
+        yield runs[first:]
+
+
+def _small(run: Run) -> tuple[int, int]:
+    """Answer a run's bytes, as far as known without decompressing, and its codec; "infinite" where merging does not pay."""
+    if isinstance(run, RecordRun):
+        return run.weight, run.codec
+    view = run.view
+    size, count, codec = view.length, view.record_count, view.attributes & CODEC_MASK
+    if count > SMALL_RECORDS or size > (SMALL_COMPRESSED_BYTES if codec else SMALL_BYTES):
+        return _NEVER, codec
+    return size + count * _GROWTH_PER_RECORD, codec
 
 
 def _alone(run: Run, limit: int) -> Iterator[Append]:
@@ -89,38 +94,69 @@ def _alone(run: Run, limit: int) -> Iterator[Append]:
     yield Append(view.base_offset, view.record_count, run.payload, view.record_count, view.max_timestamp)
 
 
-def _merged(group: list[Run], limit: int) -> Iterator[Append]:
-    """Decode the runs of a group and pack them again, now by their uncompressed size."""
-    pack: list[Run] = []
-    records: list[RecordLike] = []
+def _packs(group: Sequence[Run], limit: int) -> Iterator[list[_Member]]:
+    """Decompress the runs of a group and cut it again, now by their uncompressed size."""
+    pack: list[_Member] = []
     weight = 0
     for run in group:
-        decoded, size = _decoded(run)
-        if pack and weight + size > limit:
-            yield from _packed(pack, records, limit)
-            pack, records, weight = [], [], 0
-        pack.append(run)
-        records += decoded
-        weight += size
-    yield from _packed(pack, records, limit)
+        member = _member(run)
+        if pack and weight + member.weight > limit:
+            yield pack
+            pack, weight = [], 0
+        pack.append(member)
+        weight += member.weight
+    yield pack
 
 
-def _decoded(run: Run) -> tuple[list[RecordLike], int]:
+def _member(run: Run) -> _Member:
     if isinstance(run, RecordRun):
-        return run.records, run.weight
+        return _Member(run, run.records, run.weight)
     plain = plain_batch(run.view, run.payload)
-    return decode_plain(run.view, plain), len(plain) + run.view.record_count * _GROWTH_PER_RECORD
+    return _Member(run, plain, len(plain) + run.view.record_count * _GROWTH_PER_RECORD)
 
 
-def _packed(pack: list[Run], records: list[RecordLike], limit: int) -> Iterator[Append]:
+def _merged(pack: list[_Member], limit: int) -> Iterator[Append]:
+    """Encode a pack as one batch, or as halves while that is larger than ``limit`` (it may have been packed better before)."""
     if len(pack) == 1:
-        yield from _alone(pack[0], limit)
+        yield from _alone(pack[0].run, limit)
+        return
+    append = _as_one(pack)
+    if append is None:
+        for member in pack:
+            yield from _alone(member.run, limit)
+    elif len(append.payload) > limit:
+        yield from _merged(pack[: len(pack) // 2], limit)
+        yield from _merged(pack[len(pack) // 2 :], limit)
     else:
-        yield from _encode(records, codec=pack[0].codec, limit=limit)
+        yield append
+
+
+def _as_one(pack: list[_Member]) -> Append | None:
+    spans = [_span(member.run) for member in pack]
+    base_offset, codec = spans[0].base_offset, spans[0].codec
+    count, newest = sum(span.records for span in spans), max(span.max_timestamp for span in spans)
+    chunks = [member.chunk for member in pack]
+    payload = encode_chunks(chunks, codec=codec, base_offset=base_offset, max_timestamp=newest, count=count)
+    return None if payload is None else Append(base_offset, count, memoryview(payload), count, newest)
+
+
+class _Span(NamedTuple):
+    base_offset: int
+    records: int
+    max_timestamp: int
+    codec: int
+
+
+def _span(run: Run) -> _Span:
+    if isinstance(run, RawRun):
+        view = run.view
+        return _Span(view.base_offset, view.record_count, view.max_timestamp, view.attributes & CODEC_MASK)
+    records = run.records
+    return _Span(records[0].offset, len(records), max(record.timestamp for record in records), run.codec)
 
 
 def _encode(records: list[RecordLike], *, codec: int, limit: int) -> Iterator[Append]:
-    """Encode records as one batch, or as halves while it is larger than ``limit`` (a codec may have packed better before)."""
+    """Encode records as one batch, or as halves while that is larger than ``limit``."""
     payload = encode_records(records, codec=codec)
     if len(payload) > limit and len(records) > 1:
         middle = len(records) // 2

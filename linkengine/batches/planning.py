@@ -24,7 +24,7 @@ from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.legacy import decode_legacy
 from linkengine.batches.records import RecordLike, decode_records
 from linkengine.batches.steps import Append, Fill, Step
-from linkengine.batches.view import CURRENT_MAGIC, BatchView, iter_batches
+from linkengine.batches.view import CONTROL_BIT, CURRENT_MAGIC, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, BatchView, iter_batches
 from linkengine.domain.states import GapReason
 
 __all__ = ["AbortedTransaction", "Append", "Fill", "SegmentPlanner", "Step"]
@@ -62,14 +62,14 @@ class SegmentPlanner:
         draft = _Draft(next_offset=next_offset, high_end=high_end, coalesce_bytes=coalesce_bytes)
         transactions = _AbortedTransactions(aborted)
         for start, view in iter_batches(buffer):
-            batch = buffer[start : start + view.size]
+            batch = buffer[start : start + view.length + LOG_OVERHEAD]
             draft.add(view, batch, gap=_gap_reason(view, aborted=transactions.contain(view, batch)))
         return draft.finish()
 
 
 def _gap_reason(view: BatchView, *, aborted: bool) -> GapReason | None:
     """Tell why a batch shows no record to anybody; None when it does."""
-    if view.is_control:
+    if view.attributes & CONTROL_BIT:
         return GapReason.TRANSACTION_MARKER
     if view.record_count == 0:  # the cleaner keeps it for the producer's state
         return GapReason.COMPACTED
@@ -89,7 +89,7 @@ class _AbortedTransactions:
         """Tell whether the batch is aborted data. To be asked for every batch, in order."""
         while self._waiting and self._waiting[-1].first_offset < view.next_offset:
             self._aborting.add(self._waiting.pop().producer_id)
-        if not view.is_transactional or view.producer_id not in self._aborting:
+        if view.producer_id not in self._aborting or not view.is_transactional:
             return False
         if view.is_control:
             if control_type(view, batch) is ControlType.ABORT:
@@ -99,7 +99,11 @@ class _AbortedTransactions:
 
 
 def _can_pass(view: BatchView) -> bool:
-    return view.magic == CURRENT_MAGIC and view.dense and not view.log_append_time
+    return (
+        view.magic == CURRENT_MAGIC
+        and view.record_count == view.last_offset_delta + 1
+        and not view.attributes & LOG_APPEND_TIME_BIT
+    )
 
 
 class _Draft:

@@ -10,7 +10,7 @@ aiokafka's compiled codec does the work. It cannot hold header keys that are not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from aiokafka.errors import CorruptRecordException
@@ -93,40 +93,72 @@ def _plain_header(view: BatchView, body_size: int) -> bytes:
 
 def encode_records(records: Sequence[RecordLike], *, codec: int) -> bytearray:
     """Encode records with consecutive offsets (at least one) as one sealed batch with the first one's base offset."""
-    body = _encode_body(records)
-    if codec:
-        body[RECORDS_AT:] = compress(codec, memoryview(body)[RECORDS_AT:])
-    timestamps = [record.timestamp for record in records]
-    HEADER.pack_into(
+    body = _compiled_body([records])
+    if body is None:
+        body = exact.encode(records)
+    return _finish(
         body,
-        0,
-        records[0].offset,
-        len(body) - LOG_OVERHEAD,
-        -1,
-        CURRENT_MAGIC,
-        0,
-        codec,
-        len(records) - 1,
-        timestamps[0],
-        max(timestamps),
-        -1,
-        -1,
-        -1,
-        len(records),
+        codec=codec,
+        base_offset=records[0].offset,
+        base_timestamp=records[0].timestamp,
+        max_timestamp=max(record.timestamp for record in records),
+        count=len(records),
     )
-    seal(body)
+
+
+Chunk = Sequence[RecordLike] | memoryview | bytes  # decoded records, or a plain batch
+
+
+def encode_chunks(chunks: Sequence[Chunk], *, codec: int, base_offset: int, max_timestamp: int, count: int) -> bytearray | None:
+    """Encode chunks that follow each other as one sealed batch; None where only the exact codec could do it.
+
+    Plain batches are decoded record by record on the way, so that no list of a megabyte's records is ever held.
+    """
+    body = _compiled_body(chunks)
+    if body is None:
+        return None
+    base_timestamp = _first_timestamp(chunks[0])
+    return _finish(
+        body, codec=codec, base_offset=base_offset, base_timestamp=base_timestamp, max_timestamp=max_timestamp, count=count
+    )
+
+
+def _first_timestamp(chunk: Chunk) -> int:
+    timestamp: int = next(iter(_records_of(chunk))).timestamp
+    return timestamp
+
+
+def _records_of(chunk: Chunk) -> Iterable[RecordLike]:
+    return DefaultRecordBatch(chunk) if isinstance(chunk, (memoryview, bytes)) else chunk
+
+
+def _compiled_body(chunks: Sequence[Chunk]) -> bytearray | None:
+    """Answer room for a header, then the uncompressed records; None where the compiled codec has its limits."""
+    builder = DefaultRecordBatchBuilder(CURRENT_MAGIC, 0, 0, -1, -1, -1, _UNBOUNDED)
+    append, delta = builder.append, 0
+    try:
+        if _first_timestamp(chunks[0]) == NO_TIMESTAMP:
+            return None
+        for chunk in chunks:
+            for record in _records_of(chunk):
+                append(delta, record.timestamp, record.key, record.value, record.headers)
+                delta += 1
+    except UnicodeError:
+        return None
+    except CorruptRecordException as error:
+        raise CorruptBatchError(f"The records of a batch to be merged cannot be read: {error}.") from error
+    body: bytearray = builder.build()
     return body
 
 
-def _encode_body(records: Sequence[RecordLike]) -> bytearray:
-    """Answer room for a header, then the uncompressed records."""
-    if records[0].timestamp == NO_TIMESTAMP:
-        return exact.encode(records)
-    builder = DefaultRecordBatchBuilder(CURRENT_MAGIC, 0, 0, -1, -1, -1, _UNBOUNDED)
-    append = builder.append
-    try:
-        for delta, record in enumerate(records):
-            append(delta, record.timestamp, record.key, record.value, record.headers)
-    except UnicodeEncodeError:
-        return exact.encode(records)
-    return builder.build()
+def _finish(body: bytearray, *, codec: int, base_offset: int, base_timestamp: int, max_timestamp: int, count: int) -> bytearray:
+    """Compress the records that follow the room for a header, write the header, seal."""
+    if codec:
+        body[RECORDS_AT:] = compress(codec, memoryview(body)[RECORDS_AT:])
+    length = len(body) - LOG_OVERHEAD
+    header = BatchView(
+        base_offset, length, -1, CURRENT_MAGIC, 0, codec, count - 1, base_timestamp, max_timestamp, -1, -1, -1, count
+    )
+    HEADER.pack_into(body, 0, *header)
+    seal(body)
+    return body

@@ -142,12 +142,27 @@ def iter_batches(buffer: memoryview) -> Iterator[tuple[int, BatchView]]:
     Raises CorruptBatchError at the first batch that cannot be one. The checksum is not looked at.
     """
     position, end = 0, len(buffer)
+    unpack, make = HEADER.unpack_from, BatchView._make
     while end - position > MAGIC_AT:
-        view = read_view(buffer, position)
-        if view is None:
+        if end - position >= RECORDS_AT and buffer[position + MAGIC_AT] == CURRENT_MAGIC:
+            view = make(unpack(buffer, position))
+            size = view.length + LOG_OVERHEAD
+            if RECORDS_AT <= size <= end - position and _plausible(view):  # nearly always: the next lines tell why not
+                yield position, view
+                position += size
+                continue
+        slow = read_view(buffer, position)
+        if slow is None:
             return
-        yield position, view
-        position += view.length + LOG_OVERHEAD
+        yield position, slow
+        position += slow.length + LOG_OVERHEAD
+
+
+def _plausible(view: BatchView) -> bool:
+    return (
+        view.base_offset >= 0 <= view.record_count <= view.last_offset_delta + 1 > 0
+        and view.attributes & CODEC_MASK <= LAST_CODEC
+    )
 
 
 def read_view(buffer: memoryview | bytes | bytearray, position: int = 0) -> BatchView | None:
@@ -202,9 +217,9 @@ def verify_crc(buffer: memoryview | bytes | bytearray) -> bool:
     """Tell whether one whole batch (any magic) still has the checksum its writer gave it."""
     if buffer[MAGIC_AT] == CURRENT_MAGIC:
         (expected,) = struct.unpack_from(">I", buffer, CRC_AT)
-        return expected == crc32c(buffer[ATTRIBUTES_AT:])
+        return crc32c(buffer[ATTRIBUTES_AT:]) == int(expected)
     (expected,) = struct.unpack_from(">I", buffer, LOG_OVERHEAD)
-    return expected == zlib.crc32(buffer[MAGIC_AT:])
+    return zlib.crc32(buffer[MAGIC_AT:]) == int(expected)
 
 
 def crc32c(data: memoryview | bytes | bytearray) -> int:
