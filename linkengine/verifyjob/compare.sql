@@ -1,0 +1,22 @@
+-- Which records are not equal on both sides, and in what? One row per offset that either side has; kind is null where they are equal.
+-- A record of a LogAppendTime source keeps its timestamp but not the type: a stock broker takes CreateTime from producers only.
+SELECT
+    coalesce(s.partition, m.partition) AS partition,
+    coalesce(s.offset, m.offset) AS offset,
+    CASE
+        WHEN m.offset IS NULL THEN 'missing'
+        WHEN s.offset IS NULL THEN 'extra'
+        WHEN NOT s.key <=> m.key THEN 'key'
+        WHEN NOT (s.value_bytes <=> m.value_bytes AND s.value_digest <=> m.value_digest) THEN 'value'
+        WHEN NOT s.headers <=> m.headers THEN 'headers'
+        WHEN s.timestamp_ms <> m.timestamp_ms THEN 'timestamp'
+        WHEN s.timestamp_type = 0 AND m.timestamp_type <> 0 THEN 'timestamp'
+    END AS kind,
+    s.offset AS source_offset,
+    coalesce(s.key, m.key) AS any_key,
+    coalesce(octet_length(s.key), octet_length(m.key), 0) + coalesce(s.value_bytes, m.value_bytes, 0) AS bytes,
+    s.value_bytes IS NULL AND m.value_bytes IS NULL AS tombstone,
+    struct(s.key, s.value, s.headers, s.timestamp_ms, s.timestamp_type) AS source_record,
+    struct(m.key, m.value, m.headers, m.timestamp_ms, m.timestamp_type) AS mirror_record
+FROM {source} AS s
+FULL OUTER JOIN {mirror} AS m ON s.partition = m.partition AND s.offset = m.offset

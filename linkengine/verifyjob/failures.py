@@ -1,0 +1,37 @@
+"""What a failed Spark query means: the Kafka exception inside the story, told as one of our errors.
+
+The story itself is not repeated: a stack trace helps nobody on a page, and exceptions about settings may quote them.
+"""
+
+from __future__ import annotations
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import VerifyPlan
+
+_CAUSES = (
+    ("UnknownTopicOrPartitionException", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "a topic or partition does not exist"),
+    ("TopicAuthorizationException", ErrorCode.AUTHORIZATION_ERROR, "the credentials may not read a topic"),
+    ("GroupAuthorizationException", ErrorCode.AUTHORIZATION_ERROR, "the credentials may not use a consumer group"),
+    ("AuthorizationException", ErrorCode.AUTHORIZATION_ERROR, "the credentials lack a right"),
+    ("SaslAuthenticationException", ErrorCode.AUTHENTICATION_ERROR, "a cluster refuses the credentials"),
+    ("SslAuthenticationException", ErrorCode.AUTHENTICATION_ERROR, "the TLS handshake failed"),
+    ("No resolvable bootstrap urls", ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "a bootstrap server's name has no address"),
+    ("TimeoutException", ErrorCode.TIMEOUT_ERROR, "a cluster does not answer in time"),
+    ("OPERATION_CANCELED", ErrorCode.ILLEGAL_STATE, "it was cancelled"),
+)
+
+
+def failure_of(error: Exception, *, plan: VerifyPlan) -> LinkEngineError:
+    """Find the cause in Spark's story; INTERNAL_ERROR with the story's first line where it is none we know."""
+    story = str(error)
+    for word, code, cause in _CAUSES:
+        if word in story:
+            return LinkEngineError(code, f"{_what(plan)} could not be compared: {cause}. Correct that and verify again.")
+    return LinkEngineError(
+        ErrorCode.INTERNAL_ERROR,
+        f"{_what(plan)} could not be compared; the Spark server's log says more ({type(error).__name__}).",
+    )
+
+
+def _what(plan: VerifyPlan) -> str:
+    return f"Source topic {plan.source_topic} and mirror topic {plan.mirror_topic}"

@@ -1,0 +1,142 @@
+"""The verify job: read both topics, join them on partition and offset, count, and name the first records that differ.
+
+Which records are compared. Up to ``plan.ends`` (exclusive), from the first record the source still has: below that the
+source's retention took them, and a mirror that still holds them is right. Everything from there on must be on both sides.
+With ``plan.compacted`` a record that one side lacks is accepted where compaction may remove it (``compaction.sql``), which
+takes reading beyond the ends, since the record that replaced it may lie there.
+
+Equal means equal: keys, headers and timestamps are compared as they are, values by length and SHA-256, which nobody can make
+collide, neither by accident nor on purpose; a 64-bit hash could be fooled by whoever can write to the mirror.
+Transaction markers, aborted data and fillers are invisible to the committed reader that Spark is.
+
+One pass when all is well. Records that only the mirror has ask for a second one (were they below the source's start?),
+differences for one more that fetches them; both read from the first place of doubt only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import RecordDifference, VerifyPlan, VerifyReport
+from linkengine.sparkclient import session, spark_answers, tagged
+from linkengine.verifyjob.failures import failure_of
+from linkengine.verifyjob.reading import LATEST, read_topic
+from linkengine.verifyjob.report import difference_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+BOUNDS_SCHEMA = "partition int, first_offset bigint, end_offset bigint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bounds:
+    """What of a partition is compared: ``[first, end)``; read from ``first`` where it is known."""
+
+    first: int | None
+    end: int
+
+
+def run_verify(plan: VerifyPlan, *, spark_url: str, tag: str = "verify") -> VerifyReport:
+    """Compare both topics up to ``plan.ends``, which the caller always gives; block until done.
+
+    Raises LinkEngineError when the ends are missing or a cluster cannot be read, SparkUnavailableError without Spark.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a second of imports
+
+    if not plan.ends:
+        message = "There is nothing to verify: the plan names no end offsets. Give the mirror's end of every partition."
+        raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, message)
+    started_at = time.monotonic()
+    spark = session(spark_url)
+    try:
+        with spark_answers("finish the comparison"), tagged(spark, tag):
+            totals, differences, bounds = _compare(spark, plan)
+    except PySparkException as error:
+        raise failure_of(error, plan=plan) from error
+    return _report(totals, differences, bounds, duration_ms=round((time.monotonic() - started_at) * 1000))
+
+
+def _compare(spark: SparkSession, plan: VerifyPlan) -> tuple[list[Any], tuple[RecordDifference, ...], dict[int, _Bounds]]:
+    bounds = {partition: _Bounds(first=None, end=end) for partition, end in plan.ends if end > 0}
+    if not bounds:
+        return [], (), {}
+    totals = _totals(spark, plan, bounds)
+    if any(row["extras"] for row in totals):
+        bounds = _from_the_source_start(bounds, totals)
+        totals = _totals(spark, plan, bounds)
+    differences = _differences(spark, plan, bounds, totals) if any(row["differences"] for row in totals) else ()
+    return totals, differences, bounds
+
+
+def _from_the_source_start(bounds: Mapping[int, _Bounds], totals: list[Any]) -> dict[int, _Bounds]:
+    starts = {row["partition"]: row["first_source_offset"] for row in totals}
+    return {partition: _Bounds(first=_either(starts.get(partition), one.end), end=one.end) for partition, one in bounds.items()}
+
+
+def _totals(spark: SparkSession, plan: VerifyPlan, bounds: Mapping[int, _Bounds]) -> list[Any]:
+    compared = _compared(spark, plan, bounds)
+    return list(spark.sql(_sql("totals"), compared=compared, bounds=_bounds_table(spark, bounds)).collect())
+
+
+def _differences(
+    spark: SparkSession, plan: VerifyPlan, bounds: Mapping[int, _Bounds], totals: list[Any]
+) -> tuple[RecordDifference, ...]:
+    doubtful = {
+        row["partition"]: _Bounds(first=row["first_difference"], end=row["last_difference"] + 1)
+        for row in totals
+        if row["differences"] and row["partition"] in bounds
+    }
+    compared = _compared(spark, plan, doubtful)
+    rows = spark.sql(_sql("differences"), compared=compared, bounds=_bounds_table(spark, doubtful)).collect()
+    return tuple(difference_of(row) for row in rows)
+
+
+def _compared(spark: SparkSession, plan: VerifyPlan, bounds: Mapping[int, _Bounds]) -> DataFrame:
+    starts = {partition: one.first for partition, one in bounds.items() if one.first is not None}
+    ends = {partition: LATEST if plan.compacted else one.end for partition, one in bounds.items()}
+    source = read_topic(spark, address=plan.source, topic=plan.source_topic, starts=starts, ends=ends)
+    mirror = read_topic(spark, address=plan.destination, topic=plan.mirror_topic, starts=starts, ends=ends)
+    compared = spark.sql(
+        _sql("compare"),
+        source=spark.sql(_sql("records"), topic=source),
+        mirror=spark.sql(_sql("records"), topic=mirror),
+    )
+    return spark.sql(_sql("compaction"), compared=compared) if plan.compacted else compared
+
+
+def _bounds_table(spark: SparkSession, bounds: Mapping[int, _Bounds]) -> DataFrame:
+    rows = [(partition, _either(one.first, 0), one.end) for partition, one in sorted(bounds.items())]
+    return spark.createDataFrame(rows, BOUNDS_SCHEMA)
+
+
+def _report(
+    totals: list[Any], differences: tuple[RecordDifference, ...], bounds: Mapping[int, _Bounds], *, duration_ms: int
+) -> VerifyReport:
+    starts = {row["partition"]: row["first_source_offset"] for row in totals}
+    return VerifyReport(
+        records_compared=sum(row["records"] for row in totals),
+        differences=sum(row["differences"] for row in totals),
+        first_differences=differences,
+        bytes_compared=sum(row["bytes"] for row in totals),
+        duration_ms=duration_ms,
+        partitions=tuple(
+            (partition, _either(starts.get(partition), one.end), one.end) for partition, one in sorted(bounds.items())
+        ),
+    )
+
+
+def _either(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+@cache
+def _sql(name: str) -> str:
+    return files("linkengine.verifyjob").joinpath(f"{name}.sql").read_text()

@@ -1,0 +1,59 @@
+"""Reading one topic with Spark's Kafka source: which offsets, whose credentials, with which time limits.
+
+Credentials go into source options. Spark hides an option whose name or value matches ``spark.redaction.regex`` (a JAAS line
+does, by the word password), and a batch read prints no options in its plan; Kafka's own log hides passwords and keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from linkengine.domain.addresses import ClusterAddress, properties_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+EARLIEST, LATEST = -2, -1  # what Spark's offset JSON says for "whatever the log has"
+MIN_PARTITIONS = 8  # a topic of one partition is split, so that all cores read it
+_LIMITS = {
+    "kafka.request.timeout.ms": "15000",  # one answer of a broker
+    "kafka.default.api.timeout.ms": "20000",  # one call with its retries: a cluster that is away shows in 20 s
+    "kafka.max.partition.fetch.bytes": str(8 << 20),  # the default of 1 MiB halves the speed of a single partition
+    "kafka.receive.buffer.bytes": str(1 << 20),
+    "fetchOffset.numRetries": "1",
+    "kafkaConsumer.pollTimeoutMs": "10000",  # how long to wait for a record below the end; there may be none after all
+}
+
+
+def read_topic(
+    spark: SparkSession,
+    *,
+    address: ClusterAddress,
+    topic: str,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+) -> DataFrame:
+    """Plan to read what a committed reader sees of ``topic`` within ``[starts, ends)`` of the partitions in ``ends``.
+
+    ``failOnDataLoss`` is off: an offset that is not there is what we came to find out, not a reason to give up.
+    """
+    offsets = {partition: starts.get(partition, EARLIEST) for partition in ends}
+    options = {
+        "assign": json.dumps({topic: sorted(ends)}),
+        "startingOffsets": _offsets(topic, offsets),
+        "endingOffsets": _offsets(topic, ends),
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",
+        "minPartitions": str(MIN_PARTITIONS),
+        "kafka.isolation.level": "read_committed",
+        **_LIMITS,
+        **{f"kafka.{name}": value for name, value in properties_of(address).items()},
+    }
+    return spark.read.format("kafka").options(**options).load()
+
+
+def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
+    return json.dumps({topic: {str(partition): offset for partition, offset in sorted(offsets.items())}})
