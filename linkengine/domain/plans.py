@@ -157,8 +157,7 @@ class MirrorSync:
     source_topic: str
     source_topic_id: str
     mirror_topic: str
-    configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
-    sync_include: tuple[str, ...] | None = None
+    sync_include: tuple[str, ...] | None = None  # topic.config.sync.include; None: the default list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

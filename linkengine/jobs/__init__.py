@@ -1,0 +1,35 @@
+"""The engine's front door: plain functions over plans, called from the console's tasks and from scripts.
+
+Each is safe to run twice. Anticipated failures are raised as LinkEngineError; anything else is a bug. Nothing here knows the
+database, Celery or pages, and callers need no other room of the engine than this one and ``linkengine.domain``.
+"""
+
+from linkengine.jobs.copying import clear_link, clear_mirror, copy_slice, interrupt_slice, read_progress, write_orders
+from linkengine.jobs.deleting import delete_mirror
+from linkengine.jobs.looking import check_link, list_topics, partition_offsets, probe_cluster
+from linkengine.jobs.promoting import promotion_blockers
+from linkengine.jobs.setup import check_mirror, setup_mirror
+from linkengine.jobs.stopping import stop_mirror
+from linkengine.jobs.syncing import discover_mirrors, sync_mirror
+from linkengine.jobs.verifying import verify
+
+__all__ = [
+    "check_link",
+    "check_mirror",
+    "clear_link",
+    "clear_mirror",
+    "copy_slice",
+    "delete_mirror",
+    "discover_mirrors",
+    "interrupt_slice",
+    "list_topics",
+    "partition_offsets",
+    "probe_cluster",
+    "promotion_blockers",
+    "read_progress",
+    "setup_mirror",
+    "stop_mirror",
+    "sync_mirror",
+    "verify",
+    "write_orders",
+]

@@ -1,0 +1,39 @@
+"""Run slices of the copy job, give running tasks their orders and read how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from linkengine.coordination import orders, progress
+from linkengine.copyjob import spark
+from linkengine.domain.plans import CopyPlan, PartitionProgress
+
+
+def copy_slice(plan: CopyPlan, *, spark_url: str) -> list[PartitionProgress]:
+    """Copy for one slice (``plan.tuning.slice_ms``) and answer the last observation of every partition. Blocks."""
+    return spark.submit_copy(plan, spark_url=spark_url)
+
+
+def interrupt_slice(slice_id: str, *, spark_url: str) -> bool:
+    """Free whoever waits for the slice in this process; its tasks end by their orders. Answer whether there was one."""
+    return spark.interrupt_slice(slice_id, spark_url=spark_url)
+
+
+def read_progress(redis_url: str, link_id: str) -> list[PartitionProgress]:
+    """Read the latest report of every partition of a link, in any order; one Redis request."""
+    return progress.read_progress(redis_url, link_id)
+
+
+def write_orders(redis_url: str, link_id: str, *, revision: int, wanted: Mapping[str, bool]) -> bool:
+    """Tell running tasks which mirrors (by id) go on; answer False where a newer revision is already written."""
+    return orders.write_orders(redis_url, link_id, revision=revision, wanted=wanted)
+
+
+def clear_mirror(redis_url: str, link_id: str, *, mirror_id: str) -> None:
+    """Forget the reports of a mirror that is gone."""
+    progress.clear_mirror(redis_url, link_id, mirror_id=mirror_id)
+
+
+def clear_link(redis_url: str, link_id: str) -> None:
+    """Forget the orders of a link that is gone."""
+    orders.clear_orders(redis_url, link_id)

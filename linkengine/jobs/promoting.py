@@ -1,0 +1,88 @@
+"""What a promotion still waits for. A promoted mirror is equal to its source in records, partitions and configs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import TopicDescription
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.sync.configs import pending_change, read_source_configs
+from linkengine.sync.topics import missing_mirror
+
+Blocker = tuple[ErrorCode, str]
+_NAMED_AT_MOST = 3  # lagging partitions listed in a message
+
+
+def promotion_blockers(
+    *,
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    source_topic: str,
+    mirror_topic: str,
+    sync_include: tuple[str, ...] | None = None,
+) -> list[Blocker]:
+    """List (code, message) of everything the promotion waits for; empty means that it may go on. Changes nothing.
+
+    Writers to the source must have stopped, or the answer is old the moment it is given. Run ``sync_mirror`` before, so that
+    configs and partitions do not wait for its next round.
+    """
+    there, here = ClusterAdmin(source), ClusterAdmin(destination)
+    try:
+        topic, mirror = there.describe(source_topic), here.find(mirror_topic)
+        if mirror is None:
+            raise missing_mirror(mirror_topic)
+        if topic.partitions != mirror.partitions:
+            return [_partitions(topic, mirror)]
+        values = read_source_configs(there, source_topic, include=sync_include)
+        change = pending_change(here, mirror_topic, source_configs=values, include=sync_include)
+        configs = [_configs(change.names)] if change else []
+        return [*_lags(there, here, topic=topic, mirror=mirror), *configs]
+    except LinkEngineError as error:
+        return [(error.code, error.message)]
+
+
+def _lags(there: ClusterAdmin, here: ClusterAdmin, *, topic: TopicDescription, mirror: TopicDescription) -> Iterator[Blocker]:
+    stable = there.offsets(topic.name, OffsetKind.STABLE_END, partitions=topic.partitions)
+    ends = there.offsets(topic.name, OffsetKind.END, partitions=topic.partitions)
+    mirrored = here.offsets(mirror.name, OffsetKind.END, partitions=topic.partitions)
+    behind = {partition: stable[partition] - end for partition, end in mirrored.items() if stable[partition] > end}
+    if behind:
+        yield ErrorCode.WAITING_FOR_LAG, _lag_message(behind)
+    ahead = [partition for partition, end in mirrored.items() if end > ends[partition]]
+    if ahead:
+        yield ErrorCode.UNEXPECTED_TRUNCATION, _ahead_message(ahead[0])
+    pending = [partition for partition in stable if stable[partition] < ends[partition]]
+    if pending and not behind:
+        yield ErrorCode.WAITING_FOR_LAG, _open_transaction_message(pending[0])
+
+
+def _lag_message(behind: dict[int, int]) -> str:
+    worst = sorted(behind, key=lambda partition: -behind[partition])[:_NAMED_AT_MOST]
+    named = ", ".join(f"partition {partition}: {behind[partition]}" for partition in worst)
+    return f"{sum(behind.values())} offsets are still to be copied from the source ({named}). Mirroring goes on until none is."
+
+
+def _ahead_message(partition: int) -> str:
+    return (
+        f"The mirror is longer than its source in partition {partition}: the source has lost records it had acknowledged "
+        "(an unclean leader election?), or somebody wrote to the mirror. Fail over to keep the mirror as it is."
+    )
+
+
+def _open_transaction_message(partition: int) -> str:
+    return (
+        f"A transaction is still open on the source in partition {partition}; its records are copied once it ends. Wait for "
+        "its producer or for its timeout."
+    )
+
+
+def _partitions(topic: TopicDescription, mirror: TopicDescription) -> Blocker:
+    return ErrorCode.WAITING_FOR_PARTITIONS, (
+        f"The source topic has {topic.partitions} partitions, the mirror {mirror.partitions}. The next synchronisation adds them."
+    )
+
+
+def _configs(names: tuple[str, ...]) -> Blocker:
+    return ErrorCode.WAITING_FOR_CONFIGS, f"Configs of the mirror do not follow the source's yet: {', '.join(names)}."

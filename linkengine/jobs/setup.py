@@ -1,0 +1,153 @@
+"""Make a mirror topic: check that it can be made, create it read-only, seed its head.
+
+Order of the steps, so that nobody can write to the topic or read unfinished offsets at any moment, and a crash after any of
+them is mended by running the job again: DENY WRITE (and DENY READ where a head must be seeded) before the topic exists; topic
+with the mirror's configs; seeding; the mirror's final configs; DENY READ away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from linkengine.domain.configs import check_overrides, is_compacted, looks_like_mirror, mirror_configs
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.naming import check_topic_name, is_internal
+from linkengine.domain.plans import MirrorCreated, MirrorSetup, PartitionAssignment, TopicDescription
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.sync.configs import read_source_configs, sync_configs
+from linkengine.sync.topics import follow_partitions, wait_for_leaders
+
+# partitions of the source, id of the source topic -> one assignment per partition
+AssignmentsFactory = Callable[[int, str], Sequence[PartitionAssignment]]
+log = structlog.get_logger(__name__)
+
+
+def check_mirror(setup: MirrorSetup) -> TopicDescription:
+    """Check that the mirror can be created and answer the source topic; changes nothing, about five requests.
+
+    Raises UNKNOWN_TOPIC_OR_PARTITION_ERROR, TOPIC_EXISTS_ERROR, INVALID_TOPIC, AUTHORIZATION_ERROR (READ, DESCRIBE_CONFIGS),
+    MISCONFIGURATION_ERROR (overrides) and whatever keeps us from either cluster.
+    """
+    check_topic_name(setup.mirror_topic)
+    check_overrides(setup.configs, include=setup.sync_include)
+    if is_internal(setup.source_topic):
+        raise LinkEngineError(
+            ErrorCode.INVALID_TOPIC, f"{setup.source_topic!r} is an internal topic of its cluster and cannot be mirrored."
+        )
+    source = ClusterAdmin(setup.source)
+    topic = source.describe(setup.source_topic)
+    _check_readable(source, setup)
+    read_source_configs(source, setup.source_topic, include=setup.sync_include)
+    if ClusterAdmin(setup.destination).find(setup.mirror_topic) is not None:
+        raise _exists(setup.mirror_topic)
+    return topic
+
+
+def setup_mirror(setup: MirrorSetup, *, assignments_factory: AssignmentsFactory) -> MirrorCreated:
+    """Create, guard and seed the mirror topic. Run it again after a crash or an error: it goes on where it stopped."""
+    source, destination = ClusterAdmin(setup.source), ClusterAdmin(setup.destination)
+    topic = source.describe(setup.source_topic)
+    values = read_source_configs(source, setup.source_topic, include=setup.sync_include)
+    starts = {partition: offset for partition, offset in _starts(source, topic).items() if offset}
+    present = destination.find(setup.mirror_topic)
+    if present is not None and not looks_like_mirror(present.configs):
+        raise _exists(setup.mirror_topic)
+    to_seed = starts if present is None else _unseeded(destination, present, starts)
+    guarded = _guard(destination, setup.mirror_topic, hide=bool(to_seed))
+    _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
+    _check_writable(destination, setup)
+    from linkengine.copyjob.seed import seed_head  # noqa: PLC0415 - being written
+
+    assignments = {one.partition: one for one in assignments_factory(topic.partitions, topic.topic_id)}
+    for partition, start in sorted(to_seed.items()):
+        log.info("seeding_head", topic=setup.mirror_topic, partition=partition, start=start)
+        seed_head(setup.destination, assignments[partition], start=start)
+    sync_configs(destination, setup.mirror_topic, source_configs=values, include=setup.sync_include)
+    if guarded and starts:
+        destination.allow_reads(setup.mirror_topic)
+    return MirrorCreated(
+        source_topic_id=topic.topic_id,
+        mirror_topic_id=destination.describe(setup.mirror_topic).topic_id,
+        partitions=topic.partitions,
+        read_only=guarded,
+        seeded=tuple(sorted(starts.items())),
+        source_configs=values,
+    )
+
+
+def _starts(admin: ClusterAdmin, topic: TopicDescription) -> dict[int, int]:
+    return admin.offsets(topic.name, OffsetKind.START, partitions=topic.partitions)
+
+
+def _unseeded(destination: ClusterAdmin, mirror: TopicDescription, starts: Mapping[int, int]) -> dict[int, int]:
+    """Pick the partitions an earlier attempt left unseeded or untrimmed."""
+    begins = _starts(destination, mirror)
+    ends = destination.offsets(mirror.name, OffsetKind.END, partitions=mirror.partitions)
+    return {
+        partition: start
+        for partition, start in starts.items()
+        if ends.get(partition, 0) < start or (ends[partition] == start and begins[partition] < start)
+    }
+
+
+def _guard(destination: ClusterAdmin, topic: str, *, hide: bool) -> bool:
+    if not destination.has_authorizer():
+        return False
+    destination.deny_writes(topic)
+    if hide:
+        destination.deny_reads(topic)
+    return True
+
+
+def _first_configs(setup: MirrorSetup, values: Mapping[str, str], *, seeding: bool) -> dict[str, str]:
+    wanted = mirror_configs(values, include=setup.sync_include, overrides=setup.configs)
+    if seeding and is_compacted(wanted):
+        wanted["cleanup.policy"] = "delete"  # a compacted topic refuses the keyless fillers; the policy follows after them
+    return wanted
+
+
+def _create(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescription, *, wanted: Mapping[str, str]) -> None:
+    try:
+        destination.create_topic(
+            setup.mirror_topic, partitions=topic.partitions, replication_factor=setup.replication_factor, configs=wanted
+        )
+    except LinkEngineError as error:
+        if error.code is not ErrorCode.TOPIC_EXISTS_ERROR:
+            raise
+        _adopt(destination, setup.mirror_topic, partitions=topic.partitions, wanted=wanted)
+    wait_for_leaders(destination, setup.mirror_topic, partitions=topic.partitions)
+
+
+def _adopt(destination: ClusterAdmin, mirror_topic: str, *, partitions: int, wanted: Mapping[str, str]) -> None:
+    """Go on with the topic of an earlier attempt; refuse a topic that somebody else made in the meantime."""
+    if not looks_like_mirror(destination.describe(mirror_topic).configs):
+        raise _exists(mirror_topic)
+    destination.set_configs(mirror_topic, wanted)
+    follow_partitions(destination, mirror_topic, partitions=partitions)
+
+
+def _check_readable(source: ClusterAdmin, setup: MirrorSetup) -> None:
+    if "READ" not in source.rights(setup.source_topic):
+        raise LinkEngineError(
+            ErrorCode.AUTHORIZATION_ERROR,
+            f"User {setup.source.sasl_username!r} may not READ source topic {setup.source_topic!r}. Grant it READ, DESCRIBE "
+            "and DESCRIBE_CONFIGS on the topic.",
+        )
+
+
+def _check_writable(destination: ClusterAdmin, setup: MirrorSetup) -> None:
+    if "WRITE" not in destination.rights(setup.mirror_topic):
+        raise LinkEngineError(
+            ErrorCode.AUTHORIZATION_ERROR,
+            f"User {setup.destination.sasl_username!r} may not write to mirror topic {setup.mirror_topic!r}: the DENY WRITE "
+            "that makes it read-only holds for everybody but super users. Add the user to super.users of the destination brokers.",
+        )
+
+
+def _exists(topic: str) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.TOPIC_EXISTS_ERROR,
+        f"Topic {topic!r} already exists on the destination cluster and is no mirror. Delete it, or use a link with a prefix.",
+    )

@@ -1,0 +1,57 @@
+"""Turn a mirror into an ordinary, writable topic: the last step of a promotion and all of a failover.
+
+The fence comes first, so that no late writer of ours appends behind it; then the source's configs; then producers are let in.
+A failover asks nothing of the source as long as its configs are known from before.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from linkengine.domain.configs import configs_at_stop
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.plans import MirrorStop, MirrorStopped
+from linkengine.domain.states import StopReason
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.sync.configs import read_source_configs
+from linkengine.sync.topics import missing_mirror
+
+log = structlog.get_logger(__name__)
+
+
+def stop_mirror(stop: MirrorStop) -> MirrorStopped:
+    """Fence the mirror, give it the source's configs, let producers write. Safe to repeat; the source may be down.
+
+    Raises MIRROR_TOPIC_MISSING where the topic is gone, and what keeps us from the destination.
+    """
+    from linkengine.copyjob.fence import fence_partitions  # noqa: PLC0415 - being written
+
+    topic = stop.mirror_topic or stop.assignments[0].mirror_topic
+    destination = ClusterAdmin(stop.destination)
+    if destination.find(topic) is None:
+        raise missing_mirror(topic)
+    ends = fence_partitions(stop.destination, stop.assignments, generation=stop.generation) if stop.assignments else {}
+    _finish_seeding(destination, topic)
+    change = configs_at_stop(_source_configs(stop), include=stop.sync_include, overrides=stop.configs)
+    destination.change_configs(topic, change)
+    destination.allow_writes(topic)
+    log.info("mirror_stopped", topic=topic, reason=stop.reason, ends=ends)
+    return MirrorStopped(ends=tuple(sorted(ends.items())))
+
+
+def _finish_seeding(destination: ClusterAdmin, topic: str) -> None:
+    """Where the head was still being seeded, drop the fillers written so far and show the (empty) topic."""
+    if destination.denies_reads(topic):
+        destination.trim(topic, destination.offsets(topic, OffsetKind.END))
+        destination.allow_reads(topic)
+
+
+def _source_configs(stop: MirrorStop) -> dict[str, str]:
+    if stop.source_configs and stop.reason is StopReason.FAILOVER:
+        return stop.source_configs
+    topic = stop.source_topic or (stop.assignments[0].source_topic if stop.assignments else "")
+    try:
+        return read_source_configs(ClusterAdmin(stop.source), topic, include=stop.sync_include)
+    except LinkEngineError as error:
+        log.warning("source_configs_not_read", topic=topic, code=error.code, known=bool(stop.source_configs))
+        return stop.source_configs

@@ -1,0 +1,168 @@
+"""Administration of one cluster: topics, configs, offsets, the guards of a mirror. The engine's only admin door.
+
+``ClusterAdmin`` is light: clients behind it are pooled (``admin_session``), so make one wherever it is needed. Every call is
+bounded in time and raises LinkEngineError only. Must not know links or mirrors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # its own type hints leave the name out
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.configs import ConfigChange
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import ClusterProbe, TopicDescription
+from linkengine.kafka import admin_acls, admin_topics
+from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
+from linkengine.kafka.admin_topics import OffsetKind
+from linkengine.kafka.preflight import broker_release
+
+__all__ = ["ClusterAdmin", "OffsetKind"]
+
+_MARKER_RIGHTS = frozenset({"ALTER", "CLUSTER_ACTION"})  # either lets WriteTxnMarkers through
+
+
+class ClusterAdmin:
+    """Calls to one cluster."""
+
+    def __init__(self, address: ClusterAddress) -> None:
+        self.address = address
+        self._session = AdminSession(address)
+
+    def probe(self) -> ClusterProbe:
+        """Look at the cluster with a fresh login; raise with the precise reason why it does not let us in."""
+        release = broker_release(self.address)
+        cluster = self._session.one(
+            lambda client: client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S), what="describe the cluster"
+        )
+        return ClusterProbe(
+            cluster_id=cluster.cluster_id or "",
+            brokers=len(cluster.nodes),
+            kafka_version=release,
+            authorizer=self.has_authorizer(),
+        )
+
+    def may_write_markers(self) -> bool:
+        """Tell whether our principal may append transaction markers."""
+        cluster = self._session.one(
+            lambda client: client.describe_cluster(include_authorized_operations=True, request_timeout=REQUEST_TIMEOUT_S),
+            what="read our rights on the cluster",
+        )
+        return any(operation.name in _MARKER_RIGHTS for operation in cluster.authorized_operations or ())
+
+    # topics
+
+    def topic_names(self) -> list[str]:
+        """List the topics the principal may describe, sorted; one request."""
+        return admin_topics.names(self._session)
+
+    def topics(self, names: Iterable[str] | None = None, *, with_configs: bool = True) -> list[TopicDescription]:
+        """Describe the named topics (default: all) as far as they exist and may be seen."""
+        chosen = self.topic_names() if names is None else list(names)
+        return admin_topics.describe_many(self._session, chosen, with_configs=with_configs)
+
+    def describe(self, topic: str) -> TopicDescription:
+        """Describe one topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR if there is none."""
+        return admin_topics.describe(self._session, topic)
+
+    def find(self, topic: str) -> TopicDescription | None:
+        """Describe one topic, None if there is none."""
+        try:
+            return self.describe(topic)
+        except LinkEngineError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR:
+                return None
+            raise
+
+    def create_topic(
+        self, topic: str, *, partitions: int, replication_factor: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic; ``replication_factor`` None means the cluster's default."""
+        admin_topics.create(
+            self._session, topic, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
+        )
+
+    def delete_topic(self, topic: str) -> bool:
+        """Delete a topic; answer False if there was none."""
+        return admin_topics.delete(self._session, topic)
+
+    def add_partitions(self, topic: str, *, total: int) -> None:
+        """Grow the topic to ``total`` partitions."""
+        admin_topics.grow(self._session, topic, partitions=total)
+
+    def rights(self, topic: str) -> frozenset[str]:
+        """Read what our principal may do with the topic ("READ", "WRITE", …); a super user passes every DENY."""
+        return admin_topics.rights(self._session, topic)
+
+    # configs
+
+    def effective_configs(self, topic: str) -> dict[str, str]:
+        """Read the configs in force on a topic, the cluster's defaults included."""
+        return admin_topics.effective_configs(self._session, topic)
+
+    def set_configs(self, topic: str, values: Mapping[str, str]) -> None:
+        """Set configs of a topic; the others stay."""
+        self.change_configs(topic, ConfigChange(values=dict(values)))
+
+    def delete_configs(self, topic: str, names: Iterable[str]) -> None:
+        """Give configs of a topic back to the cluster's defaults; names that were not set are fine."""
+        self.change_configs(topic, ConfigChange(deletions=tuple(names)))
+
+    def change_configs(self, topic: str, change: ConfigChange) -> None:
+        """Set and delete configs of a topic at once."""
+        admin_topics.alter_configs(self._session, topic, change)
+
+    # offsets
+
+    def offsets(self, topic: str, kind: OffsetKind, *, partitions: int | None = None) -> dict[int, int]:
+        """Look up one offset per partition; raise TIMEOUT_ERROR while a partition has no leader."""
+        count = self.describe(topic).partitions if partitions is None else partitions
+        found = self.many_offsets([(topic, partition) for partition in range(count)], kind)
+        missing = [partition for partition in range(count) if (topic, partition) not in found]
+        if missing:
+            raise LinkEngineError(
+                ErrorCode.TIMEOUT_ERROR,
+                f"Partition {missing[0]} of topic {topic!r} does not tell its offsets: it has no leader now, does not exist, "
+                "or the principal may not DESCRIBE the topic. Try again.",
+            )
+        return {partition: found[topic, partition] for partition in range(count)}
+
+    def many_offsets(self, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
+        """Look up one offset of many partitions; those that cannot tell now are left out."""
+        return admin_topics.offsets(self._session, partitions, kind)
+
+    def trim(self, topic: str, starts: Mapping[int, int]) -> None:
+        """Move log starts up: partition -> first offset that stays."""
+        admin_topics.trim(self._session, {(topic, partition): offset for partition, offset in starts.items()})
+
+    # guards
+
+    def has_authorizer(self) -> bool:
+        """Tell whether ACLs are enforced, so that a topic can be made read-only."""
+        return admin_acls.has_authorizer(self._session)
+
+    def deny_writes(self, topic: str) -> None:
+        """Make a topic (existing or not) read-only for all but super users. Idempotent."""
+        admin_acls.deny(self._session, topic, AclOperation.WRITE)
+
+    def allow_writes(self, topic: str) -> None:
+        """Take ``deny_writes`` back. Idempotent."""
+        admin_acls.allow(self._session, topic, AclOperation.WRITE)
+
+    def denies_writes(self, topic: str) -> bool:
+        """Tell whether ``deny_writes`` is in force."""
+        return admin_acls.denies(self._session, topic, AclOperation.WRITE)
+
+    def deny_reads(self, topic: str) -> None:
+        """Hide a topic's records while its head is being seeded. Idempotent."""
+        admin_acls.deny(self._session, topic, AclOperation.READ)
+
+    def allow_reads(self, topic: str) -> None:
+        """Take ``deny_reads`` back. Idempotent."""
+        admin_acls.allow(self._session, topic, AclOperation.READ)
+
+    def denies_reads(self, topic: str) -> bool:
+        """Tell whether ``deny_reads`` is in force."""
+        return admin_acls.denies(self._session, topic, AclOperation.READ)

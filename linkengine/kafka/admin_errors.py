@@ -1,0 +1,79 @@
+"""librdkafka's errors in the engine's words: stable code, what failed, why, what to do.
+
+A wire error (numbers above 0) is the broker's answer; a local one (below 0) means that no broker answered, and whoever calls
+looks for the reason with ``preflight``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+
+from confluent_kafka import KafkaError
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+
+
+class LocalCode(IntEnum):
+    """librdkafka's own errors (``rd_kafka_resp_err_t`` below 0), as far as admin calls end with them."""
+
+    TRANSPORT = -195
+    RESOLVE = -193
+    ALL_BROKERS_DOWN = -187
+    INVALID_ARG = -186
+    TIMED_OUT = -185
+    SSL = -181
+    AUTHENTICATION = -169
+    TIMED_OUT_QUEUE = -166
+    UNSUPPORTED_FEATURE = -165
+
+
+NO_ANSWER: frozenset[int] = frozenset(LocalCode) - {LocalCode.INVALID_ARG, LocalCode.UNSUPPORTED_FEATURE}
+_RIGHTS = "Give the link's principal on this cluster the right (ACL) or make it a super user."
+_CODES: Mapping[int, tuple[ErrorCode, str]] = MappingProxyType(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART: (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
+            "Check the name, and that the principal may DESCRIBE the topic.",
+        ),
+        KafkaError.UNKNOWN_TOPIC_ID: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "The topic was deleted or created again."),
+        KafkaError.TOPIC_ALREADY_EXISTS: (ErrorCode.TOPIC_EXISTS_ERROR, "Delete it or choose another name."),
+        KafkaError.TOPIC_EXCEPTION: (ErrorCode.INVALID_TOPIC, ""),
+        KafkaError.TOPIC_AUTHORIZATION_FAILED: (ErrorCode.AUTHORIZATION_ERROR, _RIGHTS),
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED: (ErrorCode.AUTHORIZATION_ERROR, _RIGHTS),
+        KafkaError.GROUP_AUTHORIZATION_FAILED: (ErrorCode.AUTHORIZATION_ERROR, _RIGHTS),
+        KafkaError.SECURITY_DISABLED: (ErrorCode.SECURITY_DISABLED_ERROR, "Set authorizer.class.name on the brokers."),
+        KafkaError.SASL_AUTHENTICATION_FAILED: (ErrorCode.AUTHENTICATION_ERROR, "Correct sasl.jaas.config of the link."),
+        KafkaError.POLICY_VIOLATION: (ErrorCode.POLICY_VIOLATION_ERROR, "A policy of the cluster forbids it."),
+        KafkaError.INVALID_CONFIG: (ErrorCode.INVALID_REQUEST_ERROR, "Correct the configs."),
+        KafkaError.INVALID_REQUEST: (ErrorCode.INVALID_REQUEST_ERROR, ""),
+        KafkaError.INVALID_PARTITIONS: (ErrorCode.INVALID_REQUEST_ERROR, ""),
+        KafkaError.INVALID_REPLICATION_FACTOR: (
+            ErrorCode.INVALID_REQUEST_ERROR,
+            "Choose a replication factor the number of brokers allows.",
+        ),
+        KafkaError.UNSUPPORTED_VERSION: (ErrorCode.MISCONFIGURATION_ERROR, "The brokers are too old for this request."),
+        LocalCode.UNSUPPORTED_FEATURE: (ErrorCode.MISCONFIGURATION_ERROR, "The brokers are too old for this request."),
+        LocalCode.INVALID_ARG: (ErrorCode.MISCONFIGURATION_ERROR, "Correct the link's settings."),
+        KafkaError.LEADER_NOT_AVAILABLE: (ErrorCode.TIMEOUT_ERROR, "A partition has no leader just now; try again."),
+        KafkaError.NOT_LEADER_FOR_PARTITION: (ErrorCode.TIMEOUT_ERROR, "A leader has moved; try again."),
+        KafkaError.NOT_CONTROLLER: (ErrorCode.TIMEOUT_ERROR, "The controller has moved; try again."),
+        KafkaError.REQUEST_TIMED_OUT: (ErrorCode.TIMEOUT_ERROR, "The brokers are slow or lack replicas; try again."),
+    }
+)
+
+
+def translated(error: KafkaError, *, what: str) -> LinkEngineError:
+    """Answer the error a person sees for a broker's refusal of ``what`` (such as "describe topic 'x'")."""
+    code, advice = _CODES.get(error.code(), (ErrorCode.INTERNAL_ERROR, ""))
+    if error.code() in NO_ANSWER:
+        code, advice = ErrorCode.TIMEOUT_ERROR, "The brokers answered a connection but not this request; try again."
+    reason = str(error.str()).removeprefix("Broker: ").rstrip(".")
+    return LinkEngineError(code, f"Failed to {what}: {reason}. {advice}".rstrip())
+
+
+def refused(error: LinkEngineError, *, what: str) -> LinkEngineError:
+    """Answer the error of a cluster that did not let us in, told as the failure of ``what``."""
+    cause = " due to authentication issues" if error.code is ErrorCode.AUTHENTICATION_ERROR else ""
+    return LinkEngineError(error.code, f"Failed to {what}{cause}. {error.message}")

@@ -1,0 +1,197 @@
+"""Topics, their configs and their offsets, in batches; functions over a session.
+
+Topics are told as ``TopicDescription``. Configs are read in two ways: a topic's *own* (what was set on it) and the *effective*
+ones (with the cluster's defaults), since a mirror takes over values, not the absence of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from enum import StrEnum
+from itertools import islice
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave a name out
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
+
+from linkengine.domain.configs import ConfigChange
+from linkengine.domain.plans import TopicDescription
+from linkengine.kafka.admin_errors import translated
+from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
+
+BATCH = 500  # topics per request: a few hundred KB of answer
+_HIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
+_OWN: Any = ConfigSource.DYNAMIC_TOPIC_CONFIG.value  # entries carry the number, whatever their type hints say
+_URL_SAFE = str.maketrans("+/", "-_")  # Kafka prints topic ids as URL-safe base64, librdkafka as plain base64
+_T = TypeVar("_T")
+
+
+class OffsetKind(StrEnum):
+    """Which offset of a partition is asked for."""
+
+    START = "start"  # log start
+    END = "end"  # high watermark: after the last replicated record
+    STABLE_END = "stable-end"  # before the first open transaction
+
+
+def names(session: AdminSession) -> list[str]:
+    """List the topics the principal may describe, sorted."""
+    found = session.direct(lambda client: client.list_topics(timeout=REQUEST_TIMEOUT_S), what="list topics")
+    return sorted(found.topics)
+
+
+def describe_many(session: AdminSession, topics: Iterable[str], *, with_configs: bool = True) -> list[TopicDescription]:
+    """Describe the topics that exist and may be seen; ``configs`` are own configs, empty where they may not be read."""
+    described: list[TopicDescription] = []
+    for batch in _batches(topics):
+        found, _ = session.settle(_start_describe(batch), what="describe topics")
+        configs = configs_of(session, list(found)) if with_configs else {}
+        described += [_description(name, topic, own(configs.get(name, {}))) for name, topic in found.items()]
+    return described
+
+
+def describe(session: AdminSession, topic: str) -> TopicDescription:
+    """Describe one topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR or AUTHORIZATION_ERROR."""
+    found = session.all(_start_describe([topic]), what=f"describe topic {topic!r}")[topic]
+    return _description(topic, found, own(configs_of(session, [topic]).get(topic, {})))
+
+
+def rights(session: AdminSession, topic: str) -> frozenset[str]:
+    """Read what our principal may do with the topic now ("READ", "WRITE", …), DENY rules considered."""
+    found = session.all(_start_describe([topic], rights=True), what=f"describe topic {topic!r}")[topic]
+    return frozenset(operation.name for operation in found.authorized_operations or ())
+
+
+def create(
+    session: AdminSession, topic: str, *, partitions: int, replication_factor: int | None, configs: Mapping[str, str]
+) -> None:
+    """Create a topic; raise TOPIC_EXISTS_ERROR, POLICY_VIOLATION_ERROR, INVALID_REQUEST_ERROR …"""
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor or -1, config=dict(configs))
+    session.all(
+        lambda client: client.create_topics([new], operation_timeout=REQUEST_TIMEOUT_S, request_timeout=REQUEST_TIMEOUT_S),
+        what=f"create topic {topic!r}",
+    )
+
+
+def delete(session: AdminSession, topic: str) -> bool:
+    """Delete a topic; answer False if there was none."""
+    what = f"delete topic {topic!r}"
+    _, failures = session.settle(
+        lambda client: client.delete_topics([topic], operation_timeout=REQUEST_TIMEOUT_S, request_timeout=REQUEST_TIMEOUT_S),
+        what=what,
+    )
+    for error in failures.values():
+        if error.code() not in _GONE:
+            raise translated(error, what=what)
+    return not failures
+
+
+def grow(session: AdminSession, topic: str, *, partitions: int) -> None:
+    """Raise the number of partitions to ``partitions``; raise INVALID_REQUEST_ERROR if it is not a growth."""
+    new = NewPartitions(topic, partitions)
+    session.all(
+        lambda client: client.create_partitions([new], operation_timeout=REQUEST_TIMEOUT_S, request_timeout=REQUEST_TIMEOUT_S),
+        what=f"grow topic {topic!r} to {partitions} partitions",
+    )
+
+
+def configs_of(session: AdminSession, topics: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
+    """Read all configs of topics in one request; topics whose configs may not be read are left out."""
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
+    if not resources:
+        return {}
+    values, failures = session.settle(
+        lambda client: client.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S), what="describe topic configs"
+    )
+    for error in failures.values():
+        if error.code() not in _HIDDEN | _GONE:
+            raise translated(error, what="describe topic configs")
+    return {resource.name: entries for resource, entries in values.items()}
+
+
+def effective_configs(session: AdminSession, topic: str) -> dict[str, str]:
+    """Read the configs in force on a topic, defaults included; raise AUTHORIZATION_ERROR without DESCRIBE_CONFIGS."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    found = session.all(
+        lambda client: client.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S),
+        what=f"describe the configs of topic {topic!r}",
+    )
+    return {name: entry.value for entries in found.values() for name, entry in entries.items() if entry.value is not None}
+
+
+def own(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
+    """Pick the configs that were set on the topic itself."""
+    return {name: entry.value for name, entry in entries.items() if entry.source == _OWN and entry.value is not None}
+
+
+def alter_configs(session: AdminSession, topic: str, change: ConfigChange) -> None:
+    """Set and delete configs of a topic in one request; an empty change asks nothing."""
+    if not change:
+        return
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in change.values.items()]
+    entries += [ConfigEntry(name, "", incremental_operation=AlterConfigOpType.DELETE) for name in change.deletions]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    session.all(
+        lambda client: client.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S),
+        what=f"alter the configs of topic {topic!r}",
+    )
+
+
+def offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
+    """Look up one offset of many partitions in one call; partitions that cannot tell now are left out."""
+    spec = OffsetSpec.earliest() if kind is OffsetKind.START else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+    if not wanted:
+        return {}
+    stable = IsolationLevel.READ_COMMITTED if kind is OffsetKind.STABLE_END else IsolationLevel.READ_UNCOMMITTED
+    found, _ = session.settle(
+        lambda client: client.list_offsets(wanted, isolation_level=stable, request_timeout=REQUEST_TIMEOUT_S),
+        what="read offsets",
+    )
+    return {(place.topic, place.partition): result.offset for place, result in found.items()}
+
+
+def trim(session: AdminSession, starts: Mapping[tuple[str, int], int]) -> None:
+    """Move the log start of partitions up to the given offsets (DeleteRecords)."""
+    wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
+    if wanted:
+        session.all(
+            lambda client: client.delete_records(wanted, request_timeout=REQUEST_TIMEOUT_S), what="delete records of a topic"
+        )
+
+
+def _start_describe(topics: Sequence[str], *, rights: bool = False) -> Callable[[AdminClient], dict[str, Future[Any]]]:
+    def start(client: AdminClient) -> dict[str, Future[Any]]:
+        return client.describe_topics(
+            TopicCollection(list(topics)), include_authorized_operations=rights, request_timeout=REQUEST_TIMEOUT_S
+        )
+
+    return start
+
+
+def _description(name: str, topic: Any, configs: dict[str, str]) -> TopicDescription:
+    return TopicDescription(
+        name=name,
+        topic_id=str(topic.topic_id).translate(_URL_SAFE),
+        partitions=len(topic.partitions),
+        replication_factor=max((len(one.replicas) for one in topic.partitions), default=0),
+        internal=topic.is_internal,
+        configs=configs,
+    )
+
+
+def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:
+    rest = iter(items)
+    while batch := list(islice(rest, BATCH)):
+        yield batch

@@ -1,0 +1,102 @@
+"""Find out why a cluster cannot be reached: name, port, TLS or credentials.
+
+librdkafka retries quietly and reports little more than "timed out", so before a client of it is made, and after it gave up,
+one plain connection is opened and authenticated. The first bootstrap server that lets us in is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.connection import Connection, connect
+
+MAX_SERVERS = 5  # of a long bootstrap list; each costs at most one connect timeout
+_METADATA_FEATURE = "metadata.version"
+_METADATA_VERSION = 9
+_FEATURES_SINCE_VERSION = 3  # of ApiVersions
+# Highest metadata.version a release supports (Kafka's MetadataVersion class): the newest release that knows the level.
+_RELEASES: tuple[tuple[int, str], ...] = (
+    (30, "4.3"),
+    (28, "4.2"),
+    (26, "4.1"),
+    (22, "4.0"),
+    (21, "3.9"),
+    (20, "3.8"),
+    (15, "3.7"),
+    (12, "3.6"),
+    (9, "3.5"),
+    (8, "3.4"),
+    (1, "3.3"),
+)
+# The most telling failure wins when every server fails in its own way.
+_RANK = (
+    ErrorCode.AUTHENTICATION_ERROR,
+    ErrorCode.MISCONFIGURATION_ERROR,
+    ErrorCode.TIMEOUT_ERROR,
+    ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+    ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
+)
+
+
+def check_reachable(address: ClusterAddress) -> None:
+    """Connect and authenticate once; raise LinkEngineError with the precise reason if no bootstrap server lets us in."""
+    with first_connection(address) as connection:
+        # a listener that wants SASL talks to strangers until the first real request
+        version = connection.version_for(MetadataRequest.API_KEY, highest=_METADATA_VERSION)
+        connection.request(MetadataRequest(version=version, topics=[]), response=MetadataResponse)
+
+
+def broker_release(address: ClusterAddress) -> str:
+    """Answer the release of one broker, such as "4.3", by the newest metadata version it supports; "" if it does not tell."""
+    with first_connection(address) as connection:
+        request = ApiVersionsRequest(
+            version=_FEATURES_SINCE_VERSION, client_software_name="linkengine", client_software_version="1"
+        )
+        answer = connection.request(request, response=ApiVersionsResponse)
+    levels = [one.max_version for one in answer.supported_features or () if one.name == _METADATA_FEATURE]
+    return next((name for level, name in _RELEASES if levels and level <= levels[0]), "")
+
+
+@contextmanager
+def first_connection(address: ClusterAddress) -> Iterator[Connection]:
+    """Yield an authenticated connection to the first bootstrap server that answers; close it afterwards."""
+    failures: list[LinkEngineError] = []
+    for host, port in endpoints(address.bootstrap_servers)[:MAX_SERVERS]:
+        try:
+            connection = connect(host, port, address=address)
+        except LinkEngineError as error:
+            failures.append(error)
+            continue
+        try:
+            yield connection
+        finally:
+            connection.close()
+        return
+    raise min(failures, key=_rank)
+
+
+def endpoints(bootstrap_servers: str) -> list[tuple[str, int]]:
+    """Split ``host:port,[v6]:port``; raise MISCONFIGURATION_ERROR naming the part that is no server."""
+    servers = [one.strip() for one in bootstrap_servers.split(",") if one.strip()]
+    found = [_endpoint(server) for server in servers]
+    if not found:
+        raise LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, "bootstrap.servers is empty; give host:port.")
+    return found
+
+
+def _endpoint(server: str) -> tuple[str, int]:
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise LinkEngineError(
+            ErrorCode.MISCONFIGURATION_ERROR, f"bootstrap.servers has {server!r}; write host:port, several separated by commas."
+        )
+    return host.strip("[]"), int(port)
+
+
+def _rank(error: LinkEngineError) -> int:
+    return _RANK.index(error.code) if error.code in _RANK else len(_RANK)

@@ -1,0 +1,98 @@
+"""Follow the source's topics: which are there, whether one is still the same topic, how many partitions it has.
+
+A topic that seems to be gone or to have another id is looked at twice: right after a restart a broker may answer from old
+metadata, and a mirror that is declared dead is not brought back by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+
+import structlog
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.filters import NameFilter, chosen_topics
+from linkengine.domain.naming import mirror_name
+from linkengine.domain.plans import TopicDescription
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+
+SECOND_LOOK_AFTER_S = 2.0  # a broker that has just started catches up with the metadata log within this time
+LEADER_WAIT_S = 20.0  # new partitions get their leaders within a second; a loaded controller may need longer
+_LOOK_EVERY_S = 0.1
+
+log = structlog.get_logger(__name__)
+
+
+def discover_topics(source: ClusterAdmin, *, filters: Iterable[NameFilter], prefix: str, taken: Collection[str]) -> list[str]:
+    """List the source topics that the filters choose and whose mirror name is not ``taken`` at the destination."""
+    chosen = chosen_topics(filters, source.topic_names())
+    return [name for name in chosen if mirror_name(name, prefix=prefix) not in taken]
+
+
+def observe_source(
+    source: ClusterAdmin, topic: str, *, topic_id: str, second_look_after_s: float = SECOND_LOOK_AFTER_S
+) -> TopicDescription:
+    """Describe the source topic; raise SOURCE_TOPIC_MAY_BE_DELETED or SOURCE_TOPIC_ID_CHANGED once seen twice."""
+    seen = source.find(topic)
+    if seen is not None and seen.topic_id == topic_id:
+        return seen
+    log.info("source_topic_second_look", topic=topic, expected_id=topic_id, seen_id=seen.topic_id if seen else None)
+    time.sleep(second_look_after_s)
+    seen = source.find(topic)
+    if seen is None:
+        raise LinkEngineError(
+            ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED,
+            f"Source topic {topic!r} is not there any more, or the link's principal may no longer DESCRIBE it. Fail over to "
+            "keep the mirrored records as an ordinary topic, or delete the mirror topic.",
+        )
+    if seen.topic_id != topic_id:
+        raise LinkEngineError(
+            ErrorCode.SOURCE_TOPIC_ID_CHANGED,
+            f"Source topic {topic!r} was deleted and created again (id {topic_id} became {seen.topic_id}), so its offsets have "
+            "another meaning now. Fail over to keep the mirrored records, then create a new mirror topic.",
+        )
+    return seen
+
+
+def follow_partitions(destination: ClusterAdmin, mirror_topic: str, *, partitions: int) -> int:
+    """Grow the mirror to the source's number of partitions and answer it; raise SOURCE_PARTITIONS_DECREASED if it has more."""
+    mirror = destination.find(mirror_topic)
+    if mirror is None:
+        raise missing_mirror(mirror_topic)
+    if mirror.partitions > partitions:
+        raise LinkEngineError(
+            ErrorCode.SOURCE_PARTITIONS_DECREASED,
+            f"The source topic has {partitions} partitions, its mirror {mirror_topic!r} has {mirror.partitions}. Kafka never "
+            "removes partitions, so one of both was created again. Fail over, or delete the mirror topic and create it anew.",
+        )
+    if mirror.partitions < partitions:
+        destination.add_partitions(mirror_topic, total=partitions)
+        wait_for_leaders(destination, mirror_topic, partitions=partitions)
+    return partitions
+
+
+def wait_for_leaders(admin: ClusterAdmin, topic: str, *, partitions: int, timeout_s: float = LEADER_WAIT_S) -> None:
+    """Wait until every partition of a new topic answers; raise TIMEOUT_ERROR after the limit."""
+    deadline = time.monotonic() + timeout_s
+    places = [(topic, partition) for partition in range(partitions)]
+    while True:
+        ready = admin.many_offsets(places, OffsetKind.END)
+        if len(ready) == partitions:
+            return
+        if time.monotonic() > deadline:
+            raise LinkEngineError(
+                ErrorCode.TIMEOUT_ERROR,
+                f"{partitions - len(ready)} of {partitions} partitions of topic {topic!r} still have no leader after "
+                f"{timeout_s:.0f} s. Check the brokers of the cluster.",
+            )
+        time.sleep(_LOOK_EVERY_S)
+
+
+def missing_mirror(mirror_topic: str) -> LinkEngineError:
+    """Answer the error for a mirror topic that somebody deleted."""
+    return LinkEngineError(
+        ErrorCode.MIRROR_TOPIC_MISSING,
+        f"Mirror topic {mirror_topic!r} does not exist on the destination cluster; somebody deleted it. Delete the mirror here "
+        "and create it again.",
+    )
