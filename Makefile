@@ -10,6 +10,9 @@ BIN := .venv/bin
 RUN := $(BIN)/python
 STATE := var/state
 ARGS ?=
+# tests/conftest.py writes the environment that the settings read, so it names the settings itself; test files of different
+# rooms may have the same name
+PYTEST := -o DJANGO_SETTINGS_MODULE= --import-mode=importlib
 
 PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets
 
@@ -27,7 +30,7 @@ dev: $(PARTS) $(STATE)/programs-demo ## Run the demo with auto-reload, for peopl
 	@$(RUN) -m devcluster.demo --reload $(ARGS)
 
 test: setup ## Run every test against real Kafka, Spark, Redis and a real browser; ARGS go to pytest
-	@$(RUN) -m pytest $(ARGS)
+	@$(RUN) -m pytest $(PYTEST) $(ARGS)
 
 check: $(PARTS) ## Look for mistakes without running anything; changes nothing
 	$(BIN)/ruff format --check .

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own typ
 )
 
 from devcluster.broker_settings import BROKER_USER, Security
+from devcluster.tls import Certificates
 
 ADMIN = "admin"
 LINK = "link"
@@ -41,6 +42,7 @@ class Cluster(Protocol):
 
     security: Security
     users: dict[str, str]
+    certificates: Certificates
 
     def client(self, user: str = ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
         """Return librdkafka properties."""
@@ -65,6 +67,8 @@ def client_security(cluster: Cluster, *, user: str, mechanism: str) -> dict[str,
             "sasl.username": user,
             "sasl.password": cluster.users[user],
         }
+    if "SSL" in cluster.security:
+        settings["ssl.ca.location"] = str(cluster.certificates.authority)
     return settings
 
 
@@ -76,6 +80,8 @@ def java_security(cluster: Cluster, *, user: str, mechanism: str) -> dict[str, s
         login = f'username="{user}" password="{cluster.users[user]}"'
         settings["sasl.mechanism"] = mechanism
         settings["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
+    if "SSL" in cluster.security:
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(cluster.certificates.authority)}
     return settings
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from devcluster.ports import LOOPBACK
+from devcluster.tls import Certificates
 
 Security = Literal["SASL_PLAINTEXT", "PLAINTEXT", "SASL_SSL", "SSL"]
 
@@ -53,6 +54,7 @@ class BrokerPlan:
     authorizer: bool
     brokers: int
     users: Mapping[str, str]
+    certificates: Certificates
     extra: Mapping[str, object]
 
     @property
@@ -74,7 +76,7 @@ def broker_properties(plan: BrokerPlan) -> str:
     """Return the text of `server.properties`; `extra` wins over everything."""
     settings = {
         **_FAST, **_identity(plan), **_listeners(plan), **_replication(plan.brokers), **_internal_login(plan),
-        **_client_login(plan), **_authorization(plan), **plan.extra,
+        **_client_login(plan), **_encryption(plan), **_authorization(plan), **plan.extra,
     }  # fmt: skip
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
@@ -135,6 +137,15 @@ def _client_login(plan: BrokerPlan) -> dict[str, object]:
         "listener.name.client.scram-sha-512.sasl.jaas.config": _SCRAM,
         "listener.name.client.scram-sha-256.sasl.jaas.config": _SCRAM,
         "listener.name.client.plain.sasl.jaas.config": f"{_PLAIN} {known};",
+    }
+
+
+def _encryption(plan: BrokerPlan) -> dict[str, object]:
+    if "SSL" not in plan.security:
+        return {}
+    return {
+        "listener.name.client.ssl.keystore.type": "PEM",
+        "listener.name.client.ssl.keystore.location": plan.certificates.broker,
     }
 
 

@@ -45,12 +45,12 @@ def _session_of(path: Path) -> int | None:
 def watch(*, parent: int) -> None:
     """Follow the lines on standard input until the parent is gone, then kill the sessions still named."""
     sessions: set[int] = set()
-    while os.getppid() == parent:
+    while True:
         readable, _, _ = select.select([0], [], [], POLL_S)
-        if not readable:
-            continue
-        data = os.read(0, 65536)  # lines are a few bytes: written and read whole
-        if not data:
+        data = os.read(0, 65536) if readable else b""  # lines are a few bytes: written and read whole
+        if readable and not data:
+            break
+        if not readable and os.getppid() != parent:  # only now: what the parent still wrote has been read
             break
         for line in data.decode().split():
             (sessions.add if line[0] == "+" else sessions.discard)(int(line[1:]))

@@ -19,6 +19,7 @@ from devcluster import access, parts
 from devcluster.broker_settings import BrokerPlan, Security, broker_properties
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.processes import Process
+from devcluster.tls import certificates_in, write_certificates
 
 START_TIMEOUT_S = 90.0  # about 5 s on two idle cores; a loaded machine needs much longer
 FORMAT_TIMEOUT_S = 60.0
@@ -54,12 +55,14 @@ class KafkaCluster:
         self._heap = heap
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix=f"kafka-{name}-"))
+        self.certificates = certificates_in(self.directory / "tls")
         self._plans = self._plan(brokers=brokers, authorizer=authorizer, extra=extra or {})
         self._processes: dict[int, Process] = {}
 
     def _plan(self, *, brokers: int, authorizer: bool | None, extra: Mapping[str, object]) -> list[BrokerPlan]:
-        wants_acls = self.security != "PLAINTEXT" if authorizer is None else authorizer
-        if wants_acls and self.security == "PLAINTEXT":
+        named = self.security.startswith("SASL")
+        wants_acls = named if authorizer is None else authorizer
+        if wants_acls and not named:
             raise ValueError("An authorizer needs named users: use security='SASL_PLAINTEXT' or authorizer=False.")
         nodes = [(free_port(), free_port(), free_port()) for _ in range(brokers)]
         voters = ",".join(f"{node}@{LOOPBACK}:{ports[2]}" for node, ports in enumerate(nodes))
@@ -67,7 +70,7 @@ class KafkaCluster:
             BrokerPlan(
                 node=node, client_port=ports[0], internal_port=ports[1], controller_port=ports[2], voters=voters,
                 directory=self.directory / f"broker-{node}", security=self.security, authorizer=wants_acls,
-                brokers=brokers, users=self.users, extra=extra,
+                brokers=brokers, users=self.users, certificates=self.certificates, extra=extra,
             )
             for node, ports in enumerate(nodes)
         ]  # fmt: skip
@@ -97,6 +100,8 @@ class KafkaCluster:
 
     def start(self) -> Self:
         """Format the storage, start all brokers, wait until they answer, and give `app` its ACLs. About 5 s."""
+        if "SSL" in self.security:
+            write_certificates(self.directory / "tls")
         try:
             fresh = [self._format(plan) for plan in self._plans if not plan.formatted()]
             for process in fresh:

@@ -32,10 +32,11 @@ class SparkConnectServer:
         directory: Path | None = None,
         heap: str = "1g",
         master: str = MASTER,
+        port: int | None = None,
         extra: Mapping[str, object] | None = None,
     ) -> None:
         """Plan a server. Without `directory` it works in a temporary one that goes on stop."""
-        self.port = free_port()
+        self.port = port or free_port()
         self._heap = heap
         self._master = master
         self._extra = extra or {}

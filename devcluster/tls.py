@@ -1,0 +1,78 @@
+"""A certificate authority of a few days for one development cluster, and the certificate of its brokers.
+
+Writes PEM files as Kafka reads them since KIP-651. Knows nothing of clusters; the names in the certificates are this
+machine's own.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from devcluster.ports import LOOPBACK
+
+VALID = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificates:
+    """Where the authority's certificate and the brokers' key with certificate lie."""
+
+    authority: Path
+    broker: Path
+
+
+def certificates_in(directory: Path) -> Certificates:
+    """Name the files, whether written or not."""
+    return Certificates(authority=directory / "authority.pem", broker=directory / "broker.pem")
+
+
+def write_certificates(directory: Path) -> None:
+    """Create an authority and a certificate for 127.0.0.1 signed by it, unless they are there."""
+    files = certificates_in(directory)
+    if files.broker.exists():
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    root_name = _name("Development authority")
+    root = _certificate(subject=root_name, issuer=root_name, key=root_key, signer=root_key, authority=True)
+    leaf = _certificate(subject=_name("broker"), issuer=root_name, key=key, signer=root_key, authority=False)
+    files.broker.touch(mode=0o600)
+    files.broker.write_bytes(_private_pem(key) + _pem(leaf) + _pem(root))
+    files.authority.write_bytes(_pem(root))
+
+
+def _certificate(
+    *, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey,
+    authority: bool,
+) -> x509.Certificate:  # fmt: skip
+    now = datetime.now(UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address(LOOPBACK))])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + VALID)
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+    )
+    return (builder if authority else builder.add_extension(names, critical=False)).sign(signer, hashes.SHA256())
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

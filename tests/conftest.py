@@ -1,0 +1,115 @@
+"""Real parts for the whole suite: two Kafka clusters, Redis and Spark Connect, each started when first asked for.
+
+The environment of the settings is written here, before anything reads it, and Django is set up at once. Ports are therefore
+chosen now, and the programs start on them later. (The settings module must not be named in pytest's own configuration:
+pytest-django would load it before this file.) What a test breaks on purpose it gets from `make_cluster`.
+"""
+
+import base64
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import django
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from devcluster.kafka import KafkaCluster
+from devcluster.ports import LOOPBACK, free_port
+from devcluster.redis import RedisServer
+from devcluster.spark import SparkConnectServer
+
+REDIS_PORT = free_port()
+SPARK_PORT = free_port()
+_HOME = tempfile.TemporaryDirectory(prefix="clusterlink-tests-")
+
+os.environ.update(
+    DJANGO_SETTINGS_MODULE="console.settings",
+    CLUSTERLINK_REDIS_URL=f"redis://{LOOPBACK}:{REDIS_PORT}/0",
+    CLUSTERLINK_SPARK_URL=f"sc://{LOOPBACK}:{SPARK_PORT}",
+    CLUSTERLINK_SECRET_KEY=secrets.token_urlsafe(50),
+    CLUSTERLINK_CREDENTIALS_KEY=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+    CLUSTERLINK_ALLOWED_HOSTS=f"{LOOPBACK},localhost,testserver",
+    CLUSTERLINK_DEBUG="false",
+)
+# not forced: the database part of the suite also runs against a PostgreSQL named from outside
+os.environ.setdefault("CLUSTERLINK_DATABASE_URL", f"sqlite:///{_HOME.name}/tests.sqlite3")
+django.setup()
+
+MakeCluster = Callable[..., KafkaCluster]
+
+
+@pytest.fixture(scope="session")
+def source_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """The shared cluster that tests mirror from: one broker, SASL, ACLs."""
+    with KafkaCluster("source", directory=tmp_path_factory.mktemp("source")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def destination_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """The shared cluster that tests mirror to: one broker, SASL, ACLs."""
+    with KafkaCluster("destination", directory=tmp_path_factory.mktemp("destination")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def source_admin(source_cluster: KafkaCluster) -> AdminClient:
+    """An administrator of the source cluster."""
+    return AdminClient(source_cluster.client("admin"))
+
+
+@pytest.fixture(scope="session")
+def destination_admin(destination_cluster: KafkaCluster) -> AdminClient:
+    """An administrator of the destination cluster."""
+    return AdminClient(destination_cluster.client("admin"))
+
+
+@pytest.fixture
+def make_cluster(tmp_path: Path) -> Iterator[MakeCluster]:
+    """Start clusters that belong to one test, which may kill and restart them; same arguments as `KafkaCluster`."""
+    started: list[KafkaCluster] = []
+
+    def make(name: str = "own", **options: Any) -> KafkaCluster:
+        cluster = KafkaCluster(name, directory=tmp_path / f"{name}-{len(started)}", **options)
+        started.append(cluster)
+        return cluster.start()
+
+    yield make
+    for cluster in started:
+        cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """The shared Redis that the settings name."""
+    with RedisServer(directory=tmp_path_factory.mktemp("redis"), port=REDIS_PORT) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_url(redis_server: RedisServer) -> str:
+    """The address of the shared Redis."""
+    return redis_server.url
+
+
+@pytest.fixture(scope="session")
+def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
+    """The shared Spark Connect server that the settings name."""
+    with SparkConnectServer(directory=tmp_path_factory.mktemp("spark"), port=SPARK_PORT) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_connect_url(spark_server: SparkConnectServer) -> str:
+    """The address of the shared Spark Connect server."""
+    return spark_server.url
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """A topic name no other test uses."""
+    return f"topic-{secrets.token_hex(6)}"

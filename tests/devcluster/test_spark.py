@@ -1,0 +1,77 @@
+"""The embedded Spark Connect server: runs queries and Python, reads Kafka, listens on this machine only."""
+
+import os
+from collections.abc import Iterator
+
+import psutil
+import pyarrow
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import Row
+from pyspark.sql.connect.session import SparkSession
+
+import devcluster
+from devcluster.guard import session_members
+from devcluster.kafka import KafkaCluster
+from devcluster.spark import SparkConnectServer
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def session(spark_connect_url: str) -> Iterator[SparkSession]:
+    session = SparkSession.builder.remote(spark_connect_url).create()
+    yield session
+    session.stop()
+
+
+def answers_from_python(session: SparkSession) -> Row:
+    """Run one task; the function is nested so that it travels by value and not by the name of this module."""
+
+    def where_am_i(batches):
+        for _ in batches:
+            yield pyarrow.RecordBatch.from_pydict({"pid": [os.getpid()], "file": [devcluster.__file__]})
+
+    return session.range(0, 1, 1, 1).mapInArrow(where_am_i, "pid long, file string").collect()[0]
+
+
+def test_query_is_answered(session: SparkSession) -> None:
+    assert session.range(1000).filter("id % 2 = 0").count() == 500
+
+
+def test_python_workers_find_the_project_and_are_reused(session: SparkSession) -> None:
+    first, second = answers_from_python(session), answers_from_python(session)
+
+    assert first.file.endswith("devcluster/__init__.py")
+    assert first.pid == second.pid
+
+
+def test_kafka_topic_is_read(session: SparkSession, source_cluster: KafkaCluster, topic_name: str) -> None:
+    admin = AdminClient(source_cluster.client("admin"))
+    admin.create_topics([NewTopic(topic_name, num_partitions=1, replication_factor=1)])[topic_name].result(20)
+    producer = Producer(source_cluster.client("app"))
+    producer.produce(topic_name, b"value", key=b"key")
+    assert producer.flush(20) == 0
+    options = {f"kafka.{name}": value for name, value in source_cluster.client_properties("app").items()}
+
+    rows = (
+        session.read.format("kafka")
+        .options(**options, subscribe=topic_name, startingOffsets="earliest", endingOffsets="latest")
+        .load()
+        .collect()
+    )
+
+    assert [(row.offset, bytes(row.key), bytes(row.value)) for row in rows] == [(0, b"key", b"value")]
+
+
+def test_it_listens_on_this_machine_only(spark_server: SparkConnectServer, session: SparkSession) -> None:
+    listening = [
+        connection.laddr.ip
+        for pid in session_members(spark_server.pid)
+        for connection in psutil.Process(pid).net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+
+    assert listening
+    assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}
