@@ -74,5 +74,12 @@ def _lz4_blocks(data: bytes) -> Iterator[bytes]:
         start, stored = position + 4, size & _LZ4_STORED
         end = start + (size & ~_LZ4_STORED)
         block = data[start:end]
-        yield block if stored else bytes(cramjam.lz4.decompress_block(block, output_len=output_max))
+        yield block if stored else _lz4_block(block, output_max)
         position = end + (4 if flags & 0x10 else 0)  # optional checksum of the block
+
+
+def _lz4_block(block: bytes, output_max: int) -> bytes:
+    """Decompress a bare block that does not tell how long it becomes."""
+    output = bytearray(output_max)
+    size: int = cramjam.lz4.decompress_block_into(block, output, output_len=output_max)
+    return bytes(output[:size])

@@ -1,0 +1,26 @@
+import google_crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linkengine.batches.crcshift import push_through_zeros
+
+
+@given(st.binary(min_size=40, max_size=40), st.binary(min_size=40, max_size=40), st.binary(max_size=5000))
+def test_a_changed_prefix_is_worked_into_the_checksum_without_the_rest(before: bytes, after: bytes, rest: bytes) -> None:
+    difference = google_crc32c.value(before) ^ google_crc32c.value(after)
+
+    carried = google_crc32c.value(before + rest) ^ push_through_zeros(difference, len(rest))
+
+    assert carried == google_crc32c.value(after + rest)
+
+
+def test_long_messages_work_too() -> None:
+    for size in ((1 << 20) - 1, 1 << 20, 5_000_003):
+        rest = b"kafka" * (size // 5) + b"x" * (size % 5)
+        difference = google_crc32c.value(b"a") ^ google_crc32c.value(b"b")
+        assert google_crc32c.value(b"a" + rest) ^ push_through_zeros(difference, size) == google_crc32c.value(b"b" + rest)
+
+
+def test_no_difference_stays_none() -> None:
+    assert push_through_zeros(0, 123_456) == 0
+    assert push_through_zeros(77, 0) == 77

@@ -1,0 +1,144 @@
+import struct
+
+import pytest
+from batchlog import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, LZ4, TRANSACTIONAL, Batch, Rec, dense, marker, message, wrapper
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linkengine.batches.view import HEADER, BatchView, CorruptBatchError, iter_batches, read_view, verify_crc
+from linkengine.domain.errors import ErrorCode
+
+# Written by kafka-python's builder with a transactional producer, then taken apart by hand.
+GOLDEN = bytes.fromhex(
+    "000000000000002a"  # base offset 42
+    "00000044"  # length 68
+    "00000007"  # leader epoch
+    "02"  # magic
+    "a0d1d752"  # checksum
+    "0010"  # attributes: transactional
+    "00000001"  # last offset delta
+    "0000018bcfe56800"  # base timestamp
+    "0000018bcfe56805"  # max timestamp
+    "00000000000003e8"  # producer id 1000
+    "0003"  # producer epoch
+    "00000009"  # base sequence
+    "00000002"  # records
+    "10 00 00 00 026b 0276 00"  # key k, value v, no header
+    "12 00 0a 02 01 01 02 0268 01"  # 5 ms later: null key, null value, header h without value
+)
+
+
+def test_the_header_is_61_bytes_and_every_field_is_read_from_its_place() -> None:
+    view = read_view(GOLDEN)
+
+    assert HEADER.size == 61
+    assert view is not None
+    assert (view.base_offset, view.length, view.leader_epoch, view.magic) == (42, 68, 7, 2)
+    assert (view.crc, view.attributes) == (0xA0D1D752, 0x10)
+    assert (view.last_offset_delta, view.record_count) == (1, 2)
+    assert (view.base_timestamp, view.max_timestamp) == (1_700_000_000_000, 1_700_000_000_005)
+    assert (view.producer_id, view.producer_epoch, view.base_sequence) == (1000, 3, 9)
+    assert view.size == len(GOLDEN)
+    assert view.next_offset == 44
+    assert verify_crc(GOLDEN)
+
+
+def test_the_attribute_bits_have_names() -> None:
+    def view(attributes: int) -> BatchView:
+        return BatchView(0, 49, -1, 2, 0, attributes, 2, 0, 0, -1, -1, -1, 3)
+
+    assert view(LZ4).codec == 3
+    assert view(CONTROL | 4).is_control
+    assert view(CONTROL | 4).codec == 4
+    assert view(TRANSACTIONAL).is_transactional
+    assert view(LOG_APPEND_TIME).log_append_time
+    assert not view(DELETE_HORIZON).is_control
+    assert view(0).dense
+    assert not view(0)._replace(record_count=2).dense
+
+
+def test_whole_batches_are_found_and_a_partial_one_at_the_end_is_left_out() -> None:
+    batches = [dense(0, [Rec()] * 3), marker(3, 1, 5), dense(4, [Rec()], codec=LZ4)]
+    encoded = [one.encode() for one in batches]
+    buffer = b"".join(encoded)
+
+    for cut in range(len(buffer) + 1):
+        found = list(iter_batches(memoryview(buffer)[:cut]))
+        ends = [sum(map(len, encoded[: number + 1])) for number in range(3)]
+        assert len(found) == sum(end <= cut for end in ends)
+        assert [start for start, _ in found] == [0, *ends][: len(found)]
+        assert [(view.base_offset, view.size) for _, view in found] == [
+            (batch.base_offset, len(raw)) for batch, raw in zip(batches, encoded, strict=True)
+        ][: len(found)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_message_sets_are_recognised(magic: int) -> None:
+    plain, packed = message(7, magic, Rec(timestamp=99)), wrapper(magic, LZ4, {8: Rec(), 9: Rec()})
+
+    (_, first), (start, second) = iter_batches(memoryview(plain + packed))
+
+    assert (first.magic, first.base_offset, first.size, first.codec) == (magic, 7, len(plain), 0)
+    assert first.max_timestamp == (99 if magic else -1)
+    assert (start, second.base_offset, second.size, second.codec) == (len(plain), 9, len(packed), LZ4)
+    assert verify_crc(plain)
+    assert verify_crc(packed)
+    assert not verify_crc(plain[:-1] + b"x")
+
+
+def test_the_checksum_covers_attributes_to_end() -> None:
+    batch = bytearray(dense(3, [Rec()] * 4).encode())
+
+    assert verify_crc(batch)
+    for position in range(len(batch)):
+        batch[position] ^= 1
+        # base offset, length and epoch are outside; a changed magic makes it another format
+        assert verify_crc(batch) == (position < 16)
+        batch[position] ^= 1
+
+
+@pytest.mark.parametrize(
+    ("at", "code", "value", "sentence", "error"),
+    [
+        (8, ">i", 48, "claims a length of 48 bytes", ErrorCode.INTERNAL_ERROR),
+        (8, ">i", -1, "claims a length of -1 bytes", ErrorCode.INTERNAL_ERROR),
+        (16, ">b", 3, "format version 3", ErrorCode.UNSUPPORTED_MESSAGE_FORMAT),
+        (0, ">q", -1, "claims the base offset -1", ErrorCode.INTERNAL_ERROR),
+        (23, ">i", -1, "ends before it begins", ErrorCode.INTERNAL_ERROR),
+        (57, ">i", 5, "claims 5 records on 4 offsets", ErrorCode.INTERNAL_ERROR),
+        (57, ">i", -1, "claims -1 records", ErrorCode.INTERNAL_ERROR),
+        (21, ">h", 5, "uses compression 5", ErrorCode.UNSUPPORTED_MESSAGE_FORMAT),
+    ],
+)
+def test_nonsense_is_refused_with_a_sentence(at: int, code: str, value: int, sentence: str, error: ErrorCode) -> None:
+    batch = bytearray(dense(0, [Rec()] * 4).encode())
+    struct.pack_into(code, batch, at, value)
+
+    with pytest.raises(CorruptBatchError, match=sentence) as refusal:
+        list(iter_batches(memoryview(batch)))
+    assert refusal.value.code == error
+
+
+@pytest.mark.parametrize(("magic", "smallest"), [(0, 14), (1, 22)])
+def test_an_old_message_shorter_than_its_header_or_before_offset_0_is_refused(magic: int, smallest: int) -> None:
+    short = bytearray(message(1, magic, Rec(key=None, value=None)))
+    assert len(short) == smallest + 12
+    struct.pack_into(">i", short, 8, smallest - 1)
+    with pytest.raises(CorruptBatchError, match=f"its header alone has {smallest}"):
+        list(iter_batches(memoryview(short)))
+
+    with pytest.raises(CorruptBatchError, match="offset -1"):
+        list(iter_batches(memoryview(message(-1, magic, Rec()))))
+
+
+@given(st.binary(max_size=300), st.integers(0, 200), st.binary(min_size=1, max_size=4))
+def test_damaged_buffers_are_read_or_refused_but_never_crash(noise: bytes, at: int, change: bytes) -> None:
+    batch = bytearray(Batch(0, {0: Rec(), 3: Rec()}).encode() + marker(4, 0, 1).encode())
+    batch[at : at + len(change)] = change
+
+    for data in (noise, bytes(batch)):
+        try:
+            found = list(iter_batches(memoryview(data)))
+        except CorruptBatchError:
+            continue
+        assert sum(view.size for _, view in found) <= len(data)
