@@ -1,0 +1,134 @@
+"""Run all workloads, or those whose name contains the argument, through both engines in turn, and write the result."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from bench import load, mirrormaker, report
+from bench.engine import EngineCopy
+from bench.latency import Latency, measure_latency
+from bench.measure import Copy, watch_copy
+from bench.report import ENGINE, ENGINE_LOOP, MIRRORMAKER, Row
+from bench.workloads import LATENCY_NAME, LATENCY_RATE, LATENCY_SECONDS, THROUGHPUT, Workload
+from devcluster.kafka import KafkaCluster
+from devcluster.redis import RedisServer
+from devcluster.spark import SparkConnectServer
+
+_numbers = itertools.count(1)  # of mirrors: each needs producer ids of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Everything both engines share."""
+
+    source: KafkaCluster
+    destination: KafkaCluster
+    redis: RedisServer
+    spark: SparkConnectServer
+
+    def engine(self, topic: str, *, partitions: int, overlap: bool = False) -> EngineCopy:
+        return EngineCopy(
+            source=self.source, destination=self.destination, redis=self.redis, spark=self.spark,
+            topic=topic, partitions=partitions, number=next(_numbers), overlap=overlap,
+        )  # fmt: skip
+
+    def mirrormaker(self, topic: str, *, partitions: int, batch_bytes: int, codec: str) -> mirrormaker.MirrorMaker:
+        return mirrormaker.MirrorMaker(
+            mirrormaker.settings(
+                self.source, self.destination, topic=topic, partitions=partitions, batch_bytes=batch_bytes, codec=codec
+            )
+        )
+
+
+def main() -> int:
+    """Measure and write; answers 0 when every workload was measured."""
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("only", nargs="?", default="", help="run workloads whose name contains this; writes nothing")
+    only = parser.parse_args().only
+    with ExitStack() as stack:
+        stage = Stage(
+            source=stack.enter_context(KafkaCluster("bench-source", heap="1g")),
+            destination=stack.enter_context(KafkaCluster("bench-destination", heap="1g")),
+            redis=stack.enter_context(RedisServer()),
+            spark=stack.enter_context(SparkConnectServer()),
+        )
+        rows = list(_measure(stage, only=only))
+    if not only:
+        report.write(rows, now=datetime.now(tz=UTC))
+    print(report.document(rows, now=datetime.now(tz=UTC)))
+    return 0
+
+
+def _measure(stage: Stage, *, only: str) -> Iterator[Row]:
+    for workload in THROUGHPUT:
+        if only in workload.name:
+            yield from _throughput(stage, workload)
+    if only in LATENCY_NAME:
+        yield from _latency(stage)
+
+
+def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
+    topic = f"bench-{workload.slug}"
+    print(f"{workload.name}: producing {workload.payload_bytes / 1e9:.1f} GB ...", flush=True)
+    load.fill(stage.source, topic, workload)
+    with stage.engine(topic, partitions=workload.partitions) as running:
+        copy = _watch(stage, topic, workload, pid=running.pid)
+    yield _row(workload, ENGINE, copy, cpu_s=copy.cpu.total_s)
+    yield _row(workload, ENGINE_LOOP, copy, cpu_s=copy.cpu.python_s)
+    load.delete_topic(stage.destination, topic)
+    with stage.mirrormaker(
+        topic, partitions=workload.partitions, batch_bytes=workload.batch_bytes, codec=workload.codec
+    ) as other:
+        copy = _watch(stage, topic, workload, pid=other.pid)
+    yield _row(workload, MIRRORMAKER, copy, cpu_s=copy.cpu.total_s)
+    for cluster in (stage.source, stage.destination):
+        load.delete_topic(cluster, topic)
+
+
+def _watch(stage: Stage, topic: str, workload: Workload, *, pid: int) -> Copy:
+    return watch_copy(stage.destination, topic, partitions=workload.partitions, records=workload.records, pid=lambda: pid)
+
+
+def _latency(stage: Stage) -> Iterator[Row]:
+    for engine in (ENGINE, MIRRORMAKER):
+        topic = f"bench-latency-{'ours' if engine == ENGINE else 'mm2'}"
+        load.create_topic(stage.source, topic, partitions=1)
+        running = (
+            stage.engine(topic, partitions=1, overlap=True)
+            if engine == ENGINE
+            else stage.mirrormaker(topic, partitions=1, batch_bytes=16_384, codec="none")
+        )
+        print(f"{LATENCY_NAME}: {engine} ...", flush=True)
+        with running:
+            measured = measure_latency(
+                stage.source, stage.destination, source_topic=topic, copy_topic=topic,
+                rate=LATENCY_RATE, seconds=LATENCY_SECONDS,
+            )  # fmt: skip
+        yield _latency_row(engine, measured)
+
+
+def _row(workload: Workload, engine: str, copy: Copy, *, cpu_s: float) -> Row:
+    megabytes = copy.records * workload.record_bytes / 1e6
+    row = Row(
+        workload=workload.name, engine=engine, mb_per_s=round(megabytes / copy.seconds, 1),
+        records_per_s=round(copy.records / copy.seconds), cpu_s_per_gb=round(cpu_s / megabytes * 1000, 3),
+    )  # fmt: skip
+    print(f"  {engine}: {row.mb_per_s:,.0f} MB/s, {row.cpu_s_per_gb:.2f} CPU-s/GB", flush=True)
+    return row
+
+
+def _latency_row(engine: str, measured: Latency) -> Row:
+    print(f"  {engine}: p50 {measured.p50_ms:.1f} ms, p99 {measured.p99_ms:.1f} ms, worst {measured.worst_ms:.1f} ms")
+    return Row(
+        workload=LATENCY_NAME, engine=engine, records_per_s=LATENCY_RATE,
+        p50_ms=round(measured.p50_ms, 2), p99_ms=round(measured.p99_ms, 2),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,95 @@
+"""This engine as it runs in production: set up the mirror, submit a copy slice over Spark Connect."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from devcluster.kafka import KafkaCluster
+from devcluster.redis import RedisServer
+from devcluster.spark import SparkConnectServer
+from linkengine import jobs
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.plans import CopyPlan, CopyTuning, MirrorSetup, PartitionAssignment, producer_id_for
+
+LINK_ID = "bench"
+SLICE_MS = 600_000  # one slice for the whole run; the latency run uses the default length
+RELEASE_TIMEOUT_S = 15
+
+
+class EngineCopy:
+    """One mirror being copied; a context manager that ends the copy."""
+
+    def __init__(
+        self,
+        *,
+        source: KafkaCluster,
+        destination: KafkaCluster,
+        redis: RedisServer,
+        spark: SparkConnectServer,
+        topic: str,
+        partitions: int,
+        number: int,
+        overlap: bool = False,
+    ) -> None:
+        self._source = address_from_properties(source.client_properties("link"))
+        self._destination = address_from_properties(destination.client_properties("link"))
+        self._redis_url, self._spark, self._topic, self._overlap = redis.url, spark, topic, overlap
+        setup = MirrorSetup(
+            link_id=LINK_ID, mirror_id=str(number), source=self._source, destination=self._destination,
+            source_topic=topic, mirror_topic=topic,
+        )  # fmt: skip
+        created = jobs.setup_mirror(setup, assignments=self._assignments(number, partitions, ""))
+        self._tasks = partitions
+        self._shares = self._assignments(number, partitions, created.source_topic_id)
+        self._stopping = threading.Event()
+        self._slices: list[threading.Thread] = []
+
+    @property
+    def pid(self) -> int:
+        return self._spark.pid
+
+    def __enter__(self) -> Self:
+        self._order(wanted=True)
+        self._keeper = threading.Thread(target=self._keep_copying, daemon=True)
+        self._keeper.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stopping.set()
+        self._order(wanted=False)
+        self._keeper.join(timeout=RELEASE_TIMEOUT_S)
+        for one in self._slices:
+            one.join(timeout=RELEASE_TIMEOUT_S)
+
+    def _keep_copying(self) -> None:
+        """Submit slices; with ``overlap`` as the reconciler does, the next one before the current one ends."""
+        tuning = CopyTuning(slice_ms=15_000, overlap_ms=5_000) if self._overlap else CopyTuning(slice_ms=SLICE_MS)
+        while not self._stopping.is_set():
+            one = threading.Thread(target=self._run_slice, args=(tuning,), daemon=True)
+            one.start()
+            self._slices.append(one)
+            self._stopping.wait((tuning.slice_ms - tuning.overlap_ms) / 1000)
+
+    def _run_slice(self, tuning: CopyTuning) -> None:
+        plan = CopyPlan(
+            link_id=LINK_ID, revision=1, slice_id=f"bench-{time.time_ns()}", source=self._source,
+            destination=self._destination, redis_url=self._redis_url, assignments=self._shares, tasks=self._tasks,
+            tuning=replace(tuning),
+        )  # fmt: skip
+        jobs.copy_slice(plan, spark_url=self._spark.url)
+
+    def _order(self, *, wanted: bool) -> None:
+        jobs.write_orders(self._redis_url, LINK_ID, revision=1, wanted={self._shares[0].mirror_id: wanted})
+
+    def _assignments(self, number: int, partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
+        return tuple(
+            PartitionAssignment(
+                mirror_id=str(number), partition=partition, source_topic=self._topic, mirror_topic=self._topic,
+                source_topic_id=topic_id, producer_id=producer_id_for(0, number, partition),
+            )
+            for partition in range(partitions)
+        )  # fmt: skip

@@ -1,0 +1,64 @@
+"""Fill a source topic with Kafka's own producer benchmark tool, so that batches look as Java producers make them."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.workloads import KAFKA_VERSION, Workload
+from devcluster import parts
+from devcluster.kafka import KafkaCluster
+
+LOAD_TIMEOUT_S = 300
+WORDS = (b"carrier", b"departure", b"delay", b"tail number", b"air time", b"distance", b"origin", b"gate", b"hour", b"JFK")
+
+
+def create_topic(cluster: KafkaCluster, name: str, *, partitions: int) -> None:
+    """Create a topic of one replica."""
+    admin = AdminClient(cluster.client())  # kept until the answer: its futures end with it
+    [future] = admin.create_topics([NewTopic(name, partitions, 1)]).values()
+    future.result(timeout=30)
+
+
+def delete_topic(cluster: KafkaCluster, name: str) -> None:
+    """Delete a topic; its disk space must not weigh on the next run."""
+    admin = AdminClient(cluster.client())
+    [future] = admin.delete_topics([name]).values()
+    future.result(timeout=30)
+
+
+def fill(cluster: KafkaCluster, topic: str, workload: Workload) -> None:
+    """Produce the workload's records; payloads are text that compresses about as well as JSON does."""
+    create_topic(cluster, topic, partitions=workload.partitions)
+    with tempfile.TemporaryDirectory() as directory:
+        payloads = Path(directory) / "payloads"
+        payloads.write_bytes(b"\n".join(_payload(number, workload.record_bytes) for number in range(500)) + b"\n")
+        settings = Path(directory) / "producer.properties"
+        settings.touch(mode=0o600)
+        settings.write_text("".join(f"{name}={value}\n" for name, value in _settings(cluster, workload).items()))
+        java, jars = parts.program("java", package="openjdk-17-jre-headless"), parts.kafka_classpath(version=KAFKA_VERSION)
+        command = [
+            java, "-Xmx512m", "-cp", jars,
+            "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(workload.records),
+            "--payload-file", str(payloads), "--throughput", "-1", "--command-config", str(settings),
+        ]  # fmt: skip
+        done = subprocess.run(command, timeout=LOAD_TIMEOUT_S, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"Filling {topic} failed: {done.stdout[-500:]} {done.stderr[-1500:]}")
+
+
+def _settings(cluster: KafkaCluster, workload: Workload) -> dict[str, str]:
+    batching = {"batch.size": str(workload.batch_bytes), "compression.type": workload.codec, "acks": "all"}
+    if workload.batch_bytes > 16_384:
+        batching |= {"linger.ms": "50", "buffer.memory": str(64 << 20)}
+    return {**cluster.client_properties("admin"), **batching}
+
+
+def _payload(number: int, size: int) -> bytes:
+    words = b" ".join(
+        WORDS[(number * 7 + step * step) % len(WORDS)] + b"%d" % (number * step % 9973) for step in range(size // 6)
+    )
+    return words[:size].ljust(size, b".")
