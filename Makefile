@@ -14,7 +14,7 @@ ARGS ?=
 # rooms may have the same name
 PYTEST := -o DJANGO_SETTINGS_MODULE= --import-mode=importlib
 
-PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets
+PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets $(STATE)/archive
 
 .PHONY: help setup demo dev test check fix bench docs clean
 
@@ -78,6 +78,11 @@ $(STATE)/kafka $(STATE)/spark $(STATE)/webjars: $(STATE)/%: devcluster/pom.xml
 	@mvn -q -B -f devcluster/pom.xml -P$* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/var/parts/$*.new
 	@rm -rf var/parts/$* && mv var/parts/$*.new var/parts/$*
 	@mkdir -p $(STATE) && touch $@
+
+$(STATE)/archive: $(STATE)/kafka $(STATE)/venv
+	@echo "Class archive of the brokers ..."
+	@$(RUN) -m devcluster.archive
+	@touch $@
 
 $(STATE)/assets: $(STATE)/webjars static/icons.txt scripts/unpack_assets.py
 	@$(PYTHON) -m scripts.unpack_assets

@@ -18,7 +18,7 @@ from typing import Self
 from devcluster import access, parts
 from devcluster.broker_settings import BrokerPlan, Security, broker_properties
 from devcluster.ports import LOOPBACK, free_port
-from devcluster.processes import Process
+from devcluster.processes import STOP_TIMEOUT_S, Process
 from devcluster.tls import certificates_in, write_certificates
 
 START_TIMEOUT_S = 90.0  # about 5 s on two idle cores; a loaded machine needs much longer
@@ -121,14 +121,14 @@ class KafkaCluster:
         for process in self._processes.values():
             process.wait_until(lambda: access.known_brokers(self) == set(self.brokers), timeout_s=timeout_s)
 
-    def stop(self) -> None:
+    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stop all brokers, the data of a temporary cluster goes too. Safe to repeat."""
         for process in self._processes.values():
             process.resume()
         if len(self._processes) > 1:
             self.kill_all()  # an orderly stop of a whole quorum waits for a majority that goes away
         for process in self._processes.values():
-            process.stop()
+            process.stop(timeout_s=timeout_s)
         self._processes.clear()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -175,7 +175,8 @@ class KafkaCluster:
 
     def _java(self, *flags: str) -> list[str]:
         java = parts.program("java", package="openjdk-17-jre-headless")
-        return [java, *JVM_FLAGS, *flags, "-cp", parts.kafka_classpath(version=self.version)]
+        archive = [f"-XX:SharedArchiveFile={parts.KAFKA_ARCHIVE}"] if parts.KAFKA_ARCHIVE.exists() else []
+        return [java, *JVM_FLAGS, *archive, *flags, "-cp", parts.kafka_classpath(version=self.version)]
 
     def _format(self, plan: BrokerPlan) -> Process:
         plan.directory.mkdir(parents=True, exist_ok=True)

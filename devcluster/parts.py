@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 VAR = ROOT / "var"
 PARTS = VAR / "parts"
+KAFKA_ARCHIVE = PARTS / "kafka.jsa"  # made by devcluster/archive.py; brokers start without it, too
 
 
 class PartsMissingError(RuntimeError):
