@@ -1,0 +1,133 @@
+import random
+from itertools import pairwise
+
+import pytest
+from batchlog import GZIP, LZ4, SNAPPY, TRANSACTIONAL, ZSTD, Batch, Rec, dense, read_payload
+
+from linkengine.batches.coalesce import SMALL_BYTES, SMALL_COMPRESSED_BYTES, SMALL_RECORDS
+from linkengine.batches.planning import Append, SegmentPlanner
+from linkengine.batches.view import CorruptBatchError
+
+LIMIT = 1 << 20
+
+
+def appends(*log: Batch, limit: int = LIMIT) -> list[Append]:
+    data = bytearray(b"".join(one.encode() for one in log))
+    steps = SegmentPlanner().plan(memoryview(data), next_offset=log[0].base_offset, high_end=1 << 40, coalesce_bytes=limit)
+    return [step for step in steps if isinstance(step, Append)]
+
+
+def singles(count: int, *, codec: int = 0, size: int = 20) -> list[Batch]:
+    return [
+        dense(number, [Rec(timestamp=2000 - number, key=b"%d" % number, value=b"%03d" % (number % 7) * size)], codec=codec)
+        for number in range(count)
+    ]
+
+
+def all_records(log: list[Batch]) -> tuple[Rec, ...]:
+    return tuple(one for batch in log for one in batch.records.values())
+
+
+@pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
+def test_small_neighbours_become_one_batch_of_the_same_codec(codec: int) -> None:
+    log = singles(500, codec=codec)
+
+    (one,) = appends(*log)
+
+    read = read_payload(one.payload)
+    assert (one.base_offset, one.count, one.max_timestamp) == (0, 500, 2000)
+    assert (read.attributes, read.checksum_right, read.max_timestamp) == (codec, True, 2000)
+    assert read.records == all_records(log)
+
+
+def test_transactional_and_ordinary_batches_merge() -> None:
+    log = [dense(0, [Rec()]), dense(1, [Rec(), Rec()], bits=TRANSACTIONAL, producer_id=4), dense(3, [Rec()])]
+
+    (one,) = appends(*log)
+
+    assert read_payload(one.payload).attributes == 0
+    assert one.count == 4
+
+
+def test_another_codec_begins_another_batch() -> None:
+    log = [dense(0, [Rec()]), dense(1, [Rec()]), dense(2, [Rec()], codec=LZ4), dense(3, [Rec()], codec=LZ4), dense(4, [Rec()])]
+
+    assert [(one.base_offset, one.count, read_payload(one.payload).attributes) for one in appends(*log)] == [
+        (0, 2, 0),
+        (2, 2, LZ4),
+        (4, 1, 0),
+    ]
+
+
+@pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize("limit", [1, 300, 5000])
+def test_no_merged_batch_is_larger_than_the_limit(codec: int, limit: int) -> None:
+    log = singles(300, codec=codec)
+    largest = max(len(one.encode()) for one in log)
+
+    merged = appends(*log, limit=limit)
+
+    assert sum((read_payload(one.payload).records for one in merged), ()) == all_records(log)
+    assert all(len(one.payload) <= max(limit, largest) for one in merged)
+    assert all(one.end == other.base_offset for one, other in pairwise(merged))
+
+
+def test_incompressible_batches_that_grow_when_packed_again_are_halved() -> None:
+    noise = random.Random(7).randbytes(3000)
+    log = [dense(number, [Rec(value=noise[number:])], codec=SNAPPY) for number in range(40)]
+    sizes = [len(one.encode()) for one in log]
+
+    merged = appends(*log, limit=max(sizes) * 3)
+
+    assert all(len(one.payload) <= max(sizes) * 3 for one in merged)
+    assert sum((read_payload(one.payload).records for one in merged), ()) == all_records(log)
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        dense(1, [Rec(value=b"x" * SMALL_BYTES)]),
+        dense(1, [Rec(value=b"")] * (SMALL_RECORDS + 1)),
+    ],
+)
+def test_a_batch_that_is_large_enough_is_left_alone(large: Batch) -> None:
+    data = bytearray(dense(0, [Rec()]).encode() + large.encode() + dense(large.end, [Rec()]).encode())
+
+    steps = SegmentPlanner().plan(memoryview(data), next_offset=0, high_end=1 << 40)
+
+    assert [step.payload.obj is data for step in steps if isinstance(step, Append)] == [True, True, True]
+
+
+def test_a_compressed_batch_is_large_sooner() -> None:
+    noise = random.Random(7).randbytes(SMALL_COMPRESSED_BYTES + 1)
+    log = [dense(number, [Rec(value=noise)], codec=SNAPPY) for number in range(3)]
+    assert all(len(one.encode()) > SMALL_COMPRESSED_BYTES for one in log)
+
+    assert [one.count for one in appends(*log)] == [1, 1, 1]
+
+
+def test_batches_beyond_the_compiled_codec_stay_apart_and_keep_their_bytes() -> None:
+    odd = Rec(headers=((b"\xff", b"v"),))
+    log = [dense(0, [Rec()]), dense(1, [odd]), dense(2, [Rec()])]
+
+    assert b"".join(bytes(one.payload) for one in appends(*log)) == b"".join(one.encode() for one in log)
+
+
+def test_a_first_record_without_timestamp_stays_without() -> None:
+    log = [dense(0, [Rec(timestamp=-1)]), dense(1, [Rec(timestamp=7)])]
+
+    assert sum((read_payload(one.payload).records for one in appends(*log)), ()) == all_records(log)
+
+
+def test_holes_do_not_merge_over_but_decoded_records_merge_with_their_neighbours() -> None:
+    log = [dense(0, [Rec()]), Batch(1, {0: Rec(), 1: Rec(), 4: Rec()}, last_offset_delta=4), dense(6, [Rec()])]
+
+    assert [(one.base_offset, one.count) for one in appends(*log)] == [(0, 3), (5, 2)]
+
+
+def test_a_damaged_batch_is_never_merged() -> None:
+    data = bytearray(dense(0, [Rec()]).encode() + dense(1, [Rec()]).encode())
+    data[-1] ^= 1
+
+    with pytest.raises(CorruptBatchError, match="offset 1 does not have the checksum"):
+        SegmentPlanner().plan(memoryview(data), next_offset=0, high_end=2)

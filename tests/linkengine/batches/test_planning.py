@@ -1,0 +1,195 @@
+import pytest
+from batchlog import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    LZ4,
+    TRANSACTIONAL,
+    ZSTD,
+    Batch,
+    Rec,
+    dense,
+    marker,
+    message,
+    read_payload,
+    wrapper,
+)
+
+from linkengine.batches.planning import AbortedTransaction, Append, Fill, SegmentPlanner, Step
+from linkengine.batches.view import CorruptBatchError
+from linkengine.domain.states import GapReason
+
+MARKER, ABORTED, COMPACTED = GapReason.TRANSACTION_MARKER, GapReason.ABORTED, GapReason.COMPACTED
+BIG = Rec(value=b"x" * 70_000)  # too large to be merged with a neighbour
+
+
+def plan(
+    *log: Batch | bytes, start: int = 0, high_end: int = 1 << 40, aborted: tuple[AbortedTransaction, ...] = ()
+) -> list[Step]:
+    data = bytearray(b"".join(one.encode() if isinstance(one, Batch) else one for one in log))
+    return SegmentPlanner().plan(memoryview(data), next_offset=start, aborted=aborted, high_end=high_end)
+
+
+def spans(steps: list[Step]) -> list[tuple[int, int, GapReason | None]]:
+    return [(step.start, step.end, step.reason if isinstance(step, Fill) else None) for step in steps]
+
+
+def records(step: Step) -> tuple[Rec, ...]:
+    assert isinstance(step, Append)
+    return read_payload(step.payload).records
+
+
+def test_a_dense_batch_passes_through_as_a_slice_of_the_buffer() -> None:
+    data = bytearray(dense(0, [BIG]).encode() + dense(1, [BIG, BIG]).encode())
+
+    first, second = SegmentPlanner().plan(memoryview(data), next_offset=0, high_end=3)
+
+    assert isinstance(first, Append)
+    assert isinstance(second, Append)
+    assert first.payload.obj is data
+    assert second.payload.obj is data
+    assert first.payload.tobytes() + second.payload.tobytes() == data
+    assert (second.base_offset, second.count, second.records, second.max_timestamp) == (1, 2, 2, BIG.timestamp)
+
+
+@pytest.mark.parametrize("bits", [0, TRANSACTIONAL, DELETE_HORIZON])
+def test_bits_that_can_be_cleared_do_not_cost_a_decode(bits: int) -> None:
+    data = bytearray(dense(0, [Rec()] * 3, bits=bits, producer_id=5).encode())
+
+    (step,) = SegmentPlanner().plan(memoryview(data), next_offset=0, high_end=3)
+
+    assert isinstance(step, Append)
+    assert step.payload.obj is data
+
+
+def test_control_batches_become_marker_fills_and_neighbours_are_one_fill() -> None:
+    steps = plan(dense(0, [Rec()]), marker(1, 1, 5), marker(2, 0, 6), dense(3, [Rec()]), Batch(4, {}, 0, bits=CONTROL))
+
+    assert spans(steps) == [(0, 1, None), (1, 3, MARKER), (3, 4, None), (4, 5, MARKER)]
+
+
+def test_a_response_of_control_batches_only_is_one_fill() -> None:
+    assert spans(plan(*(marker(offset, 1, 5) for offset in range(40, 50)), start=40)) == [(40, 50, MARKER)]
+
+
+def test_aborted_data_is_filled_until_the_abort_marker_and_interleaved_producers_are_not() -> None:
+    def data(offset: int, producer: int) -> Batch:
+        return dense(offset, [Rec()], bits=TRANSACTIONAL, producer_id=producer)
+
+    steps = plan(
+        data(0, 5),
+        data(1, 6),
+        dense(2, [Rec()], producer_id=5),  # not transactional
+        data(3, 5),
+        marker(4, 1, 6),
+        marker(5, 0, 5),
+        data(6, 5),  # its next transaction, committed
+        marker(7, 1, 5),
+        aborted=(AbortedTransaction(5, 0),),
+    )
+
+    assert spans(steps) == [(0, 1, ABORTED), (1, 3, None), (3, 4, ABORTED), (4, 6, MARKER), (6, 7, None), (7, 8, MARKER)]
+
+
+def test_two_aborted_transactions_of_one_producer_may_come_in_any_order() -> None:
+    def data(offset: int) -> Batch:
+        return dense(offset, [Rec()], bits=TRANSACTIONAL, producer_id=5)
+
+    steps = plan(
+        data(0),
+        marker(1, 0, 5),
+        data(2),
+        marker(3, 1, 5),
+        data(4),
+        marker(5, 0, 5),
+        aborted=(AbortedTransaction(5, 4), AbortedTransaction(5, 0)),
+    )
+
+    assert [reason for *_, reason in spans(steps)] == [ABORTED, MARKER, None, MARKER, ABORTED, MARKER]
+
+
+def test_a_transaction_that_was_aborted_before_the_response_is_still_known() -> None:
+    steps = plan(
+        dense(7, [Rec()] * 5, bits=TRANSACTIONAL, producer_id=5), marker(12, 0, 5), start=9, aborted=(AbortedTransaction(5, 2),)
+    )
+
+    assert spans(steps) == [(9, 12, ABORTED), (12, 13, MARKER)]
+
+
+def test_a_batch_around_the_next_offset_is_decoded_and_written_from_there() -> None:
+    numbered = [Rec(key=b"%d" % number) for number in range(10)]
+
+    steps = plan(dense(0, [Rec()]), dense(1, numbered, codec=ZSTD), start=4)
+
+    assert spans(steps) == [(4, 11, None)]
+    assert records(steps[0]) == tuple(numbered[3:])
+    assert isinstance(steps[0], Append)
+    assert read_payload(steps[0].payload).attributes == ZSTD
+
+
+def test_holes_inside_between_and_behind_records_are_fills() -> None:
+    log = [Batch(2, {1: Rec(key=b"a"), 2: Rec(key=b"b"), 5: Rec(key=b"c")}, last_offset_delta=7, codec=LZ4), dense(12, [BIG])]
+
+    steps = plan(*log)
+
+    assert spans(steps) == [
+        (0, 3, COMPACTED),
+        (3, 5, None),
+        (5, 7, COMPACTED),
+        (7, 8, None),
+        (8, 12, COMPACTED),
+        (12, 13, None),
+    ]
+    assert [one.key for one in records(steps[1])] == [b"a", b"b"]
+
+
+def test_a_batch_the_cleaner_has_emptied_is_a_hole() -> None:
+    assert spans(plan(Batch(0, {}, 4), Batch(5, {}, 0, bits=TRANSACTIONAL))) == [(0, 6, COMPACTED)]
+
+
+def test_log_append_time_is_rewritten_as_create_time() -> None:
+    source = dense(0, [Rec(timestamp=1), Rec(timestamp=2)], bits=LOG_APPEND_TIME, max_timestamp=500, codec=LZ4)
+
+    (step,) = plan(source)
+
+    assert isinstance(step, Append)
+    assert step.max_timestamp == 500
+    assert read_payload(step.payload).attributes == LZ4
+    assert [one.timestamp for one in records(step)] == [500, 500]
+
+
+def test_old_message_sets_become_batches_of_today() -> None:
+    packed = wrapper(1, LZ4, {4: Rec(key=b"d"), 6: Rec(key=b"e")})
+
+    steps = plan(message(0, 0, Rec(key=b"a")), message(1, 1, Rec(key=b"b")), message(2, 1, Rec(key=b"c")), packed, start=1)
+
+    assert spans(steps) == [(1, 3, None), (3, 4, COMPACTED), (4, 5, None), (5, 6, COMPACTED), (6, 7, None)]
+    assert [one.key for one in records(steps[0])] == [b"b", b"c"]
+    assert [one.key for one in records(steps[4])] == [b"e"]
+
+
+def test_old_batches_that_are_skipped_leave_nothing_behind() -> None:
+    assert plan(dense(0, [Rec()] * 3), message(3, 1, Rec()), start=4) == []
+    assert plan(start=4) == []
+
+
+def test_a_large_batch_with_one_hole_is_written_in_pieces_as_large_as_the_source_allows() -> None:
+    steps = plan(Batch(0, {number: Rec(value=b"%07d" % number * 4000) for number in range(100) if number != 50}))
+
+    assert spans(steps) == [(0, 50, None), (50, 51, COMPACTED), (51, 100, None)]
+
+
+def test_the_high_end_cuts_a_batch_and_a_hole() -> None:
+    log = [dense(0, [Rec()] * 4), dense(9, [Rec()])]
+
+    assert spans(plan(*log, high_end=2)) == [(0, 2, None)]
+    assert spans(plan(*log, high_end=6)) == [(0, 4, None), (4, 6, COMPACTED)]
+    assert spans(plan(*log, high_end=0)) == []
+
+
+def test_damage_in_a_batch_that_must_be_decoded_is_refused() -> None:
+    sparse = bytearray(Batch(0, {0: Rec(), 2: Rec()}).encode())
+    sparse[-1] ^= 1
+
+    with pytest.raises(CorruptBatchError, match="checksum"):
+        plan(bytes(sparse))
