@@ -54,6 +54,10 @@ class LinkEngineError(Exception):
         self.code = code
         self.message = message
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # a task's error travels to whoever waits for it; the constructor's arguments are not in ``args``
+        return _restored, (type(self), self.args, self.__dict__)
+
 
 class IllegalTransitionError(LinkEngineError):
     """The transition table has no such edge; the message lists what is allowed instead."""
@@ -63,3 +67,9 @@ class IllegalTransitionError(LinkEngineError):
         super().__init__(ErrorCode.ILLEGAL_STATE, f"Cannot {event} a mirror topic in state {state}. Allowed now: {names}.")
         self.state = state
         self.event = event
+
+
+def _restored(kind: type[LinkEngineError], arguments: tuple[object, ...], fields: dict[str, object]) -> LinkEngineError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(fields)
+    return error

@@ -80,7 +80,7 @@ def _open_transaction_message(partition: int) -> str:
 
 def _partitions(topic: TopicDescription, mirror: TopicDescription) -> Blocker:
     return ErrorCode.WAITING_FOR_PARTITIONS, (
-        f"The source topic has {topic.partitions} partitions, the mirror {mirror.partitions}. The next synchronisation adds them."
+        f"The source topic has {topic.partitions} partitions, the mirror {mirror.partitions}. The next round adds them."
     )
 
 

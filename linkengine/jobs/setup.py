@@ -142,7 +142,7 @@ def _check_writable(destination: ClusterAdmin, setup: MirrorSetup) -> None:
         raise LinkEngineError(
             ErrorCode.AUTHORIZATION_ERROR,
             f"User {setup.destination.sasl_username!r} may not write to mirror topic {setup.mirror_topic!r}: the DENY WRITE "
-            "that makes it read-only holds for everybody but super users. Add the user to super.users of the destination brokers.",
+            "that makes it read-only holds for everybody but super users. Add it to super.users of the destination brokers.",
         )
 
 

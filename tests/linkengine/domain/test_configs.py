@@ -1,0 +1,181 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linkengine.domain.configs import (
+    AFTER,
+    ALWAYS_SYNCED,
+    BEFORE,
+    DEFAULT_SYNCED,
+    DIFFERENCE,
+    MIRROR_MAX_MESSAGE_BYTES,
+    UNLIMITED,
+    ConfigChange,
+    check_include,
+    check_overrides,
+    config_difference,
+    configs_at_stop,
+    looks_like_mirror,
+    mirror_configs,
+    source_values,
+    synced_names,
+)
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+
+SOURCE = {
+    "cleanup.policy": "delete",
+    "compression.type": "lz4",
+    "max.message.bytes": "2000000",
+    "message.timestamp.type": "LogAppendTime",
+    BEFORE: "86400000",
+    AFTER: "3600000",
+    "retention.ms": "600000",
+    "retention.bytes": "1000000",
+    "delete.retention.ms": "5000",
+    "min.compaction.lag.ms": "10",
+    "max.compaction.lag.ms": "20",
+    "min.insync.replicas": "2",
+    "segment.bytes": "77777777",
+}
+
+
+def test_the_documented_lists_are_complete() -> None:
+    assert set(ALWAYS_SYNCED) == {
+        "max.message.bytes", "cleanup.policy", "message.timestamp.type", DIFFERENCE, BEFORE, AFTER,
+    }  # fmt: skip
+    assert set(DEFAULT_SYNCED) == {
+        "retention.ms", "retention.bytes", "delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms",
+    }  # fmt: skip
+
+
+def test_configs_in_neither_list_do_not_follow_the_source() -> None:
+    values = source_values(SOURCE)
+
+    assert not {"compression.type", "min.insync.replicas", "segment.bytes"} & set(values)
+    assert values["retention.ms"] == "600000"
+
+
+def test_the_include_list_leaves_retention_out_but_never_the_always_synced() -> None:
+    values = source_values(SOURCE, include=["max.message.bytes", "min.compaction.lag.ms"])
+
+    assert set(values) == {*ALWAYS_SYNCED, "min.compaction.lag.ms"} - {DIFFERENCE}
+
+
+def test_an_empty_include_list_syncs_only_what_is_always_synced() -> None:
+    assert synced_names([]) == set(ALWAYS_SYNCED)
+
+
+def test_the_timestamp_limit_of_old_brokers_becomes_both_limits_of_new_ones() -> None:
+    old = source_values({DIFFERENCE: "1000"})
+    both = source_values({DIFFERENCE: "1000", BEFORE: UNLIMITED, AFTER: "5"})
+    unlimited = source_values({DIFFERENCE: UNLIMITED, BEFORE: "7", AFTER: UNLIMITED})
+
+    assert old == {BEFORE: "1000", AFTER: "1000"}
+    assert both == {BEFORE: "1000", AFTER: "5"}
+    assert unlimited == {BEFORE: "7", AFTER: UNLIMITED}
+
+
+def test_a_mirror_keeps_the_producers_batches_whatever_the_source_is_set_to() -> None:
+    configs = mirror_configs(SOURCE)
+
+    assert configs["compression.type"] == "producer"
+    assert configs["message.timestamp.type"] == "CreateTime"
+    assert configs[BEFORE] == configs[AFTER] == UNLIMITED
+
+
+def test_a_mirror_takes_every_batch_its_source_ever_took() -> None:
+    huge = str(MIRROR_MAX_MESSAGE_BYTES * 2)
+
+    assert mirror_configs(SOURCE)["max.message.bytes"] == str(MIRROR_MAX_MESSAGE_BYTES)
+    assert mirror_configs({"max.message.bytes": huge})["max.message.bytes"] == huge
+
+
+def test_a_mirror_deletes_nothing_by_its_own_clock() -> None:
+    configs = mirror_configs(SOURCE)
+
+    assert (configs["retention.ms"], configs["retention.bytes"]) == ("-1", "-1")
+
+
+def test_a_mirror_with_retention_of_its_own_keeps_it() -> None:
+    configs = mirror_configs(SOURCE, include=[], overrides={"retention.ms": "1000"})
+
+    assert configs["retention.ms"] == "1000"
+    assert "retention.bytes" not in configs
+
+
+@pytest.mark.parametrize(
+    ("source", "mirror"),
+    [("delete", "delete"), ("compact", "compact,delete"), ("compact,delete", "compact,delete"), ("", "delete")],
+)
+def test_a_compacted_source_has_a_compacted_mirror_whose_records_can_be_trimmed(source: str, mirror: str) -> None:
+    assert mirror_configs({"cleanup.policy": source})["cleanup.policy"] == mirror
+
+
+def test_a_stopped_mirror_has_the_sources_values() -> None:
+    change = configs_at_stop({**SOURCE, "cleanup.policy": "compact"})
+
+    assert change.values["cleanup.policy"] == "compact"
+    assert change.values["retention.ms"] == "600000"
+    assert change.values["message.timestamp.type"] == "LogAppendTime"
+    assert change.values["max.message.bytes"] == "2000000"
+    assert change.deletions == ("compression.type",)
+
+
+def test_a_stopped_mirror_gets_the_codec_its_creator_asked_for() -> None:
+    change = configs_at_stop(SOURCE, overrides={"compression.type": "zstd"})
+
+    assert change.values["compression.type"] == "zstd"
+    assert change.deletions == ()
+
+
+def test_where_the_sources_values_were_never_known_nothing_is_set_that_could_delete_records() -> None:
+    change = configs_at_stop({})
+
+    assert change.values == {}
+    assert not {"retention.ms", "retention.bytes", "cleanup.policy"} & set(change.deletions)
+    assert "message.timestamp.type" in change.deletions
+
+
+def test_the_difference_names_only_what_must_be_set_and_ignores_the_order_of_policies() -> None:
+    wanted = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+
+    assert not config_difference(wanted=wanted, present={"cleanup.policy": "delete,compact", "retention.ms": "-1", "x": "y"})
+    assert config_difference(wanted=wanted, present={"retention.ms": "5"}) == ConfigChange(values=wanted)
+
+
+@given(st.dictionaries(st.sampled_from([*SOURCE, DIFFERENCE]), st.integers(0, 2**40).map(str)))
+def test_a_mirror_that_carries_its_configs_has_nothing_pending_and_is_recognised(source: dict[str, str]) -> None:
+    configs = mirror_configs(source)
+
+    assert not config_difference(wanted=mirror_configs(source), present=configs)
+    assert looks_like_mirror(configs)
+
+
+@given(st.dictionaries(st.sampled_from(list(SOURCE)), st.integers(0, 2**40).map(str)))
+def test_an_ordinary_topic_is_not_taken_for_a_mirror(configs: dict[str, str]) -> None:
+    assert not looks_like_mirror(configs)
+
+
+def test_a_stop_leaves_no_mark_of_a_mirror_behind() -> None:
+    mirror, change = mirror_configs(SOURCE), configs_at_stop(SOURCE)
+
+    after = {**{name: value for name, value in mirror.items() if name not in change.deletions}, **change.values}
+
+    assert not looks_like_mirror(after)
+    assert source_values(after) == source_values(SOURCE)
+
+
+def test_an_override_of_a_synced_config_is_refused_by_name() -> None:
+    with pytest.raises(LinkEngineError, match=r"retention\.ms") as refused:
+        check_overrides({"retention.ms": "5", "min.insync.replicas": "1"})
+
+    assert refused.value.code is ErrorCode.MISCONFIGURATION_ERROR
+    assert "min.insync.replicas" not in refused.value.message
+    check_overrides({"retention.ms": "5"}, include=[])
+
+
+def test_an_include_list_with_a_config_that_cannot_follow_is_refused_by_name() -> None:
+    check_include([*ALWAYS_SYNCED, *DEFAULT_SYNCED])
+
+    with pytest.raises(LinkEngineError, match=r"min\.insync\.replicas"):
+        check_include(["retention.ms", "min.insync.replicas"])

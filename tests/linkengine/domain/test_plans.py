@@ -1,0 +1,73 @@
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.plans import (
+    PRODUCER_ID_BASE,
+    CopyPlan,
+    CopyTuning,
+    PartitionAssignment,
+    PartitionPhase,
+    PartitionProgress,
+    producer_id_for,
+)
+
+numbers = st.tuples(st.integers(0, (1 << 16) - 1), st.integers(0, (1 << 24) - 1), st.integers(0, (1 << 22) - 1))
+
+
+@given(numbers, numbers)
+def test_two_mirror_partitions_never_share_a_producer_id(one: tuple[int, int, int], other: tuple[int, int, int]) -> None:
+    assert (producer_id_for(*one) == producer_id_for(*other)) == (one == other)
+
+
+@given(numbers)
+def test_producer_ids_are_beyond_those_that_brokers_allocate_and_fit_into_64_bits(place: tuple[int, int, int]) -> None:
+    assert PRODUCER_ID_BASE <= producer_id_for(*place) < 1 << 63
+
+
+@pytest.mark.parametrize("place", [(1 << 16, 0, 0), (0, 1 << 24, 0), (0, 0, 1 << 22), (-1, 0, 0), (0, -1, 0), (0, 0, -1)])
+def test_a_number_too_large_for_a_producer_id_is_refused(place: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="no producer id"):
+        producer_id_for(*place)
+
+
+def test_a_plan_travels_pickled_and_prints_no_secret() -> None:
+    address = ClusterAddress(bootstrap_servers="b:1", sasl_password="secret")
+    assignment = PartitionAssignment(
+        mirror_id="7",
+        partition=3,
+        source_topic="s",
+        mirror_topic="m",
+        source_topic_id="id",
+        producer_id=producer_id_for(1, 7, 3),
+    )
+    plan = CopyPlan(
+        link_id="1",
+        revision=4,
+        slice_id="slice",
+        source=address,
+        destination=address,
+        redis_url="redis://:secret@host/0",
+        assignments=(assignment,),
+    )
+
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert assignment.key == "7/3"
+    assert "secret" not in repr(plan)
+
+
+def test_the_next_slice_is_submitted_before_the_lease_of_the_current_one_could_run_out() -> None:
+    tuning = CopyTuning()
+
+    assert tuning.overlap_ms < tuning.slice_ms
+    assert tuning.lease_ttl_ms < tuning.overlap_ms
+
+
+def test_progress_that_has_not_looked_yet_knows_nothing_rather_than_zero() -> None:
+    progress = PartitionProgress(key="7/3", slice_id="s", phase=PartitionPhase.WAITING, observed_at_ms=1)
+
+    assert progress.source_end is None
+    assert progress.mirror_end is None
