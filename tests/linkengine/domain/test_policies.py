@@ -114,6 +114,5 @@ def _refusal(state: MirrorState, event: MirrorEvent, mode: LinkMode, link: LinkS
     try:
         check_operation(state=state, event=event, link_mode=mode, link_state=link)
     except PolicyError as error:
-        assert error.code is ErrorCode.ILLEGAL_STATE
-        return error.message
+        return error.message if error.code is ErrorCode.ILLEGAL_STATE else f"wrong code {error.code}"
     return ""
