@@ -1,0 +1,82 @@
+"""Blocking work beside the loop: a few threads whose results come back as events, and the wake-up that tells the loop.
+
+Whatever may wait (connecting, metadata, reading a log's end) runs here, so that one silent broker never stalls the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import TypeVar
+
+from linkengine.domain.errors import LinkEngineError
+
+T = TypeVar("T")
+Event = Callable[[], None]
+
+THREADS = 8  # mostly asleep in sockets: a frozen broker may hold two or three of them for some seconds
+
+
+class Background:
+    """Runs jobs in threads and hands their outcomes to the loop's thread."""
+
+    def __init__(self) -> None:
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="copy-background")
+        self._closed = False
+        self._lock = Lock()  # a closed descriptor's number may soon belong to somebody else
+
+    def fileno(self) -> int:
+        """Readable when events wait."""
+        return self._wake
+
+    def submit(self, job: Callable[[], T], *, done: Callable[[T], None], failed: Callable[[LinkEngineError], None]) -> None:
+        """Run ``job`` in a thread, then ``done`` or ``failed`` in the loop. Any other error stops the loop."""
+
+        def run() -> None:
+            try:
+                result = job()
+            except LinkEngineError as error:
+                anticipated = error  # the name of an except clause does not outlive it
+                self.post(lambda: failed(anticipated))
+            except BaseException as error:  # noqa: BLE001 - carried over to the loop's thread and raised there
+                bug = error
+                self.post(lambda: _raise(bug))
+            else:
+                self.post(lambda: done(result))
+
+        self._threads.submit(run)
+
+    def post(self, event: Event) -> None:
+        """Hand an event to the loop, from any thread."""
+        self._events.put(event)
+        with self._lock:
+            if not self._closed:
+                os.eventfd_write(self._wake, 1)
+
+    def run_events(self) -> None:
+        """Run what has arrived; the loop calls it."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        while True:
+            try:
+                event = self._events.get_nowait()
+            except Empty:
+                return
+            event()
+
+    def close(self) -> None:
+        """Stop taking work; running jobs end with their timeouts, their results go nowhere."""
+        with self._lock:
+            self._closed = True
+            os.close(self._wake)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,238 @@
+"""The copy loop: all partitions of one task, from their leases to their release, in one thread over epoll.
+
+The loop owns the partitions' state; its helpers own connections (``intake``, ``outlet``), threads (``background``) and Redis
+(``steward``). It returns when every partition has ended: the slice is over, the orders changed, or they failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import structlog
+
+from linkengine.copyjob.background import Background
+from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.mirrorside import MirrorSide
+from linkengine.copyjob.partition import Chunk, MirrorPartition, Stage
+from linkengine.copyjob.poller import Poller
+from linkengine.copyjob.ports import Clock, Lease, Orders, ProgressSink, SystemClock
+from linkengine.copyjob.sourceside import SourceSide
+from linkengine.copyjob.steward import Steward, StewardEvents
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.leases import Grant, OrdersSnapshot
+from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionPhase, PartitionProgress
+
+_log = structlog.get_logger(__name__)
+
+TICK_S = 0.02  # how late a timer may be; sockets and events wake the loop at once
+DRAIN_S = 5.0  # after the order to stop: for answers in flight, before the lease is left to run out
+
+
+def run_task(
+    plan: CopyPlan,
+    assignments: Sequence[PartitionAssignment],
+    *,
+    lease: Lease,
+    orders: Orders,
+    progress: ProgressSink,
+    clock: Clock | None = None,
+) -> list[PartitionProgress]:
+    """Copy the partitions until the slice ends, the orders change or nothing is left to do; answer the last observations.
+
+    Waits for each partition's lease first. Errors of single partitions or brokers are in the observations; only bugs raise.
+    """
+    task = CopyTask(plan, assignments, lease=lease, orders=orders, progress=progress, clock=clock or SystemClock())
+    try:
+        return task.run()
+    finally:
+        task.close()
+
+
+class CopyTask:
+    """One run of the loop."""
+
+    def __init__(
+        self,
+        plan: CopyPlan,
+        assignments: Sequence[PartitionAssignment],
+        *,
+        lease: Lease,
+        orders: Orders,
+        progress: ProgressSink,
+        clock: Clock,
+    ) -> None:
+        self._plan, self._clock, self._lease = plan, clock, lease
+        self._partitions = {one.key: MirrorPartition(one, slice_id=plan.slice_id) for one in assignments}
+        self._phases: dict[str, PartitionPhase] = {}
+        self._ends_at = clock.monotonic() + plan.tuning.slice_ms / 1000
+        self._stopping: dict[str, float] = {}  # key -> when to stop waiting for answers
+        self._report_at = self._tick_at = 0.0
+        self._background, self._poller = Background(), Poller()
+        services = Services(background=self._background, poller=self._poller, clock=clock, tuning=plan.tuning)
+        self._source = SourceSide(services, plan.source, planned=self._planned, failed=self._failed)
+        self._mirror = MirrorSide(
+            services,
+            plan.destination,
+            may_write=self._may_write,
+            advanced=self._advanced,
+            failed=self._failed,
+            fenced=self._fenced,
+            resumed=self._resumed,
+        )
+        events = StewardEvents(granted=self._granted, lost=self._lost, ordered=self._ordered, released=self._released)
+        self._steward = Steward(
+            plan, self._background, lease=lease, orders=orders, progress=progress, clock=clock, events=events
+        )
+
+    def run(self) -> list[PartitionProgress]:
+        """Run until every partition has ended."""
+        self._poller.watch(self._background, lambda _readable, _writable: self._background.run_events())
+        self._steward.start()
+        for one in self._partitions.values():
+            self._steward.want(one.key)
+            self._source.add(one)
+            self._mirror.warm_up(one)
+        while any(one.stage is not Stage.ENDED for one in self._partitions.values()):
+            self._poller.wait(TICK_S)
+            now = self._clock.monotonic()
+            self._source.pump(now)
+            if now >= self._tick_at:
+                self._tick(now)
+        return self._observations()
+
+    def close(self) -> None:
+        """Publish the last observations and close everything."""
+        self._steward.report(self._observations())
+        self._steward.finish()
+        self._source.close()
+        self._mirror.close()
+        self._poller.close()
+        self._background.close()
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def _tick(self, now: float) -> None:
+        self._tick_at = now + TICK_S
+        if now >= self._ends_at:
+            self._stop(self._partitions.values())
+        self._check_leases(now)
+        self._source.tick(now)
+        self._mirror.tick(now)
+        if self._source.starved(now):
+            self._detach_waiting_chunks()
+        self._end_what_is_quiet(now)
+        self._report(now)
+
+    def _check_leases(self, now: float) -> None:
+        for one in self._partitions.values():
+            if one.grant is not None and one.stage is not Stage.ENDED and now >= self._lease.deadline(one.grant):
+                self._dispossess(one)
+
+    def _end_what_is_quiet(self, now: float) -> None:
+        for one in self._partitions.values():
+            if one.stage is not Stage.STOPPING:
+                continue
+            patience = self._stopping.setdefault(one.key, now + DRAIN_S)
+            if one.quiet or now >= patience:
+                self._end(one)
+
+    def _end(self, one: MirrorPartition) -> None:
+        self._mirror.forget(one)
+        self._source.forget(one)
+        one.stage = Stage.ENDED
+        if one.grant is None:
+            self._steward.unwant(one.key)
+        elif one.quiet and one.lost_marker is None:
+            self._steward.release(one.grant)
+        else:
+            self._steward.abandon(one.grant)
+
+    def _report(self, now: float) -> None:
+        phases = {key: one.phase for key, one in self._partitions.items()}
+        if now < self._report_at and phases == self._phases:
+            return
+        self._report_at = now + self._plan.tuning.progress_ms / 1000
+        self._phases = phases
+        self._steward.report(self._observations())
+
+    def _observations(self) -> list[PartitionProgress]:
+        now_ms = self._clock.now_ms()
+        return [one.progress(now_ms=now_ms) for one in self._partitions.values()]
+
+    def _detach_waiting_chunks(self) -> None:
+        """A slow destination holds all receive buffers: copy what waits, so that other partitions can go on."""
+        for one in self._partitions.values():
+            for chunk in one.chunks:
+                chunk.detach()
+        self._mirror.own_unsent()
+
+    # --- what the steward tells --------------------------------------------------------------------------------------
+
+    def _granted(self, grant: Grant) -> None:
+        one = self._partitions[grant.key]
+        if one.stage is not Stage.WAITING:
+            self._steward.release(grant)
+            return
+        one.granted(grant)
+        self._mirror.resume(one)
+
+    def _lost(self, keys: set[str]) -> None:
+        for key in keys:
+            if self._partitions[key].grant is not None:
+                self._dispossess(self._partitions[key])
+
+    def _dispossess(self, one: MirrorPartition) -> None:
+        _log.warning("lease.lost", partition=one.key)
+        stopping, grant = one.stage is Stage.STOPPING, one.grant
+        self._let_go(one, one.dispossessed())
+        self._mirror.forget(one)
+        if grant is not None:
+            self._steward.abandon(grant)
+        if stopping:
+            one.stage = Stage.STOPPING
+        else:
+            self._steward.want(one.key)
+
+    def _ordered(self, orders: OrdersSnapshot) -> None:
+        if orders.revision > self._plan.revision:
+            self._stop(self._partitions.values())
+        unwanted = [one for one in self._partitions.values() if not orders.wanted.get(one.assignment.mirror_id, False)]
+        self._stop(unwanted)
+
+    def _stop(self, partitions: Iterable[MirrorPartition]) -> None:
+        for one in list(partitions):
+            if one.stage not in (Stage.STOPPING, Stage.ENDED):
+                self._let_go(one, one.stop())
+        self._end_what_is_quiet(self._clock.monotonic())
+
+    def _released(self, key: str) -> None:
+        """Reported at the next tick, since the phase changed."""
+
+    # --- what the sides tell -----------------------------------------------------------------------------------------
+
+    def _may_write(self, one: MirrorPartition) -> bool:
+        return one.grant is not None and self._clock.monotonic() < self._lease.deadline(one.grant)
+
+    def _planned(self, one: MirrorPartition) -> None:
+        self._mirror.wake(one)
+
+    def _advanced(self, one: MirrorPartition) -> None:
+        self._source.wake(one)
+
+    def _resumed(self, one: MirrorPartition) -> None:
+        assert one.grant is not None
+        if one.writer.generation > one.grant.generation:
+            self._steward.raise_generation(one.key, one.writer.generation)
+        self._source.wake(one)
+
+    def _failed(self, one: MirrorPartition, error: LinkEngineError) -> None:
+        _log.error("partition.failed", partition=one.key, code=error.code, reason=error.message)
+        self._let_go(one, one.fail(error))
+
+    def _fenced(self, one: MirrorPartition, error: LinkEngineError) -> None:
+        """Somebody newer writes this mirror: step back, and come again only if the lease is granted again."""
+        _log.warning("partition.fenced", partition=one.key, reason=error.message)
+        self._dispossess(one)
+
+    def _let_go(self, one: MirrorPartition, chunks: list[Chunk]) -> None:
+        self._mirror.let_go(one, chunks)

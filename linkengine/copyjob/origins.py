@@ -1,0 +1,57 @@
+"""Where source partitions are read, and what became of one whose offset is not there. Blocking; runs beside the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from linkengine.copyjob.partition import Origin
+from linkengine.copyjob.tails import locate
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka.cluster import Cluster, Leader
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.offsets import EARLIEST, list_offsets, log_ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceExtent:
+    """First offset and log end of a source partition, as its leader tells them."""
+
+    start: int
+    end: int
+
+
+def locate_sources(cluster: Cluster, assignments: Sequence[PartitionAssignment]) -> dict[str, Origin | LinkEngineError]:
+    """Answer, by key, where to read, or why it cannot be told."""
+    topics = cluster.newest_topics({one.source_topic for one in assignments})
+    results: dict[str, Origin | LinkEngineError] = {}
+    for one in assignments:
+        try:
+            leader, topic_id = locate(topics, one.source_topic, one.partition)
+            _check_topic_id(one, topics[one.source_topic].topic_id_text)
+        except LinkEngineError as error:
+            results[one.key] = error
+        else:
+            results[one.key] = Origin(leader, topic_id if any(topic_id) else one.source_topic.encode())
+    return results
+
+
+def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> SourceExtent:
+    """Answer the extent; raise BrokerError where the leader refuses, for instance because it leads no more."""
+    place = (topic, partition)
+    start_error, start = list_offsets(cluster, leader.broker, [place], timestamp=EARLIEST)[place]
+    end_error, end = log_ends(cluster, leader.broker, {place: leader.epoch})[place]
+    if start_error or end_error:
+        raise BrokerError(start_error or end_error, f"The extent of source {topic}-{partition} cannot be read")
+    return SourceExtent(start=start, end=end)
+
+
+def _check_topic_id(assignment: PartitionAssignment, found: str) -> None:
+    if assignment.source_topic_id and found and found != assignment.source_topic_id:
+        raise LinkEngineError(
+            ErrorCode.SOURCE_TOPIC_ID_CHANGED,
+            f"Source topic {assignment.source_topic!r} was deleted and created again (its id was {assignment.source_topic_id}, "
+            f"now it is {found}). Its offsets mean other records now. Fail over to keep the mirror as it is, or delete the "
+            "mirror topic and create it again to copy the new topic.",
+        )

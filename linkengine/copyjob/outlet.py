@@ -1,0 +1,244 @@
+"""The mirror side of the loop: appends of all partitions that one destination broker leads.
+
+Several Produce requests are in flight, each with one batch of every partition that has one. Payloads go out from the receive
+buffers they lie in; a buffer is let go when the socket has taken its last slice (a *pin* is the byte count to wait for).
+Fills go over a connection of their own (``filling.py``), so that a marker never waits behind somebody else's Produce.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from linkengine.batches.steps import Append, Fill
+from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
+from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.filling import Filler
+from linkengine.copyjob.partition import Chunk, MirrorPartition
+from linkengine.copyjob.tails import foreign_write
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka import produce
+from linkengine.kafka.channel import Channel, SmallFrames
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.wire import Bytes
+
+REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
+BROKER_SHARE = 0.8  # of the request timeout, for the broker to wait for its followers; the rest is for the way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutletEvents:
+    """What the mirror side asks of and tells the loop."""
+
+    may_write: Callable[[MirrorPartition], bool]
+    advanced: Callable[[MirrorPartition], None]  # something was acknowledged, or there is room for another stretch
+    interrupted: Callable[[MirrorPartition, LinkEngineError], None]  # resume it
+    failed: Callable[[MirrorPartition, LinkEngineError], None]  # for good
+    lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the broker
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    correlation: int
+    version: int
+    deadline: float
+    entries: list[tuple[MirrorPartition, int, Append]]  # with their attempts
+
+
+class MirrorBroker:
+    """Writes all partitions that one destination broker leads."""
+
+    def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: OutletEvents) -> None:
+        self.members: dict[MirrorPartition, None] = {}
+        self._services = services
+        self._events = events
+        self._ready: dict[MirrorPartition, None] = {}  # have a batch to send, as far as known; in turn
+        self._unanswered: deque[_Request] = deque()
+        self._pins: deque[tuple[int, Buffer]] = deque()
+        self._frames: SmallFrames | None = None
+        link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=self._unpin, lost=self._lost)
+        self._link = BrokerLink(services, cluster, broker, events=link_events)
+        self._filler = Filler(services, cluster, broker, events=events, finished=self._fill_finished, lost=self._filler_lost)
+
+    def adopt(self, one: MirrorPartition) -> None:
+        """Write a partition from now on."""
+        self.members[one] = None
+        self.warm_up()
+
+    def warm_up(self) -> None:
+        """Open the connections ahead of the first partition."""
+        self._link.ensure()
+        self._filler.ensure()
+
+    def forget(self, one: MirrorPartition) -> None:
+        """Write a partition no more."""
+        self.members.pop(one, None)
+        self._ready.pop(one, None)
+
+    def wake(self, one: MirrorPartition) -> None:
+        """A partition may have something to send."""
+        self._ready[one] = None
+
+    def pump(self, now: float) -> None:
+        """Send what can be sent."""
+        if not self._ready:
+            return
+        channel = self._link.ensure()
+        while channel is not None and self._ready and len(self._unanswered) < self._services.tuning.produce_in_flight:
+            if not self._send_one(channel, now):
+                break
+        self._filler.pump(now)
+
+    def check(self, now: float) -> None:
+        """Give up a broker that does not answer in time."""
+        if self._unanswered and now > self._unanswered[0].deadline:
+            self._link.lose(
+                LinkEngineError(
+                    ErrorCode.TIMEOUT_ERROR,
+                    "A destination broker does not answer a Produce in time. It may be frozen, or its followers too slow.",
+                )
+            )
+        if self.members:
+            self._link.ensure()
+        self._filler.check(now)
+
+    def let_go(self, chunks: list[Chunk]) -> None:
+        """Free the buffers of chunks once the socket has taken what was queued of them."""
+        channel = self._link.channel
+        for chunk in chunks:
+            if channel is None or channel.sent_bytes >= channel.queued_bytes:
+                chunk.buffer.release()
+            else:
+                self._pins.append((channel.queued_bytes, chunk.buffer))
+
+    def own_unsent(self) -> None:
+        """Copy what the socket has not taken, so that the source side gets its buffers back."""
+        if self._link.channel is not None:
+            self._link.channel.own_unsent()
+        for _, buffer in self._pins:
+            buffer.release()
+        self._pins.clear()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._link.close()
+        self._filler.close()
+
+    def _send_one(self, channel: Channel, now: float) -> bool:
+        entries, done, size = [], [], 0
+        for one in list(self._ready):
+            if size >= REQUEST_BYTES:
+                break
+            step = one.next_step()
+            if not isinstance(step, Append) or not self._events.may_write(one):
+                del self._ready[one]
+                if isinstance(step, Fill):
+                    self._filler.wake(one)
+                continue
+            chunk = one.send_append(step)
+            entries.append((one, one.attempt, step))
+            size += len(step.payload)
+            self._ready[one] = self._ready.pop(one)  # to the end of the row
+            if chunk is not None:
+                done.append((one, chunk))
+        if not entries:
+            return False
+        self._send(channel, entries, now)
+        self.let_go([chunk for _, chunk in done])
+        for one, _ in done:
+            self._events.advanced(one)
+        return True
+
+    def _send(self, channel: Channel, entries: list[tuple[MirrorPartition, int, Append]], now: float) -> None:
+        version = _version(channel, entries)
+        batches: dict[bytes, list[tuple[int, Bytes]]] = {}
+        for one, _, step in entries:
+            batches.setdefault(_topic(one, version), []).append((one.assignment.partition, step.payload))
+        correlation = channel.next_correlation()
+        timeout_s = self._services.tuning.request_timeout_ms / 1000
+        self._unanswered.append(_Request(correlation, version, now + timeout_s, entries))
+        timeout_ms = int(timeout_s * 1000 * BROKER_SHARE)
+        channel.send(produce.encode_produce(batches, version=version, correlation_id=correlation, timeout_ms=timeout_ms))
+        self._link.watch()
+
+    def _opened(self, channel: Channel) -> None:
+        self._frames = SmallFrames(channel)
+        self.pump(self._services.clock.monotonic())
+
+    def _readable(self) -> None:
+        assert self._frames is not None
+        for correlation, body in self._frames.read():
+            request = self._unanswered.popleft()
+            if correlation != request.correlation:
+                raise LinkEngineError(ErrorCode.INTERNAL_ERROR, f"Answer {correlation} came instead of {request.correlation}.")
+            self._answered(request, body)
+        self.pump(self._services.clock.monotonic())
+
+    def _answered(self, request: _Request, body: memoryview) -> None:
+        answers = {(one.topic, one.partition): one for one in produce.decode_produce(body, version=request.version)}
+        now_ms = self._services.clock.now_ms()
+        for one, attempt, step in request.entries:
+            answer = answers[_topic(one, request.version), one.assignment.partition]
+            if one.attempt != attempt:
+                continue
+            if answer.error:
+                self._events.interrupted(one, _refusal(one, answer))
+            elif answer.base_offset == step.base_offset:
+                one.acknowledged(step, now_ms=now_ms)
+                self._ready[one] = None
+                self._events.advanced(one)
+            elif answer.base_offset > step.base_offset:
+                self._events.failed(one, foreign_write(one.assignment, step.base_offset))
+            else:  # the answer of an earlier batch with these sequences: ours was not written
+                self._events.interrupted(one, _repeated(one, step))
+
+    def _unpin(self) -> None:
+        channel = self._link.channel
+        while channel is not None and self._pins and self._pins[0][0] <= channel.sent_bytes:
+            self._pins.popleft()[1].release()
+
+    def _fill_finished(self, one: MirrorPartition, chunk: Chunk | None) -> None:
+        if chunk is not None:
+            self.let_go([chunk])
+        self._ready[one] = None
+        self._events.advanced(one)
+        self.pump(self._services.clock.monotonic())
+
+    def _filler_lost(self, error: LinkEngineError) -> None:
+        self._events.lost(list(self.members), error)
+
+    def _lost(self, error: LinkEngineError) -> None:
+        self._unanswered.clear()
+        self._frames = None
+        for _, buffer in self._pins:
+            buffer.release()
+        self._pins.clear()
+        self._events.lost(list(self.members), error)
+
+
+def _version(channel: Channel, entries: list[tuple[MirrorPartition, int, Append]]) -> int:
+    _, highest = channel.connection.versions[produce.API_KEY]
+    ids = all(one.tail is not None and any(one.tail.topic_id) for one, _, _ in entries)
+    return produce.BY_ID if ids and highest >= produce.BY_ID else produce.BY_NAME
+
+
+def _topic(one: MirrorPartition, version: int) -> bytes:
+    if version >= produce.BY_ID:
+        assert one.tail is not None
+        return one.tail.topic_id
+    return one.assignment.mirror_topic.encode()
+
+
+def _refusal(one: MirrorPartition, answer: produce.ProducedPartition) -> LinkEngineError:
+    where = f"Mirror {one.assignment.mirror_topic}-{one.assignment.partition} does not take a batch"
+    return BrokerError(answer.error, f"{where} ({answer.message})" if answer.message else where)
+
+
+def _repeated(one: MirrorPartition, step: Append) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.INTERNAL_ERROR,
+        f"Mirror {one.assignment.mirror_topic}-{one.assignment.partition} has seen the batch at offset {step.base_offset} "
+        "before; reading its end again.",
+    )

@@ -1,0 +1,326 @@
+"""One mirror partition during one slice: what it waits for, what it may do next, what became of it. No I/O.
+
+Life of a partition::
+
+    WAITING ──grant──► RESUMING ──tail──► COPYING ──error──► RESUMING …
+       ▲                  │                  │
+       └── lease lost ────┴──────────────────┤
+                                             └─order, slice over─► STOPPING ──nothing in flight──► ENDED
+
+Each resume begins a new *attempt*; answers to requests of an earlier attempt are ignored, since the tail that was read after
+them already counts what they did. Steps are sent strictly in offset order; a fill starts when everything before it is
+acknowledged, and nothing follows it before it has been verified.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from linkengine.batches.patch import patch_for_append
+from linkengine.batches.steps import Append, Fill, Step
+from linkengine.copyjob.account import Account
+from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.retry import Backoff
+from linkengine.copyjob.tails import LostMarker, Tail, TailQuery
+from linkengine.copyjob.writer import Writer
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import Grant
+from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress
+from linkengine.kafka.cluster import Leader
+
+CHUNKS_AHEAD = 2  # one being written, one waiting: the source never idles while the destination works
+
+
+class Stage(StrEnum):
+    """Where a partition is in its life within the slice."""
+
+    WAITING = "WAITING"  # for the lease
+    RESUMING = "RESUMING"  # the mirror's end is not known (any more)
+    COPYING = "COPYING"
+    STOPPING = "STOPPING"  # nothing new is sent; answers are awaited
+    ENDED = "ENDED"  # lease given back, or failed
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why one side does not get on; shown until it does."""
+
+    phase: PartitionPhase
+    code: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where to read the source partition."""
+
+    leader: Leader
+    topic: bytes  # as Fetch names it
+
+
+class Chunk:
+    """The planned steps of one fetched stretch, and the buffer their payloads lie in."""
+
+    __slots__ = ("buffer", "steps")
+
+    def __init__(self, steps: list[Step], buffer: Buffer) -> None:
+        self.steps = deque(steps)
+        self.buffer = buffer
+
+    def detach(self) -> None:
+        """Copy the payloads out of the receive buffer, so that others can use it while this chunk waits."""
+        own = Buffer()
+        own.users = 1
+        self.steps = deque(_copied(step) for step in self.steps)
+        self.buffer.release()
+        self.buffer = own
+
+
+@dataclass(slots=True)
+class FillInFlight:
+    """Markers that were sent and are not verified yet."""
+
+    start: int
+    count: int
+    epoch: int
+    reason: str
+
+
+class MirrorPartition:
+    """State and rules of one partition; the two sides of the loop call it."""
+
+    def __init__(self, assignment: PartitionAssignment, *, slice_id: str) -> None:
+        self.assignment = assignment
+        self.key = assignment.key
+        self.slice_id = slice_id
+        self.stage = Stage.WAITING
+        self.grant: Grant | None = None
+        self.writer = Writer(assignment.producer_id)
+        self.account = Account()
+        self.attempt = 0
+        self.failure: Trouble | None = None
+        self.source_trouble: Trouble | None = None
+        self.mirror_trouble: Trouble | None = None
+        # source side
+        self.origin: Origin | None = None
+        self.position: int | None = None  # next source offset to fetch
+        self.fetching = False
+        self.source_retry_at = 0.0
+        self.source_backoff = Backoff()
+        # mirror side
+        self.tail: Tail | None = None
+        self.sent_end: int | None = None  # end of everything this hold ever sent
+        self.chunks: deque[Chunk] = deque()
+        self.unanswered: deque[Append] = deque()
+        self.fill: FillInFlight | None = None
+        self.lost_marker: LostMarker | None = None
+        self.mirror_retry_at = 0.0
+        self.mirror_backoff = Backoff()
+
+    # --- lease -------------------------------------------------------------------------------------------------------
+
+    def granted(self, grant: Grant) -> None:
+        """The lease is ours: read the mirror's end next."""
+        self.grant = grant
+        self.stage = Stage.RESUMING
+        self.mirror_retry_at = 0.0
+
+    def dispossessed(self) -> list[Chunk]:
+        """The lease is gone: forget everything that depends on it; answer the chunks to let go."""
+        self.grant = None
+        self.stage = Stage.WAITING
+        self.writer.drop()
+        self.sent_end = None
+        self.lost_marker = None
+        return self._new_attempt()
+
+    # --- mirror side -------------------------------------------------------------------------------------------------
+
+    def interrupt(self, *, retry_at: float) -> list[Chunk]:
+        """Something went wrong on the mirror's side: resume at ``retry_at``; answer the chunks to let go."""
+        if self.stage is Stage.COPYING:
+            self.stage = Stage.RESUMING
+        self.mirror_retry_at = max(self.mirror_retry_at, retry_at)
+        return self._new_attempt()
+
+    def tail_query(self) -> TailQuery:
+        """What to ask before copying can go on."""
+        fresh = not self.writer.adopted
+        return TailQuery(
+            assignment=self.assignment,
+            clean=fresh and self.grant is not None and self.grant.clean,
+            lost_marker=self.lost_marker,
+            expected_end=None if fresh else self.sent_end,
+        )
+
+    def resumed(self, tail: Tail, *, now_ms: int) -> None:
+        """Go on from the mirror's end; raise FencedError where a newer owner has been there."""
+        assert self.grant is not None
+        if self.writer.adopted:
+            self.writer.readopt(tail.producer)
+        else:
+            self.writer.adopt(tail.producer, generation=self.grant.generation, clean=self.grant.clean)
+        self.tail = tail
+        self.lost_marker = None
+        self.position = self.sent_end = tail.end
+        self.account.observed_mirror(start=tail.start, end=tail.end, now_ms=now_ms)
+        self.mirror_trouble = None
+        self.stage = Stage.COPYING
+
+    def next_step(self) -> Step | None:
+        """Answer the step to send next, None while something has to be awaited."""
+        if self.stage is not Stage.COPYING or not self.chunks or self.fill is not None:
+            return None
+        step = self.chunks[0].steps[0]
+        if isinstance(step, Fill) and self.unanswered:
+            return None
+        return step
+
+    def send_append(self, step: Append) -> Chunk | None:
+        """Patch the batch for sending and count it as sent; answer its chunk if it was the last step in it."""
+        epoch, sequence = self.writer.append(step.count)
+        patch_for_append(step.payload, producer_id=self.writer.producer_id, producer_epoch=epoch, base_sequence=sequence)
+        self.unanswered.append(step)
+        self.sent_end = step.end
+        return self._step_done()
+
+    def acknowledged(self, step: Append, *, now_ms: int) -> None:
+        """The oldest unanswered batch was appended at its place."""
+        first = self.unanswered.popleft()
+        assert first is step, "answers come in the order of requests"
+        self.account.appended(step, now_ms=now_ms)
+        self.mirror_backoff.reset()
+
+    def send_fill(self, step: Fill, *, most: int) -> FillInFlight:
+        """Answer what to write now of a fill; its first marker goes alone where it has to raise the epoch."""
+        epoch = self.writer.marker_epoch()
+        count = 1 if self.writer.must_raise else min(most, step.end - step.start)
+        self.fill = FillInFlight(step.start, count, epoch, step.reason)
+        self.sent_end = step.start + count
+        return self.fill
+
+    def filled(self, *, now_ms: int) -> Chunk | None:
+        """The markers in flight are in the log, verified; answer the chunk if that was its last step."""
+        fill, self.fill = self.fill, None
+        assert fill is not None
+        step = self.chunks[0].steps[0]
+        assert isinstance(step, Fill)
+        end = fill.start + fill.count
+        self.writer.marked(fill.epoch)
+        self.account.filled(fill.start, end, step.reason, now_ms=now_ms)
+        self.mirror_backoff.reset()
+        if end < step.end:
+            self.chunks[0].steps[0] = Fill(end, step.end, step.reason)
+            return None
+        return self._step_done()
+
+    # --- source side -------------------------------------------------------------------------------------------------
+
+    def may_fetch(self, now: float) -> bool:
+        """Whether another stretch of the source is wanted."""
+        return (
+            self.stage is Stage.COPYING
+            and self.origin is not None
+            and not self.fetching
+            and len(self.chunks) < CHUNKS_AHEAD
+            and self.source_retry_at <= now
+        )
+
+    def source_answered(self, *, start: int, end: int, now_ms: int) -> None:
+        """The source's leader served us; ``end`` is its last stable offset."""
+        self.account.observed_source(start=start, end=end, now_ms=now_ms)
+        self.source_trouble = None
+        self.source_backoff.reset()
+
+    def planned(self, steps: list[Step], buffer: Buffer) -> None:
+        """Take in the next stretch."""
+        self.chunks.append(Chunk(steps, buffer))
+        self.position = steps[-1].end
+
+    # --- endings -----------------------------------------------------------------------------------------------------
+
+    def fail(self, error: LinkEngineError) -> list[Chunk]:
+        """Stop for good; answer the chunks to let go."""
+        self.failure = Trouble(PartitionPhase.FAILED, error.code, error.message)
+        return self.stop()
+
+    def stop(self) -> list[Chunk]:
+        """Send nothing more; what is in flight is still awaited. Answer the chunks to let go."""
+        if self.stage is not Stage.ENDED:
+            self.stage = Stage.STOPPING
+        keep = self.fill is not None  # its step is needed when the answer comes
+        dropped = [] if keep else list(self.chunks)
+        if not keep:
+            self.chunks.clear()
+        return dropped
+
+    @property
+    def phase(self) -> PartitionPhase:
+        """What to call this moment."""
+        return self._phase()[0]
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing of ours can reach the mirror any more (a late Produce is conditional, hence harmless)."""
+        return not self.unanswered and self.fill is None
+
+    @property
+    def idle(self) -> bool:
+        """Whether the mirror's end should stay where it is."""
+        return self.stage is Stage.COPYING and self.quiet and not self.chunks
+
+    def progress(self, *, now_ms: int) -> PartitionProgress:
+        """Answer the observation of this moment."""
+        phase, trouble = self._phase()
+        account = self.account
+        return PartitionProgress(
+            key=self.key,
+            slice_id=self.slice_id,
+            phase=phase,
+            observed_at_ms=now_ms,
+            source_start=account.source_start,
+            source_end=account.source_end,
+            mirror_start=account.mirror_start,
+            mirror_end=account.mirror_end,
+            last_fetch_offset=None if self.position is None or self.position == 0 else self.position - 1,
+            last_timestamp_ms=account.last_timestamp_ms,
+            caught_up_at_ms=account.caught_up_at_ms,
+            bytes_copied=account.bytes_copied,
+            records_copied=account.records_copied,
+            error_code=trouble.code if trouble else "",
+            error_message=trouble.message if trouble else "",
+            gaps=tuple(account.gaps),
+        )
+
+    def _phase(self) -> tuple[PartitionPhase, Trouble | None]:
+        trouble = self.failure or self.source_trouble or self.mirror_trouble
+        if self.failure:
+            return PartitionPhase.FAILED, trouble
+        if self.stage is Stage.ENDED:
+            return PartitionPhase.RELEASED, None
+        if self.stage is Stage.WAITING:
+            return PartitionPhase.WAITING, trouble
+        return (trouble.phase if trouble else PartitionPhase.COPYING), trouble
+
+    def _step_done(self) -> Chunk | None:
+        chunk = self.chunks[0]
+        chunk.steps.popleft()
+        if chunk.steps:
+            return None
+        return self.chunks.popleft()
+
+    def _new_attempt(self) -> list[Chunk]:
+        self.attempt += 1
+        self.position = None
+        self.fetching = False
+        self.unanswered.clear()
+        self.fill = None
+        dropped = list(self.chunks)
+        self.chunks.clear()
+        return dropped
+
+
+def _copied(step: Step) -> Step:
+    return replace(step, payload=memoryview(bytearray(step.payload))) if isinstance(step, Append) else step

@@ -1,0 +1,63 @@
+"""What the copy loop needs from outside, as Protocols. ``linkengine.coordination`` implements them over Redis."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from linkengine.domain.leases import Grant, OrdersSnapshot
+from linkengine.domain.plans import PartitionProgress
+
+
+class Lease(Protocol):
+    """Who should write which partition. Calls may raise CoordinationUnavailableError; the deadlines then come closer."""
+
+    def acquire(self, key: str, owner: str) -> Grant | None:
+        """Take a partition unless somebody has it; never waits for it."""
+
+    def renew(self, grants: Iterable[Grant]) -> set[str]:
+        """Prolong; answer the keys still held."""
+
+    def release(self, grant: Grant) -> None:
+        """Give back with nothing in flight: the next owner is told ``clean``."""
+
+    def raise_generation(self, key: str, at_least: int) -> int:
+        """Lift the counter, for a destination that knows of a later generation; answer the one to use."""
+
+    def deadline(self, grant: Grant) -> float:
+        """Until when (monotonic seconds) the owner may write; in the past once the lease is lost. Cheap, never waits."""
+
+
+class Orders(Protocol):
+    """What people want right now."""
+
+    def read(self) -> OrdersSnapshot | None:
+        """Answer the orders of the link, None where none are recorded (carry on)."""
+
+
+class ProgressSink(Protocol):
+    """Where observations go."""
+
+    def report(self, observations: Sequence[PartitionProgress]) -> None:
+        """Publish the newest observations."""
+
+
+class Clock(Protocol):
+    """Time, as an argument."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; the same clock as the lease's deadlines."""
+
+    def now_ms(self) -> int:
+        """Unix milliseconds."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000

@@ -1,0 +1,205 @@
+"""All source brokers of a task: finds the leaders, deals partitions out to them, and judges what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from linkengine.batches.steps import Fill
+from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.intake import IntakeEvents, SourceBroker
+from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent
+from linkengine.copyjob.partition import MirrorPartition, Origin, Stage, Trouble
+from linkengine.copyjob.suspicion import Suspicion
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.states import GapReason
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import LEADER_MOVED, TOPIC_GONE, BrokerError, KafkaCode
+
+BROKEN_RETRY_S = 5.0  # wrong credentials or missing rights: somebody has to act first
+EXAMINE_RETRY_S = 1.0
+STARVED_S = 0.5
+_BROKEN = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.MISCONFIGURATION_ERROR})
+_PERMANENT = frozenset(
+    {ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.UNSUPPORTED_MESSAGE_FORMAT, ErrorCode.UNEXPECTED_TRUNCATION}
+)
+
+
+class SourceSide:
+    """Reads partitions; the loop is told of every stretch that was planned."""
+
+    def __init__(
+        self,
+        services: Services,
+        address: ClusterAddress,
+        *,
+        planned: Callable[[MirrorPartition], None],
+        failed: Callable[[MirrorPartition, LinkEngineError], None],
+    ) -> None:
+        self._services = services
+        self._cluster = Cluster(address)
+        self._failed = failed
+        self._events = IntakeEvents(planned=planned, refused=self._refused, lost=self._broker_lost)
+        self._brokers: dict[int, SourceBroker] = {}
+        self._unlocated: dict[MirrorPartition, None] = {}
+        self._dirty: dict[SourceBroker, None] = {}
+        self._gone = Suspicion(observations=2, seconds=0.0)  # unknown topic: metadata of a starting broker may be late
+        self._truncated = Suspicion(observations=3, seconds=5.0)  # a high watermark may step back after a broker's restart
+
+    def add(self, one: MirrorPartition) -> None:
+        """Find out where a partition is read, ahead of its lease."""
+        self._unlocated[one] = None
+
+    def forget(self, one: MirrorPartition) -> None:
+        """Read a partition no more."""
+        self._unlocated.pop(one, None)
+        for broker in self._brokers.values():
+            broker.members.pop(one, None)
+
+    def wake(self, one: MirrorPartition) -> None:
+        """A partition may have room for another stretch."""
+        if one.origin is not None:
+            broker = self._brokers.get(one.origin.leader.broker)
+            if broker is not None:
+                self._dirty[broker] = None
+
+    def pump(self, now: float) -> None:
+        """Ask brokers of woken partitions for more."""
+        while self._dirty:
+            self._dirty.popitem()[0].pump(now)
+
+    def tick(self, now: float) -> None:
+        """Locate partitions, give up silent brokers, retry after pauses."""
+        due = [one for one in self._unlocated if one.source_retry_at <= now]
+        if due:
+            self._locate(due)
+        for broker in self._brokers.values():
+            broker.check(now)
+            broker.pump(now)
+
+    def starved(self, now: float) -> bool:
+        """Whether an answer has been waiting for a buffer for long."""
+        return any(broker.starved_for(now) > STARVED_S for broker in self._brokers.values())
+
+    def close(self) -> None:
+        """Close all connections."""
+        for broker in self._brokers.values():
+            broker.close()
+        self._cluster.close()
+
+    def _locate(self, due: list[MirrorPartition]) -> None:
+        for one in due:
+            del self._unlocated[one]
+        assignments = [one.assignment for one in due]
+        self._services.background.submit(
+            lambda: locate_sources(self._cluster, assignments),
+            done=lambda results: self._located(due, results),
+            failed=lambda error: self._not_located(due, error),
+        )
+
+    def _located(self, asked: list[MirrorPartition], results: dict[str, Origin | LinkEngineError]) -> None:
+        for one in asked:
+            result = results[one.key]
+            if isinstance(result, LinkEngineError):
+                self._not_located([one], result)
+            elif one.stage is not Stage.ENDED:
+                self._gone.clear(one.key)
+                self._join(one, result)
+
+    def _join(self, one: MirrorPartition, origin: Origin) -> None:
+        one.origin = origin
+        broker = self._brokers.get(origin.leader.broker)
+        if broker is None:
+            broker = SourceBroker(self._services, self._cluster, origin.leader.broker, events=self._events)
+            self._brokers[origin.leader.broker] = broker
+        broker.members[one] = None
+        self._dirty[broker] = None
+
+    def _not_located(self, asked: list[MirrorPartition], error: LinkEngineError) -> None:
+        for one in asked:
+            self._trouble(one, error)
+            if one.failure is None and one.stage is not Stage.ENDED:
+                self._unlocated[one] = None
+
+    def _refused(self, one: MirrorPartition, error: LinkEngineError) -> None:
+        code = error.kafka_code if isinstance(error, BrokerError) else 0
+        if code == KafkaCode.OFFSET_OUT_OF_RANGE:
+            self._examine(one)
+            return
+        self._trouble(one, error)
+        if code in LEADER_MOVED or code in TOPIC_GONE:
+            self._relocate(one)
+
+    def _relocate(self, one: MirrorPartition) -> None:
+        if one.origin is not None and one.failure is None:
+            self._brokers[one.origin.leader.broker].members.pop(one, None)
+            one.origin = None
+            self._unlocated[one] = None
+
+    def _broker_lost(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:
+        for one in partitions:
+            self._trouble(one, error)
+            self._relocate(one)
+
+    def _trouble(self, one: MirrorPartition, error: LinkEngineError) -> None:
+        """Note why a partition cannot be read and when to try again."""
+        code, message = error.code, error.message
+        if code in _PERMANENT:
+            self._failed(one, error)
+            return
+        now = self._services.clock.monotonic()
+        broken = code in _BROKEN
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._gone.confirmed(one.key, now):
+            code = ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
+            message = f"Source topic {one.assignment.source_topic!r} is not there. It may have been deleted. Still trying."
+        moved = isinstance(error, BrokerError) and error.kafka_code in LEADER_MOVED
+        one.source_retry_at = now + (BROKEN_RETRY_S if broken else one.source_backoff.next_pause())
+        if not moved:
+            phase = PartitionPhase.LINK_BROKEN if broken else PartitionPhase.SOURCE_UNREACHABLE
+            one.source_trouble = Trouble(phase, code, message)
+
+    def _examine(self, one: MirrorPartition) -> None:
+        """The source does not have the wanted offset: lost to retention, or its log has become shorter."""
+        assert one.origin is not None
+        origin, attempt = one.origin, one.attempt
+        one.fetching = True  # until the answer is there
+        self._services.background.submit(
+            lambda: read_extent(
+                self._cluster, origin.leader, topic=one.assignment.source_topic, partition=one.assignment.partition
+            ),
+            done=lambda extent: self._examined(one, attempt, extent),
+            failed=lambda error: self._examine_failed(one, attempt, error),
+        )
+
+    def _examine_failed(self, one: MirrorPartition, attempt: int, error: LinkEngineError) -> None:
+        if one.attempt == attempt:
+            one.fetching = False
+            self._refused(one, error)
+
+    def _examined(self, one: MirrorPartition, attempt: int, extent: SourceExtent) -> None:
+        if one.attempt != attempt or one.position is None:
+            return
+        one.fetching = False
+        now = self._services.clock.monotonic()
+        if one.position < extent.start:
+            buffer = Buffer()
+            buffer.users = 1
+            one.planned([Fill(one.position, extent.start, GapReason.LOST)], buffer)
+            self._events.planned(one)
+        elif one.position > extent.end and self._truncated.confirmed(one.key, now):
+            self._trouble(one, _truncation(one, extent))
+        else:
+            if one.position <= extent.end:
+                self._truncated.clear(one.key)
+            one.source_retry_at = now + EXAMINE_RETRY_S
+
+
+def _truncation(one: MirrorPartition, extent: SourceExtent) -> LinkEngineError:
+    name = f"{one.assignment.source_topic}-{one.assignment.partition}"
+    return LinkEngineError(
+        ErrorCode.UNEXPECTED_TRUNCATION,
+        f"Source {name} ends at offset {extent.end}, before its mirror ({one.position}): records were lost at the source, "
+        "probably by an unclean leader election. Fail over to keep the mirror's records, or create the mirror again.",
+    )

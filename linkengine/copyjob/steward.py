@@ -1,0 +1,176 @@
+"""The thread that talks to Redis for the loop: leases, orders, progress. A slow or silent Redis never stalls the copying.
+
+It acquires what the loop wants, renews what it holds, reads the orders, publishes progress, gives back what the loop is done
+with, and posts what it learned as events. Whether the loop may write is decided by the lease's local deadline, which needs
+no Redis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+import structlog
+
+from linkengine.copyjob.background import Background
+from linkengine.copyjob.ports import Clock, Lease, Orders, ProgressSink
+from linkengine.domain.leases import CoordinationUnavailableError, Grant, OrdersSnapshot
+from linkengine.domain.plans import CopyPlan, PartitionProgress
+
+_log = structlog.get_logger(__name__)
+
+RENEWALS_PER_TTL = 4  # three may fail before a lease is lost
+ACQUIRE_S = 0.002  # between tries for one partition: this is what a hand-over costs
+ACQUIRE_EACH_S = 0.0005  # and so much more per further partition, so that hundreds do not flood Redis
+IDLE_S = 0.05
+FAREWELL_S = 5.0  # for the last reports and releases when the task ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StewardEvents:
+    """What the loop wants to hear; called in the loop's thread."""
+
+    granted: Callable[[Grant], None]
+    lost: Callable[[set[str]], None]
+    ordered: Callable[[OrdersSnapshot], None]
+    released: Callable[[str], None]
+
+
+class Steward:
+    """One thread; the loop calls its methods, which only leave notes."""
+
+    def __init__(
+        self,
+        plan: CopyPlan,
+        background: Background,
+        *,
+        lease: Lease,
+        orders: Orders,
+        progress: ProgressSink,
+        clock: Clock,
+        events: StewardEvents,
+    ) -> None:
+        self._plan = plan
+        self._background = background
+        self._lease, self._orders, self._progress, self._clock = lease, orders, progress, clock
+        self._events = events
+        self._notes: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._wanted: dict[str, None] = {}
+        self._held: dict[str, Grant] = {}
+        self._acquire_at = self._renew_at = self._orders_at = 0.0
+        self._ending = False
+        self._thread = Thread(target=self._run, name="copy-steward", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def want(self, key: str) -> None:
+        """Try to get the lease of a partition until it is granted."""
+        self._notes.put(lambda: self._wanted.setdefault(key))
+
+    def unwant(self, key: str) -> None:
+        """Do not try any more. A grant that is on its way is given back."""
+        self._notes.put(lambda: self._unwant(key))
+
+    def release(self, grant: Grant) -> None:
+        """Give a lease back, with nothing in flight."""
+        self._notes.put(lambda: self._release(grant))
+
+    def abandon(self, grant: Grant) -> None:
+        """Let a lease run out: something may still be on its way to the mirror."""
+        self._notes.put(lambda: self._forget(grant))
+
+    def raise_generation(self, key: str, at_least: int) -> None:
+        """Tell the lease's memory which generation is in use."""
+        self._notes.put(lambda: self._raise(key, at_least))
+
+    def report(self, observations: Sequence[PartitionProgress]) -> None:
+        """Publish observations."""
+        self._notes.put(lambda: self._progress.report(observations))
+
+    def finish(self) -> None:
+        """Do what has been asked for, then end; waits for at most FAREWELL_S."""
+        self._notes.put(self._end)
+        self._thread.join(FAREWELL_S)
+
+    def _run(self) -> None:
+        while not self._ending:
+            self._guarded(self._read_orders, due=self._orders_at)
+            self._guarded(self._renew, due=self._renew_at)
+            self._guarded(self._acquire, due=self._acquire_at)
+            self._do_notes()
+
+    def _do_notes(self) -> None:
+        """Wait for notes until the next thing is due, and do them all."""
+        due = min(self._orders_at, self._renew_at, self._acquire_at if self._wanted else float("inf"))
+        wait_s = min(IDLE_S, max(0.0005, due - self._clock.monotonic()))
+        try:
+            note = self._notes.get(timeout=wait_s)
+            while True:
+                self._guarded(note)
+                note = self._notes.get_nowait()
+        except Empty:
+            return
+
+    def _guarded(self, work: Callable[[], object], *, due: float = 0.0) -> None:
+        if self._clock.monotonic() < due:
+            return
+        try:
+            work()
+        except CoordinationUnavailableError as error:
+            _log.warning("coordination.unavailable", reason=str(error))
+        except Exception as error:  # noqa: BLE001 - a bug: it belongs to the loop's thread, which reports and raises it
+            self._background.post(lambda bug=error: _raise(bug))  # type: ignore[misc]
+            self._ending = True
+
+    def _read_orders(self) -> None:
+        self._orders_at = self._clock.monotonic() + self._plan.tuning.control_poll_ms / 1000
+        orders = self._orders.read()
+        if orders is not None:
+            self._background.post(lambda: self._events.ordered(orders))
+
+    def _renew(self) -> None:
+        self._renew_at = self._clock.monotonic() + self._plan.tuning.lease_ttl_ms / 1000 / RENEWALS_PER_TTL
+        if not self._held:
+            return
+        lost = set(self._held) - self._lease.renew(list(self._held.values()))
+        for key in lost:
+            del self._held[key]
+        if lost:
+            self._background.post(lambda: self._events.lost(lost))
+
+    def _acquire(self) -> None:
+        self._acquire_at = self._clock.monotonic() + ACQUIRE_S + ACQUIRE_EACH_S * len(self._wanted)
+        for key in list(self._wanted):
+            grant = self._lease.acquire(key, self._plan.slice_id)
+            if grant is not None:
+                del self._wanted[key]
+                self._held[key] = grant
+                self._background.post(lambda granted=grant: self._events.granted(granted))  # type: ignore[misc]
+
+    def _unwant(self, key: str) -> None:
+        self._wanted.pop(key, None)
+
+    def _release(self, grant: Grant) -> None:
+        self._held.pop(grant.key, None)
+        try:
+            self._lease.release(grant)
+        finally:
+            self._background.post(lambda: self._events.released(grant.key))
+
+    def _forget(self, grant: Grant) -> None:
+        self._held.pop(grant.key, None)
+        self._background.post(lambda: self._events.released(grant.key))
+
+    def _raise(self, key: str, at_least: int) -> None:
+        self._lease.raise_generation(key, at_least)
+
+    def _end(self) -> None:
+        self._ending = True
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,208 @@
+"""Reads where mirror partitions end and what the leader remembers of their writer. Blocking; runs beside the loop.
+
+Resuming after any error (the log end is the checkpoint):
+
+1. ask all brokers for the leader, take the newest leader epoch;
+2. read the log end with OffsetForLeaderEpoch of that epoch (the leader refuses if it knows a newer one);
+3. read the producer's epoch and last sequence with DescribeProducers;
+4. repeat 2 and 3 until two readings agree, unless the hand-over was clean;
+5. where the log is longer than anything we sent, look whose batches these are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from linkengine.copyjob.foreign import first_foreign_batch
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka.cluster import Cluster, Leader, TopicView
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.offsets import EARLIEST, TopicPartition, list_offsets, log_ends
+from linkengine.kafka.producers import ProducerState, describe_producers
+
+READINGS = 5  # two of them in a row must agree; a log that changes under our eyes has another writer
+REQUEST_TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostMarker:
+    """A WriteTxnMarkers whose answer was lost: it may still be written, until ``until`` or until another leader epoch."""
+
+    leader_epoch: int
+    until: float  # monotonic seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailQuery:
+    """What to read."""
+
+    assignment: PartitionAssignment
+    clean: bool  # nothing of anybody can be on its way: one reading is enough
+    lost_marker: LostMarker | None = None
+    expected_end: int | None = None  # the end of everything this owner ever sent; None: it has sent nothing yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """The end of a mirror partition and its writer's state, as two readings of the leader agree."""
+
+    leader: Leader
+    topic_id: bytes
+    start: int
+    end: int
+    producer: ProducerState
+
+
+class StillWaitingError(LinkEngineError):
+    """A lost marker may still be written; ask again."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ErrorCode.TIMEOUT_ERROR, "The answer to a gap fill was lost; waiting until it can no longer be written late."
+        )
+
+
+def read_tails(cluster: Cluster, queries: Sequence[TailQuery]) -> dict[str, Tail | LinkEngineError]:
+    """Answer, by key, the tail or why it cannot be told. Costs a few requests per broker, however many partitions."""
+    topics = cluster.newest_topics({query.assignment.mirror_topic for query in queries})
+    results: dict[str, Tail | LinkEngineError] = {}
+    by_leader: dict[int, list[tuple[TailQuery, Leader, bytes]]] = {}
+    for query in queries:
+        try:
+            leader, topic_id = locate(topics, query.assignment.mirror_topic, query.assignment.partition)
+            _check_waited(query, leader)
+        except LinkEngineError as error:
+            results[query.assignment.key] = error
+        else:
+            by_leader.setdefault(leader.broker, []).append((query, leader, topic_id))
+    for broker, group in by_leader.items():
+        results |= _read_group(cluster, broker, group)
+    return results
+
+
+def locate(topics: dict[str, TopicView], topic: str, partition: int) -> tuple[Leader, bytes]:
+    """Answer leader and topic id; raise BrokerError with Kafka's code, or TIMEOUT_ERROR while there is no leader."""
+    view = topics.get(topic)
+    if view is None or view.error:
+        raise BrokerError(view.error if view else 3, f"Topic {topic!r} cannot be used")
+    leader = view.partitions.get(partition)
+    if leader is None:
+        raise BrokerError(3, f"Partition {partition} of topic {topic!r} cannot be used")
+    if leader.broker < 0:
+        raise LinkEngineError(
+            ErrorCode.TIMEOUT_ERROR, f"Partition {partition} of topic {topic!r} has no leader; a broker is down. Retrying."
+        )
+    return leader, view.topic_id
+
+
+def _check_waited(query: TailQuery, leader: Leader) -> None:
+    lost = query.lost_marker
+    if lost and leader.epoch == lost.leader_epoch and time.monotonic() < lost.until:
+        raise StillWaitingError
+
+
+def _read_group(
+    cluster: Cluster, broker: int, group: Sequence[tuple[TailQuery, Leader, bytes]]
+) -> dict[str, Tail | LinkEngineError]:
+    epochs = {_place(query): leader.epoch for query, leader, _ in group}
+    producer_ids = {_place(query): query.assignment.producer_id for query, _, _ in group}
+    try:
+        starts = list_offsets(cluster, broker, epochs, timestamp=EARLIEST)
+        readings = _agreed_readings(cluster, broker, epochs, producer_ids, once=all(query.clean for query, _, _ in group))
+    except LinkEngineError as error:
+        return {query.assignment.key: error for query, _, _ in group}
+    results: dict[str, Tail | LinkEngineError] = {}
+    for query, leader, topic_id in group:
+        reading = readings.get(_place(query)) or _changing(query)
+        if isinstance(reading, LinkEngineError):
+            results[query.assignment.key] = reading
+            continue
+        end, producer = reading
+        start_error, start = starts.get(_place(query), (0, 0))
+        tail = Tail(leader=leader, topic_id=topic_id, start=0 if start_error else start, end=end, producer=producer)
+        results[query.assignment.key] = _checked(cluster, query, tail)
+    return results
+
+
+Reading = tuple[int, ProducerState] | LinkEngineError
+
+
+def _agreed_readings(
+    cluster: Cluster,
+    broker: int,
+    epochs: dict[TopicPartition, int],
+    producer_ids: dict[TopicPartition, int],
+    *,
+    once: bool,
+) -> dict[TopicPartition, Reading]:
+    before = _reading(cluster, broker, epochs, producer_ids)
+    if once:
+        return before
+    agreed: dict[TopicPartition, Reading] = {}
+    for _ in range(READINGS):
+        now = _reading(cluster, broker, epochs, producer_ids)
+        agreed |= {place: one for place, one in now.items() if _same(one, before.get(place)) and place not in agreed}
+        if len(agreed) == len(epochs):
+            break
+        before = now
+    return agreed
+
+
+def _same(one: Reading, other: Reading | None) -> bool:
+    return one == other or isinstance(one, LinkEngineError)
+
+
+def _reading(
+    cluster: Cluster, broker: int, epochs: dict[TopicPartition, int], producer_ids: dict[TopicPartition, int]
+) -> dict[TopicPartition, Reading]:
+    ends = log_ends(cluster, broker, epochs, timeout_s=REQUEST_TIMEOUT_S)
+    producers = describe_producers(cluster, broker, producer_ids, timeout_s=REQUEST_TIMEOUT_S)
+    readings: dict[TopicPartition, Reading] = {}
+    for place in epochs:
+        (end_error, end), (producer_error, producer) = ends.get(place, (3, -1)), producers.get(place, (3, ProducerState()))
+        error = end_error or producer_error
+        readings[place] = BrokerError(error, f"The end of {place[0]}-{place[1]} cannot be read") if error else (end, producer)
+    return readings
+
+
+def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngineError:
+    expected = query.expected_end
+    if expected is None or tail.end <= expected:
+        return tail
+    assignment = query.assignment
+    try:
+        foreign = first_foreign_batch(
+            cluster,
+            tail.leader,
+            topic=(assignment.mirror_topic, tail.topic_id, assignment.partition),
+            offsets=(max(expected, tail.start), tail.end),
+            producer_id=assignment.producer_id,
+        )
+    except LinkEngineError as error:
+        return error
+    return tail if foreign is None else foreign_write(assignment, foreign)
+
+
+def foreign_write(assignment: PartitionAssignment, offset: int) -> LinkEngineError:
+    """Answer the error of a mirror that somebody else wrote to, with the way out."""
+    return LinkEngineError(
+        ErrorCode.FOREIGN_WRITE,
+        f"Somebody else wrote to mirror topic {assignment.mirror_topic!r}, partition {assignment.partition}, offset {offset}. "
+        "Offsets no longer match the source, so copying stopped. Deny WRITE on the topic to others, then delete the mirror "
+        "topic and create it again, or fail over to keep it as it is.",
+    )
+
+
+def _changing(query: TailQuery) -> LinkEngineError:
+    where = f"{query.assignment.mirror_topic}-{query.assignment.partition}"
+    return LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        f"The end of {where} keeps changing while nothing is sent; another copier is at work. Retrying.",
+    )
+
+
+def _place(query: TailQuery) -> TopicPartition:
+    return query.assignment.mirror_topic, query.assignment.partition

@@ -1,0 +1,98 @@
+"""What a mirror needs beside appends: its start follows the source's retention, and its end is looked at while it is idle.
+
+Both are cheap requests of a background thread, at most one of each per broker every few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.domain.errors import LinkEngineError
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import KafkaCode
+from linkengine.kafka.offsets import TopicPartition, delete_records, log_ends
+
+_log = structlog.get_logger(__name__)
+
+EVERY_S = 5.0
+
+Places = dict[TopicPartition, MirrorPartition]
+
+
+class Upkeep:
+    """Looks after the partitions of each destination broker in turn."""
+
+    def __init__(self, services: Services, cluster: Cluster, *, suspicious: Callable[[MirrorPartition], None]) -> None:
+        self._services = services
+        self._cluster = cluster
+        self._suspicious = suspicious
+        self._due: dict[int, float] = {}
+        self._undeletable: set[MirrorPartition] = set()  # compacted only: brokers refuse to move their start
+
+    def tick(self, now: float, brokers: Mapping[int, Sequence[MirrorPartition]]) -> None:
+        """Start what is due."""
+        for broker, partitions in brokers.items():
+            if partitions and self._due.setdefault(broker, now + EVERY_S) <= now:
+                self._due[broker] = now + EVERY_S
+                self._follow_starts(broker, partitions)
+                self._check_ends(broker, partitions)
+
+    def _follow_starts(self, broker: int, partitions: Sequence[MirrorPartition]) -> None:
+        befores = {_place(one): before for one in partitions if (before := self._new_start(one)) is not None}
+        if befores:
+            places = {_place(one): one for one in partitions}
+            self._services.background.submit(
+                lambda: delete_records(self._cluster, broker, befores),
+                done=lambda results: self._followed(places, results),
+                failed=_ignored,
+            )
+
+    def _new_start(self, one: MirrorPartition) -> int | None:
+        account = one.account
+        if one in self._undeletable or account.source_start is None or account.mirror_end is None:
+            return None
+        before = min(account.source_start, account.mirror_end)
+        return before if before > (account.mirror_start or 0) else None
+
+    def _followed(self, places: Places, results: dict[TopicPartition, tuple[int, int]]) -> None:
+        for place, (error, start) in results.items():
+            one = places[place]
+            if not error:
+                one.account.mirror_start = start
+            elif error == KafkaCode.POLICY_VIOLATION:
+                self._undeletable.add(one)
+
+    def _check_ends(self, broker: int, partitions: Sequence[MirrorPartition]) -> None:
+        idle = [one for one in partitions if one.idle and one.tail is not None]
+        if not idle:
+            return
+        places = {_place(one): (one, one.attempt, one.sent_end) for one in idle}
+        epochs = {_place(one): one.tail.leader.epoch for one in idle if one.tail}
+        self._services.background.submit(
+            lambda: log_ends(self._cluster, broker, epochs), done=lambda ends: self._checked(places, ends), failed=_ignored
+        )
+
+    def _checked(
+        self,
+        places: dict[TopicPartition, tuple[MirrorPartition, int, int | None]],
+        ends: dict[TopicPartition, tuple[int, int]],
+    ) -> None:
+        for place, (error, end) in ends.items():
+            one, attempt, sent_end = places[place]
+            unchanged = one.idle and one.attempt == attempt and one.sent_end == sent_end
+            if unchanged and (error or end != sent_end):
+                _log.warning("mirror.end_moved", partition=one.key, expected=sent_end, found=end, error=error)
+                self._suspicious(one)
+
+
+def _place(one: MirrorPartition) -> TopicPartition:
+    return one.assignment.mirror_topic, one.assignment.partition
+
+
+def _ignored(error: LinkEngineError) -> None:
+    """Tried again a few seconds later; the data path notices by itself when the broker is gone."""
+    _log.debug("upkeep.failed", reason=error.message)

@@ -1,0 +1,223 @@
+"""The non-blocking side of an open connection: frames queue up to go out, frames come in, nobody waits.
+
+Outgoing frames are slices (``sendmsg``); incoming large answers go straight into the caller's buffer (``recv_into``), with
+SO_RCVLOWAT telling the kernel not to wake us for crumbs. Must not know what the bytes mean. TLS sockets have neither
+``sendmsg`` nor low-water marks; they take the same way one slice at a time.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.wire import INT32, Bytes
+
+SMALL_BUFFER = 64 << 10  # answers to Produce and markers; grows when one is larger
+MAX_FRAME = 1 << 30
+WAKE_BYTES = 1 << 20  # of a large answer that should have arrived before we are woken again
+_SLICES = 128  # per sendmsg; the kernel takes 1024
+_HEAD = struct.Struct(">ii")  # size, correlation id
+
+Allocate = Callable[[int], memoryview | None]
+
+
+class ChannelClosedError(LinkEngineError):
+    """The connection is gone; whatever was asked on it has an unknown outcome."""
+
+    def __init__(self, peer: str, reason: object) -> None:
+        super().__init__(
+            ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, f"The connection to broker {peer} was lost ({reason}). Retrying."
+        )
+
+
+class Channel:
+    """Both directions of one connection; the owner watches readiness and calls ``flush`` and ``receive``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.peer = connection.peer
+        self.queued_bytes = 0  # ever queued: a slice is free again once sent_bytes has passed its mark
+        self.sent_bytes = 0
+        self._sock = connection.sock
+        self._sock.settimeout(0)
+        self.tls = isinstance(self._sock, ssl.SSLSocket)
+        self._out: deque[memoryview] = deque()
+        self._correlation = 0
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def next_correlation(self) -> int:
+        """Number the next request."""
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        return self._correlation
+
+    def send(self, frame: Sequence[Bytes]) -> int:
+        """Queue a frame and send what the socket takes; answer the mark that ``sent_bytes`` reaches when it is all out."""
+        for part in frame:
+            if len(part):
+                self._out.append(memoryview(part))
+                self.queued_bytes += len(part)
+        mark = self.queued_bytes
+        self.flush()
+        return mark
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether something waits for the socket to take more."""
+        return bool(self._out)
+
+    def flush(self) -> None:
+        """Send until the socket is full or nothing is left."""
+        try:
+            while self._out:
+                count = self._send_some()
+                self.sent_bytes += count
+                self._drop(count)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return
+        except OSError as error:
+            raise ChannelClosedError(self.peer, error) from error
+
+    def own_unsent(self) -> None:
+        """Copy what has not been sent yet, so that its buffers can be reused while a peer does not read."""
+        self._out = deque(memoryview(bytes(part)) for part in self._out)
+
+    def receive(self, target: memoryview) -> int:
+        """Read what is there into ``target``; 0 when nothing is there now."""
+        try:
+            count = self._sock.recv_into(target)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return 0
+        except OSError as error:
+            raise ChannelClosedError(self.peer, error) from error
+        if count == 0:
+            raise ChannelClosedError(self.peer, "closed by the broker")
+        return count
+
+    def wake_after(self, count: int) -> None:
+        """Ask the kernel to report readiness only when ``count`` bytes are there. A hint: not every socket heeds it."""
+        with suppress(OSError):
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+
+    @property
+    def buffered(self) -> bool:
+        """Whether the TLS layer holds bytes that the selector cannot see."""
+        return isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0
+
+    def close(self) -> None:
+        """Close the socket and forget what was not sent; safe to repeat."""
+        self._out.clear()
+        self.connection.close()
+
+    def _send_some(self) -> int:
+        if self.tls:
+            return self._sock.send(self._out[0])
+        if len(self._out) > _SLICES:
+            return self._sock.sendmsg([self._out[index] for index in range(_SLICES)])
+        return self._sock.sendmsg(self._out)
+
+    def _drop(self, count: int) -> None:
+        while count:
+            first = self._out[0]
+            if len(first) > count:
+                self._out[0] = first[count:]
+                return
+            count -= len(first)
+            self._out.popleft()
+
+
+class SmallFrames:
+    """Reads answers of a few hundred bytes: whatever has arrived in one call, then frame by frame."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._buffer = bytearray(SMALL_BUFFER)
+        self._end = 0
+
+    def read(self) -> list[tuple[int, memoryview]]:
+        """Answer (correlation id, body) of the whole frames that are there. The bodies are copies."""
+        while True:
+            count = self._channel.receive(memoryview(self._buffer)[self._end :])
+            self._end += count
+            if count == 0 or self._end < len(self._buffer):
+                break
+            self._buffer = self._buffer + bytes(len(self._buffer))
+        return self._split()
+
+    def _split(self) -> list[tuple[int, memoryview]]:
+        frames, at = [], 0
+        while self._end - at >= _HEAD.size:
+            size, correlation = _HEAD.unpack_from(self._buffer, at)
+            _check_size(size, self._channel.peer)
+            end = at + INT32.size + size
+            if end > self._end:
+                break
+            frames.append((correlation, memoryview(bytes(self._buffer[at + _HEAD.size : end]))))
+            at = end
+        if at:
+            self._buffer[: self._end - at] = self._buffer[at : self._end]
+            self._end -= at
+        return frames
+
+
+class LargeFrames:
+    """Reads answers of many megabytes into buffers that the owner hands out."""
+
+    def __init__(self, channel: Channel, *, allocate: Allocate) -> None:
+        self._channel = channel
+        self._allocate = allocate
+        self._head = bytearray(_HEAD.size)
+        self._head_got = 0
+        self._body: memoryview | None = None
+        self._got = 0
+        self._patient = False
+
+    @property
+    def starved(self) -> bool:
+        """Whether an answer waits in the socket because no buffer was free."""
+        return self._head_got == _HEAD.size and self._body is None
+
+    def read(self) -> tuple[int, memoryview] | None:
+        """Answer (correlation id, body in the caller's buffer) once a frame is whole, else None."""
+        if not self._read_head():
+            return None
+        size, correlation = _HEAD.unpack(self._head)
+        _check_size(size, self._channel.peer)
+        if self._body is None:
+            self._body = self._allocate(size - INT32.size)
+        if self._body is None or not self._read_body(self._body):
+            return None
+        body, self._body, self._got, self._head_got = self._body, None, 0, 0
+        return correlation, body
+
+    def _read_head(self) -> bool:
+        while self._head_got < _HEAD.size:
+            count = self._channel.receive(memoryview(self._head)[self._head_got :])
+            if count == 0:
+                return False
+            self._head_got += count
+        return True
+
+    def _read_body(self, body: memoryview) -> bool:
+        while self._got < len(body):
+            count = self._channel.receive(body[self._got :])
+            self._got += count
+            if count == 0 or not self._channel.tls:  # a short read means that no more is there: save the call that says so
+                break
+        missing = len(body) - self._got
+        if missing > 1 or self._patient:
+            self._patient = missing > 1
+            self._channel.wake_after(max(1, min(missing, WAKE_BYTES)))
+        return missing == 0
+
+
+def _check_size(size: int, peer: str) -> None:
+    if not INT32.size <= size <= MAX_FRAME:
+        raise ChannelClosedError(peer, f"an answer of {size} bytes is no answer of a Kafka broker")

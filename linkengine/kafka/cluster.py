@@ -1,0 +1,217 @@
+"""One cluster as the data path sees it: its brokers, the leaders of partitions, and a pool of connections per broker.
+
+Blocking, for worker threads; safe to share between them. Topics and partitions are names and numbers here; what is done
+with them is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection, connect
+
+ASK_ALL_TIMEOUT_S = 2.0  # one look at every broker; whoever is slower is not asked this time
+SHUN_S = 1.0  # a broker that did not answer is left alone for this long when others can tell the same
+IDLE_CONNECTIONS = 4  # kept per broker
+_ASKERS = 8
+_PERMANENT = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.MISCONFIGURATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})
+_METADATA_VERSION = 12  # topic ids (10) and queries by id (12); 13 adds nothing we need
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Who leads a partition, as of one leader epoch. ``broker`` is -1 while there is none."""
+
+    broker: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """A topic as metadata shows it; ``error`` is Kafka's code, 0 where all is well."""
+
+    topic_id: bytes  # 16 bytes, zeros where the cluster has no topic ids
+    partitions: dict[int, Leader]
+    error: int = 0
+
+    @property
+    def topic_id_text(self) -> str:
+        """The id as Kafka prints it: base64 for URLs without padding; empty where there is none."""
+        return base64.urlsafe_b64encode(self.topic_id).decode().rstrip("=") if any(self.topic_id) else ""
+
+
+class Cluster:
+    """Connections and metadata of one cluster."""
+
+    def __init__(self, address: ClusterAddress, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self.address = address
+        self._timeout_s = request_timeout_s
+        self._bootstrap = list(_endpoints(address.bootstrap_servers))
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._idle: dict[tuple[str, int], list[Connection]] = {}
+        self._shunned: dict[tuple[str, int], float] = {}
+        self._lock = Lock()
+        self._askers = ThreadPoolExecutor(_ASKERS, thread_name_prefix="ask-broker")
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        self._askers.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for connections in idle.values():
+            for connection in connections:
+                connection.close()
+
+    def brokers(self) -> list[int]:
+        """Ids of the brokers seen in the latest metadata."""
+        return list(self._brokers)
+
+    def endpoint(self, broker: int) -> tuple[str, int]:
+        """Answer host and port of a broker; raise DESTINATION-neutral TIMEOUT_ERROR where metadata does not name it."""
+        try:
+            return self._brokers[broker]
+        except KeyError:
+            raise LinkEngineError(
+                ErrorCode.TIMEOUT_ERROR, f"Broker {broker} is not in the cluster's metadata; it may be down. Retrying."
+            ) from None
+
+    def open(self, broker: int, *, receive_buffer: int = 0, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
+        """Open a connection of its own to a broker, for the data path."""
+        host, port = self.endpoint(broker)
+        return connect(host, port, address=self.address, receive_buffer=receive_buffer, timeout_s=timeout_s)
+
+    def call(self, broker: int, build: Callable[[Connection], Any], *, response: Any, timeout_s: float | None = None) -> Any:
+        """Send the request that ``build`` makes for the connection's versions; one more try where an idle one had died."""
+        return self._call_at(self.endpoint(broker), build, response=response, timeout_s=timeout_s or self._timeout_s)
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicView]:
+        """Ask one broker that answers for its view of the topics."""
+        failure: LinkEngineError | None = None
+        for endpoint in self._candidates():
+            try:
+                return self._topics_at(endpoint, list(names), timeout_s=self._timeout_s)
+            except LinkEngineError as error:
+                if error.code in _PERMANENT:
+                    raise
+                failure = failure or error
+        raise failure or LinkEngineError(ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "There is no bootstrap server to ask.")
+
+    def newest_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
+        """Ask all brokers at the same time and answer, per partition, the leader with the newest leader epoch.
+
+        A broker that was cut off goes on naming an old leader, even itself; the highest epoch is the truth.
+        """
+        wanted = list(names)
+        views = [self.topics(wanted)]  # also learns who all the brokers are
+        others = [one for one in self._brokers.values() if not self._is_shunned(one)]
+        asked = [
+            self._askers.submit(self._topics_at, endpoint, wanted, timeout_s=ASK_ALL_TIMEOUT_S)
+            for endpoint in others
+            if len(others) > 1
+        ]
+        for answer in asked:
+            try:
+                views.append(answer.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S))
+            except (LinkEngineError, TimeoutError):
+                continue  # its view is missing; the others' newest epoch is what counts
+        return {name: _newest([view[name] for view in views if name in view]) for name in wanted}
+
+    def _candidates(self) -> list[tuple[str, int]]:
+        known = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
+        return sorted(known, key=self._is_shunned)
+
+    def _is_shunned(self, endpoint: tuple[str, int]) -> bool:
+        return self._shunned.get(endpoint, 0.0) > time.monotonic()
+
+    def _topics_at(self, endpoint: tuple[str, int], names: list[str], *, timeout_s: float) -> dict[str, TopicView]:
+        def build(connection: Connection) -> Any:
+            version = connection.version_for(MetadataRequest.API_KEY, highest=_METADATA_VERSION, lowest=4)
+            topics = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
+            return MetadataRequest(version=version, topics=topics, allow_auto_topic_creation=False)
+
+        answer = self._call_at(endpoint, build, response=MetadataResponse, timeout_s=timeout_s)
+        if answer.brokers:
+            self._brokers |= {one.node_id: (one.host, one.port) for one in answer.brokers}
+        return {topic.name: _view(topic) for topic in answer.topics}
+
+    def _call_at(
+        self, endpoint: tuple[str, int], build: Callable[[Connection], Any], *, response: Any, timeout_s: float
+    ) -> Any:
+        while True:
+            with self._borrowed(endpoint, timeout_s=timeout_s) as (connection, reused):
+                try:
+                    return connection.request(build(connection), response=response, timeout_s=timeout_s)
+                except LinkEngineError as error:
+                    if not reused or error.code != ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR:
+                        raise
+                    connection.close()
+
+    @contextmanager
+    def _borrowed(self, endpoint: tuple[str, int], *, timeout_s: float) -> Iterator[tuple[Connection, bool]]:
+        with self._lock:
+            idle = self._idle.get(endpoint)
+            connection = idle.pop() if idle else None
+        reused = connection is not None
+        try:
+            if connection is None:
+                wait_s = min(timeout_s, CONNECT_TIMEOUT_S)
+                connection = connect(*endpoint, address=self.address, timeout_s=wait_s)
+            yield connection, reused
+        except BaseException:
+            self._shunned[endpoint] = time.monotonic() + SHUN_S
+            if connection is not None:
+                connection.close()
+            raise
+        if connection.fileno() >= 0:
+            self._give_back(endpoint, connection)
+
+    def _give_back(self, endpoint: tuple[str, int], connection: Connection) -> None:
+        with self._lock:
+            idle = self._idle.setdefault(endpoint, [])
+            if len(idle) < IDLE_CONNECTIONS:
+                idle.append(connection)
+                return
+        connection.close()
+
+
+def _endpoints(bootstrap_servers: str) -> Iterator[tuple[str, int]]:
+    for server in filter(None, (one.strip() for one in bootstrap_servers.split(","))):
+        host, _, port = server.rpartition(":")
+        if not host or not port.isdigit():
+            raise LinkEngineError(
+                ErrorCode.MISCONFIGURATION_ERROR, f"bootstrap.servers names {server!r}; write host:port, separated by commas."
+            )
+        yield host.strip("[]"), int(port)
+
+
+def _view(topic: Any) -> TopicView:
+    partitions = {one.partition_index: Leader(broker=one.leader_id, epoch=one.leader_epoch) for one in topic.partitions}
+    topic_id = topic.topic_id.bytes if topic.topic_id else bytes(16)
+    return TopicView(topic_id=topic_id, partitions=partitions, error=topic.error_code)
+
+
+def _newest(views: list[TopicView]) -> TopicView:
+    best = views[0]
+    for view in views[1:]:
+        if best.error and not view.error:
+            best = view
+        elif not view.error:
+            newer = {
+                number: leader
+                for number, leader in view.partitions.items()
+                if number not in best.partitions or leader.epoch > best.partitions[number].epoch
+            }
+            best = TopicView(topic_id=best.topic_id, partitions=best.partitions | newer, error=best.error)
+    return best

@@ -1,0 +1,88 @@
+"""Kafka's protocol error codes that the data path acts on, and the error a person sees for each.
+
+Numbers from Kafka's protocol guide. Whoever gets a code decides what to do; this file only knows names and sentences.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from kafka.errors import for_code
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+
+
+class KafkaCode(IntEnum):
+    """Error codes of broker answers."""
+
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    TOPIC_AUTHORIZATION_FAILED = 29
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_SASL_MECHANISM = 33
+    UNSUPPORTED_VERSION = 35
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    TRANSACTION_COORDINATOR_FENCED = 52
+    SASL_AUTHENTICATION_FAILED = 58
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+
+
+REFUSED = frozenset({KafkaCode.TOPIC_AUTHORIZATION_FAILED, KafkaCode.CLUSTER_AUTHORIZATION_FAILED})
+TOPIC_GONE = frozenset({KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, KafkaCode.UNKNOWN_TOPIC_ID, KafkaCode.INCONSISTENT_TOPIC_ID})
+LEADER_MOVED = frozenset(
+    {
+        KafkaCode.LEADER_NOT_AVAILABLE,
+        KafkaCode.NOT_LEADER_OR_FOLLOWER,
+        KafkaCode.FENCED_LEADER_EPOCH,
+        KafkaCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+
+class BrokerError(LinkEngineError):
+    """A broker answered with an error code; ``kafka_code`` is the number."""
+
+    def __init__(self, kafka_code: int, message: str) -> None:
+        super().__init__(engine_code(kafka_code), f"{message}: {code_name(kafka_code)}. {_advice(kafka_code)}".strip())
+        self.kafka_code = kafka_code
+
+
+def code_name(kafka_code: int) -> str:
+    """Answer the protocol's name of an error code, for people."""
+    try:
+        return KafkaCode(kafka_code).name
+    except ValueError:
+        return str(getattr(for_code(kafka_code), "message", "") or f"error {kafka_code}")
+
+
+def engine_code(kafka_code: int) -> ErrorCode:
+    """Answer the engine's stable code for a broker's."""
+    if kafka_code in REFUSED:
+        return ErrorCode.AUTHORIZATION_ERROR
+    if kafka_code in TOPIC_GONE:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR
+    if kafka_code == KafkaCode.SASL_AUTHENTICATION_FAILED:
+        return ErrorCode.AUTHENTICATION_ERROR
+    if kafka_code == KafkaCode.POLICY_VIOLATION:
+        return ErrorCode.POLICY_VIOLATION_ERROR
+    if kafka_code in LEADER_MOVED or kafka_code == KafkaCode.REQUEST_TIMED_OUT:
+        return ErrorCode.TIMEOUT_ERROR
+    return ErrorCode.INTERNAL_ERROR
+
+
+def _advice(kafka_code: int) -> str:
+    if kafka_code == KafkaCode.TOPIC_AUTHORIZATION_FAILED:
+        return "Give the link's principal the right on the topic (READ and DESCRIBE on the source) and wait for the next try."
+    if kafka_code == KafkaCode.CLUSTER_AUTHORIZATION_FAILED:
+        return "Give the link's principal ALTER (or CLUSTER_ACTION) on the destination cluster and wait for the next try."
+    return ""

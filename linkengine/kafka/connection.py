@@ -1,0 +1,225 @@
+"""One authenticated connection to one broker: TCP, TLS, SASL, and small requests one at a time.
+
+Encoding of small requests and the SASL conversations come from kafka-python's protocol layer; its transport is not used.
+The data path takes the socket over once it is open (``channel.py``). Must not know topics, partitions or what is copied.
+Every call has a timeout. Messages name the broker and the user, never a password.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from typing import Any
+
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.codes import KafkaCode
+from linkengine.kafka.tls import client_context
+from linkengine.kafka.wire import CLIENT_ID, INT32
+
+CONNECT_TIMEOUT_S = 3.0  # a broker that does not answer within three seconds shall not keep the others waiting
+REQUEST_TIMEOUT_S = 5.0  # small requests: metadata, offsets, producer state
+MAX_SMALL_RESPONSE = 64 << 20  # metadata of a huge cluster; beyond that the peer is no broker
+_FLEXIBLE_API_VERSIONS = 3
+
+
+class Connection:
+    """A blocking connection; use ``connect``. Not for several threads at once."""
+
+    def __init__(self, sock: socket.socket, *, host: str, port: int, address: ClusterAddress) -> None:
+        self.sock = sock
+        self.host, self.port = host, port
+        self._user = address.sasl_username
+        self._correlation = 0
+        self.versions: dict[int, tuple[int, int]] = {}  # api key -> lowest and highest version of the broker
+
+    @property
+    def peer(self) -> str:
+        """The broker's name for messages."""
+        return f"{self.host}:{self.port}"
+
+    def version_for(self, api_key: int, *, highest: int, lowest: int = 0) -> int:
+        """Answer the highest version both sides know; raise MISCONFIGURATION_ERROR where there is none."""
+        low, high = self.versions.get(api_key, (0, -1))
+        version = min(high, highest)
+        if version < max(low, lowest):
+            raise LinkEngineError(
+                ErrorCode.MISCONFIGURATION_ERROR,
+                f"Broker {self.peer} supports versions {low} to {high} of API {api_key}; {lowest} to {highest} are needed. "
+                "Use brokers from Kafka 3.1 on.",
+            )
+        return version
+
+    def request(self, request: Any, *, response: Any, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
+        """Send one request of kafka-python's protocol layer and answer its decoded response."""
+        self._correlation += 1
+        request.with_header(correlation_id=self._correlation, client_id=CLIENT_ID.decode())
+        deadline = time.monotonic() + timeout_s
+        frame = self._exchange(request.encode(header=True, framed=True), deadline=deadline)
+        return response.decode(frame, version=request.API_VERSION, header=True)
+
+    def close(self) -> None:
+        """Close the socket; safe to repeat."""
+        self.sock.close()
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def _exchange(self, frame: bytes | bytearray, *, deadline: float) -> bytes:
+        try:
+            self.sock.settimeout(max(0.001, deadline - time.monotonic()))
+            self.sock.sendall(frame)
+            (size,) = INT32.unpack(self._receive(INT32.size, deadline=deadline))
+            return self._receive(_plausible(size), deadline=deadline)
+        except TimeoutError:
+            raise LinkEngineError(
+                ErrorCode.TIMEOUT_ERROR, f"Broker {self.peer} did not answer in time. Is it overloaded or frozen?"
+            ) from None
+        except OSError as error:
+            raise _lost(self.peer, error) from error
+
+    def _receive(self, size: int, *, deadline: float) -> bytes:
+        buffer = bytearray(size)
+        view, got = memoryview(buffer), 0
+        while got < size:
+            self.sock.settimeout(max(0.001, deadline - time.monotonic()))
+            count = self.sock.recv_into(view[got:])
+            if count == 0:
+                raise ConnectionResetError("the broker closed the connection")
+            got += count
+        return bytes(buffer)
+
+
+def connect(
+    host: str, port: int, *, address: ClusterAddress, receive_buffer: int = 0, timeout_s: float = CONNECT_TIMEOUT_S
+) -> Connection:
+    """Open a connection and authenticate; ``receive_buffer`` sets SO_RCVBUF. Raises LinkEngineError with a telling code."""
+    sock = _tcp(host, port, receive_buffer=receive_buffer, timeout_s=timeout_s)
+    try:
+        if address.uses_tls:
+            sock = _tls(sock, host, port, address=address)
+        connection = Connection(sock, host=host, port=port, address=address)
+        connection.versions = _api_versions(connection)
+        if address.uses_sasl:
+            _authenticate(connection, address)
+    except BaseException:
+        sock.close()
+        raise
+    return connection
+
+
+def _tcp(host: str, port: int, *, receive_buffer: int, timeout_s: float) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        raise LinkEngineError(
+            ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
+            f"The name {host!r} cannot be resolved. Check bootstrap.servers and the DNS of the machines that copy.",
+        ) from None
+    failure: OSError = OSError("no address")
+    for family, kind, protocol, _, target in found:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if receive_buffer:  # before connecting: it decides the window scale
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            sock.settimeout(timeout_s)
+            sock.connect(target)
+        except OSError as error:
+            failure = error
+            sock.close()
+        else:
+            return sock
+    raise LinkEngineError(
+        ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+        f"Broker {host}:{port} accepts no connection ({failure}). Check that it runs and that the network lets us through.",
+    ) from failure
+
+
+def _tls(sock: socket.socket, host: str, port: int, *, address: ClusterAddress) -> ssl.SSLSocket:
+    try:
+        return client_context(address).wrap_socket(sock, server_hostname=host)
+    except ssl.SSLError as error:
+        raise LinkEngineError(
+            ErrorCode.AUTHENTICATION_ERROR,
+            f"TLS with broker {host}:{port} failed: {error.reason or error}. Check ssl.truststore.certificates, the broker's "
+            "host name in its certificate, and the client certificate where the broker wants one.",
+        ) from error
+    except OSError as error:
+        raise _lost(f"{host}:{port}", error) from error
+
+
+def _api_versions(connection: Connection) -> dict[int, tuple[int, int]]:
+    request = ApiVersionsRequest(
+        version=_FLEXIBLE_API_VERSIONS, client_software_name=CLIENT_ID.decode(), client_software_version="1"
+    )
+    answer = connection.request(request, response=ApiVersionsResponse)
+    if answer.error_code:
+        raise LinkEngineError(
+            ErrorCode.MISCONFIGURATION_ERROR,
+            f"Broker {connection.peer} refused the version handshake (error {answer.error_code}). Use Kafka 3.1 or newer.",
+        )
+    return {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+
+
+def _authenticate(connection: Connection, address: ClusterAddress) -> None:
+    handshake = connection.request(
+        SaslHandshakeRequest(version=1, mechanism=address.sasl_mechanism), response=SaslHandshakeResponse
+    )
+    if handshake.error_code:
+        offered = ", ".join(handshake.mechanisms or ()) or "none"
+        raise LinkEngineError(
+            ErrorCode.AUTHENTICATION_ERROR,
+            f"Broker {connection.peer} does not offer sasl.mechanism {address.sasl_mechanism}; it offers {offered}.",
+        )
+    mechanism = get_sasl_mechanism(address.sasl_mechanism)(
+        sasl_plain_username=address.sasl_username,
+        sasl_plain_password=address.sasl_password,
+        sasl_mechanism=address.sasl_mechanism,
+        host=connection.host,
+    )
+    while not mechanism.is_done():
+        _sasl_step(connection, mechanism, user=address.sasl_username)
+
+
+def _sasl_step(connection: Connection, mechanism: Any, *, user: str) -> None:
+    request = SaslAuthenticateRequest(version=1, auth_bytes=mechanism.auth_bytes())
+    answer = connection.request(request, response=SaslAuthenticateResponse)
+    if answer.error_code:
+        wrong = answer.error_code == KafkaCode.SASL_AUTHENTICATION_FAILED
+        raise LinkEngineError(
+            ErrorCode.AUTHENTICATION_ERROR,
+            f"Broker {connection.peer} refused user {user!r}"
+            + (": wrong user name or password. " if wrong else f" (error {answer.error_code}). ")
+            + "Correct sasl.jaas.config and sasl.mechanism of the link; copying goes on by itself then.",
+        )
+    try:
+        mechanism.receive(bytes(answer.auth_bytes))
+    except (ValueError, KeyError) as error:  # SCRAM: the broker could not prove that it knows the password
+        raise LinkEngineError(
+            ErrorCode.AUTHENTICATION_ERROR, f"Broker {connection.peer} could not prove its identity to user {user!r}."
+        ) from error
+
+
+def _plausible(size: int) -> int:
+    if not 0 < size <= MAX_SMALL_RESPONSE:
+        raise OSError(f"an answer of {size} bytes is no answer of a Kafka broker")
+    return size
+
+
+def _lost(peer: str, error: OSError) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+        f"The connection to broker {peer} broke ({error}). It may be restarting, or speak another security.protocol.",
+    )

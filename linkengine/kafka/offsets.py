@@ -1,0 +1,126 @@
+"""Where a partition's log begins and ends: ListOffsets, OffsetForLeaderEpoch, DeleteRecords. Blocking; many partitions a call.
+
+ListOffsets answers the high watermark (or the last stable offset); only OffsetForLeaderEpoch of the current epoch answers
+the **log end** (KIP-101, KIP-320), because a replica id of -2 may look beyond the high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka.protocol.admin import DeleteRecordsRequest, DeleteRecordsResponse
+from kafka.protocol.consumer import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import KafkaCode
+from linkengine.kafka.connection import Connection
+
+TopicPartition = tuple[str, int]
+
+EARLIEST = -2
+LATEST = -1
+_DEBUG_REPLICA = -2
+_CONSUMER = -1
+_DELETE_TIMEOUT_MS = 10_000
+
+
+def log_ends(
+    cluster: Cluster, broker: int, epochs: Mapping[TopicPartition, int], *, timeout_s: float | None = None
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Answer (error, log end offset) per partition as its leader knows it; ``epochs`` are the current leader epochs.
+
+    The leader refuses with FENCED or UNKNOWN_LEADER_EPOCH if it knows of another epoch.
+    """
+    Topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(OffsetForLeaderEpochRequest.API_KEY, highest=4, lowest=3)
+        topics = [
+            Topic(
+                topic=name,
+                partitions=[
+                    Topic.OffsetForLeaderPartition(partition=number, current_leader_epoch=epoch, leader_epoch=epoch)
+                    for number, epoch in group.items()
+                ],
+            )
+            for name, group in by_topic(epochs).items()
+        ]
+        return OffsetForLeaderEpochRequest(version=version, replica_id=_DEBUG_REPLICA, topics=topics)
+
+    answer = cluster.call(broker, build, response=OffsetForLeaderEpochResponse, timeout_s=timeout_s)
+    return {
+        (topic.topic, one.partition): (one.error_code, one.end_offset) for topic in answer.topics for one in topic.partitions
+    }
+
+
+def list_offsets(
+    cluster: Cluster, broker: int, partitions: Iterable[TopicPartition], *, timestamp: int, read_committed: bool = False
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Answer (error, offset) per partition: EARLIEST, LATEST (high watermark or last stable offset), or by time."""
+    wanted = dict.fromkeys(partitions, 0)
+    Topic = ListOffsetsRequest.ListOffsetsTopic
+
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(ListOffsetsRequest.API_KEY, highest=6, lowest=4)
+        topics = [
+            Topic(
+                name=name,
+                partitions=[
+                    Topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=timestamp)
+                    for number in group
+                ],
+            )
+            for name, group in by_topic(wanted).items()
+        ]
+        return ListOffsetsRequest(version=version, replica_id=_CONSUMER, isolation_level=int(read_committed), topics=topics)
+
+    answer = cluster.call(broker, build, response=ListOffsetsResponse)
+    return {
+        (topic.name, one.partition_index): (one.error_code, one.offset) for topic in answer.topics for one in topic.partitions
+    }
+
+
+def delete_records(
+    cluster: Cluster, broker: int, befores: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Move log starts up; answer (error, new log start) per partition."""
+    Topic = DeleteRecordsRequest.DeleteRecordsTopic
+
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(DeleteRecordsRequest.API_KEY, highest=2, lowest=1)
+        topics = [
+            Topic(
+                name=name,
+                partitions=[
+                    Topic.DeleteRecordsPartition(partition_index=number, offset=offset) for number, offset in group.items()
+                ],
+            )
+            for name, group in by_topic(befores).items()
+        ]
+        return DeleteRecordsRequest(version=version, topics=topics, timeout_ms=_DELETE_TIMEOUT_MS)
+
+    answer = cluster.call(broker, build, response=DeleteRecordsResponse, timeout_s=_DELETE_TIMEOUT_MS / 1000 + 1)
+    return {
+        (topic.name, one.partition_index): (one.error_code, one.low_watermark)
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+
+
+def by_topic(values: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
+    """Group per-partition values as requests want them."""
+    groups: dict[str, dict[int, int]] = {}
+    for (name, number), value in values.items():
+        groups.setdefault(name, {})[number] = value
+    return groups
+
+
+def fine(error: int) -> bool:
+    """Tell whether an answer carries no error."""
+    return error == KafkaCode.NONE

@@ -1,0 +1,88 @@
+"""The Produce request built around batches that stay where they are, and its answer.
+
+Versions 9 (topic names) and 13 (topic ids, KIP-516); flexible and otherwise alike as far as we read them. One batch per
+partition and request (KIP-98 demands it of producers with sequences); acks = -1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from linkengine.kafka.wire import NO_TAGS, Bytes, Reader, compact_string, request_frame, skip_response_header, uvarint
+
+API_KEY = 0
+BY_NAME, BY_ID = 9, 13
+
+_HEAD = struct.Struct(">Bhi")  # no transactional id, acks, timeout
+_INDEX = struct.Struct(">i")
+_PARTITION_ANSWER = struct.Struct(">ihqqq")  # index, error, base offset, log append time, log start
+_ALL_IN_SYNC = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedPartition:
+    """What became of one batch."""
+
+    topic: bytes  # topic id, or the name where ids are not spoken
+    partition: int
+    error: int
+    base_offset: int
+    log_append_time: int
+    message: str
+
+
+def encode_produce(
+    batches: Mapping[bytes, Sequence[tuple[int, Bytes]]], *, version: int, correlation_id: int, timeout_ms: int
+) -> list[Bytes]:
+    """Answer the frame as slices for ``sendmsg``; ``batches`` holds (partition, batch) by topic id (13) or name (9)."""
+    parts: list[Bytes] = []
+    small = bytearray(_HEAD.pack(0, _ALL_IN_SYNC, timeout_ms) + uvarint(len(batches) + 1))
+    for topic, entries in batches.items():
+        small += topic if version >= BY_ID else compact_string(topic.decode())
+        small += uvarint(len(entries) + 1)
+        for partition, batch in entries:
+            small += _INDEX.pack(partition) + uvarint(len(batch) + 1)
+            parts += [small, batch]
+            small = bytearray(NO_TAGS)
+        small += NO_TAGS
+    parts.append(small + NO_TAGS)
+    return request_frame(API_KEY, version, correlation_id=correlation_id, body=parts)
+
+
+def decode_produce(body: memoryview, *, version: int) -> list[ProducedPartition]:
+    """Answer one entry per partition of a response whose correlation id has been taken off."""
+    reader = Reader(body)
+    skip_response_header(reader)
+    return list(_partitions(reader, version))
+
+
+def _partitions(reader: Reader, version: int) -> Iterator[ProducedPartition]:
+    for _ in range(reader.compact_length()):
+        topic = _topic(reader, version)
+        for _ in range(reader.compact_length()):
+            yield _partition(reader, topic)
+        reader.tags()
+
+
+def _topic(reader: Reader, version: int) -> bytes:
+    if version < BY_ID:
+        return bytes(reader.compact_bytes() or b"")
+    reader.skip(16)
+    return bytes(reader.data[reader.at - 16 : reader.at])
+
+
+def _partition(reader: Reader, topic: bytes) -> ProducedPartition:
+    partition, error, base_offset, log_append_time, _ = reader.take(_PARTITION_ANSWER)
+    reasons = [_record_error(reader) for _ in range(reader.compact_length())]
+    message = reader.compact_text() or next(filter(None, reasons), "")
+    reader.tags()
+    return ProducedPartition(topic, partition, error, base_offset, log_append_time, message)
+
+
+def _record_error(reader: Reader) -> str:
+    reader.int32()  # index in the batch
+    message = reader.compact_text() or ""
+    reader.tags()
+    return message

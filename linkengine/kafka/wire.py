@@ -1,0 +1,118 @@
+"""Small pieces of Kafka's wire format for the requests whose bodies are too large for a general encoder.
+
+Flexible versions (KIP-482): lengths are unsigned varints of length + 1 (0 is null), every struct ends with tagged fields.
+Request header version 2: api key int16, version int16, correlation id int32, client id (int16 length), tagged fields.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+CLIENT_ID = b"cluster-link"
+NO_TAGS = b"\x00"
+
+_REQUEST_HEADER = struct.Struct(f">ihhih{len(CLIENT_ID)}sB")
+_SIZE = struct.Struct(">i")
+
+INT16 = struct.Struct(">h")
+INT32 = struct.Struct(">i")
+INT64 = struct.Struct(">q")
+
+Bytes = bytes | bytearray | memoryview
+
+
+def uvarint(value: int) -> bytes:
+    """Encode an unsigned varint: seven bits per byte, lowest first."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def compact_string(text: str) -> bytes:
+    """Encode a string of a flexible version."""
+    encoded = text.encode()
+    return uvarint(len(encoded) + 1) + encoded
+
+
+def request_frame(api_key: int, version: int, *, correlation_id: int, body: Sequence[Bytes]) -> list[Bytes]:
+    """Answer ``body`` with size and a flexible request header in front; nothing of the body is copied."""
+    size = _REQUEST_HEADER.size - _SIZE.size + sum(map(len, body))
+    header = _REQUEST_HEADER.pack(size, api_key, version, correlation_id, len(CLIENT_ID), CLIENT_ID, 0)
+    return [header, *body]
+
+
+class Reader:
+    """Walks a response of a flexible version without copying its bytes. Raises IndexError or struct.error beyond the end."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: memoryview, at: int = 0) -> None:
+        self.data = data
+        self.at = at
+
+    def take(self, layout: struct.Struct) -> tuple[int, ...]:
+        """Read fixed fields."""
+        values = layout.unpack_from(self.data, self.at)
+        self.at += layout.size
+        return values
+
+    def int16(self) -> int:
+        return self.take(INT16)[0]
+
+    def int32(self) -> int:
+        return self.take(INT32)[0]
+
+    def int64(self) -> int:
+        return self.take(INT64)[0]
+
+    def uvarint(self) -> int:
+        """Read an unsigned varint."""
+        value, shift = 0, 0
+        while True:
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def compact_length(self) -> int:
+        """Read the length of a compact string, bytes or array; -1 where it is null."""
+        return self.uvarint() - 1
+
+    def compact_bytes(self) -> memoryview | None:
+        """Answer a slice of the response, None where it is null."""
+        length = self.compact_length()
+        if length < 0:
+            return None
+        start = self.at
+        self.at += length
+        if self.at > len(self.data):
+            raise IndexError(f"{length} bytes announced at {start}, {len(self.data) - start} there")
+        return self.data[start : self.at]
+
+    def compact_text(self) -> str | None:
+        """Read a string, None where it is null."""
+        taken = self.compact_bytes()
+        return None if taken is None else bytes(taken).decode()
+
+    def skip(self, count: int) -> None:
+        self.at += count
+
+    def tags(self, read: dict[int, Callable[[Reader], None]] | None = None) -> None:
+        """Pass over tagged fields; ``read`` looks into those it names."""
+        for _ in range(self.uvarint()):
+            tag, size = self.uvarint(), self.uvarint()
+            end = self.at + size
+            if read and tag in read:
+                read[tag](self)
+            self.at = end
+
+
+def skip_response_header(reader: Reader) -> None:
+    """Pass over the tagged fields of a response header version 1; the correlation id was read with the frame."""
+    reader.tags()
