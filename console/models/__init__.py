@@ -4,6 +4,7 @@ from console.models.access import ApiKey, AuditEvent, RoleBinding
 from console.models.links import ClusterLink, LinkConfig, TopicFilter
 from console.models.mirrors import GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.places import Cluster, Environment, Organization, SourceTopic
+from console.models.slices import CopySlice
 from console.models.verification import VerifyRun
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "AuditEvent",
     "Cluster",
     "ClusterLink",
+    "CopySlice",
     "Environment",
     "GapRange",
     "LinkConfig",

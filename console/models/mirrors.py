@@ -8,6 +8,7 @@ from django.db.models import F, Q
 from console.models.links import ClusterLink
 from linkengine.domain.states import GapReason, MirrorState, StopReason
 
+RECORDS_LOST = "RECORDS_LOST"  # transition error that stays: retention was quicker than the copier
 STATES = [(s.value, s.value) for s in MirrorState]
 
 

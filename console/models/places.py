@@ -67,9 +67,13 @@ class Cluster(models.Model):
 
 
 class SourceTopic(models.Model):
-    """A topic as last seen on a cluster by a sampling task; pages offer these without asking Kafka."""
+    """A topic as last seen by a sampling task; pages offer these without asking Kafka.
 
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="topics")
+    Either on a registered ``cluster``, with its own principal, or on the source of a ``link``, with what the link may see.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="topics", null=True)
+    link = models.ForeignKey("ClusterLink", on_delete=models.CASCADE, related_name="source_topics", null=True)
     name = models.CharField(max_length=249)
     topic_id = models.CharField(max_length=40, blank=True, default="")
     partitions = models.PositiveIntegerField()
@@ -83,6 +87,11 @@ class SourceTopic(models.Model):
         ordering = ["name"]
         constraints = [
             models.UniqueConstraint(fields=["cluster", "name"], name="source_topic_is_unique"),
+            models.UniqueConstraint(fields=["link", "name"], name="source_topic_of_link_is_unique"),
+            models.CheckConstraint(
+                condition=Q(cluster__isnull=False, link__isnull=True) | Q(cluster__isnull=True, link__isnull=False),
+                name="source_topic_was_seen_one_way",
+            ),
             models.CheckConstraint(condition=Q(partitions__gte=1), name="source_topic_has_partitions"),
         ]
 

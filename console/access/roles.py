@@ -1,0 +1,52 @@
+"""The roles as data: what each may do, wherever on the tree it was granted. Names are those of Confluent Cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from console.models import RoleBinding
+
+Role = RoleBinding.Role
+
+
+class Permission(StrEnum):
+    """What can be allowed."""
+
+    VIEW = "view"  # see clusters, links, mirrors, their state and configs without secrets
+    MANAGE_LINK = "manage links"  # create, configure and delete cluster links
+    MANAGE_MIRROR = "manage mirror topics"  # create and delete mirror topics
+    OPERATE_MIRROR = "operate mirror topics"  # pause, resume, promote, fail over
+    VERIFY = "verify mirror topics"  # start comparisons of mirror and source
+    MANAGE_CLUSTER = "manage clusters"  # register clusters, change their credentials
+    MANAGE_ACCESS = "manage access"  # grant and revoke roles
+    VIEW_AUDIT = "view the audit"
+    MANAGE_ORGANIZATION = "manage the organization"  # environments
+
+
+_ALL = frozenset(Permission)
+_MIRRORS = frozenset({Permission.VIEW, Permission.MANAGE_MIRROR, Permission.OPERATE_MIRROR, Permission.VERIFY})
+_LINKS = _MIRRORS | {Permission.MANAGE_LINK}
+ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = MappingProxyType(
+    {
+        Role.ORGANIZATION_ADMIN: _ALL,
+        Role.ENVIRONMENT_ADMIN: _ALL - {Permission.MANAGE_ORGANIZATION},
+        Role.CLOUD_CLUSTER_ADMIN: _LINKS | {Permission.MANAGE_CLUSTER, Permission.VIEW_AUDIT},
+        Role.RESOURCE_OWNER: _LINKS | {Permission.MANAGE_ACCESS},
+        Role.DEVELOPER_MANAGE: _MIRRORS,
+        Role.DEVELOPER_READ: frozenset({Permission.VIEW}),
+    }
+)
+ROLE_DESCRIPTIONS: Mapping[Role, str] = MappingProxyType(
+    {
+        Role.ORGANIZATION_ADMIN: "Everything in the organization.",
+        Role.ENVIRONMENT_ADMIN: "Everything in the environment, including who may do what there.",
+        Role.CLOUD_CLUSTER_ADMIN: "Everything with the cluster, its links and its mirror topics; no access rights.",
+        Role.RESOURCE_OWNER: "Everything with the named links or topics, including who may do what with them.",
+        Role.DEVELOPER_MANAGE: "Create, operate, verify and delete the named mirror topics.",
+        Role.DEVELOPER_READ: "See the named links and topics.",
+    }
+)
+if set(ROLE_PERMISSIONS) != set(Role) or set(ROLE_DESCRIPTIONS) != set(Role):
+    raise AssertionError("every role needs its permissions and its description")

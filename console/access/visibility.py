@@ -1,0 +1,86 @@
+"""Which rows an actor may know about, as querysets. Every role includes VIEW, so any binding that reaches a row shows it."""
+
+from __future__ import annotations
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from console.actors import Actor
+from console.models import Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding
+
+ResourceType = RoleBinding.ResourceType
+_NOTHING = Q(pk__in=())
+
+
+def visible_environments(by: Actor) -> QuerySet[Environment]:
+    """Answer the environments in which the actor may see something."""
+    if by.may_do_all:
+        return Environment.objects.all()
+    scope = _NOTHING
+    for one in by.bindings:
+        if one.organization_id is not None:
+            scope |= Q(organization=one.organization_id)
+        elif one.environment_id is not None:
+            scope |= Q(pk=one.environment_id)
+        else:
+            scope |= Q(pk__in=Cluster.objects.filter(pk=one.cluster_id).values("environment"))
+    return Environment.objects.filter(scope)
+
+
+def visible_clusters(by: Actor) -> QuerySet[Cluster]:
+    """Answer the clusters in which the actor may see something, be it one topic."""
+    if by.may_do_all:
+        return Cluster.objects.all()
+    scope = _NOTHING
+    for one in by.bindings:
+        scope |= _above(one) or Q(pk=one.cluster_id)
+    return Cluster.objects.filter(scope)
+
+
+def visible_links(by: Actor) -> QuerySet[ClusterLink]:
+    """Answer the links the actor may see: of a whole cluster, by name, or because a topic of theirs is mirrored by it."""
+    if by.may_do_all:
+        return ClusterLink.objects.all()
+    scope = _NOTHING
+    for one in by.bindings:
+        scope |= _link_scope(one)
+    return ClusterLink.objects.filter(scope)
+
+
+def visible_mirrors(by: Actor) -> QuerySet[MirrorTopic]:
+    """Answer the mirror topics the actor may see."""
+    if by.may_do_all:
+        return MirrorTopic.objects.all()
+    scope = _NOTHING
+    for one in by.bindings:
+        if one.resource_type == ResourceType.TOPIC:
+            scope |= Q(link__destination=one.cluster_id) & _name("name", one)
+        else:
+            scope |= Q(link__in=ClusterLink.objects.filter(_link_scope(one)).values("pk"))
+    return MirrorTopic.objects.filter(scope)
+
+
+def _link_scope(binding: RoleBinding) -> Q:
+    above = _above(binding, path="destination__")
+    if above is not None:
+        return above
+    cluster = Q(destination=binding.cluster_id)
+    if binding.resource_type == ResourceType.CLUSTER_LINK:
+        return cluster & _name("name", binding)
+    if binding.resource_type == ResourceType.TOPIC:
+        return cluster & Q(Exists(MirrorTopic.objects.filter(_name("name", binding), link=OuterRef("pk"))))
+    return _NOTHING if binding.resource_type == ResourceType.GROUP else cluster
+
+
+def _above(binding: RoleBinding, *, path: str = "") -> Q | None:
+    """Answer the condition of a binding above the clusters; None for one on a cluster."""
+    if binding.organization_id is not None:
+        return Q(**{f"{path}environment__organization": binding.organization_id})
+    if binding.environment_id is not None:
+        return Q(**{f"{path}environment": binding.environment_id})
+    return None
+
+
+def _name(field: str, binding: RoleBinding) -> Q:
+    if binding.prefixed:
+        return Q(**{f"{field}__startswith": binding.resource_name})
+    return Q() if binding.resource_name == "*" else Q(**{field: binding.resource_name})

@@ -1,0 +1,132 @@
+"""Grant and revoke roles; make and delete API keys."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from console import audit
+from console.access import Permission, check_permission
+from console.access.keys import hash_secret
+from console.actors import Actor
+from console.errors import DeniedError, InvalidInputError
+from console.models import ApiKey, Cluster, Environment, Organization, RoleBinding
+
+KEY_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+KEY_LENGTH = 16
+SECRET_BYTES = 32
+
+
+def grant_role(  # noqa: PLR0913 - one keyword per level of the tree
+    *,
+    user: User,
+    role: str,
+    organization: Organization | None = None,
+    environment: Environment | None = None,
+    cluster: Cluster | None = None,
+    resource_type: str = "",
+    resource_name: str = "",
+    prefixed: bool = False,
+    by: Actor,
+    now: datetime,
+) -> RoleBinding:
+    """Grant a role on one node of the tree; granting it again answers the binding that is there."""
+    check_permission(
+        by,
+        Permission.MANAGE_ACCESS,
+        organization=organization,
+        environment=environment,
+        cluster=cluster,
+        resource_type=resource_type,
+        resource_name=f"{resource_name}*" if prefixed else resource_name,  # the owner of one name must not give its prefix
+    )
+    what = {
+        "user": user,
+        "role": role,
+        "organization": organization,
+        "environment": environment,
+        "cluster": cluster,
+        "resource_type": resource_type,
+        "resource_name": resource_name,
+        "prefixed": prefixed,
+    }
+    known = RoleBinding.objects.filter(**what).first()
+    if known is not None:
+        return known
+    binding = RoleBinding(**what, granted_at=now, granted_by=by.name)
+    _check_binding(binding)
+    with transaction.atomic():
+        binding.save()
+        audit.record(by=by, action="GrantRole", resource=_path(binding), now=now, detail=_facts(binding))
+    return binding
+
+
+def revoke_role(*, binding: RoleBinding, by: Actor, now: datetime) -> None:
+    """Take a role away."""
+    check_permission(
+        by,
+        Permission.MANAGE_ACCESS,
+        organization=binding.organization,
+        environment=binding.environment,
+        cluster=binding.cluster,
+        resource_type=binding.resource_type,
+        resource_name=f"{binding.resource_name}*" if binding.prefixed else binding.resource_name,
+    )
+    with transaction.atomic():
+        audit.record(by=by, action="RevokeRole", resource=_path(binding), now=now, detail=_facts(binding))
+        binding.delete()
+
+
+def create_api_key(
+    *, user: User, description: str, expires_at: datetime | None = None, by: Actor, now: datetime
+) -> tuple[ApiKey, str]:
+    """Make a key for oneself (a superuser for anybody); the secret is in this answer and nowhere else."""
+    _check_own(user, by)
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    key = "".join(secrets.choice(KEY_CHARACTERS) for _ in range(KEY_LENGTH))
+    with transaction.atomic():
+        row = ApiKey.objects.create(
+            key=key, secret_hash=hash_secret(secret), user=user, description=description, created_at=now, expires_at=expires_at
+        )
+        audit.record(by=by, action="CreateApiKey", resource=f"api-key/{key}", now=now, detail={"user": user.get_username()})
+    return row, secret
+
+
+def delete_api_key(*, api_key: ApiKey, by: Actor, now: datetime) -> None:
+    """Make a key useless at once."""
+    _check_own(api_key.user, by)
+    with transaction.atomic():
+        audit.record(by=by, action="DeleteApiKey", resource=f"api-key/{api_key.key}", now=now)
+        api_key.delete()
+
+
+def _check_own(user: User, by: Actor) -> None:
+    if by.may_do_all or (by.user is not None and by.user.pk == user.pk):
+        return
+    reason = "You may make and delete API keys of your own only. Ask an administrator of this installation for others."
+    audit.record_denial(by=by, action="MANAGE_API_KEY", resource=f"user/{user.get_username()}", reason=reason)
+    raise DeniedError(reason, code="NOT_AUTHORIZED")
+
+
+def _check_binding(binding: RoleBinding) -> None:
+    if bool(binding.resource_type) != bool(binding.resource_name) and binding.resource_type != "Cluster":
+        raise InvalidInputError("A resource needs both its type and its name.", field="resource_name")
+    try:
+        binding.full_clean()
+    except ValidationError as error:
+        field, messages = next(iter(error.message_dict.items()))
+        raise InvalidInputError(" ".join(messages), field=None if field == "__all__" else field) from None
+
+
+def _path(binding: RoleBinding) -> str:
+    place = binding.organization or binding.environment or binding.cluster
+    path = f"{type(place).__name__.lower()}/{place}"
+    return f"{path}/{binding.resource_type.lower()}/{binding.resource_name}" if binding.resource_name else path
+
+
+def _facts(binding: RoleBinding) -> dict[str, str | bool]:
+    return {"user": binding.user.get_username(), "role": binding.role, "prefixed": binding.prefixed}

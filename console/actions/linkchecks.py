@@ -1,0 +1,141 @@
+"""Turns the configs of a request into a link that could be stored, and asks the source whether it would work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from console import dispatch
+from console.access import visible_clusters
+from console.actors import Actor
+from console.errors import BadRequestError, InvalidInputError, from_engine
+from console.models import AuditEvent, Cluster, ClusterLink, LinkConfig
+from console.models.fields import seal
+from console.models.links import ConnectionMode, LinkMode
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.linkaddresses import source_properties
+from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
+from linkengine.domain.linkrules import LinkConfigError, check_configs
+
+CHECK_TIMEOUT_S = 20.0  # two clusters of which each may be away; the engine gives up on one after 8 s
+REPEAT_WINDOW = timedelta(seconds=60)  # Confluent's Terraform client repeats a 503 after 1, 2, 4 and 8 s
+MASK = "[hidden]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkDraft:
+    """A link that is not stored yet; ``others`` are the configs beside the connection."""
+
+    link: ClusterLink
+    others: Mapping[str, str]
+
+    def shown_configs(self) -> dict[str, str]:
+        """Answer all configs for the audit, secrets masked."""
+        return shown(self.link.properties) | dict(self.others)
+
+
+def shown(configs: Mapping[str, str]) -> dict[str, str]:
+    """Mask the sensitive values."""
+    return {name: MASK if LINK_CONFIGS[name].sensitive else value for name, value in sorted(configs.items())}
+
+
+def draft_link(
+    *,
+    destination: Cluster,
+    name: str,
+    source_cluster_id: str,
+    configs: Mapping[str, str | None],
+    by: Actor,
+    now: datetime,
+) -> LinkDraft:
+    """Read the configs; raise InvalidInputError, naming the config, for what cannot work."""
+    check_values(configs)
+    values = {key: value for key, value in configs.items() if value}
+    if values.get("link.mode") == LinkMode.SOURCE:
+        message = (
+            "A link is created at its destination here. Create it there with link.mode DESTINATION, or leave link.mode out."
+        )
+        raise BadRequestError(message, field="link.mode")
+    if source_cluster_id and source_cluster_id == destination.cluster_id:
+        raise BadRequestError("Source and destination are the same cluster. Name another source.", field="source_cluster_id")
+    link = ClusterLink(
+        name=name,
+        destination=destination,
+        source=registered_source(source_cluster_id, by=by),
+        source_cluster_id=source_cluster_id,
+        mode=values.get("link.mode", LinkMode.DESTINATION),
+        connection_mode=values.get("connection.mode", ConnectionMode.OUTBOUND),
+        properties={key: value for key, value in values.items() if is_connection(key)},
+        prefix=values.get("cluster.link.prefix", ""),
+        state_since=now,
+        created_at=now,
+        created_by=by.name,
+    )
+    check_address(link)
+    return LinkDraft(link=link, others={key: value for key, value in values.items() if not is_connection(key)})
+
+
+def check_draft(draft: LinkDraft) -> None:
+    """Ask the source: reachable, signed in, the expected cluster; takes the cluster id from it where none was given."""
+    link = draft.link
+    found = ask_source(link)
+    if not link.source_cluster_id:
+        link.source_cluster_id = found["cluster_id"]
+    if link.source_cluster_id == link.destination.cluster_id:
+        raise BadRequestError(
+            "The source's brokers belong to the destination itself. Name another source.", field="bootstrap.servers"
+        )
+    link.probed_at = link.created_at
+
+
+def ask_source(link: ClusterLink) -> dict[str, str]:
+    """Run the engine's check of a link that need not be stored; the answer holds ``cluster_id``."""
+    sealed = seal({"source": properties_of_source(link), "destination": link.destination.properties})
+    try:
+        found: dict[str, str] = dispatch.call(
+            "check_link", timeout_s=CHECK_TIMEOUT_S, sealed=sealed, source_cluster_id=link.source_cluster_id
+        )
+    except LinkEngineError as error:
+        raise from_engine(error) from error
+    return found
+
+
+def check_values(configs: Mapping[str, str | None], *, present: Mapping[str, str | None] | None = None) -> None:
+    """Check values against the table of link configs."""
+    try:
+        check_configs(configs, present=present)
+    except LinkConfigError as error:
+        raise InvalidInputError(error.message, code="INVALID_CONFIG", field=error.name) from error
+
+
+def check_address(link: ClusterLink) -> None:
+    """Raise InvalidInputError unless the link says, or its registered source knows, how to reach the source."""
+    try:
+        address_from_properties(properties_of_source(link))
+    except LinkEngineError as error:
+        raise InvalidInputError(error.message, code=error.code, field="bootstrap.servers") from error
+
+
+def properties_of_source(link: ClusterLink) -> dict[str, str]:
+    """Answer how the link reaches its source; contains secrets."""
+    return source_properties(link.properties, link.source.properties if link.source else None)
+
+
+def registered_source(source_cluster_id: str, *, by: Actor) -> Cluster | None:
+    """Answer the registered cluster behind an id if the actor may see it: its credentials may be used for the link."""
+    if not source_cluster_id:
+        return None
+    return visible_clusters(by).filter(cluster_id=source_cluster_id).first()
+
+
+def is_repeat(existing: ClusterLink, draft: LinkDraft, *, by: Actor, now: datetime, path: str) -> bool:
+    """Tell whether a request equals one of the same actor that was answered "unavailable" within the last minute."""
+    told_unavailable = AuditEvent.objects.filter(
+        action="CreateClusterLink", resource=path, actor=by.name, result=AuditEvent.Result.FAILURE, at__gte=now - REPEAT_WINDOW
+    )
+    others = dict(LinkConfig.objects.filter(link=existing).values_list("name", "value"))
+    same_source = draft.link.source_cluster_id in ("", existing.source_cluster_id)
+    same = same_source and existing.properties == draft.link.properties and others == draft.others
+    return same and existing.created_by == by.name and told_unavailable.exists()

@@ -1,0 +1,93 @@
+"""Change the configs of a link: all of a request or nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from django.db import transaction
+from django.db.models import F
+
+from console import audit, dispatch
+from console.access import Permission, check_permission
+from console.actions import linkchecks
+from console.actors import Actor
+from console.errors import InvalidInputError
+from console.models import ClusterLink, LinkConfig
+from linkengine.domain.linkaddresses import uses_registered_security
+from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
+from linkengine.domain.states import LinkState
+
+PAUSED_CONFIG = "cluster.link.paused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """Set a config, or put it back to its default."""
+
+    name: str
+    value: str | None = None
+    operation: Literal["SET", "DELETE"] = "SET"
+
+
+def alter_configs(
+    *, link: ClusterLink, changes: Sequence[ConfigChange], validate_only: bool = False, by: Actor, now: datetime
+) -> None:
+    """Apply all changes or none. Running copies take them over within a second; a broken link is looked at again at once."""
+    check_permission(by, Permission.MANAGE_LINK, link=link)
+    wanted = {one.name: one.value if one.operation == "SET" else None for one in changes}
+    if len(wanted) != len(changes):
+        raise InvalidInputError("A config is named twice. Name each once.", field="data")
+    _check(link, wanted, by=by)
+    if validate_only or not wanted:
+        return
+    with transaction.atomic():
+        locked = ClusterLink.objects.select_for_update().select_related("destination__environment", "source").get(pk=link.pk)
+        _check(locked, wanted, by=by)
+        _write(locked, wanted, now=now)
+        _audit(locked, wanted, by=by, now=now)
+    dispatch.send("reconcile_link", link_id=link.pk, probe=True)
+
+
+def _check(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor) -> None:
+    present: dict[str, str | None] = {**link.properties, **dict(link.configs.values_list("name", "value"))}
+    linkchecks.check_values(wanted, present=present)
+    changed = ClusterLink(
+        destination=link.destination, source=link.source, properties=_merged(link.properties, wanted), name=link.name
+    )
+    linkchecks.check_address(changed)
+    if link.source and uses_registered_security(changed.properties, link.source.properties):
+        # Somebody who may edit this link must not thereby borrow credentials of a cluster that is not theirs to see.
+        check_permission(by, Permission.VIEW, cluster=link.source)
+
+
+def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -> None:
+    others = {name: value for name, value in wanted.items() if not is_connection(name)}
+    link.configs.filter(name__in=[name for name, value in others.items() if value is None]).delete()
+    for name, value in others.items():
+        if value is not None:
+            LinkConfig.objects.update_or_create(link=link, name=name, defaults={"value": value})
+    link.properties = _merged(link.properties, wanted)
+    if PAUSED_CONFIG in wanted:
+        _pause_or_resume(link, paused=wanted[PAUSED_CONFIG] == "true", now=now)
+    link.revision, link.sequence = F("revision") + 1, F("sequence") + 1
+    link.engine_retry_at = None
+    link.save()
+
+
+def _pause_or_resume(link: ClusterLink, *, paused: bool, now: datetime) -> None:
+    state = LinkState.PAUSED if paused else LinkState.ACTIVE
+    if paused != (link.state == LinkState.PAUSED):
+        link.state, link.state_since, link.error_code, link.error_message = state, now, "", ""
+
+
+def _merged(properties: dict[str, str], wanted: dict[str, str | None]) -> dict[str, str]:
+    changes = {name: value for name, value in wanted.items() if is_connection(name)}
+    return {name: value for name, value in {**properties, **changes}.items() if value is not None}
+
+
+def _audit(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor, now: datetime) -> None:
+    shown = {name: linkchecks.MASK if value and LINK_CONFIGS[name].sensitive else value for name, value in wanted.items()}
+    audit.record(by=by, action="AlterClusterLinkConfigs", resource=audit.path_of(link), now=now, detail={"configs": shown})

@@ -1,0 +1,154 @@
+"""Create, configure and delete cluster links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+
+from console import audit, dispatch
+from console.access import Permission, check_permission
+from console.actions import linkchecks, operations
+from console.actions.linkconfigs import ConfigChange, alter_configs
+from console.actors import Actor
+from console.errors import BadRequestError, ConflictError, InvalidInputError, UnavailableError
+from console.models import Cluster, ClusterLink, LinkConfig, RoleBinding
+from linkengine.domain.states import MirrorState
+
+__all__ = ["ConfigChange", "alter_configs", "create_link", "delete_link", "remove_link"]
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+NAMES_SHOWN = 5  # in a message that lists mirrors
+
+
+def create_link(
+    *,
+    destination: Cluster,
+    name: str,
+    source_cluster_id: str,
+    configs: Mapping[str, str | None],
+    validate_only: bool = False,
+    validate_link: bool = True,
+    by: Actor,
+    now: datetime,
+) -> ClusterLink | None:
+    """Link ``destination`` to a source cluster; answer None, storing nothing, for ``validate_only``.
+
+    ``source_cluster_id`` may be empty: then the source tells its own. Where the source is registered here and the configs carry
+    no security that could work with it, the registered cluster's credentials are used (``source_properties``); the actor must
+    be allowed to see that cluster for it. With ``validate_link`` the source is asked, which takes up to
+    ``linkchecks.CHECK_TIMEOUT_S``.
+    """
+    path = f"{audit.path_of(destination)}/link/{name}"
+    check_permission(
+        by, Permission.MANAGE_LINK, cluster=destination, resource_type=RoleBinding.ResourceType.CLUSTER_LINK, resource_name=name
+    )
+    _check_name(name)
+    draft = linkchecks.draft_link(
+        destination=destination, name=name, source_cluster_id=source_cluster_id, configs=configs, by=by, now=now
+    )
+    existing = ClusterLink.objects.filter(destination=destination, name=name).first()
+    if existing is not None:
+        return _answer_repeat(existing, draft, by=by, now=now, path=path)
+    try:
+        if validate_link:
+            linkchecks.check_draft(draft)
+        elif not draft.link.source_cluster_id:
+            raise InvalidInputError("source_cluster_id is needed when the link is not validated.", field="source_cluster_id")
+    except UnavailableError as error:
+        detail = {"code": error.code, "reason": error.message}
+        audit.record(by=by, action="CreateClusterLink", resource=path, now=now, result=audit.Result.FAILURE, detail=detail)
+        raise
+    return None if validate_only else _store(draft, by=by, now=now)
+
+
+def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool = False, by: Actor, now: datetime) -> None:
+    """Delete a link; refused while mirrors are attached that are not STOPPED.
+
+    ``force`` fails them over first: the link goes when the last of them is fenced, and their topics stay on the destination as
+    ordinary, writable ones.
+    """
+    check_permission(by, Permission.MANAGE_LINK, link=link)
+    attached = list(link.mirrors.exclude(state=MirrorState.STOPPED).values_list("name", flat=True))
+    if attached and not force:
+        raise ConflictError(_still_attached(link, attached), code="LINK_IN_USE")
+    if validate_only:
+        return
+    if attached:
+        _fail_over_first(link, by=by, now=now)
+    else:
+        remove_link(link=link, by=by, now=now)
+
+
+def remove_link(*, link: ClusterLink, by: Actor, now: datetime, detail: Mapping[str, object] | None = None) -> None:
+    """Delete the rows of a link whose mirrors are all stopped; their history goes with them, the audit stays."""
+    with transaction.atomic():
+        locked = ClusterLink.objects.select_for_update().get(pk=link.pk)
+        attached = list(locked.mirrors.exclude(state=MirrorState.STOPPED).values_list("name", flat=True))
+        if attached:
+            raise ConflictError(_still_attached(link, attached), code="LINK_IN_USE")
+        audit.record(by=by, action="DeleteClusterLink", resource=audit.path_of(link), now=now, detail=dict(detail or {}))
+        locked.mirrors.all().delete()
+        locked.delete()
+    dispatch.send("forget_link", link_id=link.pk)
+
+
+def _fail_over_first(link: ClusterLink, *, by: Actor, now: datetime) -> None:
+    with transaction.atomic():
+        ClusterLink.objects.filter(pk=link.pk).update(deletion_requested_at=now, deletion_requested_by=by.name)
+        audit.record(by=by, action="RequestClusterLinkDeletion", resource=audit.path_of(link), now=now, detail={"force": True})
+        for mirror in link.mirrors.exclude(state=MirrorState.STOPPED).select_related("link__destination__environment"):
+            operations.fail_over(mirror=mirror, by=by, now=now)
+    dispatch.send("reconcile_link", link_id=link.pk)
+
+
+def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
+    link = draft.link
+    try:
+        with transaction.atomic():
+            link.save(force_insert=True)
+            LinkConfig.objects.bulk_create(LinkConfig(link=link, name=n, value=v) for n, v in draft.others.items())
+            audit.record(
+                by=by,
+                action="CreateClusterLink",
+                resource=audit.path_of(link),
+                now=now,
+                detail={"source_cluster_id": link.source_cluster_id, "configs": draft.shown_configs()},
+            )
+    except IntegrityError:  # somebody was quicker
+        raise _exists(link.name) from None
+    dispatch.send("reconcile_link", link_id=link.pk)
+    dispatch.send("refresh_topics", link_id=link.pk)
+    return link
+
+
+def _answer_repeat(
+    existing: ClusterLink, draft: linkchecks.LinkDraft, *, by: Actor, now: datetime, path: str
+) -> ClusterLink | None:
+    """Let a client that was told 503 ask again: the same request of the same actor within a minute has succeeded already."""
+    if linkchecks.is_repeat(existing, draft, by=by, now=now, path=path):
+        return existing
+    raise _exists(existing.name)
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name) or name == "-":
+        raise InvalidInputError(
+            "A link name has 1 to 249 letters, digits, dots, underscores and dashes, and is not a single dash.",
+            field="link_name",
+        )
+
+
+def _exists(name: str) -> BadRequestError:
+    return BadRequestError(f"Cluster link '{name}' already exists.", code="LINK_EXISTS", field="link_name")
+
+
+def _still_attached(link: ClusterLink, names: list[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    listed = ", ".join(f"'{name}'" for name in names[:NAMES_SHOWN])
+    return (
+        f"Cluster link '{link.name}' still has mirror topics that are not stopped: {listed}{more}. "
+        "Promote, fail over or delete them first, or delete the link with force, which fails them over."
+    )

@@ -1,0 +1,134 @@
+"""Create and delete mirror topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from console import audit, dispatch
+from console.access import Permission, check_permission
+from console.actions import transitions
+from console.actors import Actor
+from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
+from console.models import ClusterLink, MirrorTopic, RoleBinding
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.states import LinkState, MirrorEvent
+
+CHECK_TIMEOUT_S = 20.0  # see linkchecks
+_NOT_COPYING = {LinkState.FAILED, LinkState.UNAVAILABLE}
+
+
+def create_mirror(
+    *,
+    link: ClusterLink,
+    source_topic: str,
+    mirror_topic: str | None = None,
+    replication_factor: int | None = None,
+    configs: Mapping[str, str | None] | None = None,
+    by: Actor,
+    now: datetime,
+) -> MirrorTopic:
+    """Begin to mirror a topic. Both clusters are asked first; the topic itself is made by the worker (PENDING_SETUP)."""
+    name = _mirror_name(link, source_topic, mirror_topic)
+    check_permission(by, Permission.MANAGE_MIRROR, link=link, resource_type=RoleBinding.ResourceType.TOPIC, resource_name=name)
+    overrides = {key: value for key, value in (configs or {}).items() if value is not None}
+    if replication_factor is not None and replication_factor < 1:
+        raise InvalidInputError("replication_factor must be at least 1.", field="replication_factor")
+    _check_link_state(link)
+    _check_unused(link, name)
+    _ask_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
+    mirror = MirrorTopic(
+        link=link,
+        name=name,
+        source_topic=source_topic,
+        replication_factor=replication_factor,
+        config_overrides=overrides,
+        state_since=now,
+        created_at=now,
+        created_by=by.name,
+    )
+    return _store(mirror, by=by, now=now)
+
+
+def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
+    """Delete the mirror topic on the destination, and with it its row; until the topic is gone the row says so.
+
+    Legal in every state. Asking twice is as good as asking once.
+    """
+    check_permission(by, Permission.MANAGE_MIRROR, mirror=mirror)
+    with transaction.atomic():
+        if not MirrorTopic.objects.filter(pk=mirror.pk, deletion_requested_at=None).update(deletion_requested_at=now):
+            return
+        transitions.apply_event(mirror=mirror, event=MirrorEvent.DELETE, by=by, now=now, deletion_requested_at=now)
+        audit.record(by=by, action="DeleteMirrorTopic", resource=audit.path_of(mirror), now=now)
+        ClusterLink.objects.filter(pk=mirror.link_id).update(revision=F("revision") + 1)
+    dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
+    try:
+        with transaction.atomic():
+            mirror.save(force_insert=True)
+            transitions.note_creation(mirror=mirror, by=by, now=now)
+            audit.record(
+                by=by,
+                action="CreateMirrorTopic",
+                resource=audit.path_of(mirror),
+                now=now,
+                detail={"source_topic": mirror.source_topic, "configs": mirror.config_overrides},
+            )
+            ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+    except IntegrityError:  # somebody was quicker
+        raise _exists(mirror.name) from None
+    dispatch.send("setup_mirror", mirror_id=mirror.pk)
+    return mirror
+
+
+def _mirror_name(link: ClusterLink, source_topic: str, mirror_topic: str | None) -> str:
+    if not source_topic:
+        raise InvalidInputError("source_topic_name must not be empty.", field="source_topic_name")
+    expected = link.prefix + source_topic
+    if mirror_topic in (None, "", expected):
+        return expected
+    if not link.prefix:
+        message = (
+            f"Topic renaming for mirroring is not supported: without a link prefix the mirror of '{source_topic}' has its name."
+        )
+    else:
+        message = (
+            f"The mirror of '{source_topic}' on this link must be named '{expected}', because its prefix is '{link.prefix}'."
+        )
+    raise BadRequestError(message, code="INVALID_MIRROR_NAME", field="mirror_topic_name")
+
+
+def _check_link_state(link: ClusterLink) -> None:
+    if link.deletion_requested_at is not None:
+        raise ConflictError(f"Cluster link '{link.name}' is being deleted.")
+    if link.state == LinkState.PAUSED:
+        raise ConflictError(f"Cluster link '{link.name}' is paused. Set cluster.link.paused to false first.")
+    if link.state in _NOT_COPYING:
+        raise ConflictError(f"Cluster link '{link.name}' is {link.state.lower()}: {link.error_message} Mend that first.")
+
+
+def _check_unused(link: ClusterLink, name: str) -> None:
+    known = MirrorTopic.objects.filter(link__destination=link.destination_id, name=name).select_related("link").first()
+    if known is not None:
+        raise _exists(name, f" It is a mirror topic of cluster link '{known.link.name}' in state {known.state}.")
+
+
+def _ask_clusters(link: ClusterLink, source_topic: str, name: str, **asked: Any) -> None:
+    try:
+        dispatch.call(
+            "check_mirror", timeout_s=CHECK_TIMEOUT_S, link_id=link.pk, source_topic=source_topic, mirror_topic=name, **asked
+        )
+    except LinkEngineError as error:
+        field = "mirror_topic_name" if error.code == "TOPIC_EXISTS_ERROR" else "source_topic_name"
+        raise from_engine(error, field=field) from error
+
+
+def _exists(name: str, more: str = "") -> BadRequestError:
+    return BadRequestError(f"Topic '{name}' already exists.{more}", code="TOPIC_EXISTS_ERROR", field="mirror_topic_name")

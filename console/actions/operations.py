@@ -1,0 +1,145 @@
+"""The operations of people on mirror topics: pause, resume, promote, fail over; one topic or many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from console import audit, dispatch
+from console.access import check_permission, visible_mirrors
+from console.actions import mirrors, transitions
+from console.actors import Actor
+from console.errors import ConflictError, ConsoleError, DeniedError, InvalidInputError, NotFoundError, from_engine
+from console.models import ClusterLink, MirrorTopic
+from console.models.mirrors import RECORDS_LOST
+from console.policies import permission_for, why_not
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
+
+_E = MirrorEvent
+AUDIT_NAMES: Mapping[MirrorEvent, str] = MappingProxyType(
+    {
+        _E.PAUSE: "PauseMirrorTopic",
+        _E.RESUME: "ResumeMirrorTopic",
+        _E.PROMOTE: "PromoteMirrorTopic",
+        _E.FAILOVER: "FailoverMirrorTopic",
+    }
+)
+_PATTERN_LENGTH = 500  # a regular expression of a stranger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationResult:
+    """One row of a batch; ``error_code`` is an HTTP status, as Confluent's REST has it."""
+
+    mirror_topic_name: str
+    error_code: int | None = None
+    error_message: str | None = None
+    mirror: MirrorTopic | None = None
+
+
+def operate(
+    *, mirror: MirrorTopic, operation: MirrorEvent, validate_only: bool = False, by: Actor, now: datetime
+) -> MirrorTopic:
+    """Do one operation; raise ConflictError with the reason where it is not possible now."""
+    check_permission(by, permission_for(operation), mirror=mirror)
+    if operation is _E.DELETE:
+        if not validate_only:
+            mirrors.delete_mirror(mirror=mirror, by=by, now=now)
+        return mirror
+    reason = why_not(mirror, operation)
+    if reason:
+        raise ConflictError(reason)
+    if validate_only:
+        return mirror
+    return _apply(mirror, operation, by=by, now=now)
+
+
+def fail_over(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
+    """Fail one mirror over as part of a bigger change whose permission has been checked."""
+    return _apply(mirror, _E.FAILOVER, by=by, now=now)
+
+
+def operate_many(
+    *,
+    link: ClusterLink,
+    names: Sequence[str] | None = None,
+    pattern: str | None = None,
+    operation: MirrorEvent,
+    validate_only: bool = False,
+    by: Actor,
+    now: datetime,
+) -> list[OperationResult]:
+    """Operate on named mirrors, or on all whose name matches a whole regular expression; each succeeds or fails by itself."""
+    known = {one.name: one for one in _mirrors_of(link, by)}
+    chosen = list(dict.fromkeys(names)) if names else _matching(known, pattern)
+    results = []
+    for name in chosen:
+        mirror = known.get(name)
+        results.append(
+            _operate_row(mirror, operation, validate_only=validate_only, by=by, now=now)
+            if mirror
+            else OperationResult(mirror_topic_name=name, error_code=404, error_message=_unknown(name, link))
+        )
+    return results
+
+
+def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: datetime) -> MirrorTopic:
+    changes: dict[str, Any] = {"error_code": "", "error_message": "", "error_since": None, "retry_count": 0, "retry_at": None}
+    if operation in (_E.PROMOTE, _E.FAILOVER):
+        changes["stop_reason"] = StopReason.PROMOTE if operation is _E.PROMOTE else StopReason.FAILOVER
+    before = mirror.state
+    try:
+        with transaction.atomic():
+            mirror = transitions.apply_event(mirror=mirror, event=operation, by=by, now=now, **changes)
+            mirror.transition_errors.exclude(code=RECORDS_LOST).delete()
+            ClusterLink.objects.filter(pk=mirror.link_id).update(revision=F("revision") + 1)
+            detail = {"from": before, "to": mirror.state}
+            audit.record(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(mirror), now=now, detail=detail)
+    except LinkEngineError as error:
+        raise from_engine(error) from error
+    dispatch.send("reconcile_link", link_id=mirror.link_id)
+    if mirror.state == MirrorState.PENDING_STOPPED:
+        dispatch.send("advance_stop", mirror_id=mirror.pk)
+    return mirror
+
+
+def _operate_row(
+    mirror: MirrorTopic, operation: MirrorEvent, *, validate_only: bool, by: Actor, now: datetime
+) -> OperationResult:
+    try:
+        mirror = operate(mirror=mirror, operation=operation, validate_only=validate_only, by=by, now=now)
+    except DeniedError as error:
+        return OperationResult(mirror_topic_name=mirror.name, error_code=403, error_message=error.message, mirror=mirror)
+    except NotFoundError as error:
+        return OperationResult(mirror_topic_name=mirror.name, error_code=404, error_message=error.message)
+    except ConsoleError as error:
+        return OperationResult(mirror_topic_name=mirror.name, error_code=400, error_message=error.message, mirror=mirror)
+    return OperationResult(mirror_topic_name=mirror.name, mirror=mirror)
+
+
+def _mirrors_of(link: ClusterLink, by: Actor) -> list[MirrorTopic]:
+    rows = visible_mirrors(by).filter(link=link).select_related("link__destination__environment")
+    return list(rows.prefetch_related("partitions"))
+
+
+def _matching(known: Mapping[str, MirrorTopic], pattern: str | None) -> list[str]:
+    if not pattern:
+        message = "Name mirror topics in mirror_topic_names, or give a regular expression in mirror_topic_name_pattern."
+        raise InvalidInputError(message, field="mirror_topic_names")
+    try:
+        expression = re.compile(pattern[:_PATTERN_LENGTH])
+    except re.error as error:
+        raise InvalidInputError(f"The pattern is no regular expression: {error}.", field="mirror_topic_name_pattern") from None
+    return [name for name in known if expression.fullmatch(name)]
+
+
+def _unknown(name: str, link: ClusterLink) -> str:
+    return f"Topic '{name}' is not a mirror topic of cluster link '{link.name}'."

@@ -1,0 +1,68 @@
+"""Start comparisons of a mirror with its source, and keep what they saw."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F
+
+from console import audit, dispatch
+from console.access import Permission, check_permission
+from console.actors import Actor
+from console.errors import ConflictError
+from console.models import ClusterLink, MirrorTopic, VerifyRun
+from linkengine.domain.plans import VerifyReport
+from linkengine.domain.states import MirrorState
+
+Status = VerifyRun.Status
+UNFINISHED = (Status.QUEUED, Status.RUNNING)
+OVERDUE = timedelta(hours=2)  # a run that has not come back is over: its worker died
+
+
+def start_verify(*, mirror: MirrorTopic, by: Actor, now: datetime) -> VerifyRun:
+    """Queue a comparison; answer the one that is under way if there is one."""
+    check_permission(by, Permission.VERIFY, mirror=mirror)
+    if mirror.state == MirrorState.PENDING_SETUP:
+        raise ConflictError(f"Topic '{mirror.name}' is still being created. Wait until it is ACTIVE, then verify.")
+    with transaction.atomic():
+        ClusterLink.objects.select_for_update().get(pk=mirror.link_id)  # one starter at a time
+        running = mirror.verify_runs.filter(status__in=UNFINISHED, requested_at__gte=now - OVERDUE).first()
+        if running is not None:
+            return running
+        run = VerifyRun.objects.create(mirror=mirror, requested_by=by.name, requested_at=now)
+        audit.record(by=by, action="VerifyMirrorTopic", resource=audit.path_of(mirror), now=now, detail={"run": run.pk})
+        _show(mirror)
+    dispatch.send("verify_mirror", run_id=run.pk)
+    return run
+
+
+def mark_started(*, run: VerifyRun, now: datetime) -> bool:
+    """Take a queued run; answer False if somebody has it already."""
+    taken = VerifyRun.objects.filter(pk=run.pk, status=Status.QUEUED).update(status=Status.RUNNING, started_at=now)
+    _show(run.mirror)
+    return bool(taken)
+
+
+def record_result(*, run: VerifyRun, report: VerifyReport, now: datetime) -> None:
+    """Keep what the witness saw."""
+    run.status = Status.DIFFERENT if report.differences else Status.EQUAL
+    run.records_compared, run.differences = report.records_compared, report.differences
+    run.bytes_compared, run.duration_ms = report.bytes_compared, report.duration_ms
+    run.first_differences = [asdict(one) for one in report.first_differences]
+    run.ranges = [list(one) for one in report.partitions]
+    run.finished_at = now
+    run.save()
+    _show(run.mirror)
+
+
+def record_failure(*, run: VerifyRun, message: str, now: datetime) -> None:
+    """Keep why a comparison did not come about; it says nothing about the data."""
+    run.status, run.error_message, run.finished_at = Status.ERROR, message, now
+    run.save()
+    _show(run.mirror)
+
+
+def _show(mirror: MirrorTopic) -> None:
+    ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)

@@ -1,0 +1,43 @@
+"""Writes the audit: who did what to which resource, with which result. Rows are added, never changed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from console.actors import Actor
+from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic
+
+Result = AuditEvent.Result
+
+
+def record(
+    *, by: Actor, action: str, resource: str, now: datetime, result: str = Result.SUCCESS, detail: dict[str, Any] | None = None
+) -> AuditEvent:
+    """Add one row. Call it inside the transaction of the change, so that neither exists without the other."""
+    return AuditEvent.objects.create(
+        at=now,
+        actor=by.name,
+        action=action,
+        resource=resource,
+        result=result,
+        detail=detail or {},
+        request_id=by.request_id,
+        client_address=by.client_address,
+    )
+
+
+def record_denial(*, by: Actor, action: str, resource: str, reason: str) -> None:
+    """Note a refusal; outside of any transaction that the refusal ends."""
+    record(by=by, action=action, resource=resource, now=timezone.now(), result=Result.DENIED, detail={"reason": reason})
+
+
+def path_of(thing: Cluster | ClusterLink | MirrorTopic) -> str:
+    """Name a resource as the audit does: ``cluster/<id>/link/<name>/mirror/<topic>``."""
+    if isinstance(thing, MirrorTopic):
+        return f"{path_of(thing.link)}/mirror/{thing.name}"
+    if isinstance(thing, ClusterLink):
+        return f"{path_of(thing.destination)}/link/{thing.name}"
+    return f"cluster/{thing.cluster_id}"

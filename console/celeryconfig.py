@@ -1,0 +1,41 @@
+"""Celery's settings. Read lazily, when the app is first used, so that importing the app needs no environment."""
+
+from django.conf import settings
+from kombu import Queue
+
+broker_url = settings.REDIS_URL
+broker_connection_retry_on_startup = True
+broker_transport_options = {
+    "visibility_timeout": 600,  # s; above the longest task (a slice with its overlap), else it would be delivered twice
+    "socket_timeout": 5,
+    "socket_connect_timeout": 2,
+    "max_retries": 1,  # a page must not wait for a broker that is away
+    "interval_start": 0,
+    "interval_max": 0.2,
+}
+
+task_queues = (Queue("control"), Queue("slices"))  # a worker may take one of them only: ``-Q``
+task_default_queue = "control"
+task_routes = {"run_slice": {"queue": "slices"}, "verify_mirror": {"queue": "slices"}}
+task_serializer = "json"
+accept_content = ["json"]
+task_ignore_result = True  # who waits for an answer gets it by ``console.store``, which outlives an outage of Redis
+task_acks_late = True
+task_reject_on_worker_lost = False  # the reconciler repeats what is still needed
+task_track_started = False
+
+worker_pool = "threads"
+worker_concurrency = settings.WORKER_THREADS
+worker_prefetch_multiplier = 1
+worker_hijack_root_logger = False
+worker_send_task_events = False
+worker_cancel_long_running_tasks_on_connection_loss = False
+enable_utc = True
+
+beat_schedule = {
+    "reconcile": {"task": "reconcile", "schedule": 1.0, "options": {"expires": 2}},
+    "refresh-topics": {"task": "refresh_topics", "schedule": 30.0, "options": {"expires": 25}},
+    "probe-clusters": {"task": "probe_clusters", "schedule": 60.0, "options": {"expires": 50}},
+    "forget-old-rows": {"task": "forget_old_rows", "schedule": 3600.0, "options": {"expires": 3000}},
+}
+beat_schedule_filename = str(settings.BASE_DIR / "var" / "beat-schedule")

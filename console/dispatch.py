@@ -1,0 +1,64 @@
+"""The only door to Celery: tasks are named, never imported, so the web process loads neither Spark nor Kafka.
+
+``send`` waits for the commit and promises nothing: the reconciler repeats whatever a lost message leaves undone. ``call`` waits
+for an answer. Secrets travel sealed (``console.models.fields.seal``), as the queue keeps none.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import redis
+import structlog
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+from console import store
+from console.celery import app
+from console.errors import UnavailableError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+
+SEND_EXPIRES_S = 60  # later the reconciler has sent it again
+WORKER_SILENT_MS = 10_000  # a worker reconciles every second; ten missed rounds are silence
+_log = structlog.get_logger(__name__)
+
+
+def send(task_name: str, **kwargs: Any) -> None:
+    """Queue a task once the present transaction is committed. An outage is logged, not raised: the change is stored already."""
+    transaction.on_commit(lambda: _send(task_name, kwargs))
+
+
+def call(task_name: str, *, timeout_s: float, **kwargs: Any) -> Any:
+    """Run a task now and answer its result; raise LinkEngineError as the task did, UnavailableError where nobody answers."""
+    reply_to = f"console:answer:{uuid.uuid4().hex}"
+    try:
+        app.send_task(task_name, kwargs={**kwargs, "reply_to": reply_to}, expires=timeout_s, retry=False)
+        answer = store.wait_for_answer(reply_to, timeout_s=timeout_s)
+    except (OperationalError, redis.RedisError) as error:
+        raise UnavailableError(
+            "Redis does not answer, so the engine cannot be asked. Start Redis or mend CLUSTERLINK_REDIS_URL, then retry.",
+            code="QUEUE_UNAVAILABLE",
+        ) from error
+    if answer is None:
+        raise UnavailableError(_why_silent(task_name, timeout_s), code="WORKER_UNAVAILABLE")
+    if "error" in answer:
+        raise LinkEngineError(ErrorCode(answer["error"]["code"]), answer["error"]["message"])
+    return answer["result"]
+
+
+def _send(task_name: str, kwargs: dict[str, Any]) -> None:
+    try:
+        app.send_task(task_name, kwargs=kwargs, expires=SEND_EXPIRES_S, retry=False)
+    except (OperationalError, redis.RedisError) as error:
+        _log.warning("dispatch.failed", task=task_name, error=str(error))
+
+
+def _why_silent(task_name: str, timeout_s: float) -> str:
+    try:
+        silence_ms = store.worker_silence_ms()
+    except redis.RedisError:
+        silence_ms = None
+    if silence_ms is None or silence_ms > WORKER_SILENT_MS:
+        return "No worker answers. Start the Celery worker (it must use the same Redis), then try again."
+    return f"The worker did not finish {task_name} within {timeout_s:g} seconds. It may be busy, or a cluster slow; try again."

@@ -1,0 +1,108 @@
+"""Typed readers of the environment, the only place of the console that looks at it.
+
+Every variable is described in ``.env.example``. A missing or unreadable one stops the start with a sentence that names it; a
+value itself is never repeated, since it may be a secret. Secrets may also come from a file: ``<NAME>_FILE`` holds its path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+_POSTGRES_SCHEMES = ("postgres", "postgresql")
+SQLITE_BUSY_TIMEOUT_S = 20  # writers queue up; the longest transaction of ours takes well below a second
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Reads one mapping of variables; ``os.environ`` unless a test says otherwise."""
+
+    variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Answer a variable that must be set unless there is a default."""
+        value = self.variables.get(name, "")
+        if value or default is not None:
+            return value or str(default)
+        raise ImproperlyConfigured(f"The environment variable {name} is not set. See .env.example for what it means.")
+
+    def secret(self, name: str) -> str:
+        """Answer a secret, from the variable or from the file that ``<name>_FILE`` names."""
+        path = self.variables.get(f"{name}_FILE", "")
+        if not path:
+            return self.text(name)
+        try:
+            return Path(path).read_text().strip()
+        except OSError as error:
+            raise ImproperlyConfigured(f"{name}_FILE names {path}, which cannot be read: {error.strerror}.") from error
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Answer a yes or no."""
+        value = self.variables.get(name, "true" if default else "").lower()
+        if value in _TRUE or value in _FALSE:
+            return value in _TRUE
+        raise ImproperlyConfigured(f"{name} must be true or false. See .env.example.")
+
+    def number(self, name: str, default: int) -> int:
+        """Answer a whole number."""
+        try:
+            return int(self.variables.get(name) or default)
+        except ValueError:
+            raise ImproperlyConfigured(f"{name} must be a whole number. See .env.example.") from None
+
+    def words(self, name: str, default: str | None = None) -> list[str]:
+        """Answer a list separated by commas."""
+        return [word.strip() for word in self.text(name, default).split(",") if word.strip()]
+
+    def secret_words(self, name: str) -> list[str]:
+        """Answer a list of secrets separated by commas."""
+        return [word.strip() for word in self.secret(name).split(",") if word.strip()]
+
+    def database(self, name: str) -> dict[str, Any]:
+        """Answer Django's settings for ``sqlite:///path`` (relative) or ``sqlite:////path`` or ``postgres://…``."""
+        url = self.secret(name)
+        scheme = urlsplit(url).scheme
+        if scheme == "sqlite":
+            return sqlite_settings(url.removeprefix("sqlite:///"))
+        if scheme in _POSTGRES_SCHEMES:
+            return postgres_settings(url)
+        raise ImproperlyConfigured(f"{name} must begin with sqlite:/// or postgres://. See .env.example.")
+
+
+def sqlite_settings(path: str) -> dict[str, Any]:
+    """Many short writers, readers that never wait: write-ahead log, and transactions that take the write lock at their start.
+
+    (A transaction that reads first and upgrades later fails at once with "database is locked", whatever the timeout.)
+    """
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": path,
+        "OPTIONS": {
+            "timeout": SQLITE_BUSY_TIMEOUT_S,
+            "transaction_mode": "IMMEDIATE",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
+        },
+    }
+
+
+def postgres_settings(url: str) -> dict[str, Any]:
+    """Read ``postgres://user:password@host:port/name?sslmode=require``; a socket folder may be given as ``?host=/folder``."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": options.pop("host", parts.hostname or ""),
+        "PORT": str(parts.port or ""),
+        "CONN_MAX_AGE": 0,  # threads of the worker come and go
+        "OPTIONS": {"connect_timeout": 5, **options},
+    }

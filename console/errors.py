@@ -1,0 +1,76 @@
+"""What an action or a query may refuse to do, in words for people and codes for machines; knows nothing of HTTP.
+
+REST and pages map ``kind`` to a status in one place each. ``code`` is a stable word of ``linkengine.domain.errors`` where the
+engine has one, else one of ours.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
+
+
+class ConsoleError(Exception):
+    """An anticipated refusal: ``code`` for machines, ``message`` (what, why, what to do) for people, ``field`` for forms."""
+
+    kind: ClassVar[str] = "bad_request"
+
+    def __init__(self, message: str, *, code: str = "", field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.kind.upper()
+        self.field = field
+
+
+class BadRequestError(ConsoleError):
+    """Kafka would refuse it, or this product's rules do."""
+
+    kind = "bad_request"
+
+
+class InvalidInputError(ConsoleError):
+    """A value is missing, malformed or out of its range; ``field`` names it."""
+
+    kind = "invalid"
+
+
+class NotFoundError(ConsoleError):
+    """It is not there, or the asker may not know that it is."""
+
+    kind = "not_found"
+
+
+class DeniedError(ConsoleError):
+    """The asker's roles do not allow it; the message names one that does."""
+
+    kind = "denied"
+
+
+class ConflictError(ConsoleError):
+    """The present state does not allow it; the message says what it allows."""
+
+    kind = "conflict"
+
+
+class UnavailableError(ConsoleError):
+    """Something that must answer does not; trying again later may work."""
+
+    kind = "unavailable"
+
+
+_INVALID = {ErrorCode.INVALID_TOPIC, ErrorCode.MISCONFIGURATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR}
+_UNAVAILABLE = {ErrorCode.DESTINATION_UNAVAILABLE}
+
+
+def from_engine(error: LinkEngineError, *, field: str | None = None) -> ConsoleError:
+    """Turn the engine's error into one of ours, code and message unchanged."""
+    if isinstance(error, IllegalTransitionError) or error.code == ErrorCode.ILLEGAL_STATE:
+        kind: type[ConsoleError] = ConflictError
+    elif error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR:
+        kind = NotFoundError
+    elif error.code in _UNAVAILABLE:
+        kind = UnavailableError
+    else:
+        kind = InvalidInputError if field and error.code in _INVALID else BadRequestError
+    return kind(error.message, code=error.code, field=field)

@@ -1,0 +1,59 @@
+"""Logs: one line is one event with named values; the request id and the task id are on every line. Never a secret.
+
+Values whose name sounds like a secret are masked whatever their place in the event.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+
+_SECRET_WORDS = ("password", "secret", "jaas", "token", "credential", "private")
+_MASK = "[hidden]"
+_QUIET = ("kafka", "py4j", "pyspark", "asyncio", "httpx", "django.request", "celery.app.trace", "celery.worker.strategy")
+
+
+def configure_logging(*, level: str, as_json: bool) -> None:
+    """Send structlog's events and the standard library's records through one chain to standard error."""
+    shared = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        mask_secrets,
+    ]
+    renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    for previous in [one for one in root.handlers if getattr(one, "is_ours", False)]:
+        root.removeHandler(previous)
+    handler.is_ours = True  # type: ignore[attr-defined]
+    root.addHandler(handler)
+    root.setLevel(level)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def mask_secrets(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Hide values whose name sounds like a secret; a net below the rule never to log one."""
+    for name in event:
+        if any(word in name.lower() for word in _SECRET_WORDS):
+            event[name] = _MASK
+    return event

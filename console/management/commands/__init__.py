@@ -1,0 +1,1 @@
+"""Management commands: the doors for people at a terminal."""

@@ -1,0 +1,78 @@
+"""What may be done with a mirror now, and if not, why not; one table of rules for actions, REST and buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from console.access import Permission
+from console.models import MirrorTopic
+from linkengine.domain.errors import IllegalTransitionError
+from linkengine.domain.states import BIDIRECTIONAL_ONLY, OPERATIONS, LinkState, MirrorEvent, MirrorState, next_state
+
+_E = MirrorEvent
+# In the order of buttons. The others of the transition table need bidirectional links.
+OFFERED = (_E.PAUSE, _E.RESUME, _E.PROMOTE, _E.FAILOVER, _E.DELETE)
+
+
+def permission_for(operation: MirrorEvent) -> Permission:
+    """Answer what an operation needs."""
+    return Permission.MANAGE_MIRROR if operation is _E.DELETE else Permission.OPERATE_MIRROR
+
+
+def why_not(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    """Answer why an operation is not possible now, "" if it is; the text is also the hint of a button that is greyed out."""
+    for rule in _RULES:
+        reason = rule(mirror, operation)
+        if reason:
+            return reason
+    return ""
+
+
+def _is_operation(_mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    return "" if operation in OPERATIONS else f"{operation} is not an operation of people."
+
+
+def _not_deleting(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if mirror.deletion_requested_at is None or operation is _E.DELETE:
+        return ""
+    return f"Topic '{mirror.name}' is being deleted."
+
+
+def _bidirectional(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if operation not in BIDIRECTIONAL_ONLY or mirror.link.mode == "BIDIRECTIONAL":
+        return ""
+    return f"{operation} needs a bidirectional link; '{mirror.link.name}' has mode {mirror.link.mode}."
+
+
+def _offered(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if operation in OFFERED:
+        return ""
+    return f"{operation} is not offered by this version."
+
+
+def _in_table(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if mirror.state == MirrorState.STOPPED and operation is not _E.DELETE:
+        return f"Topic '{mirror.name}' has already stopped its mirror from '{mirror.link.name}'."
+    try:
+        next_state(MirrorState(mirror.state), operation)
+    except IllegalTransitionError as error:
+        return error.message
+    return ""
+
+
+def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if operation is _E.RESUME and mirror.link.state == LinkState.PAUSED:
+        return f"Cluster link '{mirror.link.name}' is paused. Set cluster.link.paused to false, then resume the topic."
+    if operation is _E.PROMOTE and mirror.link.state == LinkState.PAUSED:
+        return f"Cluster link '{mirror.link.name}' is paused, so the lag cannot drain. Resume the link or fail over."
+    return ""
+
+
+_RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
+    _is_operation,
+    _not_deleting,
+    _bidirectional,
+    _offered,
+    _in_table,
+    _link_is_on,
+)

@@ -1,0 +1,71 @@
+"""Role bindings, API keys, and who is behind a key."""
+
+from __future__ import annotations
+
+import hmac
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+
+from console.access import Permission, can, visible_clusters
+from console.access.keys import hash_secret
+from console.actors import Actor
+from console.models import ApiKey, RoleBinding
+
+_USED_PRECISION = timedelta(minutes=1)  # writing it for every request would make reading requests write
+
+
+def list_bindings(*, by: Actor) -> list[RoleBinding]:
+    """List the bindings at places whose access the actor manages, and the actor's own."""
+    rows = RoleBinding.objects.select_related(
+        "user", "organization", "environment__organization", "cluster__environment__organization"
+    ).order_by("user__username", "pk")
+    if by.may_do_all:
+        return list(rows)
+    return [one for one in rows if (by.user and one.user_id == by.user.pk) or _manages(by, one)]
+
+
+def my_bindings(*, by: Actor) -> list[RoleBinding]:
+    """List the actor's own bindings."""
+    if by.user is None:
+        return []
+    return list(RoleBinding.objects.filter(user=by.user).select_related("organization", "environment", "cluster"))
+
+
+def list_api_keys(*, by: Actor) -> list[ApiKey]:
+    """List the actor's own keys; a superuser sees all."""
+    rows = ApiKey.objects.select_related("user").order_by("-created_at", "key")
+    if by.may_do_all:
+        return list(rows)
+    return list(rows.filter(user=by.user)) if by.user else []
+
+
+def user_of_key(*, key: str, secret: str, now: datetime) -> User | None:
+    """Answer the user behind an API key and its secret; None if anything about them is not right."""
+    row = ApiKey.objects.select_related("user").filter(key=key).first()
+    known = hmac.compare_digest(row.secret_hash if row else hash_secret(""), hash_secret(secret))
+    if row is None or not known or not row.user.is_active or (row.expires_at is not None and row.expires_at <= now):
+        return None
+    stale = Q(last_used_at=None) | Q(last_used_at__lt=now - _USED_PRECISION)
+    if row.last_used_at is None or row.last_used_at < now - _USED_PRECISION:
+        ApiKey.objects.filter(stale, pk=row.pk).update(last_used_at=now)
+    return row.user
+
+
+def grantable_places(*, by: Actor) -> list[object]:
+    """List the clusters whose access the actor manages."""
+    clusters = visible_clusters(by).select_related("environment__organization")
+    return [one for one in clusters if can(by, Permission.MANAGE_ACCESS, cluster=one)]
+
+
+def _manages(by: Actor, binding: RoleBinding) -> bool:
+    return can(
+        by,
+        Permission.MANAGE_ACCESS,
+        organization=binding.organization,
+        environment=binding.environment,
+        cluster=binding.cluster,
+        resource_type=binding.resource_type,
+        resource_name=binding.resource_name,
+    )

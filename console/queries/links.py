@@ -1,0 +1,163 @@
+"""Cluster links: one, many with their totals, their configs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Case, Count, F, Max, Min, Q, Sum, Value, When
+from django.utils import timezone
+
+from console.access import visible_links
+from console.actors import Actor
+from console.errors import NotFoundError
+from console.models import ClusterLink, Environment, MirrorPartition, MirrorTopic
+from linkengine.domain.linkconfigs import LINK_CONFIGS, LinkConfigSpec, is_connection
+from linkengine.domain.states import MirrorState
+
+_RELATED = ("destination__environment__organization", "source__environment")
+_HEALTH = {"FAILED": 0, "UNAVAILABLE": 1, "PAUSED": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSummary:
+    """A link with the totals of its mirrors that are not stopped. Unknown is None, never 0."""
+
+    link: ClusterLink
+    mirrors_by_state: Mapping[MirrorState, int] = field(default_factory=dict)  # states that occur
+    mirrors: int = 0
+    max_lag: int | None = None
+    oldest_lag_ms: int | None = None
+    bytes_per_s: float | None = None
+    records_per_s: float | None = None
+    errors: int = 0  # mirrors that somebody should look at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveConfig:
+    """A config as it counts now; the value of a sensitive one is never told."""
+
+    name: str
+    value: str | None
+    is_default: bool
+    is_read_only: bool
+    is_sensitive: bool
+    description: str
+    default: str | None = None
+    is_immutable: bool = False
+
+
+def get_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
+    """Answer a link of a destination cluster; both clusters come with it."""
+    links = visible_links(by).select_related(*_RELATED)
+    link = links.filter(destination__cluster_id=cluster_id, name=name).first()
+    if link is None:
+        raise NotFoundError(f"Cluster link '{name}' does not exist on cluster {cluster_id}.", code="UNKNOWN_LINK")
+    return link
+
+
+def list_links(
+    *,
+    by: Actor,
+    cluster_id: str | None = None,
+    environment: Environment | None = None,
+    search: str = "",
+    state: str = "",
+) -> list[LinkSummary]:
+    """List links, those in trouble first, then by name; three queries."""
+    links = visible_links(by).select_related(*_RELATED)
+    if cluster_id:
+        links = links.filter(destination__cluster_id=cluster_id)
+    if environment is not None:
+        links = links.filter(destination__environment=environment)
+    if search:
+        links = links.filter(
+            Q(name__icontains=search) | Q(source__name__icontains=search) | Q(destination__name__icontains=search)
+        )
+    if state:
+        links = links.filter(state=state)
+    rows = sorted(links, key=lambda link: (_HEALTH.get(link.state, 9), link.name))
+    return summarize(rows)
+
+
+def summarize(links: Iterable[ClusterLink]) -> list[LinkSummary]:
+    """Add totals to links that were read already; two queries."""
+    chosen = list(links)
+    states, errors = _mirror_counts(chosen)
+    totals = _partition_totals(chosen)
+    now = timezone.now()
+    return [
+        LinkSummary(
+            link=link,
+            mirrors_by_state=states[link.pk],
+            mirrors=sum(states[link.pk].values()),
+            errors=errors[link.pk],
+            **_figures(totals.get(link.pk, {}), now),
+        )
+        for link in chosen
+    ]
+
+
+def effective_configs(*, link: ClusterLink) -> list[EffectiveConfig]:
+    """List every config of a link by name; what was not set has its default. One query."""
+    stored: dict[str, str] = {**link.properties, **{one.name: one.value for one in link.configs.all()}}
+    return [_effective(spec, stored, link) for spec in LINK_CONFIGS.values()]
+
+
+def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLink) -> EffectiveConfig:
+    value = None if spec.sensitive else stored.get(spec.name, spec.default)
+    is_default = spec.name not in stored
+    if is_default and is_connection(spec.name) and link.source and not spec.sensitive:
+        # The registered cluster's own address stands in; say so instead of showing a default that does not count.
+        value = link.source.properties.get(spec.name, value)
+    return EffectiveConfig(
+        name=spec.name,
+        value=value,
+        is_default=is_default,
+        is_read_only=spec.read_only,
+        is_sensitive=spec.sensitive,
+        description=spec.description,
+        default=None if spec.sensitive else spec.default,
+        is_immutable=spec.immutable,
+    )
+
+
+def _mirror_counts(links: list[ClusterLink]) -> tuple[dict[int, Counter[MirrorState]], Counter[int]]:
+    states: dict[int, Counter[MirrorState]] = defaultdict(Counter)
+    errors: Counter[int] = Counter()
+    troubled = ~Q(error_code="") | Q(transition_errors__isnull=False)
+    rows = MirrorTopic.objects.filter(link__in=links).order_by().values("link_id", "state")
+    counted = rows.annotate(n=Count("pk", distinct=True), bad=Count("pk", distinct=True, filter=troubled))
+    for row in counted:
+        states[row["link_id"]][MirrorState(row["state"])] += row["n"]
+        errors[row["link_id"]] += row["bad"]
+    return states, errors
+
+
+def _partition_totals(links: list[ClusterLink]) -> dict[int, dict[str, Any]]:
+    behind = Q(source_end__gt=F("mirror_end"))
+    lag = Case(When(behind, then=F("source_end") - F("mirror_end")), When(source_end__isnull=False, then=Value(0)))
+    rows = MirrorPartition.objects.filter(mirror__link__in=links).exclude(mirror__state=MirrorState.STOPPED)
+    totals = rows.order_by().values("mirror__link_id").annotate(
+        max_lag=Max(lag, filter=Q(mirror_end__isnull=False)),
+        behind_since=Min("caught_up_at", filter=behind),
+        total_bytes=Sum("bytes_per_s"),
+        total_records=Sum("records_per_s"),
+    )  # fmt: skip
+    return {row["mirror__link_id"]: row for row in totals}
+
+
+def _figures(total: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    max_lag, since = total.get("max_lag"), total.get("behind_since")
+    oldest = 0 if max_lag == 0 else None
+    if since is not None:
+        oldest = max(0, int((now - since).total_seconds() * 1000))
+    return {
+        "max_lag": max_lag,
+        "oldest_lag_ms": oldest,
+        "bytes_per_s": total.get("total_bytes"),
+        "records_per_s": total.get("total_records"),
+    }

@@ -1,0 +1,33 @@
+"""What an actor may do with a mirror now, with the reason why not: buttons and their hints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from console.access import can, role_needed
+from console.actors import Actor
+from console.models import MirrorTopic
+from console.policies import OFFERED, permission_for, why_not
+from linkengine.domain.states import MirrorEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationChoice:
+    """An operation, whether it may be done now, and if not why."""
+
+    event: MirrorEvent
+    allowed: bool
+    reason: str = ""
+
+
+def allowed(mirror: MirrorTopic, by: Actor) -> list[OperationChoice]:
+    """List the operations; no query beyond the actor's bindings where the mirror's link and clusters were read with it."""
+    return [_choice(mirror, event, by) for event in OFFERED]
+
+
+def _choice(mirror: MirrorTopic, event: MirrorEvent, by: Actor) -> OperationChoice:
+    permission = permission_for(event)
+    if not can(by, permission, mirror=mirror):
+        return OperationChoice(event=event, allowed=False, reason=f"Needs the role {role_needed(permission)} or a higher one.")
+    reason = why_not(mirror, event)
+    return OperationChoice(event=event, allowed=not reason, reason=reason)

@@ -1,0 +1,66 @@
+"""Topics of a link's source, as last sampled, for the choice of what to mirror."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
+from console.access import Permission, can
+from console.actors import Actor
+from console.models import ClusterLink, MirrorTopic, SourceTopic
+
+LIMIT = 500  # shown at once; the search narrows it down
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopicChoice:
+    """A source topic that may be mirrored, or why not."""
+
+    name: str
+    partitions: int
+    retention_ms: int | None
+    available: bool
+    reason: str = ""
+    mirror_name: str = ""
+
+
+def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "") -> list[SourceTopicChoice]:
+    """List source topics by name, those that can be mirrored first; three queries. Empty where ``is_listable`` says no."""
+    if not is_listable(link) or not can(by, Permission.VIEW, link=link):
+        return []
+    topics = _topics(link)
+    if search:
+        topics = topics.filter(name__icontains=search)
+    mirrored = dict(MirrorTopic.objects.filter(link__destination=link.destination_id).values_list("name", "link__name"))
+    taken = set(SourceTopic.objects.filter(cluster=link.destination_id).values_list("name", flat=True))
+    choices = [_choice(topic, link, mirrored=mirrored, taken=taken) for topic in topics[:LIMIT]]
+    return sorted(choices, key=lambda one: (not one.available, one.name))
+
+
+def is_listable(link: ClusterLink) -> bool:
+    """Tell whether the topics of the source are known here, so that a page can offer them."""
+    return link.topics_at is not None
+
+
+def _topics(link: ClusterLink) -> QuerySet[SourceTopic]:
+    return SourceTopic.objects.filter(link=link)
+
+
+def _choice(topic: SourceTopic, link: ClusterLink, *, mirrored: dict[str, str], taken: set[str]) -> SourceTopicChoice:
+    name = link.prefix + topic.name
+    reason = ""
+    if topic.internal:
+        reason = "Internal topic of Kafka"
+    elif name in mirrored:
+        reason = "Already mirrored" if mirrored[name] == link.name else f"'{name}' is a mirror of link '{mirrored[name]}'"
+    elif name in taken:
+        reason = f"The destination already has a topic '{name}'"
+    return SourceTopicChoice(
+        name=topic.name,
+        partitions=topic.partitions,
+        retention_ms=topic.retention_ms,
+        available=not reason,
+        reason=reason,
+        mirror_name=name,
+    )

@@ -1,0 +1,142 @@
+"""Settings of the Django project: what comes from the environment (``console.env``), what is fixed, and why.
+
+Importing this needs no Redis, Spark or Kafka. Every variable is listed in ``.env.example``.
+"""
+
+from pathlib import Path
+
+from csp.constants import NONCE, NONE, SELF
+
+from console.env import Environment
+from console.logs import configure_logging
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+_env = Environment()
+
+# --- secrets and places -------------------------------------------------------------------------------------------
+SECRET_KEY = _env.secret("CLUSTERLINK_SECRET_KEY")
+CREDENTIALS_KEYS = _env.secret_words("CLUSTERLINK_CREDENTIALS_KEY")  # Fernet, newest first
+DATABASES = {"default": _env.database("CLUSTERLINK_DATABASE_URL")}
+REDIS_URL = _env.secret("CLUSTERLINK_REDIS_URL")
+SPARK_URL = _env.text("CLUSTERLINK_SPARK_URL")
+DEBUG = _env.flag("CLUSTERLINK_DEBUG")
+ALLOWED_HOSTS = _env.words("CLUSTERLINK_ALLOWED_HOSTS")
+CSRF_TRUSTED_ORIGINS = _env.words("CLUSTERLINK_CSRF_TRUSTED_ORIGINS", "")
+BEHIND_TLS = _env.flag("CLUSTERLINK_BEHIND_TLS")  # a proxy ends TLS: cookies become secure, HSTS is sent
+WORKER_THREADS = _env.number("CLUSTERLINK_WORKER_THREADS", 64)
+PRODUCT_NAME = "Clusterlink"
+
+# --- the project --------------------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "console",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_htmx",
+    "template_partials",
+    "django_filters",
+    "csp",
+]
+MIDDLEWARE = [
+    "console.middleware.RequestIdMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "console.urls"
+ASGI_APPLICATION = "console.asgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+APPEND_SLASH = False  # REST paths have no trailing slash and must never be redirected
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "csp.context_processors.nonce",
+                "console.middleware.template_context",
+            ],
+        },
+    }
+]
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]  # static/vendor is filled at set-up, never committed
+WHITENOISE_USE_FINDERS = True  # serves without a collectstatic step; the image build runs one all the same
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+# --- people -------------------------------------------------------------------------------------------------------
+LOGIN_URL = "/sign-in/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/sign-in/"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
+SESSION_COOKIE_AGE = 12 * 3600
+
+# --- headers ------------------------------------------------------------------------------------------------------
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF, NONCE],
+        "style-src": [SELF, NONCE],
+        "img-src": [SELF, "data:"],  # Bootstrap's own style sheet carries its arrows as data: pictures
+        "object-src": [NONE],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+
+# --- REST ---------------------------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": PRODUCT_NAME,
+    "DESCRIPTION": "Cluster linking for stock Apache Kafka.",
+    "VERSION": "0.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+# --- logs ---------------------------------------------------------------------------------------------------------
+LOGGING_CONFIG = None  # structlog's own; see console.logs
+LOG_JSON = _env.flag("CLUSTERLINK_LOG_JSON")
+configure_logging(level=_env.text("CLUSTERLINK_LOG_LEVEL", "INFO"), as_json=LOG_JSON)

@@ -1,0 +1,17 @@
+"""The map of the house's doors: pages, REST under both prefixes that clients use, administration, health."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+from console import health
+
+urlpatterns = [
+    path("kafka/v3/", include("console.api.kafka_urls")),
+    path("v3/", include("console.api.kafka_urls")),
+    path("api/v1/", include("console.api.v1_urls")),
+    path("admin/", admin.site.urls),
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("metrics", health.metrics, name="metrics"),
+    path("", include("console.pages.urls")),
+]

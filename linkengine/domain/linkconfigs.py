@@ -1,0 +1,235 @@
+"""The configs of a cluster link as one table; ``linkrules`` has the rules that values must keep.
+
+Names, defaults and the read-only and sensitive marks follow what Confluent's Kafka REST v3 lists for a link, so that its
+clients see no difference; descriptions are ours. ``bootstrap.servers`` and everything about security are the *connection* of a
+link (``is_connection``): the caller keeps them encrypted. What the table knows but this product does not act upon yet says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from linkengine.domain.addresses import MECHANISMS, PROTOCOLS
+
+
+class ConfigKind(StrEnum):
+    """How the text of a value is read."""
+
+    TEXT = "text"
+    NUMBER = "whole number"
+    FLAG = "true or false"
+    NAMES = "names separated by commas"
+    FILTERS = "JSON document"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkConfigSpec:
+    """One row of the table. ``lowest`` and ``highest`` are inclusive."""
+
+    name: str
+    description: str
+    kind: ConfigKind = ConfigKind.TEXT
+    default: str | None = ""
+    read_only: bool = False  # nobody may set it
+    sensitive: bool = False  # write-only
+    immutable: bool = False  # only while the link is created
+    lowest: int | None = None
+    highest: int | None = None
+    choices: tuple[str, ...] = ()
+
+
+_LATER = " Stored, but not acted upon yet."
+_N, _F, _J = ConfigKind.NUMBER, ConfigKind.FLAG, ConfigKind.FILTERS
+_DAY_MS = 86_400_000
+
+
+def _tls_rows(prefix: str, where: str) -> tuple[LinkConfigSpec, ...]:
+    rows = (
+        ("ssl.cipher.suites", None, False, "Cipher suites offered"),
+        ("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", False, "TLS versions offered"),
+        (
+            "ssl.endpoint.identification.algorithm",
+            "https",
+            False,
+            "How host names are compared with certificates; empty: not at all",
+        ),
+        ("ssl.key.password", None, True, "Password of the private key"),
+        ("ssl.keystore.certificate.chain", None, True, "Our certificate chain (PEM)"),
+        ("ssl.keystore.key", None, True, "Our private key (PEM)"),
+        ("ssl.keystore.type", "JKS", False, "Format of the key store; only PEM can be used here"),
+        ("ssl.protocol", "TLSv1.3", False, "Preferred TLS version"),
+        ("ssl.truststore.certificates", None, True, "Certificates of authorities to trust (PEM)"),
+        ("ssl.truststore.type", "JKS", False, "Format of the trust store; only PEM can be used here"),
+    )
+    return tuple(
+        LinkConfigSpec(name=prefix + name, default=default, sensitive=sensitive, description=f"{text}, for {where}.")
+        for name, default, sensitive, text in rows
+    )
+
+
+def _security_rows(prefix: str, where: str, mechanisms: tuple[str, ...]) -> tuple[LinkConfigSpec, ...]:
+    return (
+        LinkConfigSpec(
+            name=f"{prefix}security.protocol",
+            default="PLAINTEXT",
+            choices=PROTOCOLS,
+            description=f"Transport and sign-in of {where}.",
+        ),
+        LinkConfigSpec(
+            name=f"{prefix}sasl.mechanism", default="GSSAPI", choices=mechanisms, description=f"How to sign in to {where}."
+        ),
+        LinkConfigSpec(
+            name=f"{prefix}sasl.jaas.config",
+            default=None,
+            sensitive=True,
+            description=f"User and password for {where}, as a JAAS line.",
+        ),
+        *_tls_rows(prefix, where),
+    )
+
+
+def _fixed(name: str, default: int, description: str) -> LinkConfigSpec:
+    return LinkConfigSpec(name=name, kind=_N, default=str(default), read_only=True, description=description)
+
+
+_ROWS: tuple[LinkConfigSpec, ...] = (
+    LinkConfigSpec(name="acl.filters", kind=_J, description="Which ACLs to carry over." + _LATER),
+    LinkConfigSpec(name="acl.sync.enable", kind=_F, default="false", description="Carry ACLs over from the source." + _LATER),
+    LinkConfigSpec(
+        name="acl.sync.ms",
+        kind=_N,
+        default="5000",
+        lowest=1000,
+        highest=_DAY_MS,
+        description="How often ACLs are carried over.",
+    ),
+    LinkConfigSpec(
+        name="auto.create.mirror.topics.enable",
+        kind=_F,
+        default="false",
+        description="Mirror matching source topics by themselves." + _LATER,
+    ),
+    LinkConfigSpec(name="auto.create.mirror.topics.filters", kind=_J, description="Which source topics those are." + _LATER),
+    LinkConfigSpec(
+        name="bootstrap.servers",
+        default=None,
+        description="First brokers to ask on the source: host:port, separated by commas.",
+    ),
+    LinkConfigSpec(
+        name="client.dns.lookup",
+        default="use_all_dns_ips",
+        choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+        description="How names of brokers are looked up.",
+    ),
+    LinkConfigSpec(
+        name="cluster.link.paused",
+        kind=_F,
+        default="false",
+        description="Stops copying on the whole link; its mirrors stay read-only.",
+    ),
+    LinkConfigSpec(
+        name="cluster.link.prefix",
+        default=None,
+        immutable=True,
+        description="Put before the name of every mirror topic; up to 12 characters.",
+    ),
+    _fixed("cluster.link.retry.timeout.ms", 300_000, "How long a mirror is retried before it fails for good."),
+    LinkConfigSpec(
+        name="connection.mode",
+        default="OUTBOUND",
+        immutable=True,
+        choices=("OUTBOUND", "INBOUND"),
+        description="Which side opens connections. INBOUND reaches the source with the settings of its registered cluster.",
+    ),
+    _fixed("connections.max.idle.ms", 600_000, "When idle connections are closed."),
+    LinkConfigSpec(
+        name="consumer.group.prefix.enable",
+        kind=_F,
+        default="false",
+        immutable=True,
+        description="Prefix consumer groups too." + _LATER,
+    ),
+    LinkConfigSpec(name="consumer.offset.group.filters", kind=_J, description="Which consumer groups to carry over." + _LATER),
+    LinkConfigSpec(
+        name="consumer.offset.sync.enable",
+        kind=_F,
+        default="false",
+        description="Carry offsets of consumer groups over." + _LATER,
+    ),
+    LinkConfigSpec(
+        name="consumer.offset.sync.ms",
+        kind=_N,
+        default="30000",
+        lowest=1000,
+        highest=_DAY_MS,
+        description="How often offsets are carried over.",
+    ),
+    LinkConfigSpec(
+        name="link.mode",
+        default="DESTINATION",
+        immutable=True,
+        choices=("DESTINATION", "SOURCE", "BIDIRECTIONAL"),
+        description="What this side of the link is.",
+    ),
+    LinkConfigSpec(
+        name="remote.link.connection.mode",
+        default=None,
+        immutable=True,
+        choices=("OUTBOUND", "INBOUND"),
+        description="Which side opens connections, as the other side of a bidirectional link has it.",
+    ),
+    *_security_rows("local.", "the local cluster", ("GSSAPI", *MECHANISMS)),
+    *_security_rows("", "the source", ("GSSAPI", *MECHANISMS)),
+    _fixed("metadata.max.age.ms", 300_000, "How long knowledge about brokers is trusted."),
+    LinkConfigSpec(
+        name="mirror.start.offset.spec",
+        default="earliest",
+        immutable=True,
+        choices=("earliest",),
+        description="Where new mirror topics start: at the oldest record of the source.",
+    ),
+    _fixed("num.cluster.link.fetchers", 1, "Fetchers per broker."),
+    _fixed("replica.fetch.backoff.ms", 1000, "Wait after a failed fetch."),
+    _fixed("replica.fetch.max.bytes", 5_242_880, "Most bytes per partition and fetch."),
+    _fixed("replica.fetch.min.bytes", 1, "Least bytes per fetch."),
+    _fixed("replica.fetch.response.max.bytes", 10_485_760, "Most bytes per fetch."),
+    _fixed("replica.fetch.wait.max.ms", 500, "Longest wait of a fetch without data."),
+    LinkConfigSpec(
+        name="replica.socket.receive.buffer.bytes",
+        kind=_N,
+        default="-1",
+        lowest=-1,
+        description="Receive buffer; -1: the system's choice.",
+    ),
+    _fixed("replica.socket.timeout.ms", 30_000, "Longest wait for a socket."),
+    _fixed("request.timeout.ms", 30_000, "Longest wait for an answer."),
+    _fixed("retry.backoff.ms", 100, "Wait before a request is repeated."),
+    _fixed("socket.connection.setup.timeout.max.ms", 30_000, "Longest wait for a connection, at most."),
+    _fixed("socket.connection.setup.timeout.ms", 10_000, "Longest wait for a connection, at first."),
+    LinkConfigSpec(
+        name="topic.config.sync.include",
+        kind=ConfigKind.NAMES,
+        default=None,
+        description="Which configs of the source topic the mirror follows; empty: the default list.",
+    ),
+    LinkConfigSpec(
+        name="topic.config.sync.ms",
+        kind=_N,
+        default="5000",
+        lowest=1000,
+        highest=_DAY_MS,
+        description="How often topic configs are carried over.",
+    ),
+)
+LINK_CONFIGS: Mapping[str, LinkConfigSpec] = MappingProxyType(
+    {row.name: row for row in sorted(_ROWS, key=lambda row: row.name)}
+)
+
+
+def is_connection(name: str) -> bool:
+    """Tell whether a config says how to reach and sign in to a cluster; kept encrypted, sensitive or not."""
+    plain = name.removeprefix("local.")
+    return plain == "bootstrap.servers" or plain.startswith(("security.", "sasl.", "ssl."))

@@ -1,0 +1,105 @@
+"""What the configs of a link must keep, each by itself and all together; every problem is a sentence that helps."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, LinkConfigSpec
+
+PREFIX_PATTERN = re.compile(r"[A-Za-z0-9._-]{0,12}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigProblem:
+    """Why a value cannot be taken: what, why, what to do."""
+
+    name: str
+    message: str
+
+
+class LinkConfigError(LinkEngineError):
+    """One or more configs cannot be taken; ``name`` is the first of them."""
+
+    def __init__(self, problems: tuple[ConfigProblem, ...]) -> None:
+        super().__init__(ErrorCode.MISCONFIGURATION_ERROR, " ".join(one.message for one in problems))
+        self.problems = problems
+        self.name = problems[0].name
+
+
+def find_problems(configs: Mapping[str, str | None], *, creating: bool = True) -> tuple[ConfigProblem, ...]:
+    """List what is wrong with values somebody wants to set; None stands for "back to the default"."""
+    problems = [
+        ConfigProblem(name=name, message=message)
+        for name, value in configs.items()
+        if (message := _problem_of(name, value, creating=creating))
+    ]
+    return tuple(problems)
+
+
+def find_conflicts(configs: Mapping[str, str | None]) -> tuple[ConfigProblem, ...]:
+    """List what does not fit together in the whole set of values a link would have."""
+    prefix, problems = configs.get("cluster.link.prefix"), []
+    if prefix and configs.get("acl.sync.enable") == "true":
+        problems.append(("acl.sync.enable", "ACLs cannot be carried over on a link with a prefix. Set one of both only."))
+    if configs.get("consumer.group.prefix.enable") == "true":
+        if not prefix:
+            problems.append(
+                ("consumer.group.prefix.enable", "Prefixing consumer groups needs cluster.link.prefix. Set it too.")
+            )
+        if configs.get("link.mode") == "BIDIRECTIONAL":
+            problems.append(("consumer.group.prefix.enable", "Consumer groups cannot be prefixed on a bidirectional link."))
+    return tuple(ConfigProblem(name=name, message=message) for name, message in problems)
+
+
+def check_configs(configs: Mapping[str, str | None], *, present: Mapping[str, str | None] | None = None) -> None:
+    """Raise LinkConfigError unless ``configs`` can be set; ``present`` holds what an existing link has, None while creating."""
+    problems = find_problems(configs, creating=present is None) or find_conflicts({**(present or {}), **configs})
+    if problems:
+        raise LinkConfigError(problems)
+
+
+def _problem_of(name: str, value: str | None, *, creating: bool) -> str:
+    spec = LINK_CONFIGS.get(name)
+    if spec is None:
+        return f"{name} is not a config of a cluster link. GET the link's configs for the list."
+    if spec.read_only:
+        return f"{name} is read-only; it is always {spec.default}."
+    if spec.immutable and not creating:
+        return f"{name} can only be set while the link is created. Create another link to change it."
+    return _value_problem(spec, value) if value else ""
+
+
+def _value_problem(spec: LinkConfigSpec, value: str) -> str:
+    if spec.choices and value not in spec.choices:
+        return f"{spec.name} must be one of {', '.join(spec.choices)}."
+    if spec.name == "cluster.link.prefix" and not PREFIX_PATTERN.fullmatch(value):
+        return f"{spec.name} may have up to 12 letters, digits, dots, underscores and dashes."
+    if spec.kind is ConfigKind.FLAG and value not in ("true", "false"):
+        return f"{spec.name} must be true or false."
+    if spec.kind is ConfigKind.FILTERS and not _is_json(value):
+        return f"{spec.name} must be a JSON document."
+    if spec.kind is ConfigKind.NUMBER:
+        return _number_problem(spec, value)
+    return ""
+
+
+def _number_problem(spec: LinkConfigSpec, value: str) -> str:
+    if not re.fullmatch(r"-?[0-9]{1,18}", value):
+        return f"{spec.name} must be a whole number."
+    if spec.lowest is not None and int(value) < spec.lowest:
+        return f"{spec.name} must be at least {spec.lowest}."
+    if spec.highest is not None and int(value) > spec.highest:
+        return f"{spec.name} must be at most {spec.highest}."
+    return ""
+
+
+def _is_json(value: str) -> bool:
+    try:
+        json.loads(value)
+    except ValueError:
+        return False
+    return True
