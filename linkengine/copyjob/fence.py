@@ -1,0 +1,128 @@
+"""Shuts every late writer of ours out of mirror partitions, for promote and failover, and tells where the mirrors ended.
+
+The fence is one marker per partition with a higher producer epoch and a higher coordinator epoch: brokers refuse data (47) and
+markers (47, 52) of every earlier owner from then on. Fills are ABORT markers and the fence is a COMMIT marker, so a fence that
+was written before (the answer was lost, the caller crashed) is recognised as long as it is the last batch; producers are let in
+only after the ends were recorded. Blocking; needs ALTER on the destination cluster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+from linkengine.batches.control import ControlType, control_type
+from linkengine.batches.view import iter_batches
+from linkengine.copyjob.tails import Tail, TailQuery, read_tails
+from linkengine.copyjob.writer import LAST_EPOCH
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.markers import VERSION
+from linkengine.kafka.reading import read_batches
+
+PATIENCE_S = 60.0  # for leaders to be there and for followers to take the marker; then the caller retries
+PAUSE_S = 0.2
+MARKER_TIMEOUT_S = 30.0
+
+
+def fence_partitions(
+    address: ClusterAddress,
+    assignments: Sequence[PartitionAssignment],
+    *,
+    generation: int,
+    already_fenced_ends: Mapping[int, int] | None = None,
+) -> dict[int, int]:
+    """Fence the partitions and answer, by partition, the mirrored end: the offset after the last mirrored one.
+
+    Safe to repeat until producers are let in; pass ``already_fenced_ends`` where ends were recorded, they are answered as they
+    are. Raises LinkEngineError when a partition cannot be fenced within PATIENCE_S; those that could stay fenced.
+    """
+    ends = dict(already_fenced_ends or {})
+    cluster = Cluster(address)
+    deadline = time.monotonic() + PATIENCE_S
+    try:
+        while True:
+            missing = [one for one in assignments if one.partition not in ends]
+            if not missing:
+                return ends
+            failure = _fence_round(cluster, missing, generation=generation, ends=ends)
+            if failure is None:
+                continue
+            if time.monotonic() > deadline or failure.code in (ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR):
+                raise failure
+            time.sleep(PAUSE_S)
+    finally:
+        cluster.close()
+
+
+def _fence_round(
+    cluster: Cluster, missing: Sequence[PartitionAssignment], *, generation: int, ends: dict[int, int]
+) -> LinkEngineError | None:
+    """Take each partition one step further: recognise its fence, or write it. Answer the last error."""
+    failure: LinkEngineError | None = None
+    try:
+        tails = read_tails(cluster, [TailQuery(assignment=one, clean=False) for one in missing])
+    except LinkEngineError as error:
+        return error
+    for one in missing:
+        tail = tails[one.key]
+        try:
+            if isinstance(tail, LinkEngineError):
+                raise tail
+            if _ends_with_fence(cluster, one, tail):
+                ends[one.partition] = tail.end - 1
+            else:
+                _write_fence(cluster, one, tail, generation=generation)
+        except LinkEngineError as error:
+            failure = error
+    return failure
+
+
+def _ends_with_fence(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> bool:
+    """Tell whether the last batch is a COMMIT marker of our producer. Waits for the high watermark through the caller."""
+    if tail.end == tail.start or tail.producer.epoch < 0:
+        return False
+    connection = cluster.open(tail.leader.broker)
+    try:
+        place = (one.mirror_topic, tail.topic_id, one.partition)
+        error, records = read_batches(connection, topic=place, leader_epoch=tail.leader.epoch, offset=tail.end - 1)
+    finally:
+        connection.close()
+    if error:
+        raise BrokerError(error, f"The end of mirror {one.mirror_topic}-{one.partition} cannot be read")
+    found = [(at, view) for at, view in iter_batches(records) if view.next_offset == tail.end]
+    if not found:
+        raise LinkEngineError(
+            ErrorCode.TIMEOUT_ERROR,
+            f"The end of mirror {one.mirror_topic}-{one.partition} is not replicated yet; its followers may be down. Retrying.",
+        )
+    at, view = found[0]
+    ours = view.is_control and view.producer_id == one.producer_id
+    return ours and control_type(view, records[at : at + view.size]) is ControlType.COMMIT
+
+
+def _write_fence(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, generation: int) -> None:
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    topic = marker.WritableTxnMarkerTopic(name=one.mirror_topic, partition_indexes=[one.partition])
+    wanted = marker(
+        producer_id=one.producer_id,
+        producer_epoch=min(tail.producer.epoch + 1, LAST_EPOCH),
+        transaction_result=True,
+        topics=[topic],
+        coordinator_epoch=max(generation, tail.producer.coordinator_epoch + 1),
+    )
+
+    def build(_: Connection) -> Any:
+        return WriteTxnMarkersRequest(version=VERSION, markers=[wanted])
+
+    answer = cluster.call(tail.leader.broker, build, response=WriteTxnMarkersResponse, timeout_s=MARKER_TIMEOUT_S)
+    error = answer.markers[0].topics[0].partitions[0].error_code
+    if error:
+        raise BrokerError(error, f"Mirror {one.mirror_topic}-{one.partition} cannot be fenced")

@@ -1,0 +1,135 @@
+"""Lifts a new mirror partition to the offset its source starts at: dense batches of empty records, then DeleteRecords.
+
+Consumers must not be able to read the topic meanwhile; that is the caller's part. Resumable: the log end tells how far an
+earlier attempt came. Appends are conditional like all others (producer id, epoch, sequences). Blocking.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+
+from linkengine.batches.fillers import FILLER_MAX, dense_filler
+from linkengine.batches.patch import patch_for_append
+from linkengine.copyjob.tails import Tail, TailQuery, foreign_write, read_tails
+from linkengine.copyjob.writer import Writer
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka import produce
+from linkengine.kafka.channel import Channel, SmallFrames
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.offsets import delete_records
+
+IN_FLIGHT = 3  # a filler costs the broker about 0.2 s
+ANSWER_TIMEOUT_S = 60.0  # for one filler on a loaded broker
+ATTEMPTS = 20  # lost connections and moved leaders, half a second apart
+PAUSE_S = 0.5
+_FINAL = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})
+
+
+def seed_head(address: ClusterAddress, assignment: PartitionAssignment, *, start: int) -> None:
+    """Make the partition begin at ``start``; does nothing that has been done before. Raises LinkEngineError."""
+    cluster = Cluster(address)
+    try:
+        _with_patience(lambda: _lift(cluster, assignment, start=start))
+        _with_patience(lambda: _trim(cluster, assignment, start=start))
+    finally:
+        cluster.close()
+
+
+def _with_patience(work: Callable[[], None]) -> None:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            work()
+        except LinkEngineError as error:
+            if attempt == ATTEMPTS or error.code in _FINAL:
+                raise
+            time.sleep(PAUSE_S)
+        else:
+            return
+
+
+def _tail(cluster: Cluster, assignment: PartitionAssignment) -> Tail:
+    tail = read_tails(cluster, [TailQuery(assignment=assignment, clean=False)])[assignment.key]
+    if isinstance(tail, LinkEngineError):
+        raise tail
+    return tail
+
+
+def _lift(cluster: Cluster, assignment: PartitionAssignment, *, start: int) -> None:
+    tail = _tail(cluster, assignment)
+    if tail.end >= start:
+        return
+    channel = Channel(cluster.open(tail.leader.broker))
+    try:
+        _Lifter(channel, assignment, tail).run(start)
+    finally:
+        channel.close()
+
+
+def _trim(cluster: Cluster, assignment: PartitionAssignment, *, start: int) -> None:
+    tail = _tail(cluster, assignment)
+    if tail.start >= start or tail.end == 0:
+        return
+    place = (assignment.mirror_topic, assignment.partition)
+    error, _ = delete_records(cluster, tail.leader.broker, {place: start})[place]
+    if error:
+        raise BrokerError(error, f"The start of mirror {place[0]}-{place[1]} cannot be moved to {start}")
+
+
+class _Lifter:
+    """Appends fillers over one connection, a few in flight."""
+
+    def __init__(self, channel: Channel, assignment: PartitionAssignment, tail: Tail) -> None:
+        self._channel = channel
+        self._assignment = assignment
+        self._frames = SmallFrames(channel)
+        self._writer = Writer(assignment.producer_id)
+        self._writer.adopt(tail.producer, generation=0, clean=True)
+        self._sent = tail.end
+        self._unanswered: deque[int] = deque()  # base offsets
+        _, highest = channel.connection.versions[produce.API_KEY]
+        by_id = any(tail.topic_id) and highest >= produce.BY_ID
+        self._version = produce.BY_ID if by_id else produce.BY_NAME
+        self._topic = tail.topic_id if by_id else assignment.mirror_topic.encode()
+
+    def run(self, start: int) -> None:
+        while self._sent < start or self._unanswered:
+            while self._sent < start and len(self._unanswered) < IN_FLIGHT:
+                self._send(min(FILLER_MAX, start - self._sent))
+            self._await()
+
+    def _send(self, count: int) -> None:
+        batch = dense_filler(count, time.time_ns() // 1_000_000)
+        epoch, sequence = self._writer.append(count)
+        patch_for_append(batch, producer_id=self._writer.producer_id, producer_epoch=epoch, base_sequence=sequence)
+        frame = produce.encode_produce(
+            {self._topic: [(self._assignment.partition, batch)]},
+            version=self._version,
+            correlation_id=self._channel.next_correlation(),
+            timeout_ms=int(ANSWER_TIMEOUT_S * 500),
+        )
+        self._channel.send(frame)
+        self._unanswered.append(self._sent)
+        self._sent += count
+
+    def _await(self) -> None:
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN | (select.POLLOUT if self._channel.wants_write else 0))
+        if not poll.poll(ANSWER_TIMEOUT_S * 1000):
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The destination does not take fillers in time. It may be frozen.")
+        self._channel.flush()
+        for _, body in self._frames.read():
+            self._check(produce.decode_produce(body, version=self._version)[0], self._unanswered.popleft())
+
+    def _check(self, answer: produce.ProducedPartition, base: int) -> None:
+        if answer.error:
+            raise BrokerError(
+                answer.error, f"A filler was refused ({answer.message})" if answer.message else "A filler was refused"
+            )
+        if answer.base_offset != base:
+            raise foreign_write(self._assignment, base)
