@@ -1,0 +1,139 @@
+"""The one table from what went wrong to HTTP status, ``error_code`` and message; the one handler that answers with it.
+
+Codes are those of Confluent's REST proxy: 400 for what cannot be read, 40002 for what Kafka or a rule refuses, 40101, 40301,
+404 (cluster, link, mirror, endpoint), 40401 (topic), 42901, 50302 and 500. Answers are JSON, whatever the client asked for,
+and never tell more about an unexpected failure than its request id.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from console.errors import ConsoleError, from_engine
+from linkengine.domain.errors import LinkEngineError
+
+_logger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One refusal as REST words it."""
+
+    status: int
+    error_code: int
+    message: str
+
+
+# kind of a ConsoleError -> (status, error_code)
+CONSOLE_KINDS: dict[str, tuple[int, int]] = {
+    "bad_request": (400, 40002),
+    "invalid": (400, 40002),
+    "conflict": (400, 40002),  # clients of these paths know no 409
+    "denied": (403, 40301),
+    "not_found": (404, 404),
+    "unavailable": (503, 50302),
+}
+TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND"
+_CONSOLE_CODES: dict[str, tuple[int, int]] = {
+    TOPIC_NOT_FOUND: (404, 40401),
+    "UNKNOWN_TOPIC_OR_PARTITION_ERROR": (404, 40401),
+}
+_STATUS_CODES = {401: 40101, 403: 40301, 429: 42901}
+_NO_ENDPOINT = "HTTP 404 Not Found"
+
+
+class UnreadableError(exceptions.APIException):
+    """A parameter or a body that cannot be read as what it should be."""
+
+    status_code = 400
+    default_code = "unreadable"
+
+
+class TooLargeError(exceptions.APIException):
+    """A body beyond the limit."""
+
+    status_code = 413
+    default_code = "too_large"
+    default_detail = "The request body is too large."
+
+
+def answer_failure(error: Exception, context: dict[str, Any]) -> Response:
+    """Turn whatever a view raised into the envelope; an unexpected error is logged with its trace and answered with 500."""
+    set_rollback()
+    failure = failure_of(error)
+    if failure.status == 500:
+        _logger.error("request_failed", exc_info=error, view=type(context.get("view")).__name__)
+    response = envelope(failure)
+    header = getattr(error, "auth_header", None)
+    if failure.status == 401 and header:
+        response["WWW-Authenticate"] = header
+    wait = getattr(error, "wait", None)
+    if wait is not None:
+        response["Retry-After"] = str(int(wait))
+    return response
+
+
+def envelope(failure: Failure) -> Response:
+    return Response({"error_code": failure.error_code, "message": failure.message}, status=failure.status)
+
+
+def failure_of(error: Exception) -> Failure:
+    """Word ``error``; what nobody anticipated says nothing about itself."""
+    if isinstance(error, LinkEngineError):
+        error = from_engine(error)
+    if isinstance(error, ConsoleError):
+        status, code = _CONSOLE_CODES.get(error.code, CONSOLE_KINDS[error.kind])
+        return Failure(status=status, error_code=code, message=error.message)
+    if isinstance(error, Http404 | exceptions.NotFound):
+        return Failure(status=404, error_code=404, message=_NO_ENDPOINT)
+    if isinstance(error, PermissionDenied):
+        return Failure(status=403, error_code=40301, message="Request is not authorized")
+    if isinstance(error, exceptions.APIException):
+        return _framework_failure(error)
+    return Failure(status=500, error_code=500, message="Internal Server Error. The answer's X-Request-ID finds it in the log.")
+
+
+def _framework_failure(error: exceptions.APIException) -> Failure:
+    if isinstance(error, exceptions.ValidationError):
+        return _validation_failure(error)
+    if isinstance(error, exceptions.NotAuthenticated | exceptions.AuthenticationFailed):
+        return Failure(status=401, error_code=40101, message="Authentication failed")
+    status = error.status_code
+    return Failure(status=status, error_code=_STATUS_CODES.get(status, status), message=str(error.detail))
+
+
+def _validation_failure(error: exceptions.ValidationError) -> Failure:
+    """A field of the wrong type cannot be read (400); a field that is missing breaks a rule about a readable body (422)."""
+    problems = _flatten(error.get_full_details())
+    missing = bool(problems) and all(code == "required" for _, code, _ in problems)
+    status = 422 if missing else 400
+    message = " ".join(f"{where}: {text}" if where else text for where, _, text in problems)
+    return Failure(status=status, error_code=status, message=message)
+
+
+def _flatten(details: Any, where: str = "") -> list[tuple[str, str, str]]:
+    """List (field, code, message) of a nested error report, with list positions as ``configs[0].name``."""
+    if isinstance(details, dict) and set(details) == {"message", "code"} and isinstance(details["code"], str):
+        return [(where, details["code"], str(details["message"]))]
+    if isinstance(details, dict):
+        found = [_flatten(value, _join(where, key)) for key, value in details.items()]
+    else:
+        found = [_flatten(value, where) for value in details]
+    return [problem for problems in found for problem in problems]
+
+
+def _join(where: str, key: object) -> str:
+    if key == "non_field_errors":
+        return where
+    if isinstance(key, int) or re.fullmatch(r"\d+", str(key)):
+        return f"{where}[{key}]"
+    return f"{where}.{key}" if where else str(key)

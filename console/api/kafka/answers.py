@@ -1,0 +1,207 @@
+"""What clients get, as the OpenAPI document describes it; ``render`` writes it. Kinds and field names are Confluent's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from console.api.fields import OffsetField
+from console.api.kafka.words import MIRROR_STATUSES
+
+Text, Number, Flag = serializers.CharField, serializers.IntegerField, serializers.BooleanField
+
+
+class ResourceMetadata(serializers.Serializer[Any]):
+    """Where the resource is."""
+
+    self = Text()
+    resource_name = Text(allow_null=True, required=False)
+
+
+class ResourceCollectionMetadata(serializers.Serializer[Any]):
+    """Where the list is; it is always complete."""
+
+    self = Text()
+    next = Text(allow_null=True)
+
+
+class Resource(serializers.Serializer[Any]):
+    """What every resource has."""
+
+    kind = Text()
+    metadata = ResourceMetadata()
+
+
+class Collection(serializers.Serializer[Any]):
+    """What every list has."""
+
+    kind = Text()
+    metadata = ResourceCollectionMetadata()
+
+
+class Relationship(serializers.Serializer[Any]):
+    """A related resource's address."""
+
+    related = Text()
+
+
+class ClusterData(Resource):
+    """A Kafka cluster."""
+
+    cluster_id = Text()
+    controller = Relationship(required=False)
+    acls = Relationship()
+    brokers = Relationship()
+    broker_configs = Relationship()
+    consumer_groups = Relationship()
+    topics = Relationship()
+    partition_reassignments = Relationship()
+
+
+class ClusterDataList(Collection):
+    """The clusters the caller may see."""
+
+    data = ClusterData(many=True)
+
+
+class LinkTaskError(serializers.Serializer[Any]):
+    """Why something does not get on."""
+
+    error_code = Text()
+    error_message = Text()
+
+
+class LinkTask(serializers.Serializer[Any]):
+    """One of the link's jobs."""
+
+    task_name = Text()
+    state = Text(help_text="ACTIVE, IN_ERROR, NOT_CONFIGURED, LINK_FAILED, LINK_UNAVAILABLE, LINK_PAUSED or UNKNOWN.")
+    errors = LinkTaskError(many=True)
+
+
+class LinkCategory(serializers.Serializer[Any]):
+    """How many mirror topics are in a category."""
+
+    state_category = Text(help_text="ACTIVE, PAUSED, PENDING, IN_ERROR or NOT_APPLICABLE (stopped).")
+    count = Number()
+
+
+class ListLinksResponseData(Resource):
+    """A cluster link."""
+
+    link_name = Text()
+    link_id = Text(help_text="Deprecated: the id as a hyphenated UUID.")
+    cluster_link_id = Text(help_text="The same id as 22 characters of base64url.")
+    source_cluster_id = Text(allow_null=True)
+    destination_cluster_id = Text(allow_null=True)
+    remote_cluster_id = Text(allow_null=True)
+    topic_names = serializers.ListField(child=Text(), help_text="Its mirror topics.")
+    link_state = Text(help_text="ACTIVE, PAUSED, UNAVAILABLE or FAILED.")
+    link_error = Text(help_text="NO_ERROR, AUTHENTICATION_ERROR, TIMEOUT_ERROR, ...")
+    link_error_message = Text(allow_null=True)
+    tasks = LinkTask(many=True, allow_null=True, help_text="Null unless include_tasks is true.")
+    category_counts = LinkCategory(many=True, allow_null=True)
+
+
+class ListLinksResponseDataList(Collection):
+    """The cluster links of the destination cluster."""
+
+    data = ListLinksResponseData(many=True)
+
+
+class ListLinkConfigsResponseData(Resource):
+    """A config of a link. Secrets have the value null."""
+
+    cluster_id = Text()
+    link_name = Text()
+    name = Text()
+    value = Text(allow_null=True)
+    is_default = Flag()
+    is_read_only = Flag()
+    is_sensitive = Flag()
+    read_only = Flag(help_text="is_read_only for older clients.")
+    sensitive = Flag(help_text="is_sensitive for older clients.")
+    source = Text(help_text="DYNAMIC_CLUSTER_LINK_CONFIG where it was set, else DEFAULT_CONFIG.")
+    synonyms = serializers.ListField(child=Text())
+
+
+class ListLinkConfigsResponseDataList(Collection):
+    """All configs of the link."""
+
+    data = ListLinkConfigsResponseData(many=True)
+
+
+class MirrorLag(serializers.Serializer[Any]):
+    """How far one partition is."""
+
+    partition = Number()
+    lag = OffsetField(help_text="Offsets still to be copied; -1 while that is not known.")
+    last_source_fetch_offset = OffsetField(help_text="The highest source offset fetched; -1 before the first fetch.")
+
+
+class ListMirrorTopicsResponseData(Resource):
+    """A mirror topic."""
+
+    link_name = Text()
+    mirror_topic_name = Text()
+    source_topic_name = Text()
+    num_partitions = Number(help_text="0 until the topic is set up.")
+    mirror_lags = MirrorLag(many=True)
+    mirror_status = serializers.ChoiceField(choices=MIRROR_STATUSES)
+    mirror_topic_error = Text(help_text="NO_ERROR, or why the mirror has failed.")
+    state_time_ms = OffsetField(help_text="When it entered this state, in Unix milliseconds.")
+    mirror_state_transition_errors = LinkTaskError(
+        many=True, required=False, help_text="Only if include_state_transition_errors is true."
+    )
+
+
+class ListMirrorTopicsResponseDataList(Collection):
+    """Mirror topics."""
+
+    data = ListMirrorTopicsResponseData(many=True)
+
+
+class PartitionLevelTruncationData(serializers.Serializer[Any]):
+    """What a restore removed from one partition."""
+
+    partition_id = Number()
+    offset_truncated_to = OffsetField()
+    messages_truncated = OffsetField()
+
+
+class AlterMirrorStatusResponseData(Resource):
+    """What came of the operation on one mirror topic."""
+
+    mirror_topic_name = Text()
+    error_code = Number(allow_null=True)
+    error_message = Text(allow_null=True)
+    mirror_lags = MirrorLag(many=True)
+    messages_truncated = OffsetField(allow_null=True)
+    partition_level_truncation_data = PartitionLevelTruncationData(many=True)
+
+
+class AlterMirrorStatusResponseDataList(Collection):
+    """One row per mirror topic; a refused one has an error code, the answer's status is 200 all the same."""
+
+    data = AlterMirrorStatusResponseData(many=True)
+
+
+class TopicData(Resource):
+    """A topic, as last seen on the cluster."""
+
+    cluster_id = Text()
+    topic_name = Text()
+    is_internal = Flag()
+    replication_factor = Number()
+    partitions_count = Number()
+    partitions = Relationship()
+    configs = Relationship()
+    partition_reassignments = Relationship()
+    authorized_operations = serializers.ListField(child=Text())
+
+
+class TopicDataList(Collection):
+    """The topics last seen on the cluster."""
+
+    data = TopicData(many=True)

@@ -1,0 +1,30 @@
+"""Clusters: the first thing some clients ask for."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.api.kafka import answers, render
+from console.api.schema import operation
+from console.api.views import RestView, actor_of
+from console.queries import clusters
+
+
+class ClusterListView(RestView):
+    """/clusters"""
+
+    @operation("listKafkaClusters", summary="List clusters", answers={200: answers.ClusterDataList})
+    def get(self, request: Request) -> Response:
+        """List what the caller may see."""
+        rows = clusters.list_clusters(by=actor_of(request))
+        return Response(render.collection(request, "KafkaClusterList", [render.cluster(request, row) for row in rows]))
+
+
+class ClusterView(RestView):
+    """/clusters/{cluster_id}"""
+
+    @operation("getKafkaCluster", summary="Get cluster", answers={200: answers.ClusterData})
+    def get(self, request: Request, cluster_id: str) -> Response:
+        """Show one cluster."""
+        return Response(render.cluster(request, clusters.get_cluster(cluster_id=cluster_id, by=actor_of(request))))

@@ -1,0 +1,112 @@
+"""Configs of a link: list, show, set, reset, and several changes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.actions.linkconfigs import ConfigChange, alter_configs
+from console.api.kafka import answers, bodies, render
+from console.api.schema import operation, query_flag
+from console.api.views import RestView, actor_of, body, flag, moment
+from console.errors import BadRequestError, NotFoundError
+from console.queries import links as queries
+
+SET, DELETE = bodies.OPERATIONS
+
+
+class LinkConfigListView(RestView):
+    """/clusters/{cluster_id}/links/{link_name}/configs"""
+
+    @operation("listKafkaLinkConfigs", summary="List a link's configs", answers={200: answers.ListLinkConfigsResponseDataList})
+    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+        """List all configs, set or not."""
+        row = queries.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
+        data = [render.link_config(request, row, config) for config in queries.effective_configs(link=row)]
+        return Response(render.collection(request, "KafkaLinkConfigDataList", data))
+
+
+class LinkConfigView(RestView):
+    """/clusters/{cluster_id}/links/{link_name}/configs/{config_name}"""
+
+    @operation("getKafkaLinkConfigs", summary="Get a link's config", answers={200: answers.ListLinkConfigsResponseData})
+    def get(self, request: Request, cluster_id: str, link_name: str, config_name: str) -> Response:
+        """Show one config."""
+        row = queries.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
+        for config in queries.effective_configs(link=row):
+            if config.name == config_name:
+                return Response(render.link_config(request, row, config))
+        raise NotFoundError(f"Config {config_name} cannot be found.")
+
+    @operation(
+        "updateKafkaLinkConfig",
+        summary="Set a link's config",
+        body=bodies.UpdateLinkConfigRequestData,
+        answers={204: "The config was set."},
+    )
+    def put(self, request: Request, cluster_id: str, link_name: str, config_name: str) -> Response:
+        """Set one config."""
+        wanted = body(request, bodies.UpdateLinkConfigRequestData)
+        change = ConfigChange(name=config_name, value=wanted["value"], operation=SET)
+        return _alter(request, [change], cluster_id=cluster_id, link_name=link_name)
+
+    @operation(
+        "deleteKafkaLinkConfig", summary="Reset a link's config to its default", answers={204: "The config has its default."}
+    )
+    def delete(self, request: Request, cluster_id: str, link_name: str, config_name: str) -> Response:
+        """Reset one config."""
+        change = ConfigChange(name=config_name, value=None, operation=DELETE)
+        return _alter(request, [change], cluster_id=cluster_id, link_name=link_name)
+
+
+class LinkConfigBatchView(RestView):
+    """/clusters/{cluster_id}/links/{link_name}/configs:alter"""
+
+    @operation(
+        "updateKafkaLinkConfigBatch",
+        summary="Change several configs of a link",
+        description="All changes happen, or none.",
+        parameters=[query_flag("validate_only", "Check the changes and make none.")],
+        body=bodies.AlterConfigBatchRequestData,
+        answers={204: "The configs were changed, or would be."},
+    )
+    def put(self, request: Request, cluster_id: str, link_name: str) -> Response:
+        """Change configs."""
+        return _alter_batch(request, cluster_id=cluster_id, link_name=link_name)
+
+    @operation(
+        "alterKafkaLinkConfigBatch",
+        summary="Change several configs of a link (older clients)",
+        parameters=[query_flag("validate_only", "Check the changes and make none.")],
+        body=bodies.AlterConfigBatchRequestData,
+        answers={204: "The configs were changed, or would be."},
+    )
+    def post(self, request: Request, cluster_id: str, link_name: str) -> Response:
+        """Change configs as older clients ask for it."""
+        return _alter_batch(request, cluster_id=cluster_id, link_name=link_name)
+
+
+def _alter_batch(request: Request, *, cluster_id: str, link_name: str) -> Response:
+    wanted = body(request, bodies.AlterConfigBatchRequestData)
+    validate_only = flag(request, "validate_only") or wanted.get("validate_only", False)
+    changes = [_change(one) for one in wanted["data"]]
+    return _alter(request, changes, cluster_id=cluster_id, link_name=link_name, validate_only=validate_only)
+
+
+def _alter(
+    request: Request, changes: Sequence[ConfigChange], *, cluster_id: str, link_name: str, validate_only: bool = False
+) -> Response:
+    by = actor_of(request)
+    row = queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    alter_configs(link=row, changes=changes, validate_only=validate_only, by=by, now=moment())
+    return Response(status=204)
+
+
+def _change(one: dict[str, Any]) -> ConfigChange:
+    name = one.get("operation") or SET
+    if name not in bodies.OPERATIONS:
+        raise BadRequestError(f"The operation on config '{one['name']}' is '{name}'; it can be {SET} or {DELETE}.")
+    return ConfigChange(name=one["name"], value=one.get("value"), operation=name)

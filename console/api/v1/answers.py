@@ -1,0 +1,190 @@
+"""What ``/api/v1`` answers; these serializers both write the answers and describe them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from console.api.fields import OffsetField
+from console.models import GapRange, MirrorPartition, StateTransition, VerifyRun
+
+Text, Number, Time = serializers.CharField, serializers.IntegerField, serializers.DateTimeField
+
+
+class RecordDifference(serializers.Serializer[Any]):
+    """A record that is not the same on both sides."""
+
+    partition = Number()
+    offset = OffsetField()
+    kind = Text(help_text="What differs: key, value, headers, timestamp; or missing, or extra.")
+    source_value = Text(allow_null=True)
+    mirror_value = Text(allow_null=True)
+
+
+class ComparedRange(serializers.Serializer[Any]):
+    """Offsets of a partition that were compared."""
+
+    partition = Number()
+    start = OffsetField()
+    end = OffsetField(help_text="Exclusive.")
+
+
+class VerifyRunData(serializers.ModelSerializer[VerifyRun]):
+    """One comparison of a mirror with its source, record by record."""
+
+    status = serializers.ChoiceField(
+        choices=VerifyRun.Status.values, help_text="ERROR: the comparison itself failed, which says nothing about the data."
+    )
+    records_compared = OffsetField(allow_null=True)
+    differences = OffsetField(allow_null=True)
+    bytes_compared = OffsetField(allow_null=True)
+    duration_ms = OffsetField(allow_null=True)
+    first_differences = RecordDifference(many=True)
+    ranges = serializers.SerializerMethodField()
+
+    class Meta:
+        model = VerifyRun
+        fields = (
+            "id",
+            "status",
+            "requested_by",
+            "requested_at",
+            "started_at",
+            "finished_at",
+            "records_compared",
+            "differences",
+            "bytes_compared",
+            "duration_ms",
+            "first_differences",
+            "ranges",
+            "error_message",
+        )
+
+    @extend_schema_field(ComparedRange(many=True))
+    def get_ranges(self, run: VerifyRun) -> list[dict[str, int]]:
+        """Name what the stored triples mean."""
+        return [{"partition": partition, "start": start, "end": end} for partition, start, end in run.ranges]
+
+
+class VerifyRunDataList(serializers.Serializer[Any]):
+    """The mirror's verify runs, newest first."""
+
+    data = VerifyRunData(many=True)
+
+
+class GapData(serializers.ModelSerializer[GapRange]):
+    """Offsets of the mirror that hold a filler instead of a record."""
+
+    start = OffsetField()
+    end = OffsetField(help_text="Exclusive.")
+    reason = Text(help_text="TRANSACTION_MARKER, ABORTED, COMPACTED, HEAD or LOST.")
+    offsets = serializers.SerializerMethodField(help_text="How many.")
+
+    class Meta:
+        model = GapRange
+        fields = ("partition", "start", "end", "offsets", "reason", "noted_at")
+
+    @extend_schema_field(OffsetField())
+    def get_offsets(self, gap: GapRange) -> int:
+        """Count the range."""
+        return gap.end - gap.start
+
+
+class GapTotal(serializers.Serializer[Any]):
+    """How many offsets were filled for one reason."""
+
+    reason = Text()
+    ranges = Number()
+    offsets = OffsetField()
+
+
+class GapDataList(serializers.Serializer[Any]):
+    """What was filled instead of copied; totals count all, ``data`` is one page of the ranges."""
+
+    totals = GapTotal(many=True)
+    data = GapData(many=True)
+
+
+class TransitionData(serializers.ModelSerializer[StateTransition]):
+    """One step of a mirror's life."""
+
+    class Meta:
+        model = StateTransition
+        fields = ("from_state", "to_state", "event", "by", "detail", "at")
+
+
+class TransitionDataList(serializers.Serializer[Any]):
+    """The mirror's history, newest first."""
+
+    data = TransitionData(many=True)
+
+
+class PartitionData(serializers.ModelSerializer[MirrorPartition]):
+    """How far one partition is. Unknown is null, never 0."""
+
+    source_start = OffsetField(allow_null=True)
+    source_end = OffsetField(allow_null=True, help_text="The source's last stable offset.")
+    mirror_start = OffsetField(allow_null=True)
+    mirror_end = OffsetField(allow_null=True)
+    last_source_fetch_offset = OffsetField(allow_null=True)
+    last_timestamp_ms = OffsetField(allow_null=True)
+    bytes_copied = OffsetField()
+    records_copied = OffsetField()
+    lag = OffsetField(allow_null=True)
+    lag_ms = serializers.SerializerMethodField(help_text="Age of the lag: how long ago the mirror last held everything.")
+    stopped_end = OffsetField(allow_null=True, help_text="Where the mirror ended when it was stopped.")
+
+    class Meta:
+        model = MirrorPartition
+        fields = (
+            "partition",
+            "source_start",
+            "source_end",
+            "mirror_start",
+            "mirror_end",
+            "lag",
+            "lag_ms",
+            "last_source_fetch_offset",
+            "last_timestamp_ms",
+            "caught_up_at",
+            "bytes_per_s",
+            "records_per_s",
+            "bytes_copied",
+            "records_copied",
+            "phase",
+            "observed_at",
+            "stopped_end",
+            "error_code",
+            "error_message",
+        )
+
+    @extend_schema_field(serializers.IntegerField(allow_null=True))
+    def get_lag_ms(self, row: MirrorPartition) -> int | None:
+        """Answer 0 without lag, null while it is not known."""
+        now: datetime = self.context["now"]
+        if row.lag == 0:
+            return 0
+        if row.lag is None or row.caught_up_at is None:
+            return None
+        return max(0, round((now - row.caught_up_at).total_seconds() * 1000))
+
+
+class PartitionDataList(serializers.Serializer[Any]):
+    """The mirror's partitions."""
+
+    data = PartitionData(many=True)
+
+
+class LinkRates(serializers.Serializer[Any]):
+    """How fast a link copies and how far it is behind. Unknown is null, never 0."""
+
+    link_name = Text()
+    link_state = Text()
+    mirrors = serializers.DictField(child=Number(), help_text="Number of mirror topics by status.")
+    bytes_per_s = serializers.FloatField(allow_null=True)
+    records_per_s = serializers.FloatField(allow_null=True)
+    max_lag = OffsetField(allow_null=True)
+    oldest_lag_ms = OffsetField(allow_null=True)

@@ -1,0 +1,142 @@
+"""Views of /api/v1: verify runs, gaps, transitions and partitions of a mirror, rates of a link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db.models import Count, F, Sum
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.actions.verification import start_verify
+from console.api.errors import UnreadableError
+from console.api.kafka.words import mirror_status
+from console.api.schema import OURS, operation
+from console.api.v1 import answers
+from console.api.views import RestView, actor_of, moment
+from console.errors import NotFoundError
+from console.models import MirrorTopic, VerifyRun
+from console.queries import links, mirrors, verification
+
+MAX_ROWS = 1000
+_LIMIT = OpenApiParameter("limit", int, description=f"Most rows to answer, 1 to {MAX_ROWS}.", default=100)
+
+
+class MirrorPartView(RestView):
+    """Something that belongs to a mirror."""
+
+    def mirror(self, request: Request, path: Mapping[str, str]) -> MirrorTopic:
+        """Find the mirror that the path names."""
+        return mirrors.get_mirror(
+            cluster_id=path["cluster_id"],
+            link_name=path["link_name"],
+            mirror_name=path["mirror_topic_name"],
+            by=actor_of(request),
+        )
+
+
+class VerifyRunListView(MirrorPartView):
+    """…/mirrors/{mirror_topic_name}/verify-runs"""
+
+    @operation(
+        "listVerifyRuns", summary="List verify runs", parameters=[_LIMIT], answers={200: answers.VerifyRunDataList}, tag=OURS
+    )
+    def get(self, request: Request, **path: str) -> Response:
+        """List the runs of a mirror."""
+        runs = verification.list_runs(mirror=self.mirror(request, path), limit=limit_of(request))
+        return Response({"data": answers.VerifyRunData(runs, many=True).data})
+
+    @operation(
+        "startVerifyRun",
+        summary="Compare a mirror with its source",
+        description="Compares every record up to the mirror's end. A run that is under way already is answered instead of a "
+        "second one.",
+        answers={202: answers.VerifyRunData},
+        tag=OURS,
+    )
+    def post(self, request: Request, **path: str) -> Response:
+        """Start a run."""
+        run = start_verify(mirror=self.mirror(request, path), by=actor_of(request), now=moment())
+        place = request.build_absolute_uri(f"{request.path}/{run.pk}")
+        return Response(answers.VerifyRunData(run).data, status=202, headers={"Location": place})
+
+
+class VerifyRunView(MirrorPartView):
+    """…/mirrors/{mirror_topic_name}/verify-runs/{run_id}"""
+
+    @operation("getVerifyRun", summary="Get a verify run", answers={200: answers.VerifyRunData}, tag=OURS)
+    def get(self, request: Request, run_id: int, **path: str) -> Response:
+        """Show a run of this mirror."""
+        mirror = self.mirror(request, path)
+        run: VerifyRun = verification.get_run(run_id=run_id, by=actor_of(request))
+        if run.mirror_id != mirror.pk:
+            raise NotFoundError(f"Verify run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
+        return Response(answers.VerifyRunData(run).data)
+
+
+class GapListView(MirrorPartView):
+    """…/mirrors/{mirror_topic_name}/gaps"""
+
+    @operation("listGaps", summary="List gaps", parameters=[_LIMIT], answers={200: answers.GapDataList}, tag=OURS)
+    def get(self, request: Request, **path: str) -> Response:
+        """List what was filled instead of copied."""
+        mirror = self.mirror(request, path)
+        rows = mirrors.list_gaps(mirror=mirror, limit=limit_of(request))
+        return Response({"totals": _totals(mirror), "data": answers.GapData(rows, many=True).data})
+
+
+class TransitionListView(MirrorPartView):
+    """…/mirrors/{mirror_topic_name}/transitions"""
+
+    @operation(
+        "listTransitions",
+        summary="List a mirror's transitions",
+        parameters=[_LIMIT],
+        answers={200: answers.TransitionDataList},
+        tag=OURS,
+    )
+    def get(self, request: Request, **path: str) -> Response:
+        """List the steps of a mirror's life."""
+        rows = mirrors.list_transitions(mirror=self.mirror(request, path), limit=limit_of(request))
+        return Response({"data": answers.TransitionData(rows, many=True).data})
+
+
+class PartitionListView(MirrorPartView):
+    """…/mirrors/{mirror_topic_name}/partitions"""
+
+    @operation("listPartitions", summary="List a mirror's partitions", answers={200: answers.PartitionDataList}, tag=OURS)
+    def get(self, request: Request, **path: str) -> Response:
+        """List how far each partition is."""
+        rows = self.mirror(request, path).partitions.all()
+        return Response({"data": answers.PartitionData(rows, many=True, context={"now": moment()}).data})
+
+
+class LinkRatesView(RestView):
+    """…/links/{link_name}/rates"""
+
+    @operation("getLinkRates", summary="Get a link's rates and lag", answers={200: answers.LinkRates}, tag=OURS)
+    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+        """Show how fast a link is."""
+        link = links.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
+        summary = links.summarize([link])[0]
+        states: dict[str, int] = {}
+        for state, count in summary.mirrors_by_state.items():
+            status = mirror_status(state, link_state=link.state)
+            states[status] = states.get(status, 0) + count
+        figures = {name: getattr(summary, name) for name in ("bytes_per_s", "records_per_s", "max_lag", "oldest_lag_ms")}
+        return Response({"link_name": link.name, "link_state": link.state, "mirrors": states, **figures})
+
+
+def limit_of(request: Request) -> int:
+    """Read the query parameter ``limit``."""
+    text = request.query_params.get("limit") or str(_LIMIT.default)
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= MAX_ROWS or len(text) > 9:
+        raise UnreadableError(f"Cannot deserialize the query parameter limit: it is a whole number from 1 to {MAX_ROWS}.")
+    return int(text)
+
+
+def _totals(mirror: MirrorTopic) -> list[dict[str, Any]]:
+    rows = mirror.gaps.order_by("reason").values("reason")
+    return list(rows.annotate(ranges=Count("pk"), offsets=Sum(F("end") - F("start"))))

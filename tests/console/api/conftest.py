@@ -1,0 +1,114 @@
+"""A small cast: an owner who may do everything in the environment, a reader who may look, a stranger who may nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from console import dispatch
+from console.models import Cluster, ClusterLink, Environment, MirrorPartition, MirrorTopic, Organization, RoleBinding
+from linkengine.domain.states import MirrorState
+from tests.console.api.cast import DESTINATION, NOW, SOURCE, Boundary, Rest, make_client, make_cluster
+
+
+@pytest.fixture(autouse=True)
+def boundary(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Boundary | None:
+    """No unit test of this folder reaches a worker; the end-to-end test does."""
+    if request.node.get_closest_marker("kafka"):
+        return None
+    stand_in = Boundary()
+    stand_in.answer = {"cluster_id": SOURCE, "brokers": 1, "kafka_version": "4.3.1", "authorizer": True}
+    monkeypatch.setattr(dispatch, "send", stand_in.send)
+    monkeypatch.setattr(dispatch, "call", stand_in.call)
+    return stand_in
+
+
+@pytest.fixture
+def environment(db: None) -> Environment:
+    organization = Organization.objects.create(name="Acme", created_at=NOW)
+    return Environment.objects.create(organization=organization, name="Production", slug="production", created_at=NOW)
+
+
+@pytest.fixture
+def destination(environment: Environment) -> Cluster:
+    return make_cluster(environment, name="Destination", cluster_id=DESTINATION)
+
+
+@pytest.fixture
+def source(environment: Environment) -> Cluster:
+    return make_cluster(environment, name="Source", cluster_id=SOURCE)
+
+
+@pytest.fixture
+def link(destination: Cluster, source: Cluster) -> ClusterLink:
+    return ClusterLink.objects.create(
+        name="from-source",
+        destination=destination,
+        source=source,
+        source_cluster_id=source.cluster_id,
+        properties={
+            "bootstrap.servers": "source.test:9093",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": 'PlainLoginModule required username="u" password="hidden";',
+        },
+        state_since=NOW,
+        created_at=NOW,
+        created_by="owner",
+    )
+
+
+MakeMirror = Callable[..., MirrorTopic]
+
+
+@pytest.fixture
+def make_mirror(link: ClusterLink) -> MakeMirror:
+    """Make a mirror of the link; ``lags`` are (source end, mirror end) per partition, None for one nobody reported on."""
+
+    def make(name: str, state: MirrorState = MirrorState.ACTIVE, *, lags: Any = ((10, 10),), **fields: Any) -> MirrorTopic:
+        values = {"stop_reason": "promote"} if state is MirrorState.PENDING_STOPPED else {}
+        mirror = MirrorTopic.objects.create(
+            link=fields.pop("link", link),
+            name=name,
+            source_topic=name,
+            state=state,
+            state_since=NOW,
+            num_partitions=len(lags),
+            created_at=NOW,
+            created_by="owner",
+            **{**values, **fields},
+        )
+        for number, ends in enumerate(lags):
+            if ends is not None:
+                source_end, mirror_end = ends
+                MirrorPartition.objects.create(
+                    mirror=mirror,
+                    partition=number,
+                    source_end=source_end,
+                    mirror_end=mirror_end,
+                    last_source_fetch_offset=mirror_end,
+                )
+        return mirror
+
+    return make
+
+
+@pytest.fixture
+def owner(environment: Environment) -> Rest:
+    return make_client(environment, name="owner", role=RoleBinding.Role.ENVIRONMENT_ADMIN)
+
+
+@pytest.fixture
+def reader(environment: Environment) -> Rest:
+    return make_client(environment, name="reader", role=RoleBinding.Role.DEVELOPER_READ)
+
+
+@pytest.fixture
+def stranger(db: None) -> Rest:
+    return make_client(None, name="stranger", role="")
+
+
+@pytest.fixture
+def base(destination: Cluster) -> str:
+    """The address of the destination cluster below the usual prefix."""
+    return f"/kafka/v3/clusters/{destination.cluster_id}"
