@@ -107,6 +107,7 @@ _VERBS = (
     ),
 )
 VERBS: Mapping[MirrorEvent, Verb] = MappingProxyType({verb.event: verb for verb in _VERBS})
+BULK_VERBS: tuple[Verb, ...] = tuple(VERBS[event] for event in (_E.PAUSE, _E.RESUME, _E.PROMOTE, _E.FAILOVER))
 
 
 def needs_typed_name(event: MirrorEvent, *, bidirectional: bool) -> bool:

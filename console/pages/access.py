@@ -1,0 +1,158 @@
+"""Who may do what: role bindings, the roles in words, one's own roles, API keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods
+
+from console.actions import access as access_actions
+from console.errors import ConsoleError
+from console.models import ApiKey, RoleBinding
+from console.pages.accessplaces import grantable, node_of
+from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
+from console.pages.forms import ConsoleForm
+from console.pages.shell import Crumb, Tab
+from console.presenters.access import binding_row, key_row, role_cards
+from console.queries import access as access_queries
+
+_TABS = (
+    ("bindings", "Role bindings", "/access/"),
+    ("roles", "Roles", "/access/roles/"),
+    ("me", "My roles", "/access/me/"),
+    ("keys", "API keys", "/access/api-keys/"),
+)
+
+
+class GrantForm(ConsoleForm):
+    """Principal, role, place; a resource narrows a place that is a cluster."""
+
+    user = forms.ModelChoiceField(
+        label="Principal", queryset=User.objects.filter(is_active=True).order_by("username"), empty_label="Choose a user"
+    )
+    role = forms.ChoiceField(label="Role", choices=[("", "Choose a role"), *RoleBinding.Role.choices])
+    place = forms.ChoiceField(label="Scope")
+    resource_type = forms.ChoiceField(
+        label="Resource", required=False, choices=[("", "Everything in the scope"), *RoleBinding.ResourceType.choices]
+    )
+    resource_name = forms.CharField(label="Resource name", required=False, max_length=249, help_text="Only with a resource.")
+    prefixed = forms.BooleanField(
+        label="The name is a prefix",
+        required=False,
+        widget=forms.CheckboxInput(attrs={"class": "form-check-input d-block"}),
+    )
+
+    def __init__(self, *args: Any, places: list[tuple[str, str]], **kwargs: Any) -> None:
+        """Offer the places whose access the person manages."""
+        super().__init__(*args, **kwargs)
+        self.fields["place"].choices = [("", "Choose a scope"), *places]  # type: ignore[attr-defined]
+
+
+@page("access")
+@require_GET
+def bindings(request: HttpRequest) -> HttpResponse:
+    """List role bindings. They are added and removed, never edited."""
+    by, now = actor_of(request), timezone.now()
+    places = grantable(by)
+    rows = [binding_row(one, now=now, removable=by.may_do_all or bool(places)) for one in access_queries.list_bindings(by=by)]
+    context = _context("bindings") | {"rows": rows, "may_grant": bool(places)}
+    return reply(request, "access/bindings.html", context)
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def grant(request: HttpRequest) -> HttpResponse:
+    """Add a role binding."""
+    by = actor_of(request)
+    places = grantable(by)
+    form = GrantForm(request.POST or None, places=[(one.key, one.label) for one in places])
+    if request.method == "GET":
+        return reply(request, "access/grant.html", _context("bindings", last="Add role binding") | {"form": form})
+    if form.is_valid():
+        values = form.cleaned_data
+        node = node_of(values.pop("place"), by=by)
+        try:
+            binding = access_actions.grant_role(**values, **node, by=by, now=timezone.now())
+        except ConsoleError as error:
+            if error.kind == "denied":
+                raise
+            problem = {} if form.refuse(error) else problem_of(error)
+            context = _context("bindings", last="Add role binding") | {"form": form, "problem": problem}
+            return reply(request, "access/grant.html", context, status=status_of(error))
+        return done(request, "/access/", f"{binding.user.get_username()} has the role {binding.role} now.")
+    return reply(request, "access/grant.html", _context("bindings", last="Add role binding") | {"form": form}, status=422)
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def revoke(request: HttpRequest, binding_id: int) -> HttpResponse:
+    """Ask, then remove a role binding."""
+    by, now = actor_of(request), timezone.now()
+    binding = next((one for one in access_queries.list_bindings(by=by) if one.pk == binding_id), None)
+    binding = binding or get_object_or_404(RoleBinding.objects.none(), pk=binding_id)
+    if request.method == "GET":
+        context = _context("bindings", last="Remove role binding") | {"row": binding_row(binding, now=now, removable=True)}
+        return reply(request, "access/revoke.html", context)
+    access_actions.revoke_role(binding=binding, by=by, now=now)
+    return done(request, "/access/", f"{binding.user.get_username()} has lost the role {binding.role} there.")
+
+
+@page("access")
+@require_GET
+def roles(request: HttpRequest) -> HttpResponse:
+    """Explain the roles."""
+    return reply(request, "access/roles.html", _context("roles") | {"roles": role_cards()})
+
+
+@page("access")
+@require_GET
+def me(request: HttpRequest) -> HttpResponse:
+    """Show one's own roles."""
+    by, now = actor_of(request), timezone.now()
+    rows = [binding_row(one, now=now, removable=False) for one in access_queries.my_bindings(by=by)]
+    return reply(request, "access/me.html", _context("me") | {"rows": rows, "may_do_all": by.may_do_all})
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def api_keys(request: HttpRequest) -> HttpResponse:
+    """List API keys; make one, and show its secret this once."""
+    by, now = actor_of(request), timezone.now()
+    made, status = {}, 200
+    if request.method == "POST":
+        user, description = by.user, request.POST.get("description", "").strip()[:200]
+        assert user is not None  # the door let nobody in without one
+        key, secret = access_actions.create_api_key(user=user, description=description, by=by, now=now)
+        made, status = {"key": key.key, "secret": secret}, 201
+    rows = [key_row(one, now=now) for one in access_queries.list_api_keys(by=by)]
+    response = reply(request, "access/api_keys.html", _context("keys") | {"rows": rows, "made": made}, status=status)
+    response["Cache-Control"] = "no-store"  # the secret must not be found again with the back button
+    return response
+
+
+@page("access")
+@require_http_methods(["GET", "POST"])
+def delete_api_key(request: HttpRequest, key: str) -> HttpResponse:
+    """Ask, then delete an API key."""
+    by, now = actor_of(request), timezone.now()
+    found = next((one for one in access_queries.list_api_keys(by=by) if one.key == key), None)
+    row = found or get_object_or_404(ApiKey.objects.none(), key=key)
+    if request.method == "GET":
+        context = _context("keys", last="Delete API key") | {"row": key_row(row, now=now)}
+        return reply(request, "access/delete_key.html", context)
+    access_actions.delete_api_key(api_key=row, by=by, now=now)
+    return done(request, "/access/api-keys/", f"API key {key} is deleted. Requests that use it are refused from now on.")
+
+
+def _context(tab: str, *, last: str = "") -> dict[str, Any]:
+    title, url = next((label, url) for key, label, url in _TABS if key == tab)
+    crumbs = [Crumb(label="Access", url="/access/"), Crumb(label=title, url=url if last else "")]
+    return {
+        "tabs": [Tab(label=label, url=address, current=key == tab) for key, label, address in _TABS],
+        "crumbs": [*crumbs, Crumb(label=last)] if last else crumbs,
+    }

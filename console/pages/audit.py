@@ -1,0 +1,37 @@
+"""The audit: who did what, when, with which result."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from console.pages.doors import actor_of, page, reply
+from console.pages.lists import page_of
+from console.pages.shell import Crumb
+from console.presenters.audit import event_row
+from console.presenters.reasons import AUDIT_LOOKS
+from console.queries import audit as audit_queries
+
+
+@page("audit")
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """List events by words, action and result."""
+    by, now = actor_of(request), timezone.now()
+    query, action, result = (request.GET.get(name, "").strip() for name in ("q", "action", "result"))
+    result = result if result in AUDIT_LOOKS else ""
+    events = audit_queries.list_events(by=by, search=query, action=action, result=result)
+    shown, pager = page_of(request, events)
+    context = {
+        "events": [event_row(one, now=now) for one in shown],
+        "pager": pager,
+        "query": query,
+        "action": action,
+        "actions": sorted({one.action for one in events} | ({action} if action else set())),
+        "result": result,
+        "results": list(AUDIT_LOOKS.values()),
+        "filtered": bool(query or action or result),
+        "crumbs": [Crumb(label="Audit")],
+    }
+    return reply(request, "audit/list.html", context)

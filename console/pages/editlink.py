@@ -1,0 +1,204 @@
+"""Change and delete a cluster link."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
+
+from console.access import Permission, check_permission
+from console.actions import linkconfigs
+from console.actions import links as link_actions
+from console.actions.linkconfigs import ConfigChange
+from console.errors import ConsoleError
+from console.models import ClusterLink
+from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
+from console.pages.forms import ConnectionForm, address_of
+from console.pages.linkpages import crumbs, link_head
+from console.presenters import numbers
+from console.presenters.links import source_servers
+from console.presenters.mirrors import mirror_row
+from console.queries import links as link_queries
+from console.queries import mirrors as mirror_queries
+from linkengine.domain.addresses import address_from_properties, properties_of
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.linkconfigs import LINK_CONFIGS
+from linkengine.domain.states import MirrorState
+
+PAUSED = "cluster.link.paused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownChange:
+    """One difference between what is set and what was typed; secrets show that they change, never what."""
+
+    name: str
+    before: str
+    after: str
+
+
+class EditLinkForm(ConnectionForm):
+    """The connection of a link; an empty password keeps the stored one."""
+
+    paused = forms.BooleanField(
+        label="Pause the whole link",
+        required=False,
+        help_text="No mirror topic of this link is copied while it is paused.",
+        widget=forms.CheckboxInput(attrs={"class": "form-check-input d-block"}),
+    )
+
+    def __init__(self, *args: Any, link: ClusterLink, **kwargs: Any) -> None:
+        """Begin with what is set."""
+        self.stored: dict[str, str] = link.properties or (link.source.properties if link.source else {})
+        self.stored_password = _password(self.stored)
+        super().__init__(*args, initial=_initial(link, self.stored), **kwargs)
+        self.fields["password"].help_text = "Left empty, the stored one is kept. It is never shown."
+
+    def may_be_kept(self, name: str) -> bool:
+        return name == "password" and bool(self.stored_password)
+
+    def changes(self, link: ClusterLink) -> list[ConfigChange]:
+        """Answer what differs from the stored settings."""
+        values = self.cleaned_data | {"password": self.cleaned_data["password"] or self.stored_password}
+        wanted, present = properties_of(address_of(values)), dict(self.stored)
+        names = sorted(name for name in {*wanted, *_present_of_form(present)} if wanted.get(name) != present.get(name))
+        changes = [_change(name, wanted.get(name)) for name in names]
+        return changes + self._pause_change(link)
+
+    def _pause_change(self, link: ClusterLink) -> list[ConfigChange]:
+        wanted = self.cleaned_data["paused"]
+        return [] if wanted == _is_paused(link) else [ConfigChange(name=PAUSED, value="true" if wanted else "false")]
+
+
+@page("links")
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "POST"])
+def edit(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the connection; show the differences, validate, or save them."""
+    by = actor_of(request)
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    check_permission(by, Permission.MANAGE_LINK, link=link)
+    if request.method == "GET":
+        return _edit_form(request, link, EditLinkForm(link=link))
+    form, intent = EditLinkForm(request.POST, link=link), request.POST.get("intent")
+    if not form.is_valid():
+        return _edit_form(request, link, form, status=422)
+    changes = form.changes(link)
+    shown = _shown(changes, form.stored)
+    if intent == "preview":
+        return _edit_form(request, link, form, changes=shown, previewed=True)
+    try:
+        linkconfigs.alter_configs(link=link, changes=changes, validate_only=intent != "save", by=by, now=timezone.now())
+    except ConsoleError as error:
+        problem = {} if form.refuse(error) else problem_of(error)
+        return _edit_form(request, link, form, problem=problem, changes=shown, status=status_of(error))
+    if intent != "save":
+        return _edit_form(request, link, form, changes=shown, previewed=True)
+    said = f"{numbers.plural(len(changes), 'change')} saved. The source is being looked at again." if changes else ""
+    return done(request, link_head(link, now=timezone.now()).url, said)
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Ask for the link's name, naming what stands in the way; then delete."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    check_permission(by, Permission.MANAGE_LINK, link=link)
+    if request.method == "GET":
+        return _delete_form(request, link)
+    if request.POST.get("confirm", "").strip() != link.name:
+        return _delete_form(request, link, wrong_name="This is not the name of the link.", status=422)
+    try:
+        link_actions.delete_link(link=link, force=request.POST.get("force") == "true", by=by, now=now)
+    except ConsoleError as error:
+        return _delete_form(request, link, problem=problem_of(error), status=status_of(error))
+    return done(request, "/links/", f"Cluster link {link.name} is being deleted.")
+
+
+def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
+    by, now = actor_of(request), timezone.now()
+    mirrors = mirror_queries.list_mirrors(link=link, by=by)
+    blockers = [one for one in mirrors if one.mirror.state != MirrorState.STOPPED]
+    lags = [row.lag for one in blockers for row in one.partitions]
+    known = [lag for lag in lags if lag is not None]
+    at_risk = numbers.count(sum(known)) if lags and len(known) == len(lags) else "unknown"
+    context = {
+        "link": link_head(link, now=now),
+        "crumbs": crumbs(link, last="Delete"),
+        "environment_name": link.destination.environment.name,
+        "blockers": [mirror_row(one, now=now) for one in blockers],
+        "at_risk": at_risk,
+        "force": request.POST.get("force"),
+        "confirm": request.POST.get("confirm", ""),
+    }
+    return reply(request, "links/delete.html", context | more, status=status)
+
+
+def _edit_form(
+    request: HttpRequest, link: ClusterLink, form: EditLinkForm, *, status: int = 200, **more: object
+) -> HttpResponse:
+    context = {
+        "link": link_head(link, now=timezone.now()),
+        "crumbs": crumbs(link, last="Edit"),
+        "environment_name": link.destination.environment.name,
+        "form": form,
+    }
+    return reply(request, "links/edit.html", context | more, status=status)
+
+
+def _initial(link: ClusterLink, stored: dict[str, str]) -> dict[str, object]:
+    try:
+        address = address_from_properties(stored)
+    except LinkEngineError:  # what is stored cannot be read: the person is here to mend it
+        return {"bootstrap_servers": source_servers(link), "paused": _is_paused(link)}
+    return {
+        "bootstrap_servers": address.bootstrap_servers,
+        "security_protocol": address.security_protocol,
+        "sasl_mechanism": address.sasl_mechanism,
+        "username": address.sasl_username,
+        "ca_pem": address.ssl_ca_pem,
+        "paused": _is_paused(link),
+    }
+
+
+def _password(stored: dict[str, str]) -> str:
+    try:
+        return address_from_properties(stored).sasl_password
+    except LinkEngineError:
+        return ""
+
+
+def _is_paused(link: ClusterLink) -> bool:
+    return any(one.name == PAUSED and one.value == "true" for one in link.configs.all())
+
+
+def _present_of_form(present: dict[str, str]) -> set[str]:
+    """Answer which stored properties the form speaks of; the others stay as they are."""
+    spoken = {"bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.jaas.config", "ssl.truststore.certificates"}
+    return spoken & set(present)
+
+
+def _change(name: str, value: str | None) -> ConfigChange:
+    return ConfigChange(name=name, value=value) if value is not None else ConfigChange(name=name, operation="DELETE")
+
+
+def _shown(changes: Sequence[ConfigChange], stored: dict[str, str]) -> list[ShownChange]:
+    rows = []
+    for change in changes:
+        secret = LINK_CONFIGS[change.name].sensitive
+        before, after = stored.get(change.name, ""), change.value or ""
+        rows.append(
+            ShownChange(
+                name=change.name,
+                before="hidden" if secret and before else before or "not set",
+                after="changed, hidden" if secret and after else after or "not set",
+            )
+        )
+    return rows

@@ -1,0 +1,178 @@
+"""Environments with their clusters and links, and registering a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from console.access import Permission, can, check_permission
+from console.actions import clusters as cluster_actions
+from console.actors import Actor
+from console.errors import ConsoleError
+from console.models import Cluster, Environment
+from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
+from console.pages.forms import ConnectionForm
+from console.pages.shell import Crumb, Tab
+from console.presenters import numbers
+from console.presenters.clusters import cluster_row, probe_view
+from console.presenters.links import link_row, worst_first
+from console.queries import clusters as cluster_queries
+from console.queries import links as link_queries
+
+TOPICS_SHOWN = 200
+
+
+@page("environments")
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """Show the environments as cards, or all links in the tab Cluster links."""
+    by, now = actor_of(request), timezone.now()
+    links = [link_row(one, now=now) for one in link_queries.list_links(by=by)]
+    clusters = cluster_queries.list_clusters(by=by)
+    tab = "links" if request.GET.get("tab") == "links" else "environments"
+    context = {
+        "tab": tab,
+        "tabs": [
+            Tab(label="Environments", url="/environments/", current=tab == "environments"),
+            Tab(label="Cluster links", url="/environments/?tab=links", current=tab == "links"),
+        ],
+        "places": [_card(one, clusters, links) for one in cluster_queries.list_environments(by=by)],
+        "rows": worst_first(links),
+        "clusters_known": bool(clusters),
+        "may_create": any(can(by, Permission.MANAGE_LINK, cluster=one) for one in clusters),
+        "crumbs": [Crumb(label="Environments")],
+    }
+    return reply(request, "environments/list.html", context)
+
+
+@page("environments")
+@require_GET
+def detail(request: HttpRequest, slug: str) -> HttpResponse:
+    """Show the clusters and links of one environment."""
+    by, now = actor_of(request), timezone.now()
+    environment = cluster_queries.get_environment(slug=slug, by=by)
+    clusters = cluster_queries.list_clusters(by=by, environment=environment)
+    context = {
+        "environment": {"name": environment.name, "slug": environment.slug},
+        "environment_name": environment.name,
+        "clusters": [cluster_row(one, now=now) for one in clusters],
+        "rows": worst_first([link_row(one, now=now) for one in link_queries.list_links(by=by, environment=environment)]),
+        "may_register": can(by, Permission.MANAGE_CLUSTER, environment=environment),
+        "may_create": any(can(by, Permission.MANAGE_LINK, cluster=one) for one in clusters),
+        "clusters_known": bool(clusters),
+        "crumbs": [Crumb(label="Environments", url="/environments/"), Crumb(label=environment.name)],
+    }
+    return reply(request, "environments/detail.html", context)
+
+
+class RegisterForm(ConnectionForm):
+    """Name and connection of a cluster."""
+
+    name = forms.CharField(label="Cluster name", max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    field_order = ("name",)
+
+
+@page("environments")
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "POST"])
+def register(request: HttpRequest, slug: str) -> HttpResponse:
+    """Test the connection to a cluster, or register it."""
+    by = actor_of(request)
+    environment = cluster_queries.get_environment(slug=slug, by=by)
+    check_permission(by, Permission.MANAGE_CLUSTER, environment=environment)
+    form = RegisterForm(request.POST or None)
+    if request.method == "GET":
+        return _register_form(request, environment, form)
+    if not form.is_valid():
+        return _register_form(request, environment, form, status=422)
+    try:
+        if request.POST.get("intent") == "test":
+            probe = cluster_actions.probe_properties(form.properties())
+            return _register_form(request, environment, form, probe=probe_view(probe))
+        cluster = cluster_actions.register_cluster(
+            environment=environment,
+            name=form.cleaned_data["name"],
+            properties=form.properties(),
+            by=by,
+            now=timezone.now(),
+        )
+    except ConsoleError as error:
+        problem = {} if form.refuse(error) else problem_of(error)
+        return _register_form(request, environment, form, problem=problem, status=status_of(error))
+    return done(request, f"/clusters/{cluster.cluster_id}/", f"Cluster {cluster.name} is registered.")
+
+
+@page("environments")
+@require_GET
+def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Show a cluster: what it is, its links, the topics last seen on it."""
+    by, now = actor_of(request), timezone.now()
+    found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    environment = found.environment
+    context = {
+        "cluster": cluster_row(found, now=now),
+        "environment_name": environment.name,
+        "rows": worst_first([link_row(one, now=now) for one in link_queries.list_links(by=by, cluster_id=cluster_id)]),
+        "topics": _topics(found, by),
+        "clusters_known": True,
+        "may_create": can(by, Permission.MANAGE_LINK, cluster=found),
+        "crumbs": [
+            Crumb(label="Environments", url="/environments/"),
+            Crumb(label=environment.name, url=f"/environments/{environment.slug}/"),
+            Crumb(label=found.name),
+        ],
+    }
+    return reply(request, "environments/cluster.html", context)
+
+
+@page("environments")
+@require_POST
+def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Have the cluster looked at again."""
+    by = actor_of(request)
+    found = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    cluster_actions.refresh(cluster=found, by=by, now=timezone.now())
+    return done(request, f"/clusters/{found.cluster_id}/", "The cluster is being looked at again.")
+
+
+def _topics(cluster: Cluster, by: Actor) -> list[dict[str, object]]:
+    """List topics last seen there, for somebody who may see the whole cluster."""
+    if not can(by, Permission.VIEW, cluster=cluster):
+        return []
+    topics = cluster.topics.filter(internal=False)[:TOPICS_SHOWN]
+    return [
+        {"name": one.name, "partitions": one.partitions, "retention": numbers.retention(one.retention_ms)} for one in topics
+    ]
+
+
+def _card(environment: Environment, clusters: list[Any], links: list[Any]) -> dict[str, object]:
+    mine = [one for one in clusters if one.environment_id == environment.pk]
+    names = {one.name for one in mine}
+    related = [row for row in links if row.destination in names]
+    return {
+        "name": environment.name,
+        "organization": environment.organization.name,
+        "url": f"/environments/{environment.slug}/",
+        "clusters": len(mine),
+        "links": len(related),
+        "mirrors": sum(row.mirrors for row in related),
+        "attention": sum(row.attention for row in related),
+    }
+
+
+def _register_form(
+    request: HttpRequest, environment: Environment, form: RegisterForm, *, status: int = 200, **more: object
+) -> HttpResponse:
+    url = f"/environments/{environment.slug}/"
+    context = {
+        "form": form,
+        "environment_name": environment.name,
+        "cancel": url,
+        "crumbs": [Crumb(label=environment.name, url=url), Crumb(label="Register cluster")],
+    }
+    return reply(request, "environments/register.html", context | more, status=status)

@@ -1,0 +1,80 @@
+"""What the pages of one link share: the link as its heading shows it, tabs, breadcrumb, rights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from console.access import Permission, can
+from console.actors import Actor
+from console.models import ClusterLink
+from console.pages.shell import Crumb, Tab
+from console.presenters.links import MODES, link_url, source_name
+from console.presenters.looks import Look
+from console.presenters.notes import ErrorNote, error_note
+from console.presenters.states import link_look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkHead:
+    """A link as the heading of its pages shows it."""
+
+    name: str
+    url: str
+    edit_url: str
+    add_url: str
+    look: Look
+    mode: str
+    prefix: str
+    source: str
+    destination: str
+    note: ErrorNote | None
+
+
+def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
+    """Present the link."""
+    url = link_url(link)
+    return LinkHead(
+        name=link.name,
+        url=url,
+        edit_url=f"{url}configuration/edit/",
+        add_url=f"{url}mirrors/new/",
+        look=link_look(link.state),
+        mode=MODES.get(link.mode, link.mode),
+        prefix=link.prefix,
+        source=source_name(link),
+        destination=link.destination.name,
+        note=error_note(link.error_code, link.error_message, now=now, since=link.state_since),
+    )
+
+
+def link_context(link: ClusterLink, *, by: Actor, now: datetime, tab: str = "", last: str = "") -> dict[str, object]:
+    """Answer what every page of a link needs; ``last`` is the end of the breadcrumb below the link."""
+    head = link_head(link, now=now)
+    return {
+        "link": head,
+        "environment_name": link.destination.environment.name,
+        "crumbs": crumbs(link, last=last),
+        "tabs": tabs(head.url, current=tab),
+        "may_edit": can(by, Permission.MANAGE_LINK, link=link),
+        "may_mirror": can(by, Permission.MANAGE_MIRROR, link=link),
+        "may_operate": can(by, Permission.OPERATE_MIRROR, link=link),
+    }
+
+
+def crumbs(link: ClusterLink, *, last: str = "") -> list[Crumb]:
+    """Answer the way from the environment to the link, or to ``last`` below it."""
+    environment = link.destination.environment
+    trail = [
+        Crumb(label=environment.name, url=f"/environments/{environment.slug}/"),
+        Crumb(label="Cluster links", url="/links/"),
+        Crumb(label=link.name, url=link_url(link) if last else ""),
+    ]
+    return [*trail, Crumb(label=last)] if last else trail
+
+
+def tabs(url: str, *, current: str) -> list[Tab]:
+    """Answer the tabs of a link."""
+    entries = (("overview", "Overview", url), ("configuration", "Configuration", f"{url}configuration/"))
+    activity = ("activity", "Activity", f"{url}activity/")
+    return [Tab(label=label, url=address, current=key == current) for key, label, address in (*entries, activity)]

@@ -1,0 +1,126 @@
+"""The list of links and the tabs of one link."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from console.access import Permission, can, visible_clusters
+from console.audit import path_of
+from console.models import ClusterLink
+from console.pages.columns import mirror_columns, sorted_mirrors
+from console.pages.doors import actor_of, page, reply
+from console.pages.linkpages import link_context
+from console.pages.lists import page_of
+from console.pages.shell import Crumb
+from console.presenters.audit import event_row
+from console.presenters.links import flow, link_row, silence, tiles, worst_first
+from console.presenters.mirrors import mirror_row
+from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS
+from console.presenters.verbs import BULK_VERBS
+from console.queries import audit as audit_queries
+from console.queries import links as link_queries
+from console.queries import mirrors as mirror_queries
+
+REFRESH = timedelta(seconds=5)  # ages on a page that has not changed are renewed this often
+
+
+@page("links")
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """List the links one may see, worst first."""
+    by, now = actor_of(request), timezone.now()
+    query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
+    summaries = link_queries.list_links(by=by, search=query, state=state if state in LINK_LOOKS else "")
+    shown, pager = page_of(request, worst_first([link_row(one, now=now) for one in summaries]))
+    clusters = list(visible_clusters(by).select_related("environment"))
+    context = {
+        "rows": shown,
+        "pager": pager,
+        "query": query,
+        "state": state,
+        "filtered": bool(query or state),
+        "states": list(LINK_LOOKS.values()),
+        "clusters_known": bool(clusters),
+        "may_create": by.may_do_all or any(can(by, Permission.MANAGE_LINK, cluster=one) for one in clusters),
+        "crumbs": [Crumb(label="Cluster links")],
+    }
+    return reply(request, "links/list.html", context)
+
+
+@page("links")
+@require_GET
+def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show what a link does now: flow, figures, its mirror topics. Polled every second; 204 while nothing has moved."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    if is_unchanged(request, link.sequence, now=now):
+        return HttpResponse(status=204)
+    context = link_context(link, by=by, now=now, tab="overview") | _mirror_list(request, link, now=now)
+    return reply(request, "links/overview.html", context | {"seen": seen_token(link.sequence, now=now)})
+
+
+def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> dict[str, object]:
+    """Answer figures over all mirrors of the link and the rows that the filter leaves."""
+    summaries = mirror_queries.list_mirrors(link=link, by=actor_of(request))
+    query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
+    found = [one for one in summaries if query.lower() in one.mirror.name.lower() or query.lower() in one.mirror.source_topic]
+    found = [one for one in found if state in ("", one.mirror.state)]
+    sort = request.GET.get("sort", "")
+    shown, pager = page_of(request, sorted_mirrors(found, sort))
+    return {
+        "flow": flow(link, summaries),
+        "tiles": tiles(summaries),
+        "silence": silence(summaries, now=now),
+        "rows": [mirror_row(one, now=now) for one in shown],
+        "pager": pager,
+        "query": query,
+        "state": state,
+        "sort": sort,
+        "filtered": bool(query or state),
+        "states": list(MIRROR_LOOKS.values()),
+        "columns": mirror_columns(request, sort),
+        "bulk_verbs": BULK_VERBS,
+    }
+
+
+@page("links")
+@require_GET
+def configuration(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the settings in effect; secrets are masked."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    query, everything = request.GET.get("q", "").strip().lower(), bool(request.GET.get("all"))
+    configs = [one for one in link_queries.effective_configs(link=link) if query in one.name]
+    context = {
+        "configs": [one for one in configs if everything or query or not one.is_default],
+        "query": query,
+        "all": everything,
+    }
+    return reply(request, "links/configuration.html", link_context(link, by=by, now=now, tab="configuration") | context)
+
+
+@page("links")
+@require_GET
+def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show who did what to the link and its mirror topics."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    events = audit_queries.list_events(by=by, resource=path_of(link))
+    context = {"events": [event_row(one, now=now) for one in events]}
+    return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)
+
+
+def seen_token(*marks: object, now: datetime) -> str:
+    """Write what a page showed and when; the poll sends it back."""
+    return ":".join([*map(str, marks), str(int(now.timestamp()))])
+
+
+def is_unchanged(request: HttpRequest, *marks: object, now: datetime) -> bool:
+    """Tell whether the poll already shows this; ages are renewed every few seconds all the same."""
+    *seen, at = request.GET.get("seen", "").split(":")
+    fresh = at.isdecimal() and now.timestamp() - int(at) < REFRESH.total_seconds()
+    return bool(request.htmx) and fresh and seen == [str(mark) for mark in marks]  # type: ignore[attr-defined]

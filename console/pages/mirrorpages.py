@@ -1,0 +1,178 @@
+"""What the pages of one mirror topic share: heading, allowed actions, figures, verification, facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from console.access import Permission, can
+from console.actors import Actor
+from console.models import MirrorTopic
+from console.pages.linkpages import link_head
+from console.presenters import numbers
+from console.presenters.links import Tile, link_url, source_name
+from console.presenters.looks import Look
+from console.presenters.mirrors import gap_groups, is_copying, mirror_path, newest_observation, partition_row, steps
+from console.presenters.notes import error_note, transition_notes
+from console.presenters.numbers import Moment, moment
+from console.presenters.states import mirror_look
+from console.presenters.verbs import VERBS, Verb
+from console.presenters.verify import run_view
+from console.queries import mirrors as mirror_queries
+from console.queries import operations as operation_queries
+from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
+
+if TYPE_CHECKING:
+    from console.queries.mirrors import MirrorSummary
+    from console.queries.topics import SourceTopicChoice
+
+STEPS_SHOWN = 30
+_SILENCE_S = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorHead:
+    """A mirror as headings and facts show it."""
+
+    name: str
+    url: str
+    look: Look
+    source_topic: str
+    source: str
+    read_only: bool
+    writable: bool
+    deleting: bool
+    auto_created: bool
+    since: Moment | None
+    created: Moment | None
+    created_by: str
+    copied: str
+    configs: Sequence[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A button, or the reason why there is none."""
+
+    verb: Verb
+    allowed: bool
+    reason: str
+    primary: bool
+
+
+def mirror_url(mirror: MirrorTopic) -> str:
+    """Answer the mirror's page."""
+    return f"{link_url(mirror.link)}{mirror_path(mirror.name)}"
+
+
+def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNKNOWN) -> MirrorHead:
+    """Present the mirror."""
+    return MirrorHead(
+        name=mirror.name,
+        url=mirror_url(mirror),
+        look=mirror_look(mirror.state, mirror.stop_reason),
+        source_topic=mirror.source_topic,
+        source=source_name(mirror.link),
+        read_only=mirror.read_only,
+        writable=mirror.state == MirrorState.STOPPED,
+        deleting=mirror.deletion_requested_at is not None,
+        auto_created=mirror.auto_created,
+        since=moment(mirror.state_since, now=now),
+        created=moment(mirror.created_at, now=now),
+        created_by=mirror.created_by,
+        copied=copied,
+        configs=[{"name": name, "value": value} for name, value in sorted(mirror.source_configs.items())],
+    )
+
+
+def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str, object]:
+    """Answer everything that the page of a mirror shows."""
+    summary = mirror_queries.summarize(mirror, now=now)
+    choices = action_choices(mirror, by=by)
+    return {
+        "link": link_head(mirror.link, now=now),
+        "environment_name": mirror.link.destination.environment.name,
+        "mirror": mirror_head(mirror, now=now, copied=_copied(summary)),
+        "choices": choices,
+        "hindered": [one for one in choices if not one.allowed],
+        "note": error_note(mirror.error_code, mirror.error_message, now=now, since=mirror.error_since),
+        "transition_notes": transition_notes(mirror.transition_errors.all(), now=now),
+        "silence": _silence(summary, now=now),
+        "tiles": mirror_tiles(summary),
+        "partitions": [partition_row(row, now=now) for row in summary.partitions],
+        "gaps": gap_groups(mirror.gaps.all()),
+        "steps": steps(mirror.transitions.all()[:STEPS_SHOWN], now=now),
+        "run": run_view(mirror.verify_runs.first(), now=now),
+        "may_verify": can(by, Permission.VERIFY, mirror=mirror),
+        "may_edit": can(by, Permission.MANAGE_LINK, link=mirror.link),
+        "edit_url": f"{link_url(mirror.link)}configuration/edit/",
+    }
+
+
+def action_choices(mirror: MirrorTopic, *, by: Actor) -> list[Choice]:
+    """Answer the buttons of a mirror; what only bidirectional links have is not spoken of on others."""
+    bidirectional = mirror.link.mode == "BIDIRECTIONAL"
+    offered = [one for one in operation_queries.allowed(mirror, by) if bidirectional or one.event not in BIDIRECTIONAL_ONLY]
+    return [
+        Choice(
+            verb=VERBS[one.event],
+            allowed=one.allowed,
+            reason=one.reason,
+            primary=one.event in {MirrorEvent.RESUME, MirrorEvent.RECOVER},
+        )
+        for one in offered
+    ]
+
+
+def mirror_tiles(summary: MirrorSummary) -> list[Tile]:
+    """Answer the figures of one mirror."""
+    lags = [row.lag for row in summary.partitions]
+    behind = sum(1 for lag in lags if lag)
+    total = sum(lag for lag in lags if lag is not None) if lags and None not in lags else None
+    return [
+        Tile(
+            label="Max lag",
+            value=numbers.count(summary.max_lag),
+            hint=f"messages · {numbers.plural(behind, 'partition')} behind" if behind else "messages, worst partition",
+        ),
+        Tile(label="Total lag", value=numbers.count(total), hint="messages, all partitions"),
+        Tile(label="Lag in time", value=numbers.lag_time(summary.lag_ms), hint="since caught up"),
+        Tile(label="Throughput", value=numbers.byte_rate(summary.bytes_per_s), hint=numbers.record_rate(summary.records_per_s)),
+    ]
+
+
+def choice_rows(choices: Sequence[SourceTopicChoice]) -> list[dict[str, object]]:
+    """Present the source topics of the dropdown; the note tells size and retention, or why a topic cannot be chosen."""
+    return [
+        {
+            "name": one.name,
+            "available": one.available,
+            "note": f"{numbers.plural(one.partitions, 'partition')}, {numbers.retention(one.retention_ms)}"
+            if one.available
+            else one.reason,
+        }
+        for one in choices
+    ]
+
+
+def choices_of(choices: Sequence[SourceTopicChoice]) -> str:
+    """Say how many topics can be chosen, and why others cannot."""
+    free = sum(1 for one in choices if one.available)
+    rest = len(choices) - free
+    words = f"{numbers.plural(free, 'topic')} can be mirrored"
+    return f"{words}; {rest} cannot, the list says why." if rest else f"{words}."
+
+
+def _copied(summary: MirrorSummary) -> str:
+    total = sum(row.bytes_copied for row in summary.partitions)
+    records = sum(row.records_copied for row in summary.partitions)
+    return f"{numbers.count(records)} records, {numbers.size(total)}"
+
+
+def _silence(summary: MirrorSummary, *, now: datetime) -> Moment | None:
+    if not is_copying(summary.mirror):
+        return None
+    last = newest_observation(summary.partitions) or summary.mirror.state_since
+    return moment(last, now=now) if (now - last).total_seconds() > _SILENCE_S else None

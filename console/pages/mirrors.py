@@ -1,0 +1,120 @@
+"""The page of one mirror topic, and adding one."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from console.access import Permission, can, check_permission
+from console.actions import mirrors as mirror_actions
+from console.actions import verification
+from console.errors import ConsoleError, NotFoundError
+from console.models import ClusterLink
+from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
+from console.pages.linkpages import crumbs, link_head
+from console.pages.links import is_unchanged, seen_token
+from console.pages.mirrorpages import choice_rows, choices_of, mirror_context, mirror_head
+from console.presenters.curl import curl
+from console.presenters.links import link_url
+from console.presenters.mirrors import mirror_path
+from console.queries import links as link_queries
+from console.queries import mirrors as mirror_queries
+from console.queries import topics as topic_queries
+
+
+@page("links")
+@require_GET
+def detail(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
+    """Show everything about a mirror. Polled every second; 204 while nothing has moved."""
+    by, now = actor_of(request), timezone.now()
+    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    if is_unchanged(request, mirror.link.sequence, now=now):
+        return HttpResponse(status=204)
+    context = mirror_context(mirror, by=by, now=now) | {
+        "seen": seen_token(mirror.link.sequence, now=now),
+        "crumbs": [*crumbs(mirror.link, last=mirror.name)],
+        "snippet": curl("GET", f"{rest_address(request, mirror.link)}/{mirror.name}?include_state_transition_errors=true"),
+    }
+    return reply(request, "mirrors/detail.html", context)
+
+
+@page("links")
+@require_POST
+def verify(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
+    """Start a comparison of mirror and source; its progress is on the mirror's page."""
+    by, now = actor_of(request), timezone.now()
+    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    url = mirror_head(mirror, now=now).url
+    try:
+        verification.start_verify(mirror=mirror, by=by, now=now)
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        context = mirror_context(mirror, by=by, now=now) | {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
+        return reply(request, "mirrors/refused.html", context, status=status_of(error))
+    return done(request, f"{url}#verify")
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Choose a source topic, from a list where there is one; add its mirror."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    if not can(by, Permission.MANAGE_MIRROR, link=link) and not _has_own_topics(link, request):
+        check_permission(by, Permission.MANAGE_MIRROR, link=link)
+    if request.method == "GET":
+        return _form(request, link)
+    factor = request.POST.get("replication_factor", "").strip()
+    if factor and not (factor.isdecimal() and int(factor) > 0):
+        return _form(request, link, replication_wrong="Use a whole number of 1 or more, or leave it empty.", status=422)
+    try:
+        mirror = mirror_actions.create_mirror(
+            link=link,
+            source_topic=request.POST.get("source_topic", "").strip(),
+            replication_factor=int(factor) if factor else None,
+            by=by,
+            now=now,
+        )
+    except ConsoleError as error:
+        return _refused(request, link, error)
+    return done(request, f"{link_url(link)}{mirror_path(mirror.name)}", f"Mirror topic {mirror.name} is added.")
+
+
+def _has_own_topics(link: ClusterLink, request: HttpRequest) -> bool:
+    """Tell whether the person may make mirrors of some names on this cluster; the action decides about the very name."""
+    cluster = link.destination_id
+    return any(one.resource_type == "Topic" and one.cluster_id == cluster for one in actor_of(request).bindings)
+
+
+def _refused(request: HttpRequest, link: ClusterLink, error: ConsoleError) -> HttpResponse:
+    if error.kind == "denied":
+        raise error
+    beside = bool(error.field) or isinstance(error, NotFoundError)
+    words = {"wrong" if beside else "problem": problem_of(error)}
+    return _form(request, link, status=status_of(error), **words)
+
+
+def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
+    by, now = actor_of(request), timezone.now()
+    source_topic = request.POST.get("source_topic", request.GET.get("topic", "")).strip()
+    listable = topic_queries.is_listable(link)
+    choices = topic_queries.source_topics_for(link=link, by=by) if listable else []
+    context = {
+        "link": link_head(link, now=now),
+        "crumbs": crumbs(link, last="Add mirror topic"),
+        "environment_name": link.destination.environment.name,
+        "listable": listable and bool(choices),
+        "choices": choice_rows(choices),
+        "choices_words": choices_of(choices),
+        "source_topic": source_topic,
+        "replication_factor": request.POST.get("replication_factor", ""),
+        "snippet": curl("POST", rest_address(request, link), {"source_topic_name": source_topic or "<source topic>"}),
+    }
+    return reply(request, "mirrors/new.html", context | more, status=status)
+
+
+def rest_address(request: HttpRequest, link: ClusterLink) -> str:
+    """Answer the REST address of the link's mirrors."""
+    return request.build_absolute_uri(f"/kafka/v3/clusters/{link.destination.cluster_id}/links/{link.name}/mirrors")

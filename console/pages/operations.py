@@ -1,0 +1,162 @@
+"""Pause, resume, promote, fail over, delete: a confirmation that says what is at stake, then the action. One topic or many.
+
+The confirmation is a page of its own; with JavaScript the same form opens in a dialog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from console.access import check_permission
+from console.actions import operations
+from console.errors import ConflictError, ConsoleError, NotFoundError
+from console.models import ClusterLink, MirrorTopic
+from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
+from console.pages.linkpages import crumbs, link_head
+from console.pages.mirrorpages import mirror_head, mirror_url
+from console.policies import permission_for, why_not
+from console.presenters import numbers
+from console.presenters.links import link_url
+from console.presenters.mirrors import mirror_row
+from console.presenters.verbs import BULK_VERBS, VERBS, Verb, needs_typed_name, reversibility
+from console.queries import links as link_queries
+from console.queries import mirrors as mirror_queries
+from console.queries.mirrors import MirrorSummary
+from linkengine.domain.states import MirrorEvent
+
+NAMES_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Risk:
+    """What a step may cost, as known now."""
+
+    label: str
+    value: str
+    age: str
+    words: str
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str, *, operation: str) -> HttpResponse:
+    """Confirm an operation on one mirror topic; 409 in place where its state does not allow it any more."""
+    by, now, verb = actor_of(request), timezone.now(), _verb(operation)
+    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    check_permission(by, permission_for(verb.event), mirror=mirror)
+    if request.method == "GET":
+        reason = why_not(mirror, verb.event)
+        problem = problem_of(ConflictError(reason)) if reason else {}
+        return _confirmation(request, mirror, verb, problem=problem, status=409 if reason else 200)
+    typed = needs_typed_name(verb.event, bidirectional=_is_bidirectional(mirror.link))
+    if typed and request.POST.get("confirm", "").strip() != mirror.name:
+        return _confirmation(request, mirror, verb, wrong_name="This is not the name of the mirror topic.", status=422)
+    try:
+        operations.operate(mirror=mirror, operation=verb.event, by=by, now=now)
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        return _confirmation(request, mirror, verb, problem=problem_of(error), status=status_of(error))
+    url = link_url(mirror.link) if verb.event is MirrorEvent.DELETE else mirror_url(mirror)
+    return done(request, url, verb.done.format(name=mirror.name))
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Confirm an operation on several mirror topics; each succeeds or fails by itself, and the answer tells which."""
+    by, now = actor_of(request), timezone.now()
+    values = request.POST if request.method == "POST" else request.GET
+    verb, names = _verb(values.get("operation", "")), values.getlist("mirror")
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    chosen = [one for one in mirror_queries.list_mirrors(link=link, by=by) if one.mirror.name in set(names)]
+    if request.method == "GET" or not chosen:
+        return _many(request, link, verb, chosen, status=200 if chosen else 422)
+    if _typed_for_many(verb, link) and request.POST.get("confirm", "").strip() != link.name:
+        return _many(request, link, verb, chosen, wrong_name="This is not the name of the link.", status=422)
+    results = operations.operate_many(
+        link=link, names=[one.mirror.name for one in chosen], operation=verb.event, by=by, now=now
+    )
+    failed = [one for one in results if one.error_code]
+    if not failed:
+        return done(request, link_url(link), f"{verb.label}: {numbers.plural(len(results), 'mirror topic')} accepted.")
+    return _many(request, link, verb, chosen, results=results, failed=len(failed), status=409)
+
+
+def risk_of(summary: MirrorSummary, verb: Verb) -> Risk | None:
+    """Say how many records stay behind, as far as anybody knows."""
+    if not verb.loses_lag and verb.event is not MirrorEvent.PROMOTE:
+        return None
+    total = summary.total_lag
+    words = {
+        True: "The source is asked no more, so what it received since the last sample is not counted.",
+        False: "The promotion waits until this is 0.",
+    }[verb.loses_lag]
+    if total is None:
+        words = "Not all partitions have been measured, so nobody can say how many records the mirror lacks. " + words
+    return Risk(
+        label="Records at risk" if verb.loses_lag else "Lag, all partitions",
+        value="unknown" if total is None else numbers.count(total),
+        age=numbers.lag_time(summary.lag_ms) if summary.lag_ms is not None else "",
+        words=words,
+    )
+
+
+def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, status: int = 200, **more: object) -> HttpResponse:
+    now, bidirectional = timezone.now(), _is_bidirectional(mirror.link)
+    head = mirror_head(mirror, now=now)
+    context = {
+        "mirror": head,
+        "verb": verb,
+        "action": f"{head.url}{verb.event}/",
+        "typed": needs_typed_name(verb.event, bidirectional=bidirectional),
+        "final_words": reversibility(verb.event, bidirectional=bidirectional),
+        "risk": risk_of(mirror_queries.summarize(mirror, now=now), verb),
+        "confirm": request.POST.get("confirm", ""),
+        "crumbs": crumbs(mirror.link, last=f"{verb.label} {mirror.name}"),
+        "environment_name": mirror.link.destination.environment.name,
+    }
+    return reply(request, "mirrors/operate.html", context | more, status=status)
+
+
+def _many(
+    request: HttpRequest, link: ClusterLink, verb: Verb, chosen: Sequence[MirrorSummary], *, status: int = 200, **more: object
+) -> HttpResponse:
+    now = timezone.now()
+    lags = [one.total_lag for one in chosen]
+    known = [lag for lag in lags if lag is not None]
+    context = {
+        "link": link_head(link, now=now),
+        "crumbs": crumbs(link, last=f"{verb.label} several"),
+        "environment_name": link.destination.environment.name,
+        "verb": verb,
+        "rows": [mirror_row(one, now=now) for one in chosen[:NAMES_SHOWN]],
+        "names": [one.mirror.name for one in chosen],
+        "more_names": max(0, len(chosen) - NAMES_SHOWN),
+        "at_risk": numbers.count(sum(known)) if len(known) == len(lags) else "unknown",
+        "typed": _typed_for_many(verb, link),
+        "final_words": reversibility(verb.event, bidirectional=_is_bidirectional(link)),
+        "confirm": request.POST.get("confirm", ""),
+        "bulk_verbs": BULK_VERBS,
+    }
+    return reply(request, "mirrors/operate_many.html", context | more, status=status)
+
+
+def _verb(operation: str) -> Verb:
+    verb = next((verb for event, verb in VERBS.items() if event == operation), None)
+    if verb is None:
+        raise NotFoundError(f"There is no operation {operation!r} on mirror topics.")
+    return verb
+
+
+def _typed_for_many(verb: Verb, link: ClusterLink) -> bool:
+    return needs_typed_name(verb.event, bidirectional=_is_bidirectional(link))
+
+
+def _is_bidirectional(link: ClusterLink) -> bool:
+    return link.mode == "BIDIRECTIONAL"

@@ -1,0 +1,55 @@
+"""All topics last seen on the clusters one may see, with what mirrors them; search over links and topics."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from console.pages.doors import actor_of, page, reply
+from console.pages.lists import page_of
+from console.pages.shell import Crumb
+from console.presenters.links import link_row, link_url
+from console.presenters.mirrors import mirror_row
+from console.queries import links as link_queries
+from console.queries import mirrors as mirror_queries
+
+FOUND_AT_MOST = 50
+
+
+@page("topics")
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """List the mirror topics of all links one may see."""
+    by, now = actor_of(request), timezone.now()
+    query = request.GET.get("q", "").strip()
+    shown, pager = page_of(request, mirror_queries.list_mirrors(by=by, search=query))
+    context = {
+        "found": [{"row": mirror_row(one, now=now), "link": _link(one.mirror.link)} for one in shown],
+        "pager": pager,
+        "query": query,
+        "crumbs": [Crumb(label="Topics")],
+    }
+    return reply(request, "topics/list.html", context)
+
+
+@page("links")
+@require_GET
+def search(request: HttpRequest) -> HttpResponse:
+    """Find links and mirror topics by a part of their name."""
+    by, now = actor_of(request), timezone.now()
+    query = request.GET.get("q", "").strip()
+    links = link_queries.list_links(by=by, search=query) if query else []
+    mirrors = mirror_queries.list_mirrors(by=by, search=query) if query else []
+    context = {
+        "query": query,
+        "links": [link_row(one, now=now) for one in links[:FOUND_AT_MOST]],
+        "found": [{"row": mirror_row(one, now=now), "link": _link(one.mirror.link)} for one in mirrors[:FOUND_AT_MOST]],
+        "cut": len(links) > FOUND_AT_MOST or len(mirrors) > FOUND_AT_MOST,
+        "crumbs": [Crumb(label="Search")],
+    }
+    return reply(request, "search.html", context)
+
+
+def _link(link: object) -> dict[str, str]:
+    return {"name": link.name, "url": link_url(link), "destination": link.destination.name}  # type: ignore[attr-defined,arg-type]

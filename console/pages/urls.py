@@ -1,0 +1,54 @@
+"""Addresses of the pages: with a trailing slash, unlike REST; the address without one leads here."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path
+from django.views.generic import RedirectView
+
+from console.pages import access, audit, createlink, editlink, environments, guide, links, mirrors, operations, session, topics
+
+_LINK = "links/<str:cluster_id>/<str:link_name>/"
+_MIRROR = f"{_LINK}mirrors/<str:mirror_name>/"
+
+urlpatterns = [
+    path("", RedirectView.as_view(url="/environments/")),
+    path("sign-in/", session.sign_in),
+    path("sign-out/", session.sign_out),
+    path("settings/theme/", session.set_theme),
+    path("search/", topics.search),
+    path("help/states/", guide.states),
+    path("environments/", environments.index),
+    path("environments/<slug:slug>/", environments.detail),
+    path("environments/<slug:slug>/clusters/new/", environments.register),
+    path("clusters/<str:cluster_id>/", environments.cluster),
+    path("clusters/<str:cluster_id>/refresh/", environments.refresh),
+    path("topics/", topics.index),
+    path("links/", links.index),
+    path("links/new/", createlink.create),
+    path(_LINK, links.overview),
+    path(f"{_LINK}configuration/", links.configuration),
+    path(f"{_LINK}configuration/edit/", editlink.edit),
+    path(f"{_LINK}activity/", links.activity),
+    path(f"{_LINK}delete/", editlink.delete),
+    path(f"{_LINK}bulk/", operations.operate_many),
+    path(f"{_LINK}mirrors/new/", mirrors.create),
+    path(f"{_MIRROR}-/", mirrors.detail),  # where a topic is called "new"
+    path(f"{_MIRROR}-/verify/", mirrors.verify),
+    path(f"{_MIRROR}-/<str:operation>/", operations.operate),
+    path(_MIRROR, mirrors.detail),
+    path(f"{_MIRROR}verify/", mirrors.verify),
+    path(f"{_MIRROR}<str:operation>/", operations.operate),
+    path("access/", access.bindings),
+    path("access/new/", access.grant),
+    path("access/<int:binding_id>/remove/", access.revoke),
+    path("access/roles/", access.roles),
+    path("access/me/", access.me),
+    path("access/api-keys/", access.api_keys),
+    path("access/api-keys/<str:key>/delete/", access.delete_api_key),
+    path("audit/", audit.index),
+    # Addresses typed without the slash; nothing of REST begins with these words.
+    re_path(
+        r"^(?P<rest>(?:environments|clusters|links|topics|access|audit|search|sign-in|help)(?:/[^?]*[^/?])?)$",
+        RedirectView.as_view(url="/%(rest)s/", query_string=True),
+    ),
+]

@@ -1,0 +1,112 @@
+"""Role bindings, roles and API keys as tables show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from console.access.roles import ROLE_DESCRIPTIONS, ROLE_PERMISSIONS, Permission, Role
+from console.presenters.numbers import Moment, moment
+
+if TYPE_CHECKING:
+    from console.models import ApiKey, RoleBinding
+
+# What a role allows, as sentences of a card.
+PERMISSION_WORDS: Mapping[Permission, str] = MappingProxyType(
+    {
+        Permission.VIEW: "See clusters, links, mirror topics and their state",
+        Permission.MANAGE_LINK: "Create, edit and delete cluster links",
+        Permission.MANAGE_MIRROR: "Add and delete mirror topics",
+        Permission.OPERATE_MIRROR: "Pause, resume, promote and fail over mirror topics",
+        Permission.VERIFY: "Compare mirror topics with their source",
+        Permission.MANAGE_CLUSTER: "Register clusters and change their credentials",
+        Permission.MANAGE_ACCESS: "Grant and revoke roles",
+        Permission.VIEW_AUDIT: "Read the audit",
+        Permission.MANAGE_ORGANIZATION: "Create environments",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingRow:
+    """One role binding."""
+
+    key: int
+    principal: str
+    role: str
+    scope: str
+    resource: str
+    granted: Moment | None
+    granted_by: str
+    removable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """One API key, without its secret."""
+
+    key: str
+    owner: str
+    description: str
+    created: Moment | None
+    used: Moment | None
+    expires: Moment | None
+
+
+def binding_row(binding: RoleBinding, *, now: datetime, removable: bool) -> BindingRow:
+    """Present a binding; the scope is the path from the root."""
+    return BindingRow(
+        key=binding.pk,
+        principal=binding.user.get_username(),
+        role=binding.role,
+        scope=scope_of(binding),
+        resource=_resource(binding),
+        granted=moment(binding.granted_at, now=now),
+        granted_by=binding.granted_by,
+        removable=removable,
+    )
+
+
+def scope_of(binding: RoleBinding) -> str:
+    """Write the node of the tree."""
+    if binding.organization:
+        return binding.organization.name
+    if binding.environment:
+        return f"{binding.environment.organization.name} / {binding.environment.name}"
+    cluster = binding.cluster
+    if cluster is None:
+        return ""
+    return f"{cluster.environment.organization.name} / {cluster.environment.name} / {cluster.name}"
+
+
+def key_row(key: ApiKey, *, now: datetime) -> KeyRow:
+    """Present an API key."""
+    return KeyRow(
+        key=key.key,
+        owner=key.user.get_username(),
+        description=key.description,
+        created=moment(key.created_at, now=now),
+        used=moment(key.last_used_at, now=now),
+        expires=moment(key.expires_at, now=now),
+    )
+
+
+def role_cards() -> list[dict[str, object]]:
+    """Explain every role by what it allows."""
+    return [
+        {
+            "name": role.value,
+            "description": ROLE_DESCRIPTIONS[role],
+            "allows": [words for permission, words in PERMISSION_WORDS.items() if permission in ROLE_PERMISSIONS[role]],
+        }
+        for role in Role
+    ]
+
+
+def _resource(binding: RoleBinding) -> str:
+    if not binding.resource_type:
+        return "everything"
+    return f"{binding.resource_type} {binding.resource_name}{'*' if binding.prefixed else ''}".strip()

@@ -1,0 +1,51 @@
+"""An audit event as tables show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from console.presenters.looks import Look
+from console.presenters.numbers import Moment, moment
+from console.presenters.reasons import AUDIT_LOOKS
+
+if TYPE_CHECKING:
+    from console.models import AuditEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """One line of the audit."""
+
+    at: Moment | None
+    actor: str
+    action: str
+    resource: str
+    look: Look
+    detail: Sequence[tuple[str, str]]
+    client: str
+    request_id: str
+
+
+def event_row(event: AuditEvent, *, now: datetime) -> EventRow:
+    """Present one event."""
+    return EventRow(
+        at=moment(event.at, now=now),
+        actor=event.actor,
+        action=event.action,
+        resource=event.resource,
+        look=AUDIT_LOOKS[event.result],
+        detail=[(name, _text(value)) for name, value in event.detail.items()],
+        client=event.client_address,
+        request_id=event.request_id,
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_text(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(one) for one in value)
+    return "" if value is None else str(value)

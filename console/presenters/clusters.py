@@ -1,0 +1,63 @@
+"""A registered cluster as lists and its page show it, and the result of a look at one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from console.presenters import numbers
+from console.presenters.looks import Look
+from console.presenters.notes import ErrorNote, error_note
+from console.presenters.numbers import Moment, moment
+from console.presenters.states import cluster_look
+
+if TYPE_CHECKING:
+    from console.models import Cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRow:
+    """One cluster."""
+
+    name: str
+    cluster_id: str
+    url: str
+    bootstrap_servers: str
+    look: Look
+    brokers: str
+    kafka_version: str
+    authorizer: str
+    probed: Moment | None
+    note: ErrorNote | None
+
+
+def cluster_row(cluster: Cluster, *, now: datetime) -> ClusterRow:
+    """Present a cluster as last looked at."""
+    return ClusterRow(
+        name=cluster.name,
+        cluster_id=cluster.cluster_id,
+        url=f"/clusters/{cluster.cluster_id}/",
+        bootstrap_servers=cluster.bootstrap_servers,
+        look=cluster_look(probed=cluster.probed_at is not None, error_code=cluster.error_code),
+        brokers=numbers.count(cluster.brokers),
+        kafka_version=cluster.kafka_version or "unknown",
+        authorizer=_authorizer(has_one=cluster.has_authorizer),
+        probed=moment(cluster.probed_at, now=now),
+        note=error_note(cluster.error_code, cluster.error_message, now=now),
+    )
+
+
+def probe_view(probe: Mapping[str, Any]) -> dict[str, str]:
+    """Present what one look at a cluster told."""
+    return {
+        "cluster_id": str(probe["cluster_id"]),
+        "brokers": numbers.count(probe["brokers"]),
+        "kafka_version": str(probe["kafka_version"] or "unknown"),
+        "authorizer": _authorizer(has_one=bool(probe["authorizer"])),
+    }
+
+
+def _authorizer(*, has_one: bool) -> str:
+    return "yes, mirror topics can be made read-only" if has_one else "no, writes to mirror topics cannot be denied"

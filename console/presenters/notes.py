@@ -1,0 +1,65 @@
+"""An error as shown beside the thing it concerns: code, message, since when, what it means, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from console.presenters.errors import help_for
+from console.presenters.looks import Family
+from console.presenters.numbers import Moment, moment
+from linkengine.domain.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from console.models import StateTransitionError
+
+# Codes that say what a promotion waits for: news, not trouble.
+_WAITING = frozenset({ErrorCode.WAITING_FOR_LAG, ErrorCode.WAITING_FOR_CONFIGS, ErrorCode.WAITING_FOR_PARTITIONS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorNote:
+    """One error with its way out."""
+
+    code: str
+    message: str
+    meaning: str
+    fix: str
+    family: Family = Family.BAD
+    since: Moment | None = None
+    last_seen: Moment | None = None
+    count: int = 1
+
+
+def error_note(code: str, message: str, *, now: datetime, since: datetime | None = None) -> ErrorNote | None:
+    """Present an error; None for no error."""
+    if not code or code == ErrorCode.NO_ERROR:
+        return None
+    known = help_for(code)
+    return ErrorNote(
+        code=code,
+        message=message,
+        meaning=known.meaning,
+        fix=known.fix,
+        family=Family.BUSY if code in _WAITING else Family.BAD,
+        since=moment(since, now=now),
+    )
+
+
+def transition_notes(errors: Iterable[StateTransitionError], *, now: datetime) -> list[ErrorNote]:
+    """Present the state-transition errors of a mirror, oldest first."""
+    return [
+        ErrorNote(
+            code=error.code,
+            message=error.message,
+            meaning=help_for(error.code).meaning,
+            fix=help_for(error.code).fix,
+            family=Family.BUSY if error.code in _WAITING else Family.BAD,
+            since=moment(error.since, now=now),
+            last_seen=moment(error.last_seen_at, now=now),
+            count=error.count,
+        )
+        for error in errors
+    ]
