@@ -191,6 +191,7 @@ class MirrorStop:
     generation: int  # of the owner that fences; above every copier's
     source_topic: str = ""  # both names: needed where there are no assignments yet
     mirror_topic: str = ""
+    fenced_ends: tuple[tuple[int, int], ...] = ()  # (partition, end) recorded by an earlier attempt
     source_configs: dict[str, str] = field(default_factory=dict)  # last known; used when the source does not answer
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
     sync_include: tuple[str, ...] | None = None

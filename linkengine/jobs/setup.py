@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
+from linkengine.copyjob.seed import seed_head
 from linkengine.domain.configs import check_overrides, is_compacted, looks_like_mirror, mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.naming import check_topic_name, is_internal
 from linkengine.domain.plans import MirrorCreated, MirrorSetup, PartitionAssignment, TopicDescription
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.sync.configs import read_source_configs, sync_configs
-from linkengine.sync.topics import follow_partitions, wait_for_leaders
+from linkengine.sync.topics import follow_partitions
 
 # partitions of the source, id of the source topic -> one assignment per partition
 AssignmentsFactory = Callable[[int, str], Sequence[PartitionAssignment]]
@@ -58,8 +59,6 @@ def setup_mirror(setup: MirrorSetup, *, assignments_factory: AssignmentsFactory)
     guarded = _guard(destination, setup.mirror_topic, hide=bool(to_seed))
     _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
     _check_writable(destination, setup)
-    from linkengine.copyjob.seed import seed_head  # noqa: PLC0415 - being written
-
     assignments = {one.partition: one for one in assignments_factory(topic.partitions, topic.topic_id)}
     for partition, start in sorted(to_seed.items()):
         log.info("seeding_head", topic=setup.mirror_topic, partition=partition, start=start)
@@ -117,7 +116,6 @@ def _create(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescripti
         if error.code is not ErrorCode.TOPIC_EXISTS_ERROR:
             raise
         _adopt(destination, setup.mirror_topic, partitions=topic.partitions, wanted=wanted)
-    wait_for_leaders(destination, setup.mirror_topic, partitions=topic.partitions)
 
 
 def _adopt(destination: ClusterAdmin, mirror_topic: str, *, partitions: int, wanted: Mapping[str, str]) -> None:

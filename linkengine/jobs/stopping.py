@@ -6,8 +6,11 @@ A failover asks nothing of the source as long as its configs are known from befo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
+from linkengine.copyjob.fence import fence_partitions
 from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import MirrorStop, MirrorStopped
@@ -19,23 +22,32 @@ from linkengine.sync.topics import missing_mirror
 log = structlog.get_logger(__name__)
 
 
-def stop_mirror(stop: MirrorStop) -> MirrorStopped:
+def stop_mirror(stop: MirrorStop, *, on_fenced: Callable[[MirrorStopped], None] | None = None) -> MirrorStopped:
     """Fence the mirror, give it the source's configs, let producers write. Safe to repeat; the source may be down.
 
-    Raises MIRROR_TOPIC_MISSING where the topic is gone, and what keeps us from the destination.
+    ``on_fenced`` records the ends before producers are let in. Once they have written, the ends cannot be told from the log
+    any more: an attempt after that needs them back in ``stop.fenced_ends``. Raises MIRROR_TOPIC_MISSING where the topic is
+    gone, and what keeps us from the destination.
     """
-    from linkengine.copyjob.fence import fence_partitions  # noqa: PLC0415 - being written
-
     topic = stop.mirror_topic or stop.assignments[0].mirror_topic
     destination = ClusterAdmin(stop.destination)
     if destination.find(topic) is None:
         raise missing_mirror(topic)
-    ends = fence_partitions(stop.destination, stop.assignments, generation=stop.generation) if stop.assignments else {}
+    stopped = _fence(stop)
+    if on_fenced is not None:
+        on_fenced(stopped)
     _finish_seeding(destination, topic)
     change = configs_at_stop(_source_configs(stop), include=stop.sync_include, overrides=stop.configs)
     destination.change_configs(topic, change)
     destination.allow_writes(topic)
-    log.info("mirror_stopped", topic=topic, reason=stop.reason, ends=ends)
+    log.info("mirror_stopped", topic=topic, reason=stop.reason, ends=stopped.ends)
+    return stopped
+
+
+def _fence(stop: MirrorStop) -> MirrorStopped:
+    ends = fence_partitions(
+        stop.destination, stop.assignments, generation=stop.generation, already_fenced_ends=dict(stop.fenced_ends)
+    )
     return MirrorStopped(ends=tuple(sorted(ends.items())))
 
 

@@ -6,6 +6,7 @@ bounded in time and raises LinkEngineError only. Must not know links or mirrors.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # its own type hints leave the name out
@@ -17,10 +18,12 @@ from linkengine.domain.plans import ClusterProbe, TopicDescription
 from linkengine.kafka import admin_acls, admin_topics
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from linkengine.kafka.admin_topics import OffsetKind
-from linkengine.kafka.preflight import broker_release
+from linkengine.kafka.preflight import broker_facts
 
 __all__ = ["ClusterAdmin", "OffsetKind"]
 
+READY_TIMEOUT_S = 20.0  # a new topic has its leaders within a second; a loaded controller needs longer
+_LOOK_EVERY_S = 0.05
 _MARKER_RIGHTS = frozenset({"ALTER", "CLUSTER_ACTION"})  # either lets WriteTxnMarkers through
 
 
@@ -33,15 +36,15 @@ class ClusterAdmin:
 
     def probe(self) -> ClusterProbe:
         """Look at the cluster with a fresh login; raise with the precise reason why it does not let us in."""
-        release = broker_release(self.address)
+        facts = broker_facts(self.address)
         cluster = self._session.one(
             lambda client: client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S), what="describe the cluster"
         )
         return ClusterProbe(
             cluster_id=cluster.cluster_id or "",
             brokers=len(cluster.nodes),
-            kafka_version=release,
-            authorizer=self.has_authorizer(),
+            kafka_version=facts.release,
+            authorizer=facts.authorizer,
         )
 
     def may_write_markers(self) -> bool:
@@ -79,18 +82,35 @@ class ClusterAdmin:
     def create_topic(
         self, topic: str, *, partitions: int, replication_factor: int | None = None, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic; ``replication_factor`` None means the cluster's default."""
+        """Create a topic and wait until it is there; ``replication_factor`` None means the cluster's default."""
         admin_topics.create(
             self._session, topic, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
         )
+        self.wait_ready(topic, partitions=partitions)
 
     def delete_topic(self, topic: str) -> bool:
         """Delete a topic; answer False if there was none."""
         return admin_topics.delete(self._session, topic)
 
     def add_partitions(self, topic: str, *, total: int) -> None:
-        """Grow the topic to ``total`` partitions."""
+        """Grow the topic to ``total`` partitions and wait until the new ones are there."""
         admin_topics.grow(self._session, topic, partitions=total)
+        self.wait_ready(topic, partitions=total)
+
+    def wait_ready(self, topic: str, *, partitions: int, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until every partition has a leader; raise TIMEOUT_ERROR after the limit.
+
+        A controller confirms a change before the brokers show it.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (led := admin_topics.led_partitions(self._session, topic)) < partitions:
+            if time.monotonic() > deadline:
+                raise LinkEngineError(
+                    ErrorCode.TIMEOUT_ERROR,
+                    f"{partitions - led} of {partitions} partitions of topic {topic!r} have no leader after {timeout_s:.0f} s. "
+                    "Check the brokers of the cluster.",
+                )
+            time.sleep(_LOOK_EVERY_S)
 
     def rights(self, topic: str) -> frozenset[str]:
         """Read what our principal may do with the topic ("READ", "WRITE", …); a super user passes every DENY."""
@@ -141,7 +161,7 @@ class ClusterAdmin:
 
     def has_authorizer(self) -> bool:
         """Tell whether ACLs are enforced, so that a topic can be made read-only."""
-        return admin_acls.has_authorizer(self._session)
+        return broker_facts(self.address).authorizer
 
     def deny_writes(self, topic: str) -> None:
         """Make a topic (existing or not) read-only for all but super users. Idempotent."""

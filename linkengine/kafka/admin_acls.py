@@ -23,16 +23,6 @@ _EVERYBODY = "User:*"
 _EVERYWHERE = "*"
 
 
-def has_authorizer(session: AdminSession) -> bool:
-    """Tell whether the cluster enforces ACLs; one that refuses to show them does."""
-    probe = _filter(ResourceType.BROKER, "kafka-cluster", AclOperation.ANY, AclPermissionType.ANY)
-    what = "look for an authorizer"
-    _, failures = session.settle(
-        lambda client: {what: client.describe_acls(probe, request_timeout=REQUEST_TIMEOUT_S)}, what=what
-    )
-    return not any(error.code() == KafkaError.SECURITY_DISABLED for error in failures.values())
-
-
 def deny(session: AdminSession, topic: str, operation: AclOperation) -> None:
     """Deny everybody who is no super user the operation on the topic. Idempotent."""
     binding = AclBinding(
@@ -51,7 +41,7 @@ def deny(session: AdminSession, topic: str, operation: AclOperation) -> None:
 def allow(session: AdminSession, topic: str, operation: AclOperation) -> None:
     """Remove the rule of ``deny``; other rules stay. Idempotent, also where there is no authorizer."""
     what = f"remove DENY {operation.name} on topic {topic!r}"
-    rule = _filter(ResourceType.TOPIC, topic, operation, AclPermissionType.DENY)
+    rule = _filter(topic, operation)
     _, failures = session.settle(lambda client: client.delete_acls([rule], request_timeout=REQUEST_TIMEOUT_S), what=what)
     for error in failures.values():
         if error.code() != KafkaError.SECURITY_DISABLED:
@@ -59,17 +49,23 @@ def allow(session: AdminSession, topic: str, operation: AclOperation) -> None:
 
 
 def denies(session: AdminSession, topic: str, operation: AclOperation) -> bool:
-    """Tell whether the rule of ``deny`` is set."""
-    what = f"read the ACLs of topic {topic!r}"
-    rule = _filter(ResourceType.TOPIC, topic, operation, AclPermissionType.DENY)
-    values, failures = session.settle(
-        lambda client: {what: client.describe_acls(rule, request_timeout=REQUEST_TIMEOUT_S)}, what=what
+    """Tell whether the rule of ``deny`` is set; False where there is no authorizer."""
+    rule = _filter(topic, operation)
+    return bool(
+        session.one(
+            lambda client: client.describe_acls(rule, request_timeout=REQUEST_TIMEOUT_S),
+            what=f"read the ACLs of topic {topic!r}",
+        )
     )
-    for error in failures.values():
-        if error.code() != KafkaError.SECURITY_DISABLED:
-            raise translated(error, what=what)
-    return any(bool(found) for found in values.values())
 
 
-def _filter(kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType) -> AclBindingFilter:
-    return AclBindingFilter(kind, name, ResourcePatternType.LITERAL, _EVERYBODY, _EVERYWHERE, operation, permission)
+def _filter(topic: str, operation: AclOperation) -> AclBindingFilter:
+    return AclBindingFilter(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        _EVERYBODY,
+        _EVERYWHERE,
+        operation,
+        AclPermissionType.DENY,
+    )

@@ -27,6 +27,7 @@ from linkengine.kafka.settings import librdkafka_settings
 
 REQUEST_TIMEOUT_S = 10.0  # one request at the broker, creation of topics on a loaded controller included
 ANSWER_TIMEOUT_S = 15.0  # the same with the search for a broker that answers; then the reason is looked for
+SILENCE_S = 2.0  # without an answer for this long, we look whether the cluster is there at all
 POOL_SIZE = 16  # clusters one worker talks to at the same time; a client is two threads per broker
 IDLE_S = 300.0  # longer than the pause between two rounds of synchronisation
 
@@ -109,7 +110,9 @@ class AdminSession:
             futures = start(client)
         except KafkaException as error:
             raise translated(error.args[0], what=what) from None
-        wait(futures.values(), timeout=ANSWER_TIMEOUT_S)
+        if wait(futures.values(), timeout=SILENCE_S).not_done:
+            self._check_alive(what)
+            wait(futures.values(), timeout=ANSWER_TIMEOUT_S - SILENCE_S)
         values, failures = _sorted_out(futures)
         for failure in failures.values():
             if failure.code() in NO_ANSWER:
@@ -130,12 +133,16 @@ class AdminSession:
         except LinkEngineError as error:
             raise refused(error, what=what) from None
 
-    def _reason(self, failure: KafkaError, *, what: str) -> LinkEngineError:
-        self._pool.drop(self.address)  # the next call finds out quickly whether the cluster is back
+    def _check_alive(self, what: str) -> None:
         try:
             check_reachable(self.address)
         except LinkEngineError as error:
-            return refused(error, what=what)
+            self._pool.drop(self.address)
+            raise refused(error, what=what) from None
+
+    def _reason(self, failure: KafkaError, *, what: str) -> LinkEngineError:
+        self._check_alive(what)
+        self._pool.drop(self.address)  # it answers us but not its client: the next call makes a new one
         return translated(failure, what=what)
 
 

@@ -67,6 +67,12 @@ def describe(session: AdminSession, topic: str) -> TopicDescription:
     return _description(topic, found, own(configs_of(session, [topic]).get(topic, {})))
 
 
+def led_partitions(session: AdminSession, topic: str) -> int:
+    """Count the partitions of a topic that have a leader; 0 for a topic that is not there (yet)."""
+    found, _ = session.settle(_start_describe([topic]), what=f"describe topic {topic!r}")
+    return sum(1 for view in found.values() for partition in view.partitions if partition.leader is not None)
+
+
 def rights(session: AdminSession, topic: str) -> frozenset[str]:
     """Read what our principal may do with the topic now ("READ", "WRITE", …), DENY rules considered."""
     found = session.all(_start_describe([topic], rights=True), what=f"describe topic {topic!r}")[topic]
@@ -150,6 +156,16 @@ def alter_configs(session: AdminSession, topic: str, change: ConfigChange) -> No
 
 def offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
     """Look up one offset of many partitions in one call; partitions that cannot tell now are left out."""
+    wanted = list(partitions)
+    found = _offsets(session, wanted, kind)
+    missing = [place for place in wanted if place not in found]
+    if missing:  # librdkafka answers from metadata it keeps for minutes: topics made or grown since are unknown to it
+        names(session)
+        found |= _offsets(session, missing, kind)
+    return found
+
+
+def _offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
     spec = OffsetSpec.earliest() if kind is OffsetKind.START else OffsetSpec.latest()  # type: ignore[no-untyped-call]
     wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
     if not wanted:

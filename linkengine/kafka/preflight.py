@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
+from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from linkengine.domain.addresses import ClusterAddress
@@ -19,6 +21,9 @@ MAX_SERVERS = 5  # of a long bootstrap list; each costs at most one connect time
 _METADATA_FEATURE = "metadata.version"
 _METADATA_VERSION = 9
 _FEATURES_SINCE_VERSION = 3  # of ApiVersions
+_ACLS_VERSION = 2
+_CLUSTER, _LITERAL, _ANY = 4, 3, 1  # codes of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType
+_SECURITY_DISABLED = 54
 # Highest metadata.version a release supports (Kafka's MetadataVersion class): the newest release that knows the level.
 _RELEASES: tuple[tuple[int, str], ...] = (
     (30, "4.3"),
@@ -43,6 +48,14 @@ _RANK = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFacts:
+    """What one broker says of itself."""
+
+    release: str  # such as "4.3", by the newest metadata version it supports; "" if it does not tell
+    authorizer: bool  # ACLs are enforced
+
+
 def check_reachable(address: ClusterAddress) -> None:
     """Connect and authenticate once; raise LinkEngineError with the precise reason if no bootstrap server lets us in."""
     with first_connection(address) as connection:
@@ -51,15 +64,36 @@ def check_reachable(address: ClusterAddress) -> None:
         connection.request(MetadataRequest(version=version, topics=[]), response=MetadataResponse)
 
 
-def broker_release(address: ClusterAddress) -> str:
-    """Answer the release of one broker, such as "4.3", by the newest metadata version it supports; "" if it does not tell."""
+def broker_facts(address: ClusterAddress) -> BrokerFacts:
+    """Log in and ask one broker what no admin call of librdkafka tells."""
     with first_connection(address) as connection:
-        request = ApiVersionsRequest(
-            version=_FEATURES_SINCE_VERSION, client_software_name="linkengine", client_software_version="1"
-        )
-        answer = connection.request(request, response=ApiVersionsResponse)
+        return BrokerFacts(release=_release(connection), authorizer=_has_authorizer(connection))
+
+
+def _release(connection: Connection) -> str:
+    request = ApiVersionsRequest(
+        version=_FEATURES_SINCE_VERSION, client_software_name="linkengine", client_software_version="1"
+    )
+    answer = connection.request(request, response=ApiVersionsResponse)
     levels = [one.max_version for one in answer.supported_features or () if one.name == _METADATA_FEATURE]
     return next((name for level, name in _RELEASES if levels and level <= levels[0]), "")
+
+
+def _has_authorizer(connection: Connection) -> bool:
+    """A broker that refuses to show its ACLs has an authorizer; one that has none says so (librdkafka swallows that)."""
+    version = connection.version_for(DescribeAclsRequest.API_KEY, highest=_ACLS_VERSION, lowest=1)
+    request = DescribeAclsRequest(
+        version=version,
+        resource_type_filter=_CLUSTER,
+        resource_name_filter="kafka-cluster",
+        pattern_type_filter=_LITERAL,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+    )
+    answer = connection.request(request, response=DescribeAclsResponse)
+    return bool(answer.error_code != _SECURITY_DISABLED)
 
 
 @contextmanager

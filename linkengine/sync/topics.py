@@ -15,11 +15,9 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import NameFilter, chosen_topics
 from linkengine.domain.naming import mirror_name
 from linkengine.domain.plans import TopicDescription
-from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.admin import ClusterAdmin
 
 SECOND_LOOK_AFTER_S = 2.0  # a broker that has just started catches up with the metadata log within this time
-LEADER_WAIT_S = 20.0  # new partitions get their leaders within a second; a loaded controller may need longer
-_LOOK_EVERY_S = 0.1
 
 log = structlog.get_logger(__name__)
 
@@ -68,25 +66,7 @@ def follow_partitions(destination: ClusterAdmin, mirror_topic: str, *, partition
         )
     if mirror.partitions < partitions:
         destination.add_partitions(mirror_topic, total=partitions)
-        wait_for_leaders(destination, mirror_topic, partitions=partitions)
     return partitions
-
-
-def wait_for_leaders(admin: ClusterAdmin, topic: str, *, partitions: int, timeout_s: float = LEADER_WAIT_S) -> None:
-    """Wait until every partition of a new topic answers; raise TIMEOUT_ERROR after the limit."""
-    deadline = time.monotonic() + timeout_s
-    places = [(topic, partition) for partition in range(partitions)]
-    while True:
-        ready = admin.many_offsets(places, OffsetKind.END)
-        if len(ready) == partitions:
-            return
-        if time.monotonic() > deadline:
-            raise LinkEngineError(
-                ErrorCode.TIMEOUT_ERROR,
-                f"{partitions - len(ready)} of {partitions} partitions of topic {topic!r} still have no leader after "
-                f"{timeout_s:.0f} s. Check the brokers of the cluster.",
-            )
-        time.sleep(_LOOK_EVERY_S)
 
 
 def missing_mirror(mirror_topic: str) -> LinkEngineError:

@@ -1,0 +1,53 @@
+from confluent_kafka.admin import AdminClient
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.kafka.settings import librdkafka_settings
+
+
+def test_a_plain_address_needs_no_more_than_servers_and_protocol() -> None:
+    assert librdkafka_settings(ClusterAddress(bootstrap_servers="b:1")) == {
+        "bootstrap.servers": "b:1",
+        "security.protocol": "PLAINTEXT",
+    }
+
+
+def test_credentials_are_passed_only_where_the_protocol_logs_in() -> None:
+    login = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "u", "sasl_password": "p"}
+
+    plain = librdkafka_settings(ClusterAddress(bootstrap_servers="b:1", **login))
+    sasl = librdkafka_settings(ClusterAddress(bootstrap_servers="b:1", security_protocol="SASL_PLAINTEXT", **login))
+
+    assert not {"sasl.username", "sasl.password"} & set(plain)
+    assert (sasl["sasl.mechanism"], sasl["sasl.username"], sasl["sasl.password"]) == ("SCRAM-SHA-512", "u", "p")
+
+
+def test_tls_is_passed_as_pem_text() -> None:
+    address = ClusterAddress(
+        bootstrap_servers="b:1", security_protocol="SSL", ssl_ca_pem="CA", ssl_certificate_pem="CERT", ssl_key_pem="KEY"
+    )
+
+    settings = librdkafka_settings(address)
+
+    assert (settings["ssl.ca.pem"], settings["ssl.certificate.pem"], settings["ssl.key.pem"]) == ("CA", "CERT", "KEY")
+    assert "ssl.key.password" not in settings
+    assert settings["ssl.endpoint.identification.algorithm"] == "https"
+
+
+def test_the_host_name_check_can_be_switched_off() -> None:
+    address = ClusterAddress(bootstrap_servers="b:1", security_protocol="SSL", ssl_check_hostname=False)
+
+    assert librdkafka_settings(address)["ssl.endpoint.identification.algorithm"] == "none"
+
+
+def test_librdkafka_knows_every_name() -> None:
+    address = ClusterAddress(
+        bootstrap_servers="127.0.0.1:1",
+        security_protocol="SASL_SSL",
+        sasl_username="u",
+        sasl_password="p",
+        ssl_key_password="x",
+    )
+
+    client = AdminClient({**librdkafka_settings(address), "log_level": 0})
+
+    assert client is not None  # an unknown name would have been refused
