@@ -1,0 +1,142 @@
+"""Configs of a link over REST."""
+
+from typing import Any
+
+import pytest
+
+from console.models import ClusterLink
+from tests.console.api.cast import DESTINATION, Rest
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def configs(base: str, link: ClusterLink) -> str:
+    return f"{base}/links/{link.name}/configs"
+
+
+def shown(client: Rest, configs: str, name: str) -> Any:
+    return client.get(f"{configs}/{name}").json()
+
+
+def test_a_config_is_shown_with_the_exact_envelope(owner: Rest, configs: str, link: ClusterLink) -> None:
+    link.configs.create(name="topic.config.sync.ms", value="7000")
+
+    assert shown(owner, configs, "topic.config.sync.ms") == {
+        "kind": "KafkaLinkConfigData",
+        "metadata": {"self": f"http://testserver{configs}/topic.config.sync.ms"},
+        "cluster_id": DESTINATION,
+        "link_name": "from-source",
+        "name": "topic.config.sync.ms",
+        "value": "7000",
+        "is_default": False,
+        "is_read_only": False,
+        "is_sensitive": False,
+        "read_only": False,
+        "sensitive": False,
+        "source": "DYNAMIC_CLUSTER_LINK_CONFIG",
+        "synonyms": [],
+    }
+
+
+def test_what_nobody_set_has_its_default(owner: Rest, configs: str) -> None:
+    config = shown(owner, configs, "topic.config.sync.ms")
+
+    assert (config["value"], config["is_default"], config["source"]) == ("5000", True, "DEFAULT_CONFIG")
+
+
+def test_a_secret_is_null_and_marked(owner: Rest, configs: str) -> None:
+    config = shown(owner, configs, "sasl.jaas.config")
+
+    assert config["value"] is None
+    assert config["is_sensitive"] is config["sensitive"] is True
+    assert config["source"] == "DYNAMIC_CLUSTER_LINK_CONFIG"
+
+
+def test_the_list_holds_every_config_and_no_secret(owner: Rest, configs: str) -> None:
+    answer = owner.get(configs)
+
+    assert answer.json()["kind"] == "KafkaLinkConfigDataList"
+    assert answer.json()["metadata"] == {"self": f"http://testserver{configs}", "next": None}
+    names = [one["name"] for one in answer.json()["data"]]
+    assert {"bootstrap.servers", "link.mode", "connection.mode", "acl.sync.ms", "sasl.jaas.config"} <= set(names)
+    assert b"hidden" not in answer.content
+
+
+def test_put_sets_and_delete_resets_one_config(owner: Rest, configs: str) -> None:
+    answer = owner.put(f"{configs}/topic.config.sync.ms", {"value": "9000"})
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert shown(owner, configs, "topic.config.sync.ms")["value"] == "9000"
+
+    answer = owner.delete(f"{configs}/topic.config.sync.ms")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert shown(owner, configs, "topic.config.sync.ms")["is_default"] is True
+
+
+@pytest.mark.parametrize("method", ["put", "post"])
+def test_alter_takes_several_changes_under_both_methods(owner: Rest, configs: str, link: ClusterLink, method: str) -> None:
+    link.configs.create(name="acl.sync.ms", value="2000")
+    changes = [
+        {"name": "topic.config.sync.ms", "value": "9000"},
+        {"name": "consumer.offset.sync.ms", "value": "8000", "operation": "SET"},
+        {"name": "acl.sync.ms", "operation": "DELETE"},
+    ]
+
+    answer = owner.call(method, f"{configs}:alter", {"data": changes})
+
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert shown(owner, configs, "topic.config.sync.ms")["value"] == "9000"
+    assert shown(owner, configs, "consumer.offset.sync.ms")["value"] == "8000"
+    assert shown(owner, configs, "acl.sync.ms")["is_default"] is True
+
+
+@pytest.mark.parametrize(("query", "more"), [("?validate_only=true", {}), ("", {"validate_only": True})])
+def test_validate_only_changes_nothing_wherever_it_is_said(owner: Rest, configs: str, query: str, more: Any) -> None:
+    answer = owner.put(f"{configs}:alter{query}", {"data": [{"name": "topic.config.sync.ms", "value": "9000"}], **more})
+
+    assert answer.status_code == 204
+    assert shown(owner, configs, "topic.config.sync.ms")["is_default"] is True
+
+
+def test_one_wrong_change_undoes_all(owner: Rest, configs: str) -> None:
+    changes = [{"name": "topic.config.sync.ms", "value": "9000"}, {"name": "no.such.config", "value": "1"}]
+
+    answer = owner.put(f"{configs}:alter", {"data": changes})
+
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+    assert "no.such.config" in answer.json()["message"]
+    assert shown(owner, configs, "topic.config.sync.ms")["is_default"] is True
+
+
+def test_an_unknown_operation_is_refused(owner: Rest, configs: str) -> None:
+    answer = owner.put(f"{configs}:alter", {"data": [{"name": "acl.sync.ms", "operation": "APPEND"}]})
+
+    message = "The operation on config 'acl.sync.ms' is 'APPEND'; it can be SET or DELETE."
+    assert answer.json() == {"error_code": 40002, "message": message}
+
+
+def test_a_read_only_config_cannot_be_set(owner: Rest, configs: str) -> None:
+    answer = owner.put(f"{configs}/num.cluster.link.fetchers", {"value": "2"})
+
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+
+
+def test_an_unknown_config_is_not_found(owner: Rest, configs: str) -> None:
+    answer = owner.get(f"{configs}/no.such.config")
+
+    assert answer.status_code == 404
+    assert answer.json() == {"error_code": 404, "message": "Config no.such.config cannot be found."}
+
+
+def test_the_old_address_of_alter_is_no_config_name(owner: Rest, configs: str) -> None:
+    assert owner.get(f"{configs}:alter").status_code == 405
+
+
+def test_a_reader_may_not_change_configs(reader: Rest, configs: str) -> None:
+    assert reader.get(configs).status_code == 200
+    for answer in (
+        reader.put(f"{configs}/acl.sync.ms", {"value": "2000"}),
+        reader.delete(f"{configs}/acl.sync.ms"),
+        reader.put(f"{configs}:alter", {"data": []}),
+    ):
+        assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)

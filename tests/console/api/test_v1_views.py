@@ -1,0 +1,168 @@
+"""Our own additions below /api/v1."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
+from linkengine.domain.states import MirrorState
+from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest
+
+pytestmark = pytest.mark.django_db
+LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"
+ORDERS = f"{LINK}/mirrors/orders"
+
+
+@pytest.fixture
+def orders(make_mirror: Any) -> MirrorTopic:
+    return make_mirror("orders", lags=((15, 10), (7, 7), None))
+
+
+def test_starting_a_verify_run_answers_202_and_its_address(owner: Rest, orders: MirrorTopic, boundary: Boundary) -> None:
+    answer = owner.post(f"{ORDERS}/verify-runs")
+
+    assert answer.status_code == 202
+    run = answer.json()
+    assert (run["status"], run["requested_by"]) == ("QUEUED", f"owner (API key {owner.key})")
+    assert run["records_compared"] is run["differences"] is None
+    assert answer["Location"] == f"http://testserver{ORDERS}/verify-runs/{run['id']}"
+    assert ("verify_mirror", {"run_id": run["id"]}) in boundary.sent
+    assert owner.get(answer["Location"].removeprefix("http://testserver")).json() == run
+
+
+def test_a_second_start_answers_the_run_that_is_under_way(owner: Rest, orders: MirrorTopic) -> None:
+    first = owner.post(f"{ORDERS}/verify-runs").json()
+
+    assert owner.post(f"{ORDERS}/verify-runs").json()["id"] == first["id"]
+
+
+def test_a_finished_run_tells_what_it_compared(owner: Rest, orders: MirrorTopic) -> None:
+    difference = {"partition": 0, "offset": 7, "kind": "value", "source_value": "a", "mirror_value": "b"}
+    VerifyRun.objects.create(
+        mirror=orders,
+        status="DIFFERENT",
+        requested_by="owner",
+        requested_at=NOW,
+        records_compared=10,
+        differences=1,
+        first_differences=[difference],
+        ranges=[[0, 0, 10]],
+    )
+
+    run = owner.get(f"{ORDERS}/verify-runs").json()["data"][0]
+
+    assert (run["status"], run["records_compared"], run["differences"]) == ("DIFFERENT", 10, 1)
+    assert run["first_differences"] == [difference]
+    assert run["ranges"] == [{"partition": 0, "start": 0, "end": 10}]
+
+
+def test_runs_of_another_mirror_are_not_found_here(owner: Rest, orders: MirrorTopic, make_mirror: Any) -> None:
+    other = VerifyRun.objects.create(mirror=make_mirror("other"), requested_by="owner", requested_at=NOW)
+
+    for number in (other.pk, 10**30):
+        answer = owner.get(f"{ORDERS}/verify-runs/{number}")
+        assert answer.status_code == answer.json()["error_code"] == 404
+
+
+def test_a_mirror_that_is_being_set_up_cannot_be_verified(owner: Rest, make_mirror: Any) -> None:
+    make_mirror("orders", MirrorState.PENDING_SETUP)
+
+    answer = owner.post(f"{ORDERS}/verify-runs")
+
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+
+
+def test_a_reader_may_not_start_a_run(reader: Rest, orders: MirrorTopic) -> None:
+    assert reader.post(f"{ORDERS}/verify-runs").json()["error_code"] == 40301
+    assert reader.get(f"{ORDERS}/verify-runs").json() == {"data": []}
+
+
+def test_gaps_are_listed_and_summed(owner: Rest, orders: MirrorTopic) -> None:
+    for partition, start, end, reason in ((0, 5, 6, "TRANSACTION_MARKER"), (0, 9, 12, "COMPACTED"), (1, 2, 4, "COMPACTED")):
+        orders.gaps.create(partition=partition, start=start, end=end, reason=reason, noted_at=NOW)
+
+    answer = owner.get(f"{ORDERS}/gaps").json()
+
+    assert answer["totals"] == [
+        {"reason": "COMPACTED", "ranges": 2, "offsets": 5},
+        {"reason": "TRANSACTION_MARKER", "ranges": 1, "offsets": 1},
+    ]
+    assert answer["data"][0] == {
+        "partition": 0,
+        "start": 5,
+        "end": 6,
+        "offsets": 1,
+        "reason": "TRANSACTION_MARKER",
+        "noted_at": "2026-05-04T10:00:00Z",
+    }
+    assert len(owner.get(f"{ORDERS}/gaps?limit=2").json()["data"]) == 2
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "1001", "x", "1.5", "²", "1" * 5000])
+def test_a_limit_that_makes_no_sense_is_refused(owner: Rest, orders: MirrorTopic, limit: str) -> None:
+    answer = owner.get(f"{ORDERS}/gaps?limit={limit}")
+
+    assert answer.status_code == answer.json()["error_code"] == 400
+
+
+def test_transitions_are_listed_newest_first(owner: Rest, orders: MirrorTopic) -> None:
+    for number, (old, new, event) in enumerate((("", "ACTIVE", "create"), ("ACTIVE", "PAUSED", "pause"))):
+        at = NOW + timedelta(seconds=number)
+        orders.transitions.create(from_state=old, to_state=new, event=event, by="owner", at=at)
+
+    rows = owner.get(f"{ORDERS}/transitions").json()["data"]
+
+    assert rows[0] == {
+        "from_state": "ACTIVE",
+        "to_state": "PAUSED",
+        "event": "pause",
+        "by": "owner",
+        "detail": "",
+        "at": "2026-05-04T10:00:01Z",
+    }
+    assert [row["to_state"] for row in rows] == ["PAUSED", "ACTIVE"]
+
+
+def test_partitions_tell_their_lag_and_its_age(owner: Rest, orders: MirrorTopic) -> None:
+    MirrorPartition.objects.filter(partition=0).update(caught_up_at=timezone.now() - timedelta(seconds=30))
+
+    rows = owner.get(f"{ORDERS}/partitions").json()["data"]
+
+    assert [(row["partition"], row["source_end"], row["mirror_end"], row["lag"]) for row in rows] == [
+        (0, 15, 10, 5),
+        (1, 7, 7, 0),
+    ]
+    assert rows[0]["lag_ms"] == pytest.approx(30_000, abs=20_000)
+    assert rows[1]["lag_ms"] == 0
+    assert rows[1]["bytes_per_s"] is None
+
+
+def test_unknown_offsets_are_null(owner: Rest, orders: MirrorTopic) -> None:
+    MirrorPartition.objects.filter(partition=0).update(source_end=None)
+
+    row = owner.get(f"{ORDERS}/partitions").json()["data"][0]
+
+    assert row["source_end"] is row["lag"] is row["lag_ms"] is None
+
+
+def test_rates_of_a_link_are_summed(owner: Rest, orders: MirrorTopic, make_mirror: Any) -> None:
+    make_mirror("new", MirrorState.PENDING_SETUP)
+    MirrorPartition.objects.filter(mirror=orders).update(bytes_per_s=500.0, records_per_s=5.0)
+
+    assert owner.get(f"{LINK}/rates").json() == {
+        "link_name": "from-source",
+        "link_state": "ACTIVE",
+        "mirrors": {"ACTIVE": 2},
+        "bytes_per_s": 1000.0,
+        "records_per_s": 10.0,
+        "max_lag": 5,
+        "oldest_lag_ms": None,
+    }
+
+
+def test_nothing_is_shown_to_a_stranger(stranger: Rest, orders: MirrorTopic, link: ClusterLink) -> None:
+    for part in ("verify-runs", "gaps", "transitions", "partitions"):
+        assert stranger.get(f"{ORDERS}/{part}").status_code == 404
+    assert stranger.get(f"{LINK}/rates").status_code == 404
