@@ -24,6 +24,7 @@ ALLOWED_HOSTS = _env.words("CLUSTERLINK_ALLOWED_HOSTS")
 CSRF_TRUSTED_ORIGINS = _env.words("CLUSTERLINK_CSRF_TRUSTED_ORIGINS", "")
 BEHIND_TLS = _env.flag("CLUSTERLINK_BEHIND_TLS")  # a proxy ends TLS: cookies become secure, HSTS is sent
 WORKER_THREADS = _env.number("CLUSTERLINK_WORKER_THREADS", 64)
+COPY_TASKS = _env.number("CLUSTERLINK_COPY_TASKS", 2)  # Spark tasks of one slice, at most
 PRODUCT_NAME = "Clusterlink"
 
 # --- the project --------------------------------------------------------------------------------------------------

@@ -7,15 +7,25 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
+from threading import Event, Thread
 from typing import Any, cast
 
 import redis
+import structlog
 from django.conf import settings
 
+_log = structlog.get_logger(__name__)
 _WORKER_SEEN = "console:worker-seen"
 _SEEN_EXPIRY_S = 3600
 _ANSWER_EXPIRY_S = 60  # the caller has left long before
+HOLD_S = 10.0  # after a worker was killed: how long until another may go on with its work
+_RENEWALS = 3  # per HOLD_S
+_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+_RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
 _POLL_S = 0.5  # below the socket's timeout
 TIMEOUT_S = 1.0  # a health check or a page waits no longer than this
 
@@ -58,3 +68,49 @@ def wait_for_answer(reply_to: str, *, timeout_s: float) -> dict[str, Any] | None
             answer: dict[str, Any] = json.loads(found[1])
             return answer
     return None
+
+
+@contextmanager
+def hold(name: str) -> Iterator[bool]:
+    """Do something that nobody else does at the same time; tells whether we are the one. Never waits.
+
+    Saves double work only: every step that matters is a compare-and-swap of its own.
+    """
+    key, token, done = f"console:hold:{name}", uuid.uuid4().hex, Event()
+    ours = bool(client().set(key, token, nx=True, px=int(HOLD_S * 1000)))
+    if not ours:
+        yield False
+        return
+    Thread(target=_renew, args=(key, token, done), name=f"hold-{name}", daemon=True).start()
+    try:
+        yield True
+    finally:
+        done.set()
+        _tell(_RELEASE, key, token)
+
+
+def claim(name: str, *, ttl_ms: int) -> bool:
+    """Say once per ``ttl_ms`` that something is to be done; answers False for the rest of that time."""
+    return bool(client().set(f"console:claim:{name}", "1", nx=True, px=ttl_ms))
+
+
+def ask_again(name: str) -> None:
+    """Leave a note for whoever is at it: look once more before you stop."""
+    client().set(f"console:again:{name}", "1", ex=int(HOLD_S))
+
+
+def was_asked_again(name: str) -> bool:
+    """Answer, and forget, whether there was such a note."""
+    return bool(client().delete(f"console:again:{name}"))
+
+
+def _renew(key: str, token: str, done: Event) -> None:
+    while not done.wait(HOLD_S / _RENEWALS):
+        _tell(_RENEW, key, token, int(HOLD_S * 1000))
+
+
+def _tell(script: str, key: str, *values: str | int) -> None:
+    try:
+        client().eval(script, 1, key, *(str(value) for value in values))
+    except redis.RedisError as error:  # the hold runs out by itself
+        _log.warning("store.unavailable", error=str(error))

@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import F, Q
 
 from console import audit, dispatch
 from console.access import Permission, check_permission
 from console.actors import Actor
 from console.errors import BadRequestError, InvalidInputError, from_engine
-from console.models import Cluster, Environment
+from console.models import Cluster, ClusterLink, Environment
 from console.models.fields import seal
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
@@ -52,6 +53,8 @@ def update_properties(*, cluster: Cluster, properties: Mapping[str, str], by: Ac
         cluster.bootstrap_servers = address_from_properties(properties).bootstrap_servers
         _take_over(cluster, probe, now=now)
         cluster.save()
+        links = ClusterLink.objects.filter(Q(source=cluster) | Q(destination=cluster))
+        links.update(revision=F("revision") + 1)  # running copies end, the next ones sign in anew
         audit.record(by=by, action="UpdateCluster", resource=audit.path_of(cluster), now=now)
     return cluster
 

@@ -72,7 +72,9 @@ def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -
     link.properties = _merged(link.properties, wanted)
     if PAUSED_CONFIG in wanted:
         _pause_or_resume(link, paused=wanted[PAUSED_CONFIG] == "true", now=now)
-    link.revision, link.sequence = F("revision") + 1, F("sequence") + 1
+    if any(is_connection(name) for name in wanted):
+        link.revision = F("revision") + 1  # running copies end, the next ones have the new settings
+    link.sequence = F("sequence") + 1
     link.engine_retry_at = None
     link.save()
 

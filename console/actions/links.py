@@ -92,7 +92,7 @@ def remove_link(*, link: ClusterLink, by: Actor, now: datetime, detail: Mapping[
         audit.record(by=by, action="DeleteClusterLink", resource=audit.path_of(link), now=now, detail=dict(detail or {}))
         locked.mirrors.all().delete()
         locked.delete()
-    dispatch.send("forget_link", link_id=link.pk)
+    dispatch.send("forget_link", link_key=link.link_uuid.hex)
 
 
 def _fail_over_first(link: ClusterLink, *, by: Actor, now: datetime) -> None:

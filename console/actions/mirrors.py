@@ -65,7 +65,6 @@ def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
             return
         transitions.apply_event(mirror=mirror, event=MirrorEvent.DELETE, by=by, now=now, deletion_requested_at=now)
         audit.record(by=by, action="DeleteMirrorTopic", resource=audit.path_of(mirror), now=now)
-        ClusterLink.objects.filter(pk=mirror.link_id).update(revision=F("revision") + 1)
     dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 

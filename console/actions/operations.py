@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
 
 from console import audit, dispatch
 from console.access import check_permission, visible_mirrors
@@ -92,7 +91,14 @@ def operate_many(
 
 
 def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: datetime) -> MirrorTopic:
-    changes: dict[str, Any] = {"error_code": "", "error_message": "", "error_since": None, "retry_count": 0, "retry_at": None}
+    changes: dict[str, Any] = {
+        "error_code": "",
+        "error_message": "",
+        "error_since": None,
+        "retry_count": 0,
+        "retry_at": None,
+        "drained_at": None,
+    }
     if operation in (_E.PROMOTE, _E.FAILOVER):
         changes["stop_reason"] = StopReason.PROMOTE if operation is _E.PROMOTE else StopReason.FAILOVER
     before = mirror.state
@@ -100,7 +106,6 @@ def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: datet
         with transaction.atomic():
             mirror = transitions.apply_event(mirror=mirror, event=operation, by=by, now=now, **changes)
             mirror.transition_errors.exclude(code=RECORDS_LOST).delete()
-            ClusterLink.objects.filter(pk=mirror.link_id).update(revision=F("revision") + 1)
             detail = {"from": before, "to": mirror.state}
             audit.record(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(mirror), now=now, detail=detail)
     except LinkEngineError as error:

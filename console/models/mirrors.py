@@ -38,6 +38,8 @@ class MirrorTopic(models.Model):
     source_configs = models.JSONField(default=dict, blank=True)  # last known; applied when the topic is stopped
     read_only = models.BooleanField(default=True)  # False: the destination cannot deny writes
     auto_created = models.BooleanField(default=False)
+    drained_at = models.DateTimeField(null=True)  # a promotion saw both sides equal and has ordered the copier to let go
+    synced_at = models.DateTimeField(null=True)  # last round of configs and partitions that was begun
     deletion_requested_at = models.DateTimeField(null=True)  # the topic is being deleted; the row goes with it
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)

@@ -17,6 +17,7 @@ class CopySlice(models.Model):
     keys = models.JSONField(default=list)  # of PartitionAssignment
     started_at = models.DateTimeField()
     ends_at = models.DateTimeField()  # when its tasks let go
+    taken_at = models.DateTimeField(null=True)  # when a worker's thread took it to Spark; one does
     finished_at = models.DateTimeField(null=True)  # when its driver came back
     error = models.TextField(blank=True, default="")
 

@@ -1,0 +1,69 @@
+"""State and error of a link, from what its mirrors' copy tasks see or, where none copies, from a look at the source."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from django.db.models import F
+
+from console.models import ClusterLink
+from console.reconciling.phases import Verdict
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.states import LinkState
+
+PROBE_EVERY = timedelta(seconds=5)
+_UNREACHABLE = {
+    ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
+    ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+    ErrorCode.TIMEOUT_ERROR,
+}
+
+
+def needs_probe(*, link: ClusterLink, verdicts: Collection[Verdict | None], now: datetime) -> bool:
+    """Tell whether somebody has to look at the source: the copy tasks do not tell, or tell of trouble."""
+    if link.state == LinkState.PAUSED:
+        return False
+    if link.state == LinkState.ACTIVE and any(one and one.phase is PartitionPhase.COPYING for one in verdicts):
+        return False
+    return link.looked_at is None or now - link.looked_at >= PROBE_EVERY
+
+
+def note_verdicts(*, link: ClusterLink, verdicts: Collection[Verdict | None], now: datetime) -> bool:
+    """Take over what copy tasks see, where it is about the whole source: a refused sign-in, or records that flow."""
+    known = [one for one in verdicts if one is not None]
+    if any(one.phase is PartitionPhase.COPYING for one in known):
+        return note_success(link=link, now=now)
+    refused = next((one for one in known if one.code == ErrorCode.AUTHENTICATION_ERROR), None)
+    if refused is not None:
+        return note_state(link=link, state=LinkState.FAILED, code=refused.code, message=refused.message, now=now)
+    return False
+
+
+def note_success(*, link: ClusterLink, now: datetime) -> bool:
+    """The source answers."""
+    ClusterLink.objects.filter(pk=link.pk).update(probed_at=now)
+    return note_state(link=link, state=LinkState.ACTIVE, code="", message="", now=now)
+
+
+def note_failure(*, link: ClusterLink, error: LinkEngineError, now: datetime) -> bool:
+    """The source does not answer as it should: unreachable mends itself, everything else wants an edit of the link."""
+    state = LinkState.UNAVAILABLE if error.code in _UNREACHABLE else LinkState.FAILED
+    return note_state(link=link, state=state, code=error.code, message=error.message, now=now)
+
+
+def note_state(*, link: ClusterLink, state: LinkState, code: str, message: str, now: datetime) -> bool:
+    """Write the state unless the link is paused by a person; answer whether anything changed."""
+    if (link.state, link.error_code, link.error_message) == (state, code, message) or link.state == LinkState.PAUSED:
+        return False
+    values: dict[str, object] = {"state": state, "error_code": code, "error_message": message}
+    values["error_since"] = (link.error_since or now) if code else None
+    if state != link.state:
+        values["state_since"] = now
+    changed = (
+        ClusterLink.objects.filter(pk=link.pk).exclude(state=LinkState.PAUSED).update(**values, sequence=F("sequence") + 1)
+    )
+    for name, value in values.items():
+        setattr(link, name, value)
+    return bool(changed)

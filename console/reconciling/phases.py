@@ -1,0 +1,105 @@
+"""What copy tasks report about a mirror's partitions becomes events of the mirror.
+
+The worst partition speaks for the mirror. A lost source must stay lost for a moment before the state changes, since a broker
+that restarts is no news; a refusal counts at once. Some troubles become permanent when they last for the link's retry timeout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from console.actions import transitions
+from console.actors import ENGINE
+from console.models import MirrorPartition, MirrorTopic
+from console.reconciling import troubles
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.linkconfigs import LINK_CONFIGS
+from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.states import COPYING, MirrorEvent, MirrorState, can
+
+FRESH = timedelta(seconds=10)  # older reports are of tasks that are gone
+SOURCE_LOST_AFTER = timedelta(seconds=2)
+RETRY_TIMEOUT = timedelta(milliseconds=int(LINK_CONFIGS["cluster.link.retry.timeout.ms"].default or 0))
+_PERMANENT_IN_THE_END = {ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ErrorCode.AUTHORIZATION_ERROR}
+_SEVERITY = (
+    PartitionPhase.FAILED,
+    PartitionPhase.LINK_BROKEN,
+    PartitionPhase.SOURCE_UNREACHABLE,
+    PartitionPhase.DESTINATION_UNREACHABLE,
+    PartitionPhase.COPYING,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The worst fresh report of a mirror."""
+
+    phase: PartitionPhase
+    code: str = ""
+    message: str = ""
+
+
+def verdict_on(rows: Iterable[MirrorPartition], *, now: datetime) -> Verdict | None:
+    """Answer the worst of the fresh reports, None where there are none; waiting for a lease says nothing."""
+    fresh = [row for row in rows if row.observed_at is not None and now - row.observed_at <= FRESH]
+    for phase in _SEVERITY:
+        for row in fresh:
+            if row.phase == phase:
+                return Verdict(phase=phase, code=row.error_code, message=row.error_message)
+    return None
+
+
+def apply_verdict(
+    *, mirror: MirrorTopic, verdict: Verdict | None, now: datetime, retry_timeout: timedelta = RETRY_TIMEOUT
+) -> bool:
+    """Move the mirror as its partitions demand and keep its errors; answer whether a page would show something new."""
+    if verdict is None or MirrorState(mirror.state) not in COPYING or mirror.deletion_requested_at is not None:
+        return False
+    if verdict.phase is PartitionPhase.COPYING:
+        return _healthy(mirror, now=now)
+    return _troubled(mirror, verdict, now=now, retry_timeout=retry_timeout)
+
+
+def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
+    if mirror.state == MirrorState.PENDING_STOPPED:
+        return False  # its errors say what the promotion waits for
+    changed = troubles.clear(mirror=mirror)
+    if mirror.error_code or mirror.error_since:
+        MirrorTopic.objects.filter(pk=mirror.pk).update(error_code="", error_message="", error_since=None, retry_count=0)
+        mirror.error_code, mirror.error_message, mirror.error_since = "", "", None
+        changed = True
+    state = MirrorState(mirror.state)
+    for event in (MirrorEvent.SOURCE_BACK, MirrorEvent.LINK_HEALED):
+        if can(state, event):
+            transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now)
+            return True
+    return changed
+
+
+def _troubled(mirror: MirrorTopic, verdict: Verdict, *, now: datetime, retry_timeout: timedelta) -> bool:
+    changed = troubles.note(mirror=mirror, code=verdict.code or verdict.phase, message=verdict.message, now=now)
+    since = mirror.error_since or now
+    if mirror.error_since is None:
+        MirrorTopic.objects.filter(pk=mirror.pk).update(error_since=now)
+        mirror.error_since = now
+    event = _event(verdict, lasted=now - since, retry_timeout=retry_timeout)
+    if event is None or not can(MirrorState(mirror.state), event):
+        return changed
+    facts = {"error_code": verdict.code, "error_message": verdict.message} if event is MirrorEvent.FATAL else {}
+    transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, detail=verdict.message, **facts)
+    return True
+
+
+def _event(verdict: Verdict, *, lasted: timedelta, retry_timeout: timedelta) -> MirrorEvent | None:
+    if verdict.phase is PartitionPhase.FAILED:
+        return MirrorEvent.FATAL
+    # "lasted" is above zero only from the second observation on
+    if verdict.code in _PERMANENT_IN_THE_END and lasted and lasted >= retry_timeout:
+        return MirrorEvent.FATAL
+    if verdict.phase is PartitionPhase.LINK_BROKEN:
+        return MirrorEvent.LINK_BROKEN
+    if verdict.phase is PartitionPhase.SOURCE_UNREACHABLE and lasted >= SOURCE_LOST_AFTER:
+        return MirrorEvent.SOURCE_LOST
+    return None

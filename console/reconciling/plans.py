@@ -1,0 +1,144 @@
+"""Rows as the engine's plans: who a link and a mirror are to the engine, how to reach their clusters, what to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+
+from django.conf import settings
+
+from console.models import ClusterLink, CopySlice, MirrorTopic
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.linkaddresses import source_properties
+from linkengine.domain.plans import (
+    CopyPlan,
+    CopyTuning,
+    MirrorSetup,
+    MirrorStop,
+    MirrorSync,
+    PartitionAssignment,
+    VerifyPlan,
+    producer_id_for,
+)
+from linkengine.domain.states import StopReason
+
+TUNING = CopyTuning()
+PARTITIONS_PER_TASK = 4  # one event loop serves many, but a second core is worth having from here on
+
+
+def link_key(link: ClusterLink) -> str:
+    """Name a link to the engine: unlike a row's number it is never used again, not even by another database."""
+    return link.link_uuid.hex
+
+
+def mirror_key(mirror: MirrorTopic) -> str:
+    """Name a mirror to the engine, in orders, leases and progress."""
+    return f"{mirror.link.link_uuid.hex[:16]}-{mirror.pk}"
+
+
+def source_address(link: ClusterLink) -> ClusterAddress:
+    """Answer how the link reaches its source."""
+    return address_from_properties(source_properties(link.properties, link.source.properties if link.source else None))
+
+
+def assignments_of(
+    mirror: MirrorTopic, *, partitions: int | None = None, topic_id: str = ""
+) -> tuple[PartitionAssignment, ...]:
+    """Answer one assignment per partition of the mirror."""
+    count = mirror.num_partitions if partitions is None else partitions
+    return tuple(
+        PartitionAssignment(
+            mirror_id=mirror_key(mirror),
+            partition=partition,
+            source_topic=mirror.source_topic,
+            mirror_topic=mirror.name,
+            source_topic_id=topic_id or mirror.source_topic_id,
+            producer_id=producer_id_for(mirror.link_id, mirror.pk, partition),
+        )
+        for partition in range(count)
+    )
+
+
+def copy_plan(row: CopySlice, *, mirrors: Iterable[MirrorTopic], slice_ms: int) -> CopyPlan:
+    """Answer the plan of a slice: the partitions its row names, as the rows are now."""
+    link, keys = row.link, set(row.keys)
+    chosen = tuple(one for mirror in mirrors for one in assignments_of(mirror) if one.key in keys)
+    return CopyPlan(
+        link_id=link_key(link),
+        revision=row.revision,
+        slice_id=row.slice_id,
+        source=source_address(link),
+        destination=link.destination.address,
+        redis_url=settings.REDIS_URL,
+        assignments=chosen,
+        tasks=max(1, min(settings.COPY_TASKS, ceil(len(chosen) / PARTITIONS_PER_TASK))),
+        tuning=CopyTuning(slice_ms=slice_ms),
+    )
+
+
+def setup_of(mirror: MirrorTopic) -> MirrorSetup:
+    """Answer what to create."""
+    link = mirror.link
+    return MirrorSetup(
+        link_id=link_key(link),
+        mirror_id=mirror_key(mirror),
+        source=source_address(link),
+        destination=link.destination.address,
+        source_topic=mirror.source_topic,
+        mirror_topic=mirror.name,
+        replication_factor=mirror.replication_factor,
+        configs=dict(mirror.config_overrides),
+        sync_include=sync_include(link),
+    )
+
+
+def sync_of(mirror: MirrorTopic) -> MirrorSync:
+    """Answer what shall follow the source."""
+    return MirrorSync(
+        source=source_address(mirror.link),
+        destination=mirror.link.destination.address,
+        source_topic=mirror.source_topic,
+        source_topic_id=mirror.source_topic_id,
+        mirror_topic=mirror.name,
+        configs=dict(mirror.config_overrides),
+        sync_include=sync_include(mirror.link),
+    )
+
+
+def stop_of(mirror: MirrorTopic, *, generation: int) -> MirrorStop:
+    """Answer what to fence."""
+    return MirrorStop(
+        source=source_address(mirror.link),
+        destination=mirror.link.destination.address,
+        assignments=assignments_of(mirror),
+        reason=StopReason(mirror.stop_reason),
+        generation=generation,
+        source_topic=mirror.source_topic,
+        mirror_topic=mirror.name,
+        source_configs=dict(mirror.source_configs),
+        configs=dict(mirror.config_overrides),
+        sync_include=sync_include(mirror.link),
+    )
+
+
+def verify_of(mirror: MirrorTopic) -> VerifyPlan:
+    """Answer what to compare: up to the mirror's end now, or to where it was stopped."""
+    stopped = mirror.partitions.exclude(stopped_end=None).order_by("partition").values_list("partition", "stopped_end")
+    return VerifyPlan(
+        source=source_address(mirror.link),
+        destination=mirror.link.destination.address,
+        source_topic=mirror.source_topic,
+        mirror_topic=mirror.name,
+        ends=tuple((partition, end) for partition, end in stopped if end is not None),
+    )
+
+
+def sync_include(link: ClusterLink) -> tuple[str, ...] | None:
+    """Answer ``topic.config.sync.include`` of the link, None where it is not set."""
+    value = config_of(link, "topic.config.sync.include")
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if value else None
+
+
+def config_of(link: ClusterLink, name: str) -> str:
+    """Answer the text of a config that was set, "" otherwise; no query where configs were read with the link."""
+    return next((one.value for one in link.configs.all() if one.name == name), "")

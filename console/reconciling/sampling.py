@@ -1,0 +1,120 @@
+"""Reports of copy tasks become MirrorPartition rows: latest offsets, totals, rates.
+
+Counters of a report count since its slice took the partition, so the difference to the last report of the same slice is what
+was copied in between; a slice that is seen first, or whose task began anew, counts from zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from console.models import MirrorPartition, MirrorTopic
+from linkengine.domain.plans import PartitionProgress
+
+SMOOTHING = 0.5  # weight of the newest measurement: calm numbers that still follow within two seconds
+SILENT = timedelta(seconds=5)  # then nobody knows the rate any more
+BATCH = 200  # rows per UPDATE
+_COPIED = ("source_start", "source_end", "mirror_start", "mirror_end", "last_timestamp_ms")
+_SHOWN = ("source_start", "source_end", "mirror_start", "mirror_end", "phase", "error_code", "error_message")
+_WRITTEN = (
+    *_COPIED,
+    "last_source_fetch_offset",
+    "caught_up_at",
+    "bytes_per_s",
+    "records_per_s",
+    "bytes_copied",
+    "records_copied",
+    "slice_id",
+    "slice_bytes",
+    "slice_records",
+    "phase",
+    "error_code",
+    "error_message",
+    "observed_at",
+)
+
+
+def store_progress(*, rows: Mapping[str, MirrorPartition], reports: Iterable[PartitionProgress], now: datetime) -> bool:
+    """Write new reports into their rows (by key), in bulk; answer whether a page would show something else than before."""
+    seen = {one.key: one for one in reports}
+    changed, written = False, []
+    for key, row in rows.items():
+        report = seen.get(key)
+        before = _shown(row)
+        if report is not None and _is_new(report, row):
+            take_over(row, report)
+        elif not _forget_rates(row, now):
+            continue
+        written.append(row)
+        changed |= _shown(row) != before
+    MirrorPartition.objects.bulk_update(written, _WRITTEN, batch_size=BATCH)
+    return changed
+
+
+def ensure_rows(mirror: MirrorTopic) -> list[MirrorPartition]:
+    """Answer the rows of all partitions of a mirror, making those that lack."""
+    rows = {row.partition: row for row in mirror.partitions.all()}
+    missing = [n for n in range(mirror.num_partitions) if n not in rows]
+    if missing:
+        fresh = [MirrorPartition(mirror=mirror, partition=number) for number in missing]
+        MirrorPartition.objects.bulk_create(fresh, ignore_conflicts=True)
+        rows = {row.partition: row for row in MirrorPartition.objects.filter(mirror=mirror)}
+    return [rows[number] for number in sorted(rows) if number < mirror.num_partitions]
+
+
+def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
+    """Copy one report into its row, unsaved. What the report does not know stays as it was."""
+    observed_at = _time(report.observed_at_ms)
+    _count(row, report, observed_at)
+    for name in _COPIED:
+        value = getattr(report, name)
+        if value is not None:
+            setattr(row, name, value)
+    if row.mirror_start is not None and row.mirror_end is not None and row.mirror_start > row.mirror_end:
+        row.mirror_start = None  # two readings of different moments; the next report has both
+    if report.last_fetch_offset is not None:
+        row.last_source_fetch_offset = report.last_fetch_offset
+    if report.caught_up_at_ms is not None:
+        row.caught_up_at = _time(report.caught_up_at_ms)
+    row.phase, row.error_code, row.error_message = report.phase, report.error_code, report.error_message
+    row.observed_at = observed_at
+
+
+def _is_new(report: PartitionProgress, row: MirrorPartition) -> bool:
+    return row.observed_at is None or report.slice_id != row.slice_id or _time(report.observed_at_ms) > row.observed_at
+
+
+def _count(row: MirrorPartition, report: PartitionProgress, observed_at: datetime) -> None:
+    same = report.slice_id == row.slice_id and report.bytes_copied >= row.slice_bytes
+    new_bytes = report.bytes_copied - (row.slice_bytes if same else 0)
+    new_records = report.records_copied - (row.slice_records if same else 0)
+    elapsed_s = (observed_at - row.observed_at).total_seconds() if row.observed_at else 0.0
+    if 0 < elapsed_s <= SILENT.total_seconds():
+        row.bytes_per_s = _smooth(row.bytes_per_s, new_bytes / elapsed_s)
+        row.records_per_s = _smooth(row.records_per_s, new_records / elapsed_s)
+    row.bytes_copied += new_bytes
+    row.records_copied += new_records
+    row.slice_id, row.slice_bytes, row.slice_records = report.slice_id, report.bytes_copied, report.records_copied
+
+
+def _smooth(old: float | None, new: float) -> float:
+    value = new if old is None else old + SMOOTHING * (new - old)
+    return value if value >= 1 else 0.0  # an idle partition shows 0, not a long tail of fractions
+
+
+def _forget_rates(row: MirrorPartition, now: datetime) -> bool:
+    silent = row.observed_at is None or now - row.observed_at > SILENT
+    if not silent or (row.bytes_per_s is None and row.records_per_s is None):
+        return False
+    row.bytes_per_s = row.records_per_s = None
+    return True
+
+
+def _shown(row: MirrorPartition) -> tuple[object, ...]:
+    rates = tuple(None if rate is None else round(rate) for rate in (row.bytes_per_s, row.records_per_s))
+    return (*(getattr(row, name) for name in _SHOWN), *rates)
+
+
+def _time(unix_ms: int) -> datetime:
+    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC)

@@ -1,0 +1,129 @@
+"""The registry of copy slices: rows in, decision of ``linkengine.domain.slices``, rows out; and the orders to running tasks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from random import random
+
+from django.db.models import F
+
+from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
+from console.reconciling.plans import TUNING, mirror_key
+from linkengine.domain.slices import NewSlice, RunningSlice, decide_slices
+from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
+
+BACKOFF_S = 1.0  # after the first failure of the copy engine; doubles
+LONGEST_BACKOFF_S = 30.0
+SHORT = timedelta(seconds=3)  # a job that is over sooner did not copy; without a pause the next would follow at once
+RESEND_AFTER = timedelta(seconds=2)  # a job that no worker took until then was lost on the way to it
+KEEP = timedelta(hours=1)  # rows of finished slices, for people who look into trouble
+
+
+def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:
+    """Tell whether the mirror shall be copied now. A stopping one only while its promotion drains."""
+    if link.state == LinkState.PAUSED or mirror.deletion_requested_at is not None or not mirror.num_partitions:
+        return False
+    state = MirrorState(mirror.state)
+    if state is MirrorState.PENDING_STOPPED:
+        return mirror.stop_reason == StopReason.PROMOTE and mirror.drained_at is None
+    return state in COPYING
+
+
+def orders_for(link: ClusterLink, mirrors: Collection[MirrorTopic]) -> dict[str, bool]:
+    """Answer, by the engine's name of a mirror, whether running tasks go on."""
+    return {mirror_key(mirror): is_wanted(mirror, link) for mirror in mirrors}
+
+
+def next_slices(
+    *, link: ClusterLink, wanted: Collection[str], rows: Mapping[str, MirrorPartition], now: datetime
+) -> list[CopySlice]:
+    """Decide what to submit now, note it, and answer what to send. Call it under the link's lock only."""
+    known = list(CopySlice.objects.filter(link=link, finished_at=None))
+    decision = decide_slices(
+        wanted=wanted,
+        running=[_running(one) for one in known],
+        last_seen_ms={key: _ms(row.observed_at) for key, row in rows.items() if row.observed_at is not None},
+        revision=link.revision,
+        now_ms=_ms(now),
+        tuning=TUNING,
+    )
+    for one in known:
+        _note_answering(one, decision.answering[one.slice_id], now=now)
+    lost = [one for one in known if one.taken_at is None and now - one.started_at > RESEND_AFTER]
+    if link.engine_retry_at is not None and link.engine_retry_at > now:
+        return lost
+    return [*lost, *(_create(link, new, now=now) for new in decision.submit)]
+
+
+def take(*, slice_id: str, now: datetime) -> CopySlice | None:
+    """Take a slice to Spark; answer None if it is somebody else's or over already."""
+    rows = CopySlice.objects.filter(slice_id=slice_id, finished_at=None, taken_at=None, ends_at__gt=now)
+    if not rows.update(taken_at=now):
+        return None
+    found = CopySlice.objects.select_related("link__destination", "link__source").filter(slice_id=slice_id)
+    return found.prefetch_related("link__configs").first()
+
+
+def note_finished(*, row: CopySlice, error: str, now: datetime) -> None:
+    """Keep what came of a slice. A failure of the engine is shown on the link and makes the next job wait."""
+    CopySlice.objects.filter(pk=row.pk).update(finished_at=now, error=error)
+    links = ClusterLink.objects.filter(pk=row.link_id)
+    if not error:
+        links.exclude(engine_error="").update(engine_error="", sequence=F("sequence") + 1)
+        links.update(engine_failures=0, engine_retry_at=now + SHORT if now - row.started_at < SHORT else None)
+        return
+    failures = (links.values_list("engine_failures", flat=True).first() or 0) + 1
+    wait_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (failures - 1)) * (0.75 + random() / 2)  # noqa: S311 - spreads retries
+    links.update(
+        engine_error=f"Copy engine unavailable: {error}",
+        engine_failures=failures,
+        engine_retry_at=now + timedelta(seconds=wait_s),
+        sequence=F("sequence") + 1,
+    )
+
+
+def note_copying(*, link: ClusterLink) -> bool:
+    """Records flow again: forget that the engine failed; answer whether it had."""
+    if not link.engine_error:
+        return False
+    values = {"engine_error": "", "engine_failures": 0, "engine_retry_at": None}
+    return bool(ClusterLink.objects.filter(pk=link.pk).update(**values))
+
+
+def forget_old(*, now: datetime) -> None:
+    """Delete rows of slices that ended long ago."""
+    CopySlice.objects.filter(ends_at__lt=now - KEEP).delete()
+
+
+def _note_answering(row: CopySlice, keys: frozenset[str], *, now: datetime) -> None:
+    if not keys:
+        CopySlice.objects.filter(pk=row.pk, finished_at=None).update(keys=[], finished_at=now)
+    elif keys != set(row.keys):
+        CopySlice.objects.filter(pk=row.pk).update(keys=sorted(keys))
+
+
+def _create(link: ClusterLink, new: NewSlice, *, now: datetime) -> CopySlice:
+    return CopySlice.objects.create(
+        link=link,
+        slice_id=uuid.uuid4().hex,
+        revision=link.revision,
+        keys=list(new.keys),
+        started_at=now,
+        ends_at=datetime.fromtimestamp(new.ends_at_ms / 1000, tz=UTC),
+    )
+
+
+def _running(row: CopySlice) -> RunningSlice:
+    return RunningSlice(
+        slice_id=row.slice_id,
+        revision=row.revision,
+        started_at_ms=_ms(row.started_at),
+        ends_at_ms=_ms(row.ends_at),
+        keys=frozenset(row.keys),
+    )
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

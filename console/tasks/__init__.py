@@ -1,0 +1,9 @@
+"""Celery tasks: each loads rows, calls the engine once and hands what came of it to ``console.reconciling`` or an action.
+
+Known by name only (``console.dispatch``). Keyword arguments, safe to run twice, bounded in time. The only room of the console
+that may import ``linkengine.jobs``.
+"""
+
+from console.tasks import copying, looking, mirrors, reconcile, stopping, verifying
+
+__all__ = ["copying", "looking", "mirrors", "reconcile", "stopping", "verifying"]

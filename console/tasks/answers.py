@@ -1,0 +1,35 @@
+"""Tasks somebody waits for: their result, or the engine's error, goes back by the name the caller gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import structlog
+
+from console import store
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+
+_log = structlog.get_logger(__name__)
+
+
+def answering(work: Callable[..., Any]) -> Callable[..., None]:
+    """Send what ``work`` returns (JSON) or the LinkEngineError it raises to the caller; of a bug, that there was one."""
+
+    @wraps(work)
+    def run(*, reply_to: str, **kwargs: Any) -> None:
+        store.give_answer(reply_to, _outcome(work, kwargs))
+
+    return run
+
+
+def _outcome(work: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"result": work(**kwargs)}
+    except LinkEngineError as error:
+        return {"error": {"code": error.code, "message": error.message}}
+    except Exception:  # noqa: BLE001 - logged in full; the caller must hear of it
+        _log.exception("task.failed", task=work.__name__)
+        message = "The engine failed unexpectedly; the worker's log has the details. Please report it."
+        return {"error": {"code": ErrorCode.INTERNAL_ERROR, "message": message}}

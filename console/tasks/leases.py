@@ -1,0 +1,69 @@
+"""Takes the leases of all partitions of a mirror, so that no copier is at work while it is fenced or deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import structlog
+from django.conf import settings
+
+from console.models import MirrorTopic
+from console.reconciling import plans
+from linkengine.coordination.lease import RedisLease
+from linkengine.domain.leases import CoordinationUnavailableError, Grant
+
+POLL_S = 0.05
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Taken:
+    """What was got: ``complete`` if every partition was released to us in time; ``generation`` is above every owner's."""
+
+    complete: bool = False
+    generation: int = 1
+    grants: list[Grant] = field(default_factory=list)
+
+
+@contextmanager
+def taken(mirror: MirrorTopic, *, wait_s: float) -> Iterator[Taken]:
+    """Order the copier to let go before. Waits until it has, at most ``wait_s``; gives everything back in the end."""
+    lease = RedisLease(settings.REDIS_URL, ttl_ms=plans.TUNING.lease_ttl_ms)
+    got = Taken()
+    try:
+        _take(lease, mirror, got, deadline=time.monotonic() + wait_s)
+        yield got
+    finally:
+        for grant in got.grants:
+            _release(lease, grant)
+
+
+def _take(lease: RedisLease, mirror: MirrorTopic, got: Taken, *, deadline: float) -> None:
+    missing = {one.key for one in plans.assignments_of(mirror)}
+    try:
+        while missing:
+            for key in sorted(missing):
+                grant = lease.acquire(key, f"stop-{mirror.pk}")
+                if grant is not None:
+                    got.grants.append(grant)
+                    missing.discard(key)
+            if missing and time.monotonic() >= deadline:
+                break
+            if missing:
+                time.sleep(POLL_S)
+        held = [grant.generation for grant in got.grants]
+        others = [lease.raise_generation(key, 0) + 1 for key in missing]
+        got.generation = max([1, *held, *others])
+        got.complete = not missing
+    except CoordinationUnavailableError as error:  # the fence on the brokers decides without any lease
+        _log.warning("leases.unavailable", mirror=mirror.name, error=str(error))
+
+
+def _release(lease: RedisLease, grant: Grant) -> None:
+    try:
+        lease.release(grant)
+    except CoordinationUnavailableError as error:  # it runs out by itself
+        _log.warning("leases.not_released", key=grant.key, error=str(error))

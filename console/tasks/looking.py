@@ -1,0 +1,173 @@
+"""Tasks that look at clusters: checks that people wait for, probes, lists of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from celery import shared_task
+from django.db import transaction
+from django.utils import timezone
+
+from console.actions import clusters
+from console.dispatch import send
+from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
+from console.models.fields import unseal
+from console.reconciling import linkhealth, plans
+from console.tasks.answers import answering
+from linkengine import jobs
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import TopicDescription
+
+_NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR}
+_LINKS = ("destination", "source")
+
+
+@shared_task(name="check_link")
+@answering
+def check_link(*, sealed: str, source_cluster_id: str) -> dict[str, Any]:
+    """Check a link that need not be stored."""
+    properties = unseal(sealed)
+    probe = jobs.check_link(
+        source=address_from_properties(properties["source"]),
+        destination=address_from_properties(properties["destination"]),
+        expected_source_cluster_id=source_cluster_id or None,
+    )
+    return asdict(probe)
+
+
+@shared_task(name="check_mirror")
+@answering
+def check_mirror(
+    *, link_id: int, source_topic: str, mirror_topic: str, replication_factor: int | None, configs: dict[str, str]
+) -> dict[str, Any]:
+    """Check whether a topic can be mirrored."""
+    link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
+    mirror = MirrorTopic(
+        link=link, name=mirror_topic, source_topic=source_topic, replication_factor=replication_factor, config_overrides=configs
+    )
+    return asdict(jobs.check_mirror(plans.setup_of(mirror)))
+
+
+@shared_task(name="probe_address")
+@answering
+def probe_address(*, sealed: str) -> dict[str, Any]:
+    """Look at a cluster that is not registered yet."""
+    return asdict(jobs.probe_cluster(address_from_properties(unseal(sealed))))
+
+
+@shared_task(name="probe_clusters")
+def probe_clusters(**_: Any) -> None:
+    """Have every registered cluster looked at."""
+    for cluster_pk in Cluster.objects.values_list("pk", flat=True):
+        send("probe_cluster", cluster_pk=cluster_pk)
+
+
+@shared_task(name="probe_cluster")
+def probe_cluster(*, cluster_pk: int, **_: Any) -> None:
+    """Look at a registered cluster."""
+    cluster = Cluster.objects.filter(pk=cluster_pk).first()
+    if cluster is None:
+        return
+    try:
+        probe = jobs.probe_cluster(cluster.address)
+    except LinkEngineError as error:
+        clusters.note_failed_probe(cluster=cluster, error=error)
+    else:
+        clusters.note_probe(cluster=cluster, probe=asdict(probe), now=timezone.now())
+
+
+@shared_task(name="probe_link")
+def probe_link(*, link_id: int, **_: Any) -> None:
+    """Look at the source of a link, as the link reaches it."""
+    link = ClusterLink.objects.select_related(*_LINKS).filter(pk=link_id).first()
+    if link is None:
+        return
+    now = timezone.now()
+    ClusterLink.objects.filter(pk=link_id).update(looked_at=now)
+    try:
+        _check_source(link)
+    except LinkEngineError as error:
+        linkhealth.note_failure(link=link, error=error, now=now)
+    else:
+        linkhealth.note_success(link=link, now=now)
+
+
+@shared_task(name="refresh_topics")
+def refresh_topics(*, cluster_pk: int | None = None, link_id: int | None = None, **_: Any) -> None:
+    """List the topics of a cluster, of a link's source, or (without either) have all of them listed."""
+    if cluster_pk is not None:
+        _refresh_cluster(cluster_pk)
+    elif link_id is not None:
+        _refresh_link(link_id)
+    else:
+        for pk in Cluster.objects.values_list("pk", flat=True):
+            send("refresh_topics", cluster_pk=pk)
+        for pk in ClusterLink.objects.values_list("pk", flat=True):
+            send("refresh_topics", link_id=pk)
+
+
+def _check_source(link: ClusterLink) -> None:
+    probe = jobs.probe_cluster(plans.source_address(link))
+    if probe.cluster_id != link.source_cluster_id:
+        message = (
+            f"Behind bootstrap.servers is cluster {probe.cluster_id}, but the link's source is {link.source_cluster_id}. "
+            "Correct bootstrap.servers, or delete the link and create it for the other cluster."
+        )
+        raise LinkEngineError(ErrorCode.CLUSTER_ID_MISMATCH, message)
+
+
+def _refresh_cluster(cluster_pk: int) -> None:
+    cluster = Cluster.objects.filter(pk=cluster_pk).first()
+    if cluster is None:
+        return
+    try:
+        topics = jobs.list_topics(cluster.address)
+    except LinkEngineError as error:
+        clusters.note_failed_probe(cluster=cluster, error=error)
+        return
+    _store_topics(topics, now=timezone.now(), cluster=cluster)
+
+
+def _refresh_link(link_id: int) -> None:
+    link = ClusterLink.objects.select_related(*_LINKS).filter(pk=link_id).first()
+    if link is None:
+        return
+    now = timezone.now()
+    try:
+        topics = jobs.list_topics(plans.source_address(link))
+    except LinkEngineError as error:
+        if error.code in _NO_LIST:  # otherwise the last list is still worth something
+            ClusterLink.objects.filter(pk=link_id).update(topics_at=None)
+        return
+    _store_topics(topics, now=now, link=link)
+    ClusterLink.objects.filter(pk=link_id).update(topics_at=now if topics else None)
+
+
+def _store_topics(topics: Sequence[TopicDescription], *, now: datetime, **owner: Any) -> None:
+    """Replace what was known of an owner's topics; a few statements whatever their number."""
+    rows = [_topic_row(one, now=now, **owner) for one in topics if one.partitions]
+    fields = ["topic_id", "partitions", "replication_factor", "internal", "retention_ms", "cleanup_policy", "seen_at"]
+    with transaction.atomic():
+        SourceTopic.objects.bulk_create(
+            rows, update_conflicts=True, unique_fields=[*owner, "name"], update_fields=fields, batch_size=200
+        )
+        SourceTopic.objects.filter(**owner, seen_at__lt=now).delete()
+
+
+def _topic_row(topic: TopicDescription, *, now: datetime, **owner: Any) -> SourceTopic:
+    retention = topic.configs.get("retention.ms")
+    return SourceTopic(
+        **owner,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        internal=topic.internal,
+        retention_ms=int(retention) if retention else None,
+        cleanup_policy=topic.configs.get("cleanup.policy", ""),
+        seen_at=now,
+    )

@@ -1,0 +1,158 @@
+"""Tasks that make, follow and delete mirror topics."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from random import random
+from typing import Any
+
+import structlog
+from celery import shared_task
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from console import store
+from console.actions import transitions
+from console.actors import ENGINE
+from console.dispatch import send
+from console.models import ClusterLink, MirrorTopic, SourceTopic
+from console.reconciling import gaps, plans, sampling, troubles
+from console.tasks import leases
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import MirrorCreated, PartitionAssignment
+from linkengine.domain.states import MirrorEvent, MirrorState, can
+
+BACKOFF_S = 0.5
+LONGEST_BACKOFF_S = 300.0
+RELEASE_WAIT_S = 2.0
+_FATAL_IN_SETUP = {
+    ErrorCode.TOPIC_EXISTS_ERROR,
+    ErrorCode.INVALID_TOPIC,
+    ErrorCode.POLICY_VIOLATION_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
+}
+_FATAL_IN_SYNC = {
+    ErrorCode.SOURCE_TOPIC_ID_CHANGED,
+    ErrorCode.SOURCE_PARTITIONS_DECREASED,
+    ErrorCode.MIRROR_TOPIC_MISSING,
+}
+_log = structlog.get_logger(__name__)
+
+
+@shared_task(name="setup_mirror")
+def setup_mirror(*, mirror_id: int, **_: Any) -> None:
+    """Create, guard and seed a mirror topic; the mirror is ACTIVE afterwards."""
+    with store.hold(f"mirror:{mirror_id}") as ours:
+        mirror = load(mirror_id) if ours else None
+        if mirror is None or mirror.state != MirrorState.PENDING_SETUP or mirror.deletion_requested_at is not None:
+            return
+
+        def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
+            return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
+
+        try:
+            created = jobs.setup_mirror(plans.setup_of(mirror), assignments_factory=assignments)
+        except LinkEngineError as error:
+            note_failure(mirror, error, fatal=error.code in _FATAL_IN_SETUP, now=timezone.now())
+            return
+        _note_created(mirror, created, now=timezone.now())
+    send("reconcile_link", link_id=mirror.link_id)
+
+
+@shared_task(name="sync_mirror")
+def sync_mirror(*, mirror_id: int, **_: Any) -> None:
+    """Let partitions and configs follow the source once."""
+    mirror = load(mirror_id)
+    if mirror is None or mirror.deletion_requested_at is not None or not mirror.num_partitions:
+        return
+    MirrorTopic.objects.filter(pk=mirror_id).update(synced_at=timezone.now())
+    try:
+        follow_source(mirror)
+    except LinkEngineError as error:
+        if error.code in _FATAL_IN_SYNC:
+            note_failure(mirror, error, fatal=True, now=timezone.now())
+        # what else keeps us from the source the copy tasks and the probe of the link tell better
+        _log.info("sync.failed", mirror=mirror.name, link=mirror.link.name, code=error.code)
+
+
+@shared_task(name="delete_mirror")
+def delete_mirror(*, mirror_id: int, **_: Any) -> None:
+    """Delete the topic of a mirror that shall go, then its row."""
+    with store.hold(f"mirror:{mirror_id}") as ours:
+        mirror = load(mirror_id) if ours else None
+        if mirror is None or mirror.deletion_requested_at is None:
+            return
+        with leases.taken(mirror, wait_s=RELEASE_WAIT_S):
+            try:
+                jobs.delete_mirror(destination=mirror.link.destination.address, mirror_topic=mirror.name)
+            except LinkEngineError as error:
+                note_failure(mirror, error, fatal=False, now=timezone.now())
+                return
+        jobs.clear_mirror(settings.REDIS_URL, plans.link_key(mirror.link), mirror_id=plans.mirror_key(mirror))
+        _remove(mirror)
+
+
+def load(mirror_id: int) -> MirrorTopic | None:
+    """Read a mirror with all that plans need."""
+    mirrors = MirrorTopic.objects.select_related("link__destination__environment", "link__source")
+    return mirrors.prefetch_related("link__configs", "partitions").filter(pk=mirror_id).first()
+
+
+def follow_source(mirror: MirrorTopic) -> None:
+    """Run one round of synchronisation and keep what it saw."""
+    synced = jobs.sync_mirror(plans.sync_of(mirror))
+    grown = synced.partitions > mirror.num_partitions
+    if not grown and synced.source_configs == mirror.source_configs:
+        return
+    mirror.num_partitions, mirror.source_configs = max(synced.partitions, mirror.num_partitions), synced.source_configs
+    MirrorTopic.objects.filter(pk=mirror.pk).update(num_partitions=mirror.num_partitions, source_configs=mirror.source_configs)
+    if grown:
+        _log.info("partitions.grown", mirror=mirror.name, partitions=mirror.num_partitions)
+        send("reconcile_link", link_id=mirror.link_id)
+
+
+def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, now: datetime) -> None:
+    """Keep why a step failed and when it is tried again; a fatal error ends the mirror where its state allows."""
+    troubles.note(mirror=mirror, code=error.code, message=error.message, now=now)
+    if fatal and can(MirrorState(mirror.state), MirrorEvent.FATAL):
+        facts = {"error_code": error.code, "error_message": error.message, "error_since": now}
+        transitions.apply_event(mirror=mirror, event=MirrorEvent.FATAL, by=ENGINE, now=now, detail=error.message, **facts)
+        return
+    wait_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
+    MirrorTopic.objects.filter(pk=mirror.pk).update(
+        retry_count=F("retry_count") + 1, retry_at=now + timedelta(seconds=wait_s), error_since=mirror.error_since or now
+    )
+    ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+
+
+def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime) -> None:
+    facts = {
+        "source_topic_id": created.source_topic_id,
+        "mirror_topic_id": created.mirror_topic_id,
+        "num_partitions": created.partitions,
+        "read_only": created.read_only,
+        "source_configs": created.source_configs,
+        "error_since": None,
+        "retry_count": 0,
+        "retry_at": None,
+        "synced_at": now,
+    }
+    MirrorTopic.objects.filter(pk=mirror.pk).update(**facts)  # counts also where a failover came first
+    for name, value in facts.items():
+        setattr(mirror, name, value)
+    sampling.ensure_rows(mirror)
+    gaps.note_head(mirror=mirror, seeded=created.seeded, now=now)
+    troubles.clear(mirror=mirror)
+    fresh = load(mirror.pk)
+    if fresh is not None and can(MirrorState(fresh.state), MirrorEvent.SETUP_DONE):
+        transitions.apply_event(mirror=fresh, event=MirrorEvent.SETUP_DONE, by=ENGINE, now=now)
+
+
+def _remove(mirror: MirrorTopic) -> None:
+    with transaction.atomic():
+        SourceTopic.objects.filter(cluster=mirror.link.destination_id, name=mirror.name).delete()
+        ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+        mirror.delete()

@@ -1,0 +1,133 @@
+"""The heart beat: once a second, and right after each action, rows and engine are brought together, link by link."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from celery import shared_task
+from django.conf import settings
+from django.db.models import F
+from django.utils import timezone
+
+from console import store
+from console.actions.links import remove_link
+from console.actors import Actor
+from console.dispatch import send
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
+from console.reconciling import chores, gaps, linkhealth, phases, plans, sampling, slicing
+from linkengine import jobs
+from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.plans import PartitionPhase, PartitionProgress
+
+ROUNDS = 3  # when asked again while at it
+CLAIM_MS = 2_000  # how often one chore is sent, at most
+KEEP_RUNS = timedelta(days=30)
+_log = structlog.get_logger(__name__)
+Rows = dict[str, MirrorPartition]
+
+
+@shared_task(name="reconcile")
+def reconcile(**_: Any) -> None:
+    """Send one task per link; being run at all shows that a worker lives."""
+    store.note_worker()
+    for link_id in ClusterLink.objects.values_list("pk", flat=True):
+        send("reconcile_link", link_id=link_id)
+
+
+@shared_task(name="reconcile_link")
+def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
+    """Bring one link up to date; never twice at once. Who comes second leaves a note to the first."""
+    name = f"link:{link_id}"
+    if probe:
+        ClusterLink.objects.filter(pk=link_id).update(looked_at=None)
+    for _round in range(ROUNDS):
+        with store.hold(name) as ours:
+            if not ours:
+                store.ask_again(name)
+                return
+            store.was_asked_again(name)
+            _reconcile(link_id)
+        if not store.was_asked_again(name):
+            return
+
+
+@shared_task(name="forget_link")
+def forget_link(*, link_key: str, **_: Any) -> None:
+    """Remove what the engine keeps of a link that is gone."""
+    jobs.clear_link(settings.REDIS_URL, link_key)
+
+
+@shared_task(name="forget_old_rows")
+def forget_old_rows(**_: Any) -> None:
+    """Delete rows nobody needs any more: slices, old verify runs. The audit is kept."""
+    now = timezone.now()
+    slicing.forget_old(now=now)
+    VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
+
+
+def _reconcile(link_id: int) -> None:
+    link = _load(link_id)
+    if link is None:
+        return
+    mirrors = list(link.mirrors.prefetch_related("partitions", "transition_errors"))
+    for mirror in mirrors:
+        mirror.link = link
+    if chores.is_over(link=link, mirrors=mirrors):
+        remover = Actor(name=link.deletion_requested_by or "engine", user=None, trusted=True)
+        remove_link(link=link, by=remover, now=timezone.now(), detail={"force": True})
+        return
+    rows = {f"{plans.mirror_key(one)}/{row.partition}": row for one in mirrors for row in sampling.ensure_rows(one)}
+    try:
+        reports = jobs.read_progress(settings.REDIS_URL, plans.link_key(link))
+        _observe(link, mirrors, rows=rows, reports=reports)
+        _give_orders(link, mirrors)
+    except CoordinationUnavailableError as error:
+        _log.warning("reconcile.no_redis", link=link.name, error=str(error))
+        return
+    _copy(link, mirrors, rows=rows)
+    for task, mirror_id in chores.chores_of(link=link, mirrors=mirrors, now=timezone.now()):
+        if store.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
+            send(task, mirror_id=mirror_id)
+
+
+def _load(link_id: int) -> ClusterLink | None:
+    links = ClusterLink.objects.select_related("destination__environment", "source").prefetch_related("configs")
+    return links.filter(pk=link_id).first()
+
+
+def _observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress]) -> None:
+    now = timezone.now()
+    changed = sampling.store_progress(rows=rows, reports=reports, now=now)
+    filled = {one.key: one.gaps for one in reports if one.gaps}
+    verdicts = []
+    for mirror in mirrors:
+        key = plans.mirror_key(mirror)
+        own = {n: rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows}
+        changed |= gaps.store_gaps(mirror=mirror, gaps={n: filled.get(f"{key}/{n}", ()) for n in own}, now=now)
+        verdict = phases.verdict_on(own.values(), now=now)
+        changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now)
+        verdicts.append(verdict if slicing.is_wanted(mirror, link) else None)
+    changed |= linkhealth.note_verdicts(link=link, verdicts=verdicts, now=now)
+    if any(one and one.phase is PartitionPhase.COPYING for one in verdicts):
+        changed |= slicing.note_copying(link=link)
+    if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and store.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
+        send("probe_link", link_id=link.pk)
+    if changed:
+        ClusterLink.objects.filter(pk=link.pk).update(sequence=F("sequence") + 1)
+
+
+def _give_orders(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
+    wanted = slicing.orders_for(link, mirrors)
+    jobs.write_orders(settings.REDIS_URL, plans.link_key(link), revision=link.revision, wanted=wanted)
+
+
+def _copy(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows) -> None:
+    keys: dict[bool, list[str]] = defaultdict(list)
+    for mirror in mirrors:
+        keys[slicing.is_wanted(mirror, link)] += [one.key for one in plans.assignments_of(mirror)]
+    for one in slicing.next_slices(link=link, wanted=keys[True], rows=rows, now=timezone.now()):
+        send("run_slice", slice_id=one.slice_id)

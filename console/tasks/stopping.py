@@ -1,0 +1,157 @@
+"""Promote and failover: from PENDING_STOPPED to STOPPED.
+
+A promotion waits until both sides are equal, orders the copier to let go, looks once more and fences. A failover orders, waits
+for a moment and fences, whatever the source does. Both may be cut short anywhere: the reconciler sends them again.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any
+
+import structlog
+from celery import shared_task
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from console import store
+from console.actions import transitions
+from console.actors import ENGINE
+from console.dispatch import send
+from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from console.reconciling import plans, slicing, troubles
+from console.tasks import leases
+from console.tasks.mirrors import follow_source, load, note_failure
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
+from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
+
+DRAIN_S = 20.0  # of watching the lag in one task; the next one goes on
+LOOK_EVERY_S = 0.4  # so that an empty lag is noticed within a second
+PROMOTE_RELEASE_S = 10.0  # a copier lets go within a second; a dead one's lease runs out after four
+FAILOVER_RELEASE_S = 1.0
+_WAITING = {ErrorCode.WAITING_FOR_LAG, ErrorCode.WAITING_FOR_CONFIGS, ErrorCode.WAITING_FOR_PARTITIONS}
+_log = structlog.get_logger(__name__)
+
+
+@shared_task(name="advance_stop")
+def advance_stop(*, mirror_id: int, **_: Any) -> None:
+    """Take a stopping mirror as far as it gets. A failover never waits for the promotion it overrules."""
+    mirror = load(mirror_id)
+    if mirror is None or not _is_stopping(mirror):
+        return
+    with store.hold(f"stop:{mirror.stop_reason}:{mirror_id}") as ours:
+        if not ours:
+            return
+        if mirror.stop_reason == StopReason.FAILOVER:
+            _stop(mirror, wait_s=FAILOVER_RELEASE_S)
+        else:
+            _promote(mirror)
+
+
+def _promote(mirror: MirrorTopic) -> None:
+    deadline = time.monotonic() + DRAIN_S
+    while _is_stopping(mirror) and mirror.stop_reason == StopReason.PROMOTE:
+        blockers = _blockers(mirror)
+        _note_blockers(mirror, blockers, now=timezone.now())
+        if not blockers:
+            _let_go_and_stop(mirror)
+        elif not blockers.keys() <= _WAITING:
+            code, message = next((c, m) for c, m in blockers.items() if c not in _WAITING)
+            note_failure(mirror, LinkEngineError(code, message), fatal=False, now=timezone.now())
+            return
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(LOOK_EVERY_S)
+        fresh = load(mirror.pk)
+        if fresh is None:
+            return
+        mirror = fresh
+
+
+def _let_go_and_stop(mirror: MirrorTopic) -> None:
+    """Both sides were equal a moment ago: stop the copier, look again, and fence only if they still are."""
+    _set_drained(mirror, at=timezone.now())
+    stopped = False
+    try:
+        stopped = _stop(mirror, wait_s=PROMOTE_RELEASE_S, look_again=True)
+    finally:
+        if not stopped:
+            _set_drained(mirror, at=None)
+
+
+def _stop(mirror: MirrorTopic, *, wait_s: float, look_again: bool = False) -> bool:
+    give_orders(mirror.link_id)
+    with leases.taken(mirror, wait_s=wait_s) as taken:
+        if look_again:
+            blockers = _blockers(mirror) if taken.complete else {ErrorCode.WAITING_FOR_LAG: "The copier has not let go yet."}
+            _note_blockers(mirror, blockers, now=timezone.now())
+            if blockers:
+                return False
+        try:
+            ends = dict(jobs.stop_mirror(plans.stop_of(mirror, generation=taken.generation)).ends)
+        except LinkEngineError as error:
+            if error.code != ErrorCode.MIRROR_TOPIC_MISSING:
+                note_failure(mirror, error, fatal=False, now=timezone.now())
+                return False
+            ends = {}  # nothing is left that could be fenced
+        _note_stopped(mirror, ends, now=timezone.now())
+    send("reconcile_link", link_id=mirror.link_id)
+    return True
+
+
+def give_orders(link_id: int) -> None:
+    """Write the orders of a link as its rows are now, without waiting for the reconciler."""
+    link = ClusterLink.objects.get(pk=link_id)
+    mirrors = list(link.mirrors.select_related("link"))
+    try:
+        jobs.write_orders(
+            settings.REDIS_URL, plans.link_key(link), revision=link.revision, wanted=slicing.orders_for(link, mirrors)
+        )
+    except CoordinationUnavailableError as error:  # the fence does not need them
+        _log.warning("orders.not_written", link=link.name, error=str(error))
+
+
+def _blockers(mirror: MirrorTopic) -> dict[ErrorCode, str]:
+    try:
+        follow_source(mirror)
+    except LinkEngineError as error:
+        return {error.code: error.message}
+    found = jobs.promotion_blockers(
+        source=plans.source_address(mirror.link),
+        destination=mirror.link.destination.address,
+        source_topic=mirror.source_topic,
+        mirror_topic=mirror.name,
+        sync_include=plans.sync_include(mirror.link),
+    )
+    return dict(found)
+
+
+def _note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: datetime) -> None:
+    errors = {str(code): message for code, message in blockers.items()}
+    if troubles.replace(mirror=mirror, errors=errors, now=now):
+        send("reconcile_link", link_id=mirror.link_id)
+
+
+def _note_stopped(mirror: MirrorTopic, ends: dict[int, int], *, now: datetime) -> None:
+    facts = {"error_code": "", "error_message": "", "error_since": None, "retry_at": None, "drained_at": None}
+    try:
+        with transaction.atomic():
+            for partition, end in ends.items():
+                rows = MirrorPartition.objects.filter(mirror=mirror, partition=partition)
+                rows.update(stopped_end=end, mirror_end=end, bytes_per_s=None, records_per_s=None)
+            troubles.clear(mirror=mirror)
+            transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, by=ENGINE, now=now, **facts)
+    except IllegalTransitionError:  # another run of this task was quicker
+        _log.info("stop.done_already", mirror=mirror.name)
+
+
+def _set_drained(mirror: MirrorTopic, *, at: datetime | None) -> None:
+    MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_STOPPED).update(drained_at=at)
+
+
+def _is_stopping(mirror: MirrorTopic) -> bool:
+    return mirror.state == MirrorState.PENDING_STOPPED and mirror.deletion_requested_at is None

@@ -1,0 +1,98 @@
+"""When to submit which copy job, as a pure decision over what is wanted, what runs and what was seen lately.
+
+Theory of operation. Every wanted partition should lie in a running slice that will not end soon. One that lies in none (a new
+mirror, a resumed one, a slice that died) gets a job at once, which ends together with the common plan where that is worth it.
+Shortly before a slice ends, one successor is submitted for everything that ends about then; it waits for the leases and takes
+over without a hole. A partition of which nothing was heard for a while is taken out of its slice and submitted anew: should the
+old task be alive after all, the lease decides which of the two copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from linkengine.domain.plans import CopyTuning
+
+SILENT_MS = 6_000  # tasks report twice a second and a lease lasts 4 s: whoever is silent for longer has lost it
+START_MS = 15_000  # a cold Spark server takes some seconds to start its first Python worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningSlice:
+    """A slice that was submitted and has not come back. ``keys`` are those it still answers for."""
+
+    slice_id: str
+    revision: int
+    started_at_ms: int
+    ends_at_ms: int
+    keys: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSlice:
+    """A slice to submit now."""
+
+    keys: tuple[str, ...]
+    ends_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceDecision:
+    """What to do: ``submit`` these, and note which keys the running slices answer for from now on."""
+
+    submit: tuple[NewSlice, ...] = ()
+    answering: Mapping[str, frozenset[str]] = field(default_factory=dict)  # slice id -> keys; empty: given up
+
+
+def decide_slices(
+    *,
+    wanted: Collection[str],
+    running: Iterable[RunningSlice],
+    last_seen_ms: Mapping[str, int],
+    revision: int,
+    now_ms: int,
+    tuning: CopyTuning,
+) -> SliceDecision:
+    """Decide for one link. Deterministic; what it submits must be part of ``running`` at the next call."""
+    slices = list(running)
+    answering = {
+        one.slice_id: _answered_by(one, wanted=wanted, last_seen_ms=last_seen_ms, revision=revision, now_ms=now_ms)
+        for one in slices
+    }
+    ends = _ends(slices, answering)
+    missing = sorted(set(wanted) - ends.keys())
+    ending = _ending(ends, now_ms=now_ms, tuning=tuning)
+    submit = []
+    if ending:
+        submit.append(NewSlice(keys=tuple(sorted([*ending, *missing])), ends_at_ms=now_ms + tuning.slice_ms))
+    elif missing:
+        common_end = max(ends.values(), default=0)
+        worth_joining = common_end - now_ms > 2 * tuning.overlap_ms
+        submit.append(NewSlice(keys=tuple(missing), ends_at_ms=common_end if worth_joining else now_ms + tuning.slice_ms))
+    return SliceDecision(submit=tuple(submit), answering=answering)
+
+
+def _answered_by(
+    one: RunningSlice, *, wanted: Collection[str], last_seen_ms: Mapping[str, int], revision: int, now_ms: int
+) -> frozenset[str]:
+    if one.revision != revision or one.ends_at_ms <= now_ms:
+        return frozenset()
+    starting = now_ms - one.started_at_ms <= START_MS
+    return frozenset(key for key in one.keys if key in wanted and (starting or now_ms - last_seen_ms.get(key, 0) <= SILENT_MS))
+
+
+def _ends(slices: Iterable[RunningSlice], answering: Mapping[str, frozenset[str]]) -> dict[str, int]:
+    ends: dict[str, int] = {}
+    for one in slices:
+        for key in answering[one.slice_id]:
+            ends[key] = max(ends.get(key, 0), one.ends_at_ms)
+    return ends
+
+
+def _ending(ends: Mapping[str, int], *, now_ms: int, tuning: CopyTuning) -> list[str]:
+    """Pick what needs a successor now, and with it what would need one soon, so that plans grow together again."""
+    left = {key: end - now_ms for key, end in ends.items()}
+    if not any(one <= tuning.overlap_ms for one in left.values()):
+        return []
+    return [key for key, one in left.items() if one <= 2 * tuning.overlap_ms]
