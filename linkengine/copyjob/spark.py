@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.orders import RedisOrders
 from linkengine.coordination.progress import RedisProgress, from_json, to_json
+from linkengine.copyjob.ports import SystemClock
 from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionProgress
 from linkengine.sparkclient import session, spark_answers, tagged
 
@@ -81,16 +82,21 @@ def run_share(
 
 
 def _copy(plan: CopyPlan, share: Sequence[PartitionAssignment], *, run: RunTask | None) -> Sequence[PartitionProgress]:
-    if run is None:
-        from linkengine.copyjob.loop import run_task as run  # noqa: PLC0415 - sockets and codecs: executors only
-    return run(
+    return (run or _copy_loop())(
         plan,
         share,
         lease=RedisLease(plan.redis_url, ttl_ms=plan.tuning.lease_ttl_ms),
         orders=RedisOrders(plan.redis_url, plan.link_id),
         progress=RedisProgress(plan.redis_url, plan.link_id),
-        clock=time.monotonic,
+        clock=SystemClock(),
     )
+
+
+def _copy_loop() -> RunTask:
+    from linkengine.copyjob import loop  # noqa: PLC0415 - sockets and codecs: executors only
+
+    run: RunTask = loop.run_task
+    return run
 
 
 def _until(plan: CopyPlan, ends_at_ms: int) -> CopyPlan:

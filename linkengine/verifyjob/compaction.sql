@@ -1,11 +1,29 @@
--- Which one-sided records may compaction have removed from the other side? They are left out: both sides compact on their own.
--- Compaction removes a record that a later one with the same key replaces, and a tombstone after its retention; nothing else.
-SELECT compared.* EXCEPT (newest_offset)
+-- Which records that only one side has may compaction have removed from the other? Those are left out; see ADR 0002.
+-- Accepted are: a record that is not its side's newest of the key below the end; one after which the other side has a later
+-- record of the key; a newest tombstone, where the other side's newest is a tombstone or nothing; a missing record without key.
+SELECT judged.* EXCEPT (own_newest, other_newest, other_below_end)
 FROM (
-    SELECT *, max(offset) OVER (PARTITION BY partition, any_key) AS newest_offset FROM {compared}
-) AS compared
+    SELECT
+        *,
+        CASE kind
+            WHEN 'missing' THEN max(source_offset) FILTER (WHERE offset < end_offset) OVER same_key
+            WHEN 'extra' THEN max(mirror_offset) FILTER (WHERE offset < end_offset) OVER same_key
+        END AS own_newest,
+        CASE kind
+            WHEN 'missing' THEN max(mirror_offset) OVER same_key
+            WHEN 'extra' THEN max(source_offset) OVER same_key
+        END AS other_newest,
+        CASE kind
+            WHEN 'missing' THEN max_by(tombstone, mirror_offset) FILTER (WHERE offset < end_offset) OVER same_key
+            WHEN 'extra' THEN max_by(tombstone, source_offset) FILTER (WHERE offset < end_offset) OVER same_key
+        END AS other_below_end
+    FROM {compared}
+    WINDOW same_key AS (PARTITION BY partition, any_key)
+) AS judged
 WHERE
     kind IS NULL
     OR kind NOT IN ('missing', 'extra')
-    OR any_key IS NULL
-    OR NOT (tombstone OR offset < newest_offset)
+    OR NOT CASE
+        WHEN any_key IS NULL THEN kind = 'missing'
+        ELSE offset < own_newest OR offset < coalesce(other_newest, -1) OR (tombstone AND coalesce(other_below_end, true))
+    END

@@ -1,7 +1,7 @@
--- Which records are not equal on both sides, and in what? One row per offset that either side has; kind is null where they are equal.
+-- Which records are not equal on both sides, and in what? One row per offset either side has; kind is null where they are equal.
 -- A record of a LogAppendTime source keeps its timestamp but not the type: a stock broker takes CreateTime from producers only.
 SELECT
-    coalesce(s.partition, m.partition) AS partition,
+    b.partition,
     coalesce(s.offset, m.offset) AS offset,
     CASE
         WHEN m.offset IS NULL THEN 'missing'
@@ -13,10 +13,14 @@ SELECT
         WHEN s.timestamp_type = 0 AND m.timestamp_type <> 0 THEN 'timestamp'
     END AS kind,
     s.offset AS source_offset,
+    m.offset AS mirror_offset,
     coalesce(s.key, m.key) AS any_key,
-    coalesce(octet_length(s.key), octet_length(m.key), 0) + coalesce(s.value_bytes, m.value_bytes, 0) AS bytes,
     s.value_bytes IS NULL AND m.value_bytes IS NULL AS tombstone,
+    coalesce(octet_length(s.key), octet_length(m.key), 0) + coalesce(s.value_bytes, m.value_bytes, 0) AS bytes,
+    b.first_offset,
+    b.end_offset,
     struct(s.key, s.value, s.headers, s.timestamp_ms, s.timestamp_type) AS source_record,
     struct(m.key, m.value, m.headers, m.timestamp_ms, m.timestamp_type) AS mirror_record
 FROM {source} AS s
 FULL OUTER JOIN {mirror} AS m ON s.partition = m.partition AND s.offset = m.offset
+INNER JOIN {bounds} AS b ON coalesce(s.partition, m.partition) = b.partition

@@ -1,4 +1,4 @@
--- What do the first records that differ look like on both sides?
+-- What do the records at these places look like on both sides?
 SELECT
     c.partition,
     c.offset,
@@ -6,7 +6,5 @@ SELECT
     c.source_record,
     c.mirror_record
 FROM {compared} AS c
-INNER JOIN {bounds} AS b ON c.partition = b.partition
-WHERE c.kind IS NOT NULL AND c.offset >= b.first_offset AND c.offset < b.end_offset
+INNER JOIN {places} AS p ON c.partition = p.partition AND c.offset = p.offset
 ORDER BY c.partition, c.offset
-LIMIT 20

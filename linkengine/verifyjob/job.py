@@ -10,7 +10,8 @@ collide, neither by accident nor on purpose; a 64-bit hash could be fooled by wh
 Transaction markers, aborted data and fillers are invisible to the committed reader that Spark is.
 
 One pass when all is well. Records that only the mirror has ask for a second one (were they below the source's start?),
-differences for one more that fetches them; both read from the first place of doubt only.
+differences for two small ones: where are the first, and what do they look like. All read from the first place of doubt only.
+Values are never shuffled: Spark's memory is shared with the copy jobs.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 BOUNDS_SCHEMA = "partition int, first_offset bigint, end_offset bigint"
+PLACES_SCHEMA = "partition int, offset bigint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,7 @@ def _compare(spark: SparkSession, plan: VerifyPlan) -> tuple[list[Any], tuple[Re
     if any(row["extras"] for row in totals):
         bounds = _from_the_source_start(bounds, totals)
         totals = _totals(spark, plan, bounds)
-    differences = _differences(spark, plan, bounds, totals) if any(row["differences"] for row in totals) else ()
+    differences = _differences(spark, plan, totals) if any(row["differences"] for row in totals) else ()
     return totals, differences, bounds
 
 
@@ -82,34 +84,45 @@ def _from_the_source_start(bounds: Mapping[int, _Bounds], totals: list[Any]) -> 
 
 
 def _totals(spark: SparkSession, plan: VerifyPlan, bounds: Mapping[int, _Bounds]) -> list[Any]:
-    compared = _compared(spark, plan, bounds)
-    return list(spark.sql(_sql("totals"), compared=compared, bounds=_bounds_table(spark, bounds)).collect())
+    return list(spark.sql(_sql("totals"), compared=_judged(spark, plan, bounds)).collect())
 
 
-def _differences(
-    spark: SparkSession, plan: VerifyPlan, bounds: Mapping[int, _Bounds], totals: list[Any]
-) -> tuple[RecordDifference, ...]:
+def _differences(spark: SparkSession, plan: VerifyPlan, totals: list[Any]) -> tuple[RecordDifference, ...]:
+    """Find the first places, then fetch only the records there: half a topic that differs must not fill Spark's memory."""
     doubtful = {
         row["partition"]: _Bounds(first=row["first_difference"], end=row["last_difference"] + 1)
         for row in totals
-        if row["differences"] and row["partition"] in bounds
+        if row["differences"]
     }
-    compared = _compared(spark, plan, doubtful)
-    rows = spark.sql(_sql("differences"), compared=compared, bounds=_bounds_table(spark, doubtful)).collect()
+    found = spark.sql(_sql("places"), compared=_judged(spark, plan, doubtful)).collect()
+    offsets: dict[int, list[int]] = {}
+    for row in found:
+        offsets.setdefault(row["partition"], []).append(row["offset"])
+    narrow = {partition: _Bounds(first=min(some), end=max(some) + 1) for partition, some in offsets.items()}
+    places = spark.createDataFrame([(row["partition"], row["offset"]) for row in found], PLACES_SCHEMA)
+    rows = spark.sql(_sql("differences"), compared=_compared(spark, plan, narrow), places=places).collect()
     return tuple(difference_of(row) for row in rows)
 
 
-def _compared(spark: SparkSession, plan: VerifyPlan, bounds: Mapping[int, _Bounds]) -> DataFrame:
+def _judged(spark: SparkSession, plan: VerifyPlan, bounds: Mapping[int, _Bounds]) -> DataFrame:
+    if not plan.compacted:
+        return _compared(spark, plan, bounds)
+    return spark.sql(_sql("compaction"), compared=_compared(spark, plan, bounds, beyond_the_end=True))
+
+
+def _compared(
+    spark: SparkSession, plan: VerifyPlan, bounds: Mapping[int, _Bounds], *, beyond_the_end: bool = False
+) -> DataFrame:
     starts = {partition: one.first for partition, one in bounds.items() if one.first is not None}
-    ends = {partition: LATEST if plan.compacted else one.end for partition, one in bounds.items()}
+    ends = {partition: LATEST if beyond_the_end else one.end for partition, one in bounds.items()}
     source = read_topic(spark, address=plan.source, topic=plan.source_topic, starts=starts, ends=ends)
     mirror = read_topic(spark, address=plan.destination, topic=plan.mirror_topic, starts=starts, ends=ends)
-    compared = spark.sql(
+    return spark.sql(
         _sql("compare"),
         source=spark.sql(_sql("records"), topic=source),
         mirror=spark.sql(_sql("records"), topic=mirror),
+        bounds=_bounds_table(spark, bounds),
     )
-    return spark.sql(_sql("compaction"), compared=compared) if plan.compacted else compared
 
 
 def _bounds_table(spark: SparkSession, bounds: Mapping[int, _Bounds]) -> DataFrame:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 EARLIEST, LATEST = -2, -1  # what Spark's offset JSON says for "whatever the log has"
-MIN_PARTITIONS = 8  # a topic of one partition is split, so that all cores read it
+MIN_PARTITIONS = 4  # a topic of one partition is split, so that all cores read it
 _LIMITS = {
     "kafka.request.timeout.ms": "15000",  # one answer of a broker
     "kafka.default.api.timeout.ms": "20000",  # one call with its retries: a cluster that is away shows in 20 s
-    "kafka.max.partition.fetch.bytes": str(8 << 20),  # the default of 1 MiB halves the speed of a single partition
+    "kafka.max.partition.fetch.bytes": str(2 << 20),  # up to 16 readers at a time share the heap
     "kafka.receive.buffer.bytes": str(1 << 20),
     "fetchOffset.numRetries": "1",
     "kafkaConsumer.pollTimeoutMs": "10000",  # how long to wait for a record below the end; there may be none after all

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.orders import RedisOrders
 from linkengine.coordination.progress import RedisProgress
+from linkengine.copyjob.ports import Clock
 from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionPhase, PartitionProgress
 
 
@@ -19,12 +20,12 @@ def hold_leases(
     lease: RedisLease,
     orders: RedisOrders,
     progress: RedisProgress,
-    clock: Callable[[], float],
+    clock: Clock,
 ) -> list[PartitionProgress]:
     """Take every lease, renew until the slice is over or the orders say stop; tell the process id as the mirror's end."""
-    ends_at = clock() + plan.tuning.slice_ms / 1000
+    ends_at = clock.monotonic() + plan.tuning.slice_ms / 1000
     grants = {}
-    while clock() < ends_at:
+    while clock.monotonic() < ends_at:
         for one in share:
             if one.key not in grants and (grant := lease.acquire(one.key, plan.slice_id)):
                 grants[one.key] = grant

@@ -1,0 +1,8 @@
+-- Where are the first records that differ?
+SELECT
+    partition,
+    offset
+FROM {compared}
+WHERE kind IS NOT NULL AND offset >= first_offset AND offset < end_offset
+ORDER BY partition, offset
+LIMIT 20
