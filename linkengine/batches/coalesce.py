@@ -132,27 +132,27 @@ def _merged(pack: list[_Member], limit: int) -> Iterator[Append]:
 
 
 def _as_one(pack: list[_Member]) -> Append | None:
-    spans = [_span(member.run) for member in pack]
-    base_offset, codec = spans[0].base_offset, spans[0].codec
-    count, newest = sum(span.records for span in spans), max(span.max_timestamp for span in spans)
+    base_offset, codec = _start(pack[0].run)
+    count = sum(_count(member.run) for member in pack)
+    newest = max(_newest(member.run) for member in pack)
     chunks = [member.chunk for member in pack]
     payload = encode_chunks(chunks, codec=codec, base_offset=base_offset, max_timestamp=newest, count=count)
     return None if payload is None else Append(base_offset, count, memoryview(payload), count, newest)
 
 
-class _Span(NamedTuple):
-    base_offset: int
-    records: int
-    max_timestamp: int
-    codec: int
+def _start(run: Run) -> tuple[int, int]:
+    if isinstance(run, RecordRun):
+        return run.records[0].offset, run.codec
+    return run.view.base_offset, run.view.codec
 
 
-def _span(run: Run) -> _Span:
-    if isinstance(run, RawRun):
-        view = run.view
-        return _Span(view.base_offset, view.record_count, view.max_timestamp, view.attributes & CODEC_MASK)
-    records = run.records
-    return _Span(records[0].offset, len(records), max(record.timestamp for record in records), run.codec)
+def _count(run: Run) -> int:
+    return run.view.record_count if isinstance(run, RawRun) else len(run.records)
+
+
+def _newest(run: Run) -> int:
+    """Answer the newest timestamp; of a fetched batch as its broker has validated it."""
+    return run.view.max_timestamp if isinstance(run, RawRun) else max(record.timestamp for record in run.records)
 
 
 def _encode(records: list[RecordLike], *, codec: int, limit: int) -> Iterator[Append]:

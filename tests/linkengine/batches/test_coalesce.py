@@ -72,14 +72,15 @@ def test_no_merged_batch_is_larger_than_the_limit(codec: int, limit: int) -> Non
     assert all(one.end == other.base_offset for one, other in pairwise(merged))
 
 
-def test_incompressible_batches_that_grow_when_packed_again_are_halved() -> None:
-    noise = random.Random(7).randbytes(3000)
-    log = [dense(number, [Rec(value=noise[number:])], codec=SNAPPY) for number in range(40)]
-    sizes = [len(one.encode()) for one in log]
+def test_a_merge_that_turns_out_larger_than_the_limit_is_halved() -> None:
+    empty = [Rec(timestamp=1 << 61, key=None, value=None)] * 200  # eight more bytes each next to a record of 1970
+    log = [dense(0, [Rec(timestamp=0, key=None, value=None)] * 200), *(dense(200 * number, empty) for number in range(1, 6))]
+    limit = sum(len(one.encode()) + 200 * 6 for one in log)
 
-    merged = appends(*log, limit=max(sizes) * 3)
+    merged = appends(*log, limit=limit)
 
-    assert all(len(one.payload) <= max(sizes) * 3 for one in merged)
+    assert [one.count for one in merged] == [600, 600]
+    assert all(len(one.payload) <= limit for one in merged)
     assert sum((read_payload(one.payload).records for one in merged), ()) == all_records(log)
 
 
