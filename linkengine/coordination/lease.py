@@ -67,6 +67,7 @@ for i = 1, #KEYS / 2 do
   local untaken = not owner and known[2] == ARGV[1] and generation <= ours
   local data_lost = in_time and generation <= ours
   if mine or untaken or data_lost then
+    if not mine and not untaken and generation == ours then generation = ours + 1 end  -- the newcomer must see it lost
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
     redis.call('HSET', record, 'generation', math.max(generation, ours), 'holder', ARGV[1])
     held[i] = 1

@@ -1,0 +1,322 @@
+"""The partition lease against a real Redis: every race its module tells about."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from devcluster.redis import RedisServer
+from linkengine.coordination.lease import RedisLease
+from linkengine.domain.leases import CoordinationUnavailableError, Grant
+
+TTL_MS = 60_000  # never runs out in a test that does not want it to
+SHORT_MS = 150
+
+
+class Clock:
+    """Monotonic seconds that a test moves by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def taken(lease: RedisLease, key: str, owner: str = "slice") -> Grant:
+    grant = lease.acquire(key, owner)
+    assert grant is not None
+    return grant
+
+
+def taken_in_time(lease: RedisLease, key: str, *, timeout_s: float = 10.0) -> Grant:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if grant := lease.acquire(key, "patient"):
+            return grant
+        time.sleep(0.01)
+    raise AssertionError("the lease did not become free in time")
+
+
+def wipe(server: RedisServer) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+
+
+def test_the_first_owner_of_a_partition_gets_generation_one_and_a_clean_grant(redis_url: str, key: str) -> None:
+    clock = Clock()
+    lease = RedisLease(redis_url, ttl_ms=TTL_MS, clock=clock)
+
+    grant = taken(lease, key)
+
+    assert grant == Grant(key=key, generation=1, clean=True, valid_until=clock.now + 54)
+    assert lease.deadline(grant) == grant.valid_until
+
+
+def test_a_second_owner_gets_nothing_while_the_first_holds(redis_url: str, key: str) -> None:
+    taken(RedisLease(redis_url, ttl_ms=TTL_MS), key)
+
+    assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(key, "slice") is None
+
+
+def test_after_a_release_the_next_owner_is_told_clean_and_gets_a_higher_generation(redis_url: str, key: str) -> None:
+    first, second = (RedisLease(redis_url, ttl_ms=TTL_MS) for _ in range(2))
+    grant = taken(first, key)
+
+    first.release(grant)
+    after = taken(second, key)
+
+    assert (after.generation, after.clean) == (2, True)
+    assert first.deadline(grant) == float("-inf")
+
+
+def test_after_an_expiry_the_next_owner_is_told_not_clean(redis_url: str, key: str) -> None:
+    taken(RedisLease(redis_url, ttl_ms=SHORT_MS), key)
+
+    after = taken_in_time(RedisLease(redis_url, ttl_ms=TTL_MS), key)
+
+    assert (after.generation, after.clean) == (2, False)
+
+
+def test_the_owner_stops_before_redis_lets_the_next_one_in(redis_url: str, key: str) -> None:
+    grant = taken(RedisLease(redis_url, ttl_ms=300), key)
+
+    taken_in_time(RedisLease(redis_url, ttl_ms=TTL_MS), key)
+
+    assert time.monotonic() > grant.valid_until + 0.015
+
+
+def test_the_deadline_counts_from_before_the_call_and_moves_with_each_renewal(redis_url: str, key: str) -> None:
+    clock = Clock()
+    lease = RedisLease(redis_url, ttl_ms=10_000, clock=clock)
+    grant = taken(lease, key)
+    clock.now += 5
+
+    held = lease.renew([grant])
+
+    assert held == {key}
+    assert lease.deadline(grant) == clock.now + 9
+
+
+def test_many_grants_are_renewed_in_one_call_and_the_lost_one_is_left_out(redis_url: str, key: str) -> None:
+    lease = RedisLease(redis_url, ttl_ms=TTL_MS)
+    grants = [taken(lease, f"{key}{number}", f"owner {number}") for number in range(200)]
+    with redis.Redis.from_url(redis_url) as client:
+        client.set(f"lease:{{{key}7}}", "somebody else")
+        client.hset(f"generation:{{{key}7}}", mapping={"generation": 2, "holder": "somebody else"})
+
+    held = lease.renew(grants)
+
+    assert held == {grant.key for grant in grants} - {f"{key}7"}
+    assert lease.deadline(grants[7]) == float("-inf")
+
+
+def test_an_owner_who_slept_beyond_the_expiry_gets_the_lease_back_if_nobody_took_it(redis_url: str, key: str) -> None:
+    lease = RedisLease(redis_url, ttl_ms=SHORT_MS)
+    grant = taken(lease, key)
+    wait_for_expiry(redis_url, key)
+
+    assert lease.renew([grant]) == {key}
+    assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(key, "other") is None
+
+
+def test_an_owner_who_slept_while_another_came_and_went_has_lost(redis_url: str, key: str) -> None:
+    sleeper, other = RedisLease(redis_url, ttl_ms=SHORT_MS), RedisLease(redis_url, ttl_ms=TTL_MS)
+    grant = taken(sleeper, key)
+    other.release(taken_in_time(other, key))
+
+    assert sleeper.renew([grant]) == set()
+    again = taken(sleeper, key)
+    assert (again.generation, again.clean) == (3, False)  # what it sent before it slept may still arrive
+
+
+def test_a_release_after_the_expiry_still_tells_the_next_owner_clean(redis_url: str, key: str) -> None:
+    lease = RedisLease(redis_url, ttl_ms=SHORT_MS)
+    grant = taken(lease, key)
+    wait_for_expiry(redis_url, key)
+
+    lease.release(grant)
+
+    assert taken(RedisLease(redis_url, ttl_ms=TTL_MS), key).clean
+
+
+def test_a_late_release_does_not_touch_the_next_owner(redis_url: str, key: str) -> None:
+    sleeper, other = RedisLease(redis_url, ttl_ms=SHORT_MS), RedisLease(redis_url, ttl_ms=TTL_MS)
+    grant = taken(sleeper, key)
+    after = taken_in_time(other, key)
+
+    sleeper.release(grant)
+
+    assert other.renew([after]) == {key}
+    assert sleeper.acquire(key, "slice") is None
+
+
+def test_an_acquire_whose_reply_was_lost_can_be_repeated_and_stays_clean(redis_url: str, key: str) -> None:
+    lost, lease = RedisLease(redis_url, ttl_ms=TTL_MS), RedisLease(redis_url, ttl_ms=TTL_MS)
+    lost._identity = lease._identity  # the same owner, whose first reply never came back
+    taken(lost, key)
+
+    again = taken(lease, key)
+
+    assert (again.generation, again.clean) == (2, True)
+
+
+def test_an_owner_who_takes_the_same_partition_twice_is_told_not_clean(redis_url: str, key: str) -> None:
+    lease = RedisLease(redis_url, ttl_ms=TTL_MS)
+    taken(lease, key)
+
+    assert not taken(lease, key).clean
+
+
+def test_the_generation_can_be_raised_and_grows_from_there(redis_url: str, key: str) -> None:
+    lease = RedisLease(redis_url, ttl_ms=TTL_MS)
+    grant = taken(lease, key)
+
+    assert lease.raise_generation(key, 40) == 40
+    assert lease.raise_generation(key, 7) == 40
+    assert lease.renew([grant]) == {key}
+    lease.release(grant)
+    assert taken(lease, key).generation == 41
+
+
+def test_of_many_threads_exactly_one_gets_the_partition_each_time(redis_url: str, key: str) -> None:
+    generations: list[int] = []
+    together = threading.Barrier(8)
+
+    def compete() -> None:
+        lease = RedisLease(redis_url, ttl_ms=TTL_MS)
+        together.wait(10)
+        while len(generations) < 40:
+            if grant := lease.acquire(key, "thread"):
+                generations.append(grant.generation)
+                lease.release(grant)
+
+    threads = [threading.Thread(target=compete) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert generations == list(range(1, len(generations) + 1))
+
+
+def test_a_killed_process_leaves_its_lease_to_expire(redis_url: str, key: str) -> None:
+    code = "import sys,time;from linkengine.coordination.lease import RedisLease as L;"
+    code += f"print(L({redis_url!r},ttl_ms=1500).acquire({key!r},'x').generation,flush=True);time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"1\n"
+        owner.kill()
+    lease = RedisLease(redis_url, ttl_ms=TTL_MS)
+
+    assert lease.acquire(key, "next") is None
+    after = taken_in_time(lease, key)
+
+    assert (after.generation, after.clean) == (2, False)
+
+
+def test_after_redis_lost_everything_the_owner_sets_its_lease_and_generation_again(own_redis: RedisServer, key: str) -> None:
+    lease, other = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(2))
+    lease.raise_generation(key, 8)
+    grant = taken(lease, key)
+    wipe(own_redis)
+
+    assert lease.renew([grant]) == {key}
+    assert other.acquire(key, "other") is None
+    lease.release(grant)
+    assert taken(other, key).generation == 10
+
+
+def test_after_redis_lost_everything_the_owner_takes_its_partition_back_from_a_newcomer(
+    own_redis: RedisServer, key: str
+) -> None:
+    owner, newcomer = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(2))
+    grant = taken(owner, key)
+    wipe(own_redis)
+    mistaken = taken(newcomer, key)
+
+    assert mistaken.generation == grant.generation
+    assert owner.renew([grant]) == {key}
+    assert newcomer.renew([mistaken]) == set()
+
+
+def test_after_redis_lost_everything_a_newcomer_that_raised_the_generation_wins(own_redis: RedisServer, key: str) -> None:
+    owner, newcomer = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(2))
+    grant = taken(owner, key)
+    wipe(own_redis)
+    taken_over = taken(newcomer, key)
+    newcomer.raise_generation(key, grant.generation + 1)
+
+    assert owner.renew([grant]) == set()
+    assert newcomer.renew([taken_over]) == {key}
+
+
+def test_after_redis_lost_everything_an_owner_beyond_its_deadline_sets_nothing(own_redis: RedisServer, key: str) -> None:
+    clock = Clock()
+    lease = RedisLease(own_redis.url, ttl_ms=TTL_MS, clock=clock)
+    grant = taken(lease, key)
+    wipe(own_redis)
+    clock.now += 61
+
+    assert lease.renew([grant]) == set()
+    assert not taken(lease, key).clean
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lease, grant: lease.acquire("other/0", "slice"),
+        lambda lease, grant: lease.renew([grant]),
+        lambda lease, grant: lease.release(grant),
+        lambda lease, grant: lease.raise_generation(grant.key, 2),
+    ],
+    ids=["acquire", "renew", "release", "raise_generation"],
+)
+def test_without_redis_every_call_says_so_and_the_deadline_stays(
+    own_redis: RedisServer, key: str, call: Callable[[RedisLease, Grant], object]
+) -> None:
+    lease = RedisLease(own_redis.url, ttl_ms=TTL_MS)
+    grant = taken(lease, key)
+    own_redis.kill()
+
+    with pytest.raises(CoordinationUnavailableError):
+        call(lease, grant)
+    assert lease.deadline(grant) == grant.valid_until
+
+
+def test_a_frozen_redis_holds_a_caller_up_for_two_seconds_at_most(own_redis: RedisServer, key: str) -> None:
+    lease = RedisLease(own_redis.url, ttl_ms=TTL_MS)
+    grant = taken(lease, key)
+    assert own_redis._process is not None
+    own_redis._process.pause()
+    started_at = time.monotonic()
+
+    with pytest.raises(CoordinationUnavailableError):
+        lease.renew([grant])
+
+    assert time.monotonic() - started_at < 2.5
+    own_redis._process.resume()
+    assert lease.renew([grant]) == {key}
+
+
+def test_the_lease_goes_on_after_redis_was_restarted_empty(own_redis: RedisServer, key: str) -> None:
+    lease = RedisLease(own_redis.url, ttl_ms=TTL_MS)
+    grant = taken(lease, key)
+    own_redis.kill()
+    own_redis.start()
+
+    assert lease.renew([grant]) == {key}
+
+
+def wait_for_expiry(url: str, key: str) -> None:
+    with redis.Redis.from_url(url) as client:
+        deadline = time.monotonic() + 10
+        while client.exists(f"lease:{{{key}}}"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)

@@ -1,0 +1,95 @@
+"""Orders to copy tasks through a real Redis."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+
+import pytest
+
+from devcluster.redis import RedisServer
+from linkengine.coordination.orders import RedisOrders, clear_orders, write_orders
+from linkengine.domain.leases import CoordinationUnavailableError, OrdersSnapshot
+
+
+@pytest.fixture
+def link_id() -> str:
+    return f"link-{secrets.token_hex(6)}"
+
+
+def test_a_task_reads_what_was_written_last(redis_url: str, link_id: str) -> None:
+    assert write_orders(redis_url, link_id, revision=1, wanted={"a": True, "b": True})
+    assert write_orders(redis_url, link_id, revision=2, wanted={"a": False})
+
+    assert RedisOrders(redis_url, link_id).read() == OrdersSnapshot(revision=2, wanted={"a": False})
+
+
+def test_without_a_record_there_is_no_news(redis_url: str, link_id: str) -> None:
+    assert RedisOrders(redis_url, link_id).read() is None
+
+    write_orders(redis_url, link_id, revision=1, wanted={})
+    clear_orders(redis_url, link_id)
+
+    assert RedisOrders(redis_url, link_id).read() is None
+
+
+def test_a_record_without_mirrors_is_news(redis_url: str, link_id: str) -> None:
+    write_orders(redis_url, link_id, revision=1, wanted={})
+
+    assert RedisOrders(redis_url, link_id).read() == OrdersSnapshot(revision=1, wanted={})
+
+
+def test_a_lower_revision_changes_nothing(redis_url: str, link_id: str) -> None:
+    write_orders(redis_url, link_id, revision=7, wanted={"a": False})
+
+    assert not write_orders(redis_url, link_id, revision=6, wanted={"a": True})
+    assert RedisOrders(redis_url, link_id).read() == OrdersSnapshot(revision=7, wanted={"a": False})
+
+
+def test_the_same_revision_may_carry_new_orders(redis_url: str, link_id: str) -> None:
+    write_orders(redis_url, link_id, revision=7, wanted={"a": True})
+    write_orders(redis_url, link_id, revision=7, wanted={"a": False})
+
+    assert RedisOrders(redis_url, link_id).read() == OrdersSnapshot(revision=7, wanted={"a": False})
+
+
+def test_a_mirror_cannot_be_called_like_the_revision(redis_url: str, link_id: str) -> None:
+    with pytest.raises(ValueError, match="revision"):
+        write_orders(redis_url, link_id, revision=1, wanted={"revision": True})
+
+
+def test_a_link_may_have_ten_thousand_mirrors(redis_url: str, link_id: str) -> None:
+    wanted = {f"mirror-{number}": bool(number % 2) for number in range(10_000)}
+
+    write_orders(redis_url, link_id, revision=1, wanted=wanted)
+
+    assert RedisOrders(redis_url, link_id).read() == OrdersSnapshot(revision=1, wanted=wanted)
+
+
+def test_a_reader_never_sees_half_a_record(redis_url: str, link_id: str) -> None:
+    write_orders(redis_url, link_id, revision=0, wanted={"0": True})
+    done = threading.Event()
+
+    def write() -> None:
+        for revision in range(1, 300):
+            write_orders(redis_url, link_id, revision=revision, wanted={str(revision): True})
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    orders, seen = RedisOrders(redis_url, link_id), []
+    while not done.is_set():
+        seen.append(orders.read())
+    writer.join(10)
+
+    assert all(one is not None and one.wanted == {str(one.revision): True} for one in seen)
+
+
+def test_without_redis_both_sides_say_so(own_redis: RedisServer, link_id: str) -> None:
+    orders = RedisOrders(own_redis.url, link_id)
+    own_redis.kill()
+
+    with pytest.raises(CoordinationUnavailableError):
+        orders.read()
+    with pytest.raises(CoordinationUnavailableError):
+        write_orders(own_redis.url, link_id, revision=1, wanted={})
