@@ -79,8 +79,8 @@ $(STATE)/kafka $(STATE)/spark $(STATE)/webjars: $(STATE)/%: devcluster/pom.xml
 	@rm -rf var/parts/$* && mv var/parts/$*.new var/parts/$*
 	@mkdir -p $(STATE) && touch $@
 
-$(STATE)/archive: $(STATE)/kafka $(STATE)/venv
-	@echo "Class archive of the brokers ..."
+$(STATE)/archive: $(STATE)/kafka $(STATE)/spark $(STATE)/venv
+	@echo "Class archives, for quick starts ..."
 	@$(RUN) -m devcluster.archive
 	@touch $@
 

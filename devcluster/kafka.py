@@ -175,7 +175,7 @@ class KafkaCluster:
 
     def _java(self, *flags: str) -> list[str]:
         java = parts.program("java", package="openjdk-17-jre-headless")
-        archive = [f"-XX:SharedArchiveFile={parts.KAFKA_ARCHIVE}"] if parts.KAFKA_ARCHIVE.exists() else []
+        archive = parts.archive_flags(parts.KAFKA_ARCHIVE)
         return [java, *JVM_FLAGS, *archive, *flags, "-cp", parts.kafka_classpath(version=self.version)]
 
     def _format(self, plan: BrokerPlan) -> Process:

@@ -9,7 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 VAR = ROOT / "var"
 PARTS = VAR / "parts"
-KAFKA_ARCHIVE = PARTS / "kafka.jsa"  # made by devcluster/archive.py; brokers start without it, too
+KAFKA_ARCHIVE = PARTS / "kafka.jsa"  # both made by devcluster/archive.py; the programs start without them, too
+SPARK_ARCHIVE = PARTS / "spark.jsa"
 
 
 class PartsMissingError(RuntimeError):
@@ -27,6 +28,11 @@ def kafka_classpath(*, version: str) -> str:
 def spark_jars() -> list[Path]:
     """Return the jars that teach Spark to read Kafka."""
     return _jars(PARTS / "spark", needs="spark-sql-kafka-0-10_*.jar")
+
+
+def archive_flags(archive: Path) -> list[str]:
+    """Return the JVM flag that uses a class archive, none when it has not been made."""
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
 def program(name: str, *, package: str) -> str:

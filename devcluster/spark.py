@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -16,10 +16,12 @@ from typing import Self
 
 from devcluster import parts
 from devcluster.ports import LOOPBACK, accepts, free_port
-from devcluster.processes import Process
+from devcluster.processes import STOP_TIMEOUT_S, Process
 
-START_TIMEOUT_S = 120.0  # about 8 s on two idle cores
+START_TIMEOUT_S = 240.0  # about 12 s on two idle cores, a minute on busy ones
 MASTER = "local[16,8]"  # 16 tasks at a time, each may fail 8 times
+PRELOAD_VARIABLE = "DEVCLUSTER_PRELOAD"  # read by warm_daemon.py
+PRELOAD = ("pandas", "pyarrow", "pyspark.sql.pandas.serializers", "linkengine.copyjob.spark", "linkengine.copyjob.partition")
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -62,10 +64,10 @@ class SparkConnectServer:
             raise
         return self
 
-    def stop(self) -> None:
+    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stop the server and its Python workers. Safe to repeat."""
         if self._process is not None:
-            self._process.stop()
+            self._process.stop(timeout_s=timeout_s)
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -94,6 +96,7 @@ class SparkConnectServer:
         return [
             str(_spark_home() / "bin" / "spark-submit"),
             *("--class", SERVER_CLASS, "--master", self._master, "--driver-memory", self._heap),
+            *("--driver-java-options", " ".join(["-Xshare:auto", *parts.archive_flags(parts.SPARK_ARCHIVE)])),
             *("--driver-class-path", ":".join(str(jar) for jar in parts.spark_jars())),
             *options,
             "spark-internal",
@@ -105,6 +108,7 @@ class SparkConnectServer:
             "spark.connect.grpc.binding.port": self.port,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.driver.host": LOOPBACK,
+            "spark.python.daemon.module": "devcluster.warm_daemon",
             "spark.ui.enabled": "false",
             "spark.python.worker.reuse": "true",  # Spark ends idle ones after a minute in which no task began or ended
             "spark.sql.shuffle.partitions": 4,
@@ -120,6 +124,7 @@ class SparkConnectServer:
             "SPARK_LOCAL_IP": LOOPBACK,
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": path,
+            PRELOAD_VARIABLE: ",".join(PRELOAD),
             "PYTHONHASHSEED": "0",  # Spark wants the same hashes in every worker
         }
 
@@ -128,9 +133,14 @@ class SparkConnectServer:
 
         session = SparkSession.builder.remote(self.url).create()
         try:
-            assert session.range(3).count() == 3
+            # through Python, so that the daemon of the workers is warm when the first job comes
+            assert session.range(0, 1, 1, 1).mapInArrow(_same, "id long").count() == 1
         finally:
             session.stop()
+
+
+def _same(batches: Iterable[object]) -> Iterable[object]:
+    return batches
 
 
 def _spark_home() -> Path:

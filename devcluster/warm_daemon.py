@@ -1,0 +1,31 @@
+"""The process Spark forks its Python workers from, with the heavy imports done before the fork.
+
+Set as `spark.python.daemon.module`. A fresh worker otherwise spends one to three seconds importing pandas, pyarrow and the
+engine before its first record; a fork of this process has them. The modules come from the environment, so this file knows
+none of them. Spark reads the daemon's port from standard output: nothing here may print there.
+"""
+
+import importlib
+import os
+import sys
+
+from pyspark.daemon import manager
+
+from devcluster.spark import PRELOAD_VARIABLE
+
+
+def preload(names: str) -> list[str]:
+    """Import the modules; answer what could not be imported, which only costs time later."""
+    failures = []
+    for name in filter(None, names.split(",")):
+        try:
+            importlib.import_module(name)
+        except (ImportError, SyntaxError) as error:
+            failures.append(f"{name}: {error}")
+    return failures
+
+
+if __name__ == "__main__":
+    for failure in preload(os.environ.get(PRELOAD_VARIABLE, "")):
+        sys.stderr.write(f"Not imported before the fork: {failure}\n")
+    manager()
