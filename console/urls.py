@@ -9,6 +9,7 @@ urlpatterns = [
     path("kafka/v3/", include("console.api.kafka_urls")),
     path("v3/", include("console.api.kafka_urls")),
     path("api/v1/", include("console.api.v1_urls")),
+    path("api/", include("console.api.docs_urls")),
     path("admin/", admin.site.urls),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),

@@ -33,8 +33,6 @@ SETTINGS: dict[str, Any] = {
     "SCHEMA_PATH_PREFIX": r"/(kafka/v3|api/v1)",
     "PREPROCESSING_HOOKS": ["console.api.schema.keep_one_prefix"],
     "POSTPROCESSING_HOOKS": ["console.api.schema.describe_paths"],
-    "SECURITY": [{"api-key": []}],
-    "SERVE_INCLUDE_SCHEMA": False,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

@@ -39,6 +39,7 @@ class OperationView(RestView):
         names, pattern = wanted.get("mirror_topic_names"), wanted.get("mirror_topic_name_pattern")
         if names is not None and pattern is not None:
             raise BadRequestError("Give either mirror_topic_names or mirror_topic_name_pattern, not both.")
+        flag(request, "include_partition_level_truncation_data")  # nothing is truncated yet: there is none to include
         row = links.get_link(cluster_id=cluster_id, name=link_name, by=by)
         results = operate_many(
             link=row,

@@ -20,8 +20,8 @@ class Rest:
     """A client of one API key: JSON in, JSON out, never a redirect."""
 
     def __init__(self, key: str, secret: str) -> None:
-        token = base64.b64encode(f"{key}:{secret}".encode()).decode()
-        self.client = Client(headers={"authorization": f"Basic {token}"}, raise_request_exception=False)
+        self.authorization = "Basic " + base64.b64encode(f"{key}:{secret}".encode()).decode()
+        self.client = Client(headers={"authorization": self.authorization}, raise_request_exception=False)
         self.key = key
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
