@@ -1,0 +1,316 @@
+"""What the tests of the copy loop share: ports in memory, mirrors on real clusters, a reader that trusts nobody."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from devcluster.kafka import KafkaCluster
+from linkengine.copyjob.loop import run_task
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.leases import Grant, OrdersSnapshot
+from linkengine.domain.plans import (
+    CopyPlan,
+    CopyTuning,
+    PartitionAssignment,
+    PartitionPhase,
+    PartitionProgress,
+    producer_id_for,
+)
+from linkengine.kafka.cluster import Cluster
+
+DEADLINE_S = 60.0
+T = TypeVar("T")
+Pair = tuple[KafkaCluster, KafkaCluster]  # source, destination
+_mirrors = iter(range(1, 1 << 20))
+
+
+class MemoryLease:
+    """The lease's contract in one process: clean hand-over, expiry, growing generations."""
+
+    def __init__(self, *, ttl_s: float = 4.0) -> None:
+        self._ttl_s = ttl_s
+        self._lock = threading.Lock()
+        self._holds: dict[str, tuple[int, float]] = {}  # generation, expiry
+        self.generations: dict[str, int] = {}
+
+    def acquire(self, key: str, owner: str) -> Grant | None:
+        with self._lock:
+            now = time.monotonic()
+            hold = self._holds.get(key)
+            if hold is not None and hold[1] > now:
+                return None
+            generation = self.generations[key] = self.generations.get(key, 0) + 1
+            self._holds[key] = (generation, now + self._ttl_s)
+            return Grant(key=key, generation=generation, clean=hold is None, valid_until=now + self._ttl_s * 0.9)
+
+    def renew(self, grants: Iterable[Grant]) -> set[str]:
+        with self._lock:
+            held = {grant.key for grant in grants if self._holds.get(grant.key, (0, 0.0))[0] == grant.generation}
+            for key in held:
+                self._holds[key] = (self._holds[key][0], time.monotonic() + self._ttl_s)
+            return held
+
+    def release(self, grant: Grant) -> None:
+        with self._lock:
+            if self._holds.get(grant.key, (0, 0.0))[0] == grant.generation:
+                del self._holds[grant.key]
+
+    def raise_generation(self, key: str, at_least: int) -> int:
+        with self._lock:
+            self.generations[key] = max(self.generations.get(key, 0), at_least)
+            return self.generations[key]
+
+    def deadline(self, grant: Grant) -> float:
+        hold = self._holds.get(grant.key)
+        return hold[1] - self._ttl_s * 0.1 if hold and hold[0] == grant.generation else float("-inf")
+
+
+class NoLease(MemoryLease):
+    """A lease whose memory failed: everybody gets everything."""
+
+    def acquire(self, key: str, owner: str) -> Grant | None:
+        with self._lock:
+            self._holds[key] = (1, float("inf"))
+            return Grant(key=key, generation=1, clean=True, valid_until=float("inf"))
+
+
+class MemoryOrders:
+    """Orders as a test writes them."""
+
+    def __init__(self) -> None:
+        self.snapshot: OrdersSnapshot | None = None
+
+    def read(self) -> OrdersSnapshot | None:
+        return self.snapshot
+
+
+class MemoryProgress:
+    """All reports, newest by key, and the phases each partition went through."""
+
+    def __init__(self) -> None:
+        self.latest: dict[str, PartitionProgress] = {}
+        self.history: list[tuple[str, PartitionPhase, str]] = []
+
+    def report(self, observations: Sequence[PartitionProgress]) -> None:
+        for one in observations:
+            entry = (one.key, one.phase, one.error_code)
+            if entry not in self.history[-8:]:
+                self.history.append(entry)
+            self.latest[one.key] = one
+
+
+def address(cluster: KafkaCluster, user: str = "link", *, mechanism: str = "SCRAM-SHA-512") -> ClusterAddress:
+    return address_from_properties(cluster.client_properties(user, mechanism=mechanism))
+
+
+def create_topic(cluster: KafkaCluster, name: str, *, partitions: int = 1, replicas: int = 1, **configs: str) -> None:
+    admin = AdminClient(cluster.client("admin"))
+    topic = NewTopic(name, partitions, replicas, config={key.replace("_", "."): value for key, value in configs.items()})
+    admin.create_topics([topic])[name].result(30)
+
+
+def topic_id(cluster: KafkaCluster, name: str) -> str:
+    session = Cluster(address(cluster, "admin"))
+    try:
+        return wait_for(lambda: session.topics([name])[name].topic_id_text)
+    finally:
+        session.close()
+
+
+def assignments_for(
+    source: KafkaCluster, source_topic: str, mirror_topic: str, *, partitions: int = 1
+) -> tuple[PartitionAssignment, ...]:
+    number = next(_mirrors)
+    source_id = topic_id(source, source_topic)
+    return tuple(
+        PartitionAssignment(
+            mirror_id=str(number),
+            partition=partition,
+            source_topic=source_topic,
+            mirror_topic=mirror_topic,
+            source_topic_id=source_id,
+            producer_id=producer_id_for(1, number, partition),
+        )
+        for partition in range(partitions)
+    )
+
+
+def plan_for(
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    assignments: tuple[PartitionAssignment, ...],
+    *,
+    slice_id: str = "slice-1",
+    redis_url: str = "",
+    **tuning: int,
+) -> CopyPlan:
+    return CopyPlan(
+        link_id="link-1",
+        revision=1,
+        slice_id=slice_id,
+        source=source,
+        destination=destination,
+        redis_url=redis_url,
+        assignments=assignments,
+        tuning=CopyTuning(**({"slice_ms": 120_000, "progress_ms": 50} | tuning)),
+    )
+
+
+@dataclass
+class Copier:
+    """A copy loop in a thread of its own; use as a context manager, which orders it to stop."""
+
+    plan: CopyPlan
+    lease: MemoryLease = field(default_factory=MemoryLease)
+    orders: MemoryOrders = field(default_factory=MemoryOrders)
+    progress: MemoryProgress = field(default_factory=MemoryProgress)
+    results: list[PartitionProgress] = field(default_factory=list)
+    error: BaseException | None = None
+
+    def __enter__(self) -> Copier:
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.join()
+
+    def stop(self) -> None:
+        self.orders.snapshot = OrdersSnapshot(revision=1, wanted={})
+
+    def join(self) -> list[PartitionProgress]:
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive(), "the copy loop does not end"
+        if self.error is not None:
+            raise self.error
+        return self.results
+
+    def wait_until(self, condition: Callable[[PartitionProgress], bool], *, deadline_s: float = DEADLINE_S) -> None:
+        """Wait until every partition's newest report meets the condition."""
+
+        def met() -> bool:
+            latest = self.progress.latest
+            return len(latest) == len(self.plan.assignments) and all(condition(one) for one in latest.values())
+
+        try:
+            wait_for(met, deadline_s=deadline_s, stop=lambda: self.error is not None)
+        except AssertionError:
+            raise AssertionError(f"not within {deadline_s} s: {self.progress.latest}") from self.error
+
+    def wait_for_ends(self, ends: dict[int, int], *, deadline_s: float = DEADLINE_S) -> None:
+        self.wait_until(lambda one: one.mirror_end == ends[int(one.key.split("/")[1])], deadline_s=deadline_s)
+
+    def _run(self) -> None:
+        ports = {"lease": self.lease, "orders": self.orders, "progress": self.progress}
+        try:
+            self.results = run_task(self.plan, self.plan.assignments, **ports)
+        except BaseException as error:  # noqa: BLE001 - raised again in join
+            self.error = error
+
+
+def plan_of(clusters: Pair, topic: str, *, partitions: int = 1, slice_id: str = "slice-1", **tuning: int) -> CopyPlan:
+    source, destination = clusters
+    assignments = assignments_for(source, topic, topic, partitions=partitions)
+    return plan_for(address(source), address(destination), assignments, slice_id=slice_id, **tuning)
+
+
+def copy_all(clusters: Pair, topic: str, *, partitions: int = 1, **tuning: int) -> list[PartitionProgress]:
+    """Copy the topic to its end; it must exist on both sides."""
+    with Copier(plan_of(clusters, topic, partitions=partitions, **tuning)) as copier:
+        copier.wait_for_ends(ends_of(clusters[0], topic, partitions=partitions))
+    return copier.join()
+
+
+def create_pair(clusters: Pair, topic: str, *, partitions: int = 1, **configs: str) -> None:
+    for cluster in clusters:
+        create_topic(cluster, topic, partitions=partitions, **configs)
+
+
+def wait_for(look: Callable[[], T], *, deadline_s: float = DEADLINE_S, stop: Callable[[], bool] = lambda: False) -> T:
+    """Look until the answer is true; the answer."""
+    deadline = time.monotonic() + deadline_s
+    while time.monotonic() < deadline and not stop():
+        found = look()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"did not become true within {deadline_s} s")
+
+
+Record = tuple[int, int, bytes | None, bytes | None, tuple[int, int], list[tuple[str, bytes | None]] | None]
+
+
+def read_topic(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> list[Record]:
+    """All records a read-committed consumer sees, by partition and offset, with everything a client can see of them."""
+    settings = {
+        "group.id": "witness",
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+        "check.crcs": True,
+    }
+    consumer = Consumer({**cluster.client("admin"), **settings})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    records: list[Record] = []
+    at_end: set[int] = set()
+    deadline = time.monotonic() + DEADLINE_S
+    while len(at_end) < partitions:
+        assert time.monotonic() < deadline, "reading takes too long"
+        for message in consumer.consume(5000, 1.0):
+            if message.error():
+                at_end.add(message.partition())
+            else:
+                records.append(
+                    (
+                        message.partition(),
+                        message.offset(),
+                        message.key(),
+                        message.value(),
+                        message.timestamp(),
+                        message.headers(),
+                    )
+                )
+    consumer.close()
+    return sorted(records, key=lambda record: record[:2])
+
+
+def ends_of(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> dict[int, int]:
+    """The high watermarks."""
+    consumer = Consumer({**cluster.client("admin"), "group.id": "ends"})
+    ends = {one: consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=10)[1] for one in range(partitions)}
+    consumer.close()
+    return ends
+
+
+def starts_of(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> dict[int, int]:
+    consumer = Consumer({**cluster.client("admin"), "group.id": "starts"})
+    starts = {one: consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=10)[0] for one in range(partitions)}
+    consumer.close()
+    return starts
+
+
+def producer_for(cluster: KafkaCluster, **settings: object) -> Producer:
+    named = {key.replace("_", "."): value for key, value in settings.items()}
+    return Producer({**cluster.client("admin"), "log_level": 0, "linger.ms": 5, **named})
+
+
+def assert_equal_topics(
+    source: KafkaCluster, topic: str, mirror: KafkaCluster, mirror_topic: str, *, partitions: int = 1
+) -> int:
+    """Every record at its offset, and the same end offsets; answers how many records there are."""
+    expected = read_topic(source, topic, partitions=partitions)
+    found = read_topic(mirror, mirror_topic, partitions=partitions)
+    differences = [(one, other) for one, other in zip(expected, found, strict=False) if one != other][:3]
+    assert not differences
+    assert len(found) == len(expected)
+    assert ends_of(mirror, mirror_topic, partitions=partitions) == ends_of(source, topic, partitions=partitions)
+    return len(found)

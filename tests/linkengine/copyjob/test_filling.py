@@ -1,0 +1,184 @@
+"""Offsets without a record, on real brokers: transactions, compaction, retention. Every record keeps its offset."""
+
+import time
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from copying import (
+    Copier,
+    Pair,
+    assert_equal_topics,
+    copy_all,
+    create_pair,
+    create_topic,
+    ends_of,
+    plan_of,
+    producer_for,
+    read_topic,
+    starts_of,
+    wait_for,
+)
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.ranges import Gap, OffsetRange
+from linkengine.domain.states import GapReason
+
+
+def transactional_producer(cluster: KafkaCluster, name: str) -> Producer:
+    producer = producer_for(cluster, transactional_id=name)
+    producer.init_transactions()
+    return producer
+
+
+def write_transaction(producer: Producer, topic: str, count: int, *, commit: bool) -> None:
+    producer.begin_transaction()
+    for number in range(count):
+        producer.produce(topic, value=f"{'kept' if commit else 'dropped'} {number}")
+    producer.flush()
+    if commit:
+        producer.commit_transaction()
+    else:
+        producer.abort_transaction()
+
+
+def test_committed_and_aborted_transactions_leave_the_same_offsets(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    producer = transactional_producer(clusters[0], topic_name)
+    for number in range(12):
+        write_transaction(producer, topic_name, 10 + number, commit=number % 3 != 2)
+
+    (result,) = copy_all(clusters, topic_name)
+
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == result.records_copied
+    reasons = {reason: sum(len(gap.range) for gap in result.gaps if gap.reason is reason) for reason in GapReason}
+    assert reasons[GapReason.ABORTED] == 12 + 15 + 18 + 21
+    assert reasons[GapReason.TRANSACTION_MARKER] == 12
+    assert result.mirror_end == result.records_copied + sum(reasons.values())
+
+
+def test_interleaved_transactions_are_told_apart(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    one, other = (transactional_producer(clusters[0], f"{topic_name}-{number}") for number in range(2))
+    plain = producer_for(clusters[0])
+    for number in range(6):
+        one.begin_transaction()
+        other.begin_transaction()
+        for step in range(5):
+            for producer, name in ((one, "one"), (plain, "plain"), (other, "other")):
+                producer.produce(topic_name, value=f"{name} {number} {step}")
+                producer.flush()
+        one.commit_transaction() if number % 2 else one.abort_transaction()
+        plain.produce(topic_name, value="between")
+        plain.flush()
+        other.abort_transaction() if number % 3 else other.commit_transaction()
+
+    copy_all(clusters, topic_name)
+
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 6 * 6 + 3 * 5 + 2 * 5
+
+
+def test_a_log_of_markers_only_is_copied(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    producer = transactional_producer(clusters[0], topic_name)
+    for _ in range(5):
+        write_transaction(producer, topic_name, 3, commit=False)
+
+    (result,) = copy_all(clusters, topic_name)
+
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 0
+    assert (result.mirror_end, result.records_copied) == (20, 0)
+
+
+def test_an_open_transaction_is_not_passed(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    plain = producer_for(clusters[0])
+    plain.produce(topic_name, value="before")
+    plain.flush()
+    producer = transactional_producer(clusters[0], topic_name)
+    producer.begin_transaction()
+    producer.produce(topic_name, value="undecided")
+    producer.flush()
+    plain.produce(topic_name, value="behind it")
+    plain.flush()
+
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_until(lambda one: one.mirror_end == 1 and one.source_end == 1)
+        time.sleep(0.7)  # longer than a long poll: nothing more may come
+        copier.wait_until(lambda one: one.mirror_end == 1)
+        producer.commit_transaction()
+        copier.wait_for_ends({0: 4})
+
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 3
+
+
+def test_holes_of_a_compacted_topic_are_kept(clusters: Pair, topic_name: str) -> None:
+    create_topic(
+        clusters[0], topic_name, cleanup_policy="compact", segment_ms="300", min_cleanable_dirty_ratio="0.01",
+        delete_retention_ms="100000",
+    )  # fmt: skip
+    create_topic(clusters[1], topic_name)
+    producer = producer_for(clusters[0])
+    for number in range(600):
+        value = None if number % 50 == 7 else f"value {number}"
+        producer.produce(topic_name, key=f"key {number % 13}", value=value)
+        if number % 40 == 0:
+            producer.flush()
+    producer.flush()
+    wait_until_compacted(clusters[0], topic_name, producer, fewer_than=300)
+
+    (result,) = copy_all(clusters, topic_name)
+
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == result.records_copied
+    assert {gap.reason for gap in result.gaps} == {GapReason.COMPACTED}
+
+
+def wait_until_compacted(cluster: KafkaCluster, topic: str, producer: Producer, *, fewer_than: int) -> None:
+    """Roll segments with further records until the cleaner has been there."""
+
+    def cleaned() -> bool:
+        producer.produce(topic, key="roll", value="roll")
+        producer.flush()
+        time.sleep(0.35)
+        return len(read_topic(cluster, topic)) < fewer_than
+
+    wait_for(cleaned)
+
+
+def test_what_retention_took_before_it_was_copied_is_filled_and_told(clusters: Pair, topic_name: str) -> None:
+    source, _ = clusters
+    create_pair(clusters, topic_name)
+    producer = producer_for(source)
+    for number in range(100):
+        producer.produce(topic_name, value=f"{number}")
+    producer.flush()
+    copy_all(clusters, topic_name)
+    for number in range(1_500):
+        producer.produce(topic_name, value=f"more {number}")
+    producer.flush()
+    admin = AdminClient(source.client("admin"))
+    admin.delete_records([TopicPartition(topic_name, 0, 1_400)])[TopicPartition(topic_name, 0)].result(30)
+
+    (result,) = copy_all(clusters, topic_name)
+
+    assert result.gaps == (Gap(OffsetRange(100, 1_400), GapReason.LOST),)
+    assert [record[1:] for record in read_topic(clusters[1], topic_name) if record[1] >= 100] == [
+        record[1:] for record in read_topic(source, topic_name)
+    ]
+
+
+def test_the_start_of_the_mirror_follows_the_source(clusters: Pair, topic_name: str) -> None:
+    source, destination = clusters
+    create_pair(clusters, topic_name)
+    producer = producer_for(source)
+    for number in range(100):
+        producer.produce(topic_name, value=f"{number}")
+    producer.flush()
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_for_ends(ends_of(source, topic_name))
+        admin = AdminClient(source.client("admin"))
+        admin.delete_records([TopicPartition(topic_name, 0, 60)])[TopicPartition(topic_name, 0)].result(30)
+
+        copier.wait_until(lambda one: one.mirror_start == 60)
+
+    assert starts_of(destination, topic_name) == {0: 60}
+    assert assert_equal_topics(source, topic_name, destination, topic_name) == 40

@@ -1,0 +1,186 @@
+"""What must never harm a mirror: killed and frozen copiers, two at once, brokers that go and come back."""
+
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from copying import (
+    Copier,
+    NoLease,
+    Pair,
+    assert_equal_topics,
+    create_pair,
+    create_topic,
+    ends_of,
+    plan_of,
+    producer_for,
+    wait_for,
+)
+
+from devcluster.kafka import KafkaCluster
+from linkengine.coordination.orders import write_orders
+from linkengine.coordination.progress import read_progress
+from linkengine.domain.plans import CopyPlan
+
+ROOT = Path(__file__).parents[3]
+LEASE_TTL_MS = 500
+
+
+@contextmanager
+def transactions_being_written(cluster: KafkaCluster, topic: str, *, partitions: int) -> Iterator[None]:
+    """Write transactions of random size, one in four aborted, and plain records, until the block ends."""
+    producer = producer_for(cluster, transactional_id=topic)
+    producer.init_transactions()
+    plain = producer_for(cluster)
+    over = threading.Event()
+
+    def write() -> None:
+        count = 0
+        while not over.is_set():
+            producer.begin_transaction()
+            for number in range(random.randint(1, 40)):
+                count += 1
+                producer.produce(topic, key=f"{count}", value=f"{number} " * 10, partition=count % partitions)
+            plain.produce(topic, value=f"plain {count}", partition=count % partitions)
+            producer.flush()
+            producer.commit_transaction() if count % 4 else producer.abort_transaction()
+        plain.flush()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(60)
+
+
+@contextmanager
+def copier_parent(plan: CopyPlan, directory: Path) -> Iterator[Callable[[], int]]:
+    """Answer a function that starts one more copier process."""
+    plan_file = directory / "plan.pickle"
+    plan_file.write_bytes(pickle.dumps(plan))
+    command = [sys.executable, str(Path(__file__).with_name("copier_process.py")), str(plan_file)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        children = []
+
+        def start() -> int:
+            parent.stdin.write("\n")
+            parent.stdin.flush()
+            children.append(int(parent.stdout.readline()))
+            return children[-1]
+
+        yield start
+        parent.stdin.close()
+        for child in children:
+            with_signal(child, signal.SIGKILL)
+        parent.wait(30)
+
+
+def with_signal(process: int, number: int) -> None:
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        return
+
+
+def mirror_ends(plan: CopyPlan) -> dict[int, int | None]:
+    return {int(one.key.split("/")[1]): one.mirror_end for one in read_progress(plan.redis_url, plan.link_id)}
+
+
+@pytest.mark.timeout(300)
+def test_twenty_killed_and_some_frozen_copiers_lose_and_double_nothing(
+    clusters: Pair, topic_name: str, redis_url: str, tmp_path: Path
+) -> None:
+    source, destination = clusters
+    create_pair(clusters, topic_name, partitions=2)
+    plan = plan_of(clusters, topic_name, partitions=2, lease_ttl_ms=LEASE_TTL_MS, progress_ms=20, fetch_max_bytes=30_000)
+    plan = replace(plan, redis_url=redis_url, link_id=f"link-{topic_name}")
+    write_orders(redis_url, plan.link_id, revision=1, wanted={plan.assignments[0].mirror_id: True})
+    frozen: list[int] = []
+
+    with copier_parent(plan, tmp_path) as start:
+        with transactions_being_written(source, topic_name, partitions=2):
+            for number in range(20):
+                before = mirror_ends(plan)
+                copier = start()
+                wait_for(lambda before=before: mirror_ends(plan) != before)
+                time.sleep(random.uniform(0.0, 0.15))
+                if number % 5 == 3:
+                    os.kill(copier, signal.SIGSTOP)
+                    frozen.append(copier)
+                else:
+                    os.kill(copier, signal.SIGKILL)
+        for copier in frozen:
+            os.kill(copier, signal.SIGCONT)
+        start()
+        ends = ends_of(source, topic_name, partitions=2)
+        wait_for(lambda: mirror_ends(plan) == ends)
+
+        assert assert_equal_topics(source, topic_name, destination, topic_name, partitions=2) > 100
+
+
+def test_two_copiers_of_one_partition_double_nothing(clusters: Pair, topic_name: str) -> None:
+    source, destination = clusters
+    create_pair(clusters, topic_name)
+    producer = producer_for(source, linger_ms=0)
+    for number in range(30_000):
+        producer.produce(topic_name, value=f"{number} " * 20)
+        if number % 1_000 == 0:
+            producer.flush()
+    producer.flush()
+    plan = plan_of(clusters, topic_name, fetch_partition_max_bytes=50_000)
+    ends = ends_of(source, topic_name)
+
+    # a lease that does not exclude: only compare-and-append is left
+    with Copier(plan, lease=NoLease()) as one, Copier(replace(plan, slice_id="slice-2"), lease=NoLease()) as other:
+        one.wait_for_ends(ends)
+        other.wait_for_ends(ends)
+
+    assert assert_equal_topics(source, topic_name, destination, topic_name) == 30_000
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+@pytest.mark.timeout(300)
+def test_a_broker_that_is_killed_and_comes_back_delays_the_copy_only(
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    make_cluster: Callable[..., KafkaCluster],
+    topic_name: str,
+    side: str,
+) -> None:
+    own = make_cluster()
+    source, destination = (own, destination_cluster) if side == "source" else (source_cluster, own)
+    for cluster in (source, destination):
+        create_topic(cluster, topic_name, partitions=2)
+    plan = plan_of((source, destination), topic_name, partitions=2, request_timeout_ms=10_000)
+
+    with Copier(plan) as copier:
+        with transactions_being_written(source, topic_name, partitions=2):
+            copier.wait_until(lambda one: (one.mirror_end or 0) > 100)
+            if side == "destination":
+                own.kill()
+                time.sleep(0.5)
+                own.restart()
+        if side == "source":
+            own.kill()
+            copier.wait_until(lambda one: one.phase == "SOURCE_UNREACHABLE")
+            own.restart()
+            with transactions_being_written(source, f"{topic_name}", partitions=2):
+                time.sleep(0.5)
+        copier.wait_for_ends(ends_of(source, topic_name, partitions=2), deadline_s=90)
+
+    assert assert_equal_topics(source, topic_name, destination, topic_name, partitions=2) > 100
