@@ -7,7 +7,7 @@ bounded in time and raises LinkEngineError only. Must not know links or mirrors.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # its own type hints leave the name out
 
@@ -22,7 +22,7 @@ from linkengine.kafka.preflight import broker_facts
 
 __all__ = ["ClusterAdmin", "OffsetKind"]
 
-READY_TIMEOUT_S = 20.0  # a new topic has its leaders within a second; a loaded controller needs longer
+VISIBLE_TIMEOUT_S = 20.0  # brokers show a change within a second; loaded ones need longer
 _LOOK_EVERY_S = 0.05
 _MARKER_RIGHTS = frozenset({"ALTER", "CLUSTER_ACTION"})  # either lets WriteTxnMarkers through
 
@@ -97,20 +97,13 @@ class ClusterAdmin:
         admin_topics.grow(self._session, topic, partitions=total)
         self.wait_ready(topic, partitions=total)
 
-    def wait_ready(self, topic: str, *, partitions: int, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until every partition has a leader; raise TIMEOUT_ERROR after the limit.
-
-        A controller confirms a change before the brokers show it.
-        """
-        deadline = time.monotonic() + timeout_s
-        while (led := admin_topics.led_partitions(self._session, topic)) < partitions:
-            if time.monotonic() > deadline:
-                raise LinkEngineError(
-                    ErrorCode.TIMEOUT_ERROR,
-                    f"{partitions - led} of {partitions} partitions of topic {topic!r} have no leader after {timeout_s:.0f} s. "
-                    "Check the brokers of the cluster.",
-                )
-            time.sleep(_LOOK_EVERY_S)
+    def wait_ready(self, topic: str, *, partitions: int, timeout_s: float = VISIBLE_TIMEOUT_S) -> None:
+        """Wait until every partition has a leader; raise TIMEOUT_ERROR after the limit."""
+        self._wait_until(
+            lambda: admin_topics.led_partitions(self._session, topic) >= partitions,
+            what=f"topic {topic!r} has no leader in one of its {partitions} partitions",
+            timeout_s=timeout_s,
+        )
 
     def rights(self, topic: str) -> frozenset[str]:
         """Read what our principal may do with the topic ("READ", "WRITE", …); a super user passes every DENY."""
@@ -131,8 +124,13 @@ class ClusterAdmin:
         self.change_configs(topic, ConfigChange(deletions=tuple(names)))
 
     def change_configs(self, topic: str, change: ConfigChange) -> None:
-        """Set and delete configs of a topic at once."""
-        admin_topics.alter_configs(self._session, topic, change)
+        """Set and delete configs of a topic at once and wait until they are in force."""
+        if change:
+            admin_topics.alter_configs(self._session, topic, change)
+            self._wait_until(
+                lambda: admin_topics.shows(self._session, topic, change),
+                what=f"topic {topic!r} does not show its new configs",
+            )
 
     # offsets
 
@@ -165,11 +163,11 @@ class ClusterAdmin:
 
     def deny_writes(self, topic: str) -> None:
         """Make a topic (existing or not) read-only for all but super users. Idempotent."""
-        admin_acls.deny(self._session, topic, AclOperation.WRITE)
+        self._deny(topic, AclOperation.WRITE)
 
     def allow_writes(self, topic: str) -> None:
         """Take ``deny_writes`` back. Idempotent."""
-        admin_acls.allow(self._session, topic, AclOperation.WRITE)
+        self._allow(topic, AclOperation.WRITE)
 
     def denies_writes(self, topic: str) -> bool:
         """Tell whether ``deny_writes`` is in force."""
@@ -177,12 +175,37 @@ class ClusterAdmin:
 
     def deny_reads(self, topic: str) -> None:
         """Hide a topic's records while its head is being seeded. Idempotent."""
-        admin_acls.deny(self._session, topic, AclOperation.READ)
+        self._deny(topic, AclOperation.READ)
 
     def allow_reads(self, topic: str) -> None:
         """Take ``deny_reads`` back. Idempotent."""
-        admin_acls.allow(self._session, topic, AclOperation.READ)
+        self._allow(topic, AclOperation.READ)
 
     def denies_reads(self, topic: str) -> bool:
         """Tell whether ``deny_reads`` is in force."""
         return admin_acls.denies(self._session, topic, AclOperation.READ)
+
+    def _deny(self, topic: str, operation: AclOperation) -> None:
+        admin_acls.deny(self._session, topic, operation)
+        self._wait_until(
+            lambda: admin_acls.denies(self._session, topic, operation),
+            what=f"DENY {operation.name} on topic {topic!r} is not in force",
+        )
+
+    def _allow(self, topic: str, operation: AclOperation) -> None:
+        admin_acls.allow(self._session, topic, operation)
+        self._wait_until(
+            lambda: not admin_acls.denies(self._session, topic, operation),
+            what=f"DENY {operation.name} on topic {topic!r} is still in force",
+        )
+
+    def _wait_until(self, shown: Callable[[], bool], *, what: str, timeout_s: float = VISIBLE_TIMEOUT_S) -> None:
+        """Wait for the brokers to show what the controller has confirmed: they follow it, they are not asked by it."""
+        deadline = time.monotonic() + timeout_s
+        while not shown():
+            if time.monotonic() > deadline:
+                raise LinkEngineError(
+                    ErrorCode.TIMEOUT_ERROR,
+                    f"After {timeout_s:.1f} s {what}. Check the brokers and the controller of the cluster, then try again.",
+                )
+            time.sleep(_LOOK_EVERY_S)

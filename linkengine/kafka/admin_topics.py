@@ -142,9 +142,7 @@ def own(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
 
 
 def alter_configs(session: AdminSession, topic: str, change: ConfigChange) -> None:
-    """Set and delete configs of a topic in one request; an empty change asks nothing."""
-    if not change:
-        return
+    """Set and delete configs of a topic in one request."""
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in change.values.items()]
     entries += [ConfigEntry(name, "", incremental_operation=AlterConfigOpType.DELETE) for name in change.deletions]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
@@ -152,6 +150,20 @@ def alter_configs(session: AdminSession, topic: str, change: ConfigChange) -> No
         lambda client: client.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S),
         what=f"alter the configs of topic {topic!r}",
     )
+
+
+def shows(session: AdminSession, topic: str, change: ConfigChange) -> bool:
+    """Tell whether the broker we ask carries the change, apart from how it spells the values."""
+    present = own(configs_of(session, [topic]).get(topic, {}))
+    return (
+        set(change.values) <= set(present)
+        and not set(change.deletions) & set(present)
+        and all(_canonical(present[name]) == _canonical(value) for name, value in change.values.items())
+    )
+
+
+def _canonical(value: str) -> list[str]:
+    return sorted(part.strip().lower() for part in value.split(","))
 
 
 def offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:

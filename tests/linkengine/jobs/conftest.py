@@ -1,0 +1,83 @@
+"""Mirrors to set up and stop, and writers on both sides."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from confluent_kafka import Producer
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.plans import MirrorSetup, PartitionAssignment, producer_id_for
+from linkengine.kafka.admin import ClusterAdmin
+
+SEND_TIMEOUT_S = 15.0
+Send = Callable[..., None]
+
+
+def _send(cluster: KafkaCluster, topic: str, *, user: str, partition: int, count: int) -> None:
+    refusals = []
+    producer = Producer({**cluster.client(user), "log_level": 0, "linger.ms": 5})
+    for number in range(count):
+        producer.produce(
+            topic,
+            b"v",
+            str(number),
+            partition=partition,
+            on_delivery=lambda error, _: refusals.append(error) if error else None,
+        )
+    assert producer.flush(SEND_TIMEOUT_S) == 0
+    assert refusals == []
+
+
+@pytest.fixture
+def send_there(source_cluster: KafkaCluster) -> Send:
+    """Write to the source as an ordinary client."""
+    return lambda topic, *, partition=0, count=1: _send(source_cluster, topic, user="app", partition=partition, count=count)
+
+
+@pytest.fixture
+def send_here(destination_cluster: KafkaCluster) -> Send:
+    """Write to the destination, by default with the link's principal, which passes the DENY WRITE."""
+    return lambda topic, *, partition=0, count=1, user="link": _send(
+        destination_cluster, topic, user=user, partition=partition, count=count
+    )
+
+
+@pytest.fixture
+def setup_plan(source: ClusterAddress, destination: ClusterAddress, topic_name: str) -> MirrorSetup:
+    """A mirror of a topic of the same name; nothing exists yet."""
+    return MirrorSetup(
+        link_id="1",
+        mirror_id="7",
+        source=source,
+        destination=destination,
+        source_topic=topic_name,
+        mirror_topic=topic_name,
+    )
+
+
+@pytest.fixture
+def assignments(topic_name: str) -> Callable[[int, str], Sequence[PartitionAssignment]]:
+    """Make the assignments of that mirror."""
+
+    def make(partitions: int, source_topic_id: str) -> tuple[PartitionAssignment, ...]:
+        return tuple(
+            PartitionAssignment(
+                mirror_id="7",
+                partition=partition,
+                source_topic=topic_name,
+                mirror_topic=topic_name,
+                source_topic_id=source_topic_id,
+                producer_id=producer_id_for(1, 7, partition),
+            )
+            for partition in range(partitions)
+        )
+
+    return make
+
+
+@pytest.fixture
+def source_topic(there: ClusterAdmin, topic_name: str) -> str:
+    """A source topic with two empty partitions."""
+    there.create_topic(topic_name, partitions=2)
+    return topic_name

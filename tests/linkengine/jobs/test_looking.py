@@ -1,0 +1,108 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from devcluster.kafka import KafkaCluster
+from devcluster.ports import free_port
+from linkengine import jobs
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionOffsets
+from linkengine.kafka.admin import ClusterAdmin
+
+pytestmark = pytest.mark.kafka
+
+
+def nowhere(address: ClusterAddress) -> ClusterAddress:
+    """Answer the address of a cluster that is down."""
+    return replace(address, bootstrap_servers=f"127.0.0.1:{free_port()}")
+
+
+def test_a_link_between_two_clusters_that_let_us_in_is_fine(
+    source: ClusterAddress, destination: ClusterAddress, source_cluster: KafkaCluster
+) -> None:
+    probe = jobs.check_link(source=source, destination=destination, expected_source_cluster_id=source_cluster.cluster_id)
+
+    assert probe == jobs.probe_cluster(source)
+    assert probe.cluster_id == source_cluster.cluster_id
+
+
+def test_another_source_cluster_than_expected_is_told_with_both_ids(
+    source: ClusterAddress, destination: ClusterAddress, source_cluster: KafkaCluster
+) -> None:
+    with pytest.raises(LinkEngineError) as refused:
+        jobs.check_link(source=source, destination=destination, expected_source_cluster_id="lkc-expected")
+
+    assert refused.value.code is ErrorCode.CLUSTER_ID_MISMATCH
+    assert "lkc-expected" in refused.value.message
+    assert source_cluster.cluster_id in refused.value.message
+
+
+def test_a_cluster_is_not_linked_with_itself(source: ClusterAddress) -> None:
+    with pytest.raises(LinkEngineError, match="same cluster") as refused:
+        jobs.check_link(source=source, destination=source)
+
+    assert refused.value.code is ErrorCode.MISCONFIGURATION_ERROR
+
+
+def test_a_source_that_refuses_us_fails_the_check_with_its_own_code(
+    source: ClusterAddress, destination: ClusterAddress
+) -> None:
+    with pytest.raises(LinkEngineError) as down:
+        jobs.check_link(source=nowhere(source), destination=destination)
+    with pytest.raises(LinkEngineError) as locked:
+        jobs.check_link(source=replace(source, sasl_password="wrong"), destination=destination)
+
+    assert down.value.code is ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR
+    assert locked.value.code is ErrorCode.AUTHENTICATION_ERROR
+
+
+def test_a_destination_that_is_down_is_told_apart_from_a_source_that_is_down(
+    source: ClusterAddress, destination: ClusterAddress
+) -> None:
+    with pytest.raises(LinkEngineError) as down:
+        jobs.check_link(source=source, destination=nowhere(destination))
+
+    assert down.value.code is ErrorCode.DESTINATION_UNAVAILABLE
+
+
+def test_a_destination_principal_that_may_not_write_markers_is_told_what_it_lacks(
+    source: ClusterAddress, destination_as_app: ClusterAddress
+) -> None:
+    with pytest.raises(LinkEngineError, match=r"super\.users") as refused:
+        jobs.check_link(source=source, destination=destination_as_app)
+
+    assert refused.value.code is ErrorCode.AUTHORIZATION_ERROR
+
+
+def test_the_topics_of_a_cluster_are_listed(source: ClusterAddress, there: ClusterAdmin, source_topic: str) -> None:
+    assert there.describe(source_topic) in jobs.list_topics(source)
+
+
+def test_offsets_of_both_sides_are_sampled_at_once(
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    here: ClusterAdmin,
+    source_topic: str,
+    send_there: Callable[..., None],
+) -> None:
+    here.create_topic(source_topic, partitions=1)
+    send_there(source_topic, partition=1, count=4)
+
+    sampled = jobs.partition_offsets(source=source, destination=destination, topics=[(source_topic, source_topic, 2)])
+
+    assert sampled == {
+        source_topic: (
+            PartitionOffsets(partition=0, source_start=0, source_end=0, mirror_start=0, mirror_end=0),
+            PartitionOffsets(partition=1, source_start=0, source_end=4),
+        )
+    }
+
+
+def test_a_side_that_is_down_leaves_its_offsets_unknown(
+    source: ClusterAddress, destination: ClusterAddress, source_topic: str
+) -> None:
+    sampled = jobs.partition_offsets(source=source, destination=nowhere(destination), topics=[(source_topic, source_topic, 1)])
+
+    assert sampled[source_topic] == (PartitionOffsets(partition=0, source_start=0, source_end=0),)

@@ -1,0 +1,200 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from devcluster.kafka import KafkaCluster
+from devcluster.ports import free_port
+from linkengine import jobs
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import MirrorSetup
+from linkengine.jobs import setup as setting_up
+from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+
+pytestmark = pytest.mark.kafka
+Send = Callable[..., None]
+
+
+def refusal(setup: MirrorSetup) -> LinkEngineError:
+    with pytest.raises(LinkEngineError) as refused:
+        jobs.check_mirror(setup)
+    return refused.value
+
+
+def test_a_mirror_of_an_existing_topic_can_be_created(setup_plan: MirrorSetup, there: ClusterAdmin, source_topic: str) -> None:
+    assert jobs.check_mirror(setup_plan) == there.describe(source_topic)
+
+
+def test_a_source_topic_that_does_not_exist_is_refused(setup_plan: MirrorSetup) -> None:
+    error = refusal(setup_plan)
+
+    assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR
+    assert setup_plan.source_topic in error.message
+
+
+def test_a_topic_that_exists_at_the_destination_is_refused(
+    setup_plan: MirrorSetup, here: ClusterAdmin, source_topic: str
+) -> None:
+    here.create_topic(source_topic, partitions=1)
+
+    assert refusal(setup_plan).code is ErrorCode.TOPIC_EXISTS_ERROR
+
+
+def test_a_source_that_is_down_refuses_the_creation(setup_plan: MirrorSetup) -> None:
+    down = replace(setup_plan.source, bootstrap_servers=f"127.0.0.1:{free_port()}")
+
+    assert refusal(replace(setup_plan, source=down)).code is ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR
+
+
+def test_internal_topics_illegal_names_and_overrides_of_synced_configs_are_refused(setup_plan: MirrorSetup) -> None:
+    assert refusal(replace(setup_plan, source_topic="__consumer_offsets")).code is ErrorCode.INVALID_TOPIC
+    assert refusal(replace(setup_plan, mirror_topic="a b")).code is ErrorCode.INVALID_TOPIC
+    assert refusal(replace(setup_plan, configs={"cleanup.policy": "delete"})).code is ErrorCode.MISCONFIGURATION_ERROR
+
+
+def test_a_new_mirror_is_empty_read_only_and_carries_its_configs(
+    setup_plan: MirrorSetup, assignments: AssignmentsFactory, there: ClusterAdmin, here: ClusterAdmin, source_topic: str
+) -> None:
+    setup = replace(setup_plan, configs={"min.insync.replicas": "1", "segment.ms": "600000"}, replication_factor=1)
+
+    created = jobs.setup_mirror(setup, assignments_factory=assignments)
+
+    mirror = here.describe(source_topic)
+    assert (created.partitions, created.read_only, created.seeded) == (2, True, ())
+    assert created.source_topic_id == there.describe(source_topic).topic_id
+    assert created.mirror_topic_id == mirror.topic_id
+    assert created.source_configs["cleanup.policy"] == "delete"
+    assert (mirror.partitions, mirror.configs["segment.ms"], mirror.configs["retention.ms"]) == (2, "600000", "-1")
+    assert here.offsets(source_topic, OffsetKind.END) == {0: 0, 1: 0}
+
+
+def test_ordinary_clients_can_read_a_new_mirror_and_not_write_to_it(
+    setup_plan: MirrorSetup, assignments: AssignmentsFactory, destination_as_app: ClusterAddress, source_topic: str
+) -> None:
+    jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+
+    rights = ClusterAdmin(destination_as_app).rights(source_topic)
+
+    assert "READ" in rights
+    assert "WRITE" not in rights
+
+
+def test_setting_up_twice_changes_nothing(
+    setup_plan: MirrorSetup, assignments: AssignmentsFactory, here: ClusterAdmin, source_topic: str
+) -> None:
+    first = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    before = here.describe(source_topic)
+
+    assert jobs.setup_mirror(setup_plan, assignments_factory=assignments) == first
+    assert here.describe(source_topic) == before
+
+
+def test_a_topic_that_somebody_else_made_in_the_meantime_is_left_alone(
+    setup_plan: MirrorSetup, assignments: AssignmentsFactory, here: ClusterAdmin, source_topic: str
+) -> None:
+    here.create_topic(source_topic, partitions=2)
+
+    with pytest.raises(LinkEngineError) as refused:
+        jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+
+    assert refused.value.code is ErrorCode.TOPIC_EXISTS_ERROR
+    assert here.describe(source_topic).configs == {}
+    assert not here.denies_writes(source_topic)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_head_is_seeded_so_that_the_mirror_starts_where_its_source_does(
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    source_topic: str,
+    send_there: Send,
+    policy: str,
+) -> None:
+    there.set_configs(source_topic, {"cleanup.policy": policy})
+    send_there(source_topic, partition=1, count=1500)
+    there.trim(source_topic, {1: 1200})
+
+    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+
+    assert created.seeded == ((1, 1200),)
+    assert here.offsets(source_topic, OffsetKind.START) == {0: 0, 1: 1200}
+    assert here.offsets(source_topic, OffsetKind.END) == {0: 0, 1: 1200}
+    assert here.describe(source_topic).configs["cleanup.policy"] == policy
+    assert not here.denies_reads(source_topic)
+    assert jobs.setup_mirror(setup_plan, assignments_factory=assignments) == created
+
+
+def test_a_crash_while_seeding_leaves_the_mirror_hidden_and_the_next_attempt_finishes_it(
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    source_topic: str,
+    send_there: Send,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send_there(source_topic, count=100)
+    there.trim(source_topic, {0: 60})
+
+    def crash(*_: object, **__: object) -> None:
+        raise ConnectionAbortedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(setting_up, "seed_head", crash)
+        with pytest.raises(ConnectionAbortedError):
+            jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    hidden = here.denies_reads(source_topic)
+    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+
+    assert hidden
+    assert created.seeded == ((0, 60),)
+    assert here.offsets(source_topic, OffsetKind.START) == {0: 60, 1: 0}
+    assert not here.denies_reads(source_topic)
+
+
+def test_a_source_that_grew_between_two_attempts_is_followed(
+    setup_plan: MirrorSetup, assignments: AssignmentsFactory, there: ClusterAdmin, here: ClusterAdmin, source_topic: str
+) -> None:
+    jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    there.add_partitions(source_topic, total=3)
+
+    assert jobs.setup_mirror(setup_plan, assignments_factory=assignments).partitions == 3
+    assert here.describe(source_topic).partitions == 3
+
+
+def test_rights_that_a_link_lacks_are_told_before_anything_is_copied(
+    make_cluster: Callable[..., KafkaCluster],
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    source_topic: str,
+) -> None:
+    cluster = make_cluster(extra={"super.users": "User:admin;User:broker"})
+    admin = ClusterAdmin(address_from_properties(cluster.client_properties("admin")))
+    app = address_from_properties(cluster.client_properties("app"))
+    link = address_from_properties(cluster.client_properties("link"))
+    admin.create_topic("secret", partitions=1)
+
+    unreadable = refusal(replace(setup_plan, source=link, source_topic="secret"))
+    with pytest.raises(LinkEngineError) as unwritable:
+        jobs.setup_mirror(replace(setup_plan, destination=app), assignments_factory=assignments)
+
+    assert unreadable.code is ErrorCode.AUTHORIZATION_ERROR
+    assert unwritable.value.code is ErrorCode.AUTHORIZATION_ERROR
+
+
+def test_without_an_authorizer_a_mirror_is_made_and_said_to_be_unprotected(
+    make_cluster: Callable[..., KafkaCluster], setup_plan: MirrorSetup, assignments: AssignmentsFactory, source_topic: str
+) -> None:
+    cluster = make_cluster(security="PLAINTEXT")
+    open_house = address_from_properties(cluster.client_properties("link"))
+    setup = replace(setup_plan, destination=open_house)
+
+    created = jobs.setup_mirror(setup, assignments_factory=assignments)
+
+    assert not created.read_only
+    assert jobs.setup_mirror(setup, assignments_factory=assignments) == created
+    assert jobs.delete_mirror(destination=open_house, mirror_topic=source_topic)

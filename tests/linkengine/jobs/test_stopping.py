@@ -1,0 +1,160 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from devcluster.ports import free_port
+from linkengine import jobs
+from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import MirrorSetup, MirrorStop, MirrorStopped
+from linkengine.domain.states import StopReason
+from linkengine.jobs import setup as setting_up
+from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+
+pytestmark = pytest.mark.kafka
+Send = Callable[..., None]
+
+
+@pytest.fixture
+def stop(
+    setup_plan: MirrorSetup, assignments: AssignmentsFactory, there: ClusterAdmin, source_topic: str, send_here: Send
+) -> MirrorStop:
+    """A failover of a mirror with five records in partition 0, whose source keeps records for 99 s."""
+    there.set_configs(source_topic, {"retention.ms": "99000", "message.timestamp.type": "LogAppendTime"})
+    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    send_here(source_topic, count=5)
+    return MirrorStop(
+        source=setup_plan.source,
+        destination=setup_plan.destination,
+        assignments=tuple(assignments(2, created.source_topic_id)),
+        reason=StopReason.FAILOVER,
+        generation=9,
+        source_topic=source_topic,
+        mirror_topic=source_topic,
+        source_configs=created.source_configs,
+    )
+
+
+def test_a_stopped_mirror_is_an_ordinary_writable_topic_with_the_sources_configs(
+    stop: MirrorStop, here: ClusterAdmin, send_here: Send
+) -> None:
+    stopped = jobs.stop_mirror(stop)
+
+    configs = here.describe(stop.mirror_topic).configs
+    assert stopped == MirrorStopped(ends=((0, 5), (1, 0)))
+    assert (configs["retention.ms"], configs["message.timestamp.type"]) == ("99000", "LogAppendTime")
+    assert not looks_like_mirror(configs)
+    assert not here.denies_writes(stop.mirror_topic)
+    send_here(stop.mirror_topic, user="app")
+
+
+def test_a_fence_ends_every_partition(stop: MirrorStop, here: ClusterAdmin) -> None:
+    jobs.stop_mirror(stop)
+
+    assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 6, 1: 1}
+
+
+def test_stopping_twice_tells_the_same_ends_and_writes_no_second_fence(stop: MirrorStop, here: ClusterAdmin) -> None:
+    first = jobs.stop_mirror(stop)
+
+    assert jobs.stop_mirror(stop) == first
+    assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 6, 1: 1}
+
+
+def test_ends_are_recorded_before_producers_are_let_in_and_kept_after_they_wrote(
+    stop: MirrorStop, here: ClusterAdmin, send_here: Send
+) -> None:
+    recorded: list[tuple[MirrorStopped, bool]] = []
+
+    jobs.stop_mirror(stop, on_fenced=lambda stopped: recorded.append((stopped, here.denies_writes(stop.mirror_topic))))
+    send_here(stop.mirror_topic, user="app", count=2)
+    again = jobs.stop_mirror(replace(stop, fenced_ends=recorded[0][0].ends))
+
+    assert recorded == [(MirrorStopped(ends=((0, 5), (1, 0))), True)]
+    assert again.ends == ((0, 5), (1, 0))
+    assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 8, 1: 1}
+
+
+@pytest.mark.parametrize("reason", StopReason)
+def test_a_mirror_is_stopped_while_its_source_is_down(stop: MirrorStop, here: ClusterAdmin, reason: StopReason) -> None:
+    down = replace(stop.source, bootstrap_servers=f"127.0.0.1:{free_port()}")
+
+    jobs.stop_mirror(replace(stop, source=down, reason=reason))
+
+    assert here.describe(stop.mirror_topic).configs["retention.ms"] == "99000"
+    assert not here.denies_writes(stop.mirror_topic)
+
+
+def test_where_the_sources_configs_were_never_known_nothing_is_deleted(stop: MirrorStop, here: ClusterAdmin) -> None:
+    down = replace(stop.source, bootstrap_servers=f"127.0.0.1:{free_port()}")
+
+    jobs.stop_mirror(replace(stop, source=down, source_configs={}))
+
+    configs = here.describe(stop.mirror_topic).configs
+    assert configs["retention.ms"] == "-1"
+    assert "message.timestamp.type" not in configs
+    assert not here.denies_writes(stop.mirror_topic)
+
+
+def test_a_promotion_takes_the_configs_the_source_has_now(stop: MirrorStop, there: ClusterAdmin, here: ClusterAdmin) -> None:
+    there.set_configs(stop.source_topic, {"retention.ms": "77000"})
+
+    jobs.stop_mirror(replace(stop, reason=StopReason.PROMOTE))
+
+    assert here.describe(stop.mirror_topic).configs["retention.ms"] == "77000"
+
+
+def test_a_mirror_topic_that_somebody_deleted_cannot_be_stopped(stop: MirrorStop, here: ClusterAdmin) -> None:
+    here.delete_topic(stop.mirror_topic)
+
+    with pytest.raises(LinkEngineError) as missed:
+        jobs.stop_mirror(stop)
+
+    assert missed.value.code is ErrorCode.MIRROR_TOPIC_MISSING
+
+
+def test_a_failover_in_the_middle_of_seeding_leaves_an_empty_readable_topic(
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    source_topic: str,
+    send_there: Send,
+    send_here: Send,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send_there(source_topic, count=10)
+    there.trim(source_topic, {0: 8})
+
+    def half(*_: object, **__: object) -> None:
+        send_here(source_topic, count=3)
+        raise ConnectionAbortedError
+
+    monkeypatch.setattr(setting_up, "seed_head", half)
+    with pytest.raises(ConnectionAbortedError):
+        jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+
+    jobs.stop_mirror(
+        MirrorStop(
+            source=setup_plan.source,
+            destination=setup_plan.destination,
+            assignments=(),
+            reason=StopReason.FAILOVER,
+            generation=1,
+            source_topic=source_topic,
+            mirror_topic=source_topic,
+        )
+    )
+
+    assert here.offsets(source_topic, OffsetKind.START)[0] == here.offsets(source_topic, OffsetKind.END)[0] == 3
+    assert not here.denies_reads(source_topic)
+
+
+def test_deleting_a_mirror_removes_topic_and_rules_and_may_be_repeated(stop: MirrorStop, here: ClusterAdmin) -> None:
+    assert jobs.delete_mirror(destination=stop.destination, mirror_topic=stop.mirror_topic)
+
+    assert here.find(stop.mirror_topic) is None
+    assert not here.denies_writes(stop.mirror_topic)
+    assert not jobs.delete_mirror(destination=stop.destination, mirror_topic=stop.mirror_topic)
