@@ -39,6 +39,7 @@ class MirrorTopic(models.Model):
     read_only = models.BooleanField(default=True)  # False: the destination cannot deny writes
     auto_created = models.BooleanField(default=False)
     drained_at = models.DateTimeField(null=True)  # a promotion saw both sides equal and has ordered the copier to let go
+    fencing_at = models.DateTimeField(null=True)  # from here on the copier must never touch the topic again
     synced_at = models.DateTimeField(null=True)  # last round of configs and partitions that was begun
     deletion_requested_at = models.DateTimeField(null=True)  # the topic is being deleted; the row goes with it
     created_at = models.DateTimeField()

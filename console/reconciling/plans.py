@@ -7,7 +7,7 @@ from math import ceil
 
 from django.conf import settings
 
-from console.models import ClusterLink, CopySlice, MirrorTopic
+from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.linkaddresses import source_properties
 from linkengine.domain.plans import (
@@ -100,7 +100,6 @@ def sync_of(mirror: MirrorTopic) -> MirrorSync:
         source_topic=mirror.source_topic,
         source_topic_id=mirror.source_topic_id,
         mirror_topic=mirror.name,
-        configs=dict(mirror.config_overrides),
         sync_include=sync_include(mirror.link),
     )
 
@@ -115,6 +114,7 @@ def stop_of(mirror: MirrorTopic, *, generation: int) -> MirrorStop:
         generation=generation,
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
+        fenced_ends=stopped_ends(mirror),
         source_configs=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),
         sync_include=sync_include(mirror.link),
@@ -123,14 +123,19 @@ def stop_of(mirror: MirrorTopic, *, generation: int) -> MirrorStop:
 
 def verify_of(mirror: MirrorTopic) -> VerifyPlan:
     """Answer what to compare: up to the mirror's end now, or to where it was stopped."""
-    stopped = mirror.partitions.exclude(stopped_end=None).order_by("partition").values_list("partition", "stopped_end")
     return VerifyPlan(
         source=source_address(mirror.link),
         destination=mirror.link.destination.address,
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
-        ends=tuple((partition, end) for partition, end in stopped if end is not None),
+        ends=stopped_ends(mirror),
     )
+
+
+def stopped_ends(mirror: MirrorTopic) -> tuple[tuple[int, int], ...]:
+    """Answer (partition, mirrored end) where the fence was recorded."""
+    rows = MirrorPartition.objects.filter(mirror=mirror).exclude(stopped_end=None).order_by("partition")
+    return tuple((row.partition, row.stopped_end) for row in rows if row.stopped_end is not None)
 
 
 def sync_include(link: ClusterLink) -> tuple[str, ...] | None:

@@ -27,7 +27,8 @@ def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:
         return False
     state = MirrorState(mirror.state)
     if state is MirrorState.PENDING_STOPPED:
-        return mirror.stop_reason == StopReason.PROMOTE and mirror.drained_at is None
+        draining = mirror.drained_at is None and mirror.fencing_at is None
+        return mirror.stop_reason == StopReason.PROMOTE and draining
     return state in COPYING
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from threading import Event, Thread
 from typing import Any
 
 import structlog
 from celery import shared_task
+from celery.signals import worker_ready, worker_shutting_down
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
@@ -16,9 +18,24 @@ from console.models import CopySlice
 from console.reconciling import plans, slicing
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
-from linkengine.sparkclient import SparkUnavailableError
+from linkengine.sparkclient import SparkUnavailableError, session
 
 _log = structlog.get_logger(__name__)
+_waiting: set[str] = set()  # slices this process waits for
+_shutting_down = Event()
+
+
+@worker_ready.connect
+def _warm_up(**_: Any) -> None:
+    """Load PySpark and open the session while nobody waits: it takes seconds, which the first mirror would have to wait."""
+    Thread(target=_open_session, name="warm-up", daemon=True).start()
+
+
+@worker_shutting_down.connect
+def _free_threads(**_: Any) -> None:
+    """Let an orderly shutdown not wait for slices. Their tasks copy on in Spark, and the next worker sees that they do."""
+    _shutting_down.set()
+    Thread(target=_interrupt_all, name="interrupt-slices", daemon=True).start()
 
 
 @shared_task(name="run_slice")
@@ -27,7 +44,13 @@ def run_slice(*, slice_id: str, **_: Any) -> None:
     row = slicing.take(slice_id=slice_id, now=timezone.now())
     if row is None:
         return
-    error = _run(row, now=timezone.now())
+    _waiting.add(slice_id)
+    try:
+        error = _run(row, now=timezone.now())
+    finally:
+        _waiting.discard(slice_id)
+    if _shutting_down.is_set():
+        return
     slicing.note_finished(row=row, error=error, now=timezone.now())
     send("reconcile_link", link_id=row.link_id)
 
@@ -43,6 +66,23 @@ def _run(row: CopySlice, *, now: datetime) -> str:
     except (SparkUnavailableError, LinkEngineError) as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - nobody foresaw it: logged in full, shown on the link, tried again
+        if _shutting_down.is_set():
+            return ""
         _log.exception("slice.failed", slice_id=row.slice_id, link=row.link.name)
         return f"The copy job failed unexpectedly ({type(error).__name__}); the worker's log has the details."
     return ""
+
+
+def _interrupt_all() -> None:
+    for slice_id in tuple(_waiting):
+        try:
+            jobs.interrupt_slice(slice_id, spark_url=settings.SPARK_URL)
+        except SparkUnavailableError as error:  # then nobody waits for it any more
+            _log.info("slice.not_interrupted", slice_id=slice_id, error=str(error))
+
+
+def _open_session() -> None:
+    try:
+        session(settings.SPARK_URL)
+    except SparkUnavailableError as error:  # the first slice says so where people see it
+        _log.warning("spark.not_there_yet", error=str(error))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -27,6 +28,7 @@ from console.tasks.mirrors import follow_source, load, note_failure
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.plans import MirrorStopped
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 
 DRAIN_S = 20.0  # of watching the lag in one task; the next one goes on
@@ -46,8 +48,8 @@ def advance_stop(*, mirror_id: int, **_: Any) -> None:
     with store.hold(f"stop:{mirror.stop_reason}:{mirror_id}") as ours:
         if not ours:
             return
-        if mirror.stop_reason == StopReason.FAILOVER:
-            _stop(mirror, wait_s=FAILOVER_RELEASE_S)
+        if mirror.stop_reason == StopReason.FAILOVER or mirror.fencing_at is not None:
+            _stop_now(mirror)
         else:
             _promote(mirror)
 
@@ -75,32 +77,34 @@ def _promote(mirror: MirrorTopic) -> None:
 def _let_go_and_stop(mirror: MirrorTopic) -> None:
     """Both sides were equal a moment ago: stop the copier, look again, and fence only if they still are."""
     _set_drained(mirror, at=timezone.now())
-    stopped = False
-    try:
-        stopped = _stop(mirror, wait_s=PROMOTE_RELEASE_S, look_again=True)
-    finally:
-        if not stopped:
-            _set_drained(mirror, at=None)
-
-
-def _stop(mirror: MirrorTopic, *, wait_s: float, look_again: bool = False) -> bool:
     give_orders(mirror.link_id)
-    with leases.taken(mirror, wait_s=wait_s) as taken:
-        if look_again:
-            blockers = _blockers(mirror) if taken.complete else {ErrorCode.WAITING_FOR_LAG: "The copier has not let go yet."}
-            _note_blockers(mirror, blockers, now=timezone.now())
-            if blockers:
-                return False
-        try:
-            ends = dict(jobs.stop_mirror(plans.stop_of(mirror, generation=taken.generation)).ends)
-        except LinkEngineError as error:
-            if error.code != ErrorCode.MIRROR_TOPIC_MISSING:
-                note_failure(mirror, error, fatal=False, now=timezone.now())
-                return False
-            ends = {}  # nothing is left that could be fenced
-        _note_stopped(mirror, ends, now=timezone.now())
+    with leases.taken(mirror, wait_s=PROMOTE_RELEASE_S) as taken:
+        blockers = _blockers(mirror) if taken.complete else {ErrorCode.WAITING_FOR_LAG: "The copier has not let go yet."}
+        _note_blockers(mirror, blockers, now=timezone.now())
+        if blockers:
+            _set_drained(mirror, at=None)  # copy on
+        else:
+            _fence(mirror, generation=taken.generation)
+
+
+def _stop_now(mirror: MirrorTopic) -> None:
+    """Fence, whatever the source does: a failover, or a stop that had begun to fence before."""
+    give_orders(mirror.link_id)
+    with leases.taken(mirror, wait_s=FAILOVER_RELEASE_S) as taken:
+        _fence(mirror, generation=taken.generation)
+
+
+def _fence(mirror: MirrorTopic, *, generation: int) -> None:
+    """From the mark on there is no way back to copying: the fence is a batch of our own in the mirror."""
+    MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_STOPPED).update(fencing_at=timezone.now())
+    try:
+        jobs.stop_mirror(plans.stop_of(mirror, generation=generation), on_fenced=partial(_record_ends, mirror))
+    except LinkEngineError as error:
+        if error.code != ErrorCode.MIRROR_TOPIC_MISSING:  # where nothing is left, nothing needs a fence
+            note_failure(mirror, error, fatal=False, now=timezone.now())
+            return
+    _note_stopped(mirror, now=timezone.now())
     send("reconcile_link", link_id=mirror.link_id)
-    return True
 
 
 def give_orders(link_id: int) -> None:
@@ -136,13 +140,17 @@ def _note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: 
         send("reconcile_link", link_id=mirror.link_id)
 
 
-def _note_stopped(mirror: MirrorTopic, ends: dict[int, int], *, now: datetime) -> None:
+def _record_ends(mirror: MirrorTopic, stopped: MirrorStopped) -> None:
+    """Keep where the mirror ended before any producer is let in."""
+    for partition, end in stopped.ends:
+        rows = MirrorPartition.objects.filter(mirror=mirror, partition=partition)
+        rows.update(stopped_end=end, mirror_end=end, bytes_per_s=None, records_per_s=None)
+
+
+def _note_stopped(mirror: MirrorTopic, *, now: datetime) -> None:
     facts = {"error_code": "", "error_message": "", "error_since": None, "retry_at": None, "drained_at": None}
     try:
         with transaction.atomic():
-            for partition, end in ends.items():
-                rows = MirrorPartition.objects.filter(mirror=mirror, partition=partition)
-                rows.update(stopped_end=end, mirror_end=end, bytes_per_s=None, records_per_s=None)
             troubles.clear(mirror=mirror)
             transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, by=ENGINE, now=now, **facts)
     except IllegalTransitionError:  # another run of this task was quicker

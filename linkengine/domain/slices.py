@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from linkengine.domain.plans import CopyTuning
 
 SILENT_MS = 6_000  # tasks report twice a second and a lease lasts 4 s: whoever is silent for longer has lost it
-START_MS = 15_000  # a cold Spark server takes some seconds to start its first Python worker
+START_MS = 30_000  # a cold Spark server on a busy machine; one that is not there fails at once instead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
