@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -139,7 +139,7 @@ class SparkConnectServer:
             session.stop()
 
 
-def _same(batches: Iterable[object]) -> Iterable[object]:
+def _same(batches: Iterator[object]) -> Iterator[object]:
     return batches
 
 

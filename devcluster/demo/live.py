@@ -1,0 +1,55 @@
+"""A small live stream: further flights, some per second, until stopped.
+
+The dataset's flights again, a year later. Runs in a thread of the demo; the client library buffers while the source is
+away, so a stopped broker does not end the stream.
+"""
+
+import itertools
+import threading
+
+from confluent_kafka import Producer
+
+from devcluster.demo import dataset
+from devcluster.demo.flights import FLIGHTS, PRODUCER, Message, flight_message
+from devcluster.kafka import KafkaCluster
+
+PER_SECOND = 20
+CLOSE_TIMEOUT_S = 5.0
+KEPT = 5_000  # flights that are sent round and round
+
+
+class LiveFlights:
+    """The stream; `start` and `stop` once each."""
+
+    def __init__(self, cluster: KafkaCluster, *, per_second: int = PER_SECOND) -> None:
+        """Prepare the stream into the topic `flights`."""
+        self._producer = Producer({**cluster.client("app"), **PRODUCER, "linger.ms": 5, "compression.type": "lz4"})
+        self._pause_s = 1 / per_second
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="live-flights", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the stream and write what is queued."""
+        self._stopped.set()
+        self._thread.join(CLOSE_TIMEOUT_S)
+        self._producer.flush(CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        messages = [_later(row) for row in itertools.islice(dataset.flights(), KEPT)]
+        for message in itertools.cycle(messages):
+            if self._stopped.wait(self._pause_s):
+                return
+            try:
+                self._producer.produce(FLIGHTS, message.value, key=message.key)
+            except BufferError:
+                continue  # the source has been away for hours: drop, a live stream does not wait
+            finally:
+                self._producer.poll(0)
+
+
+def _later(row: dataset.Row) -> Message:
+    return flight_message({**row, "year": "2014"})
