@@ -230,9 +230,13 @@ class CopyTask:
         self._let_go(one, one.fail(error))
 
     def _fenced(self, one: MirrorPartition, error: LinkEngineError) -> None:
-        """Somebody newer writes this mirror: step back, and come again only if the lease is granted again."""
+        """Somebody newer writes this mirror, or it was stopped: leave it alone for the rest of the slice."""
         _log.warning("partition.fenced", partition=one.key, reason=error.message)
-        self._dispossess(one)
+        grant = one.grant
+        self._let_go(one, one.dispossessed())
+        self._let_go(one, one.stop())
+        if grant is not None:
+            self._steward.abandon(grant)
 
     def _let_go(self, one: MirrorPartition, chunks: list[Chunk]) -> None:
         self._mirror.let_go(one, chunks)

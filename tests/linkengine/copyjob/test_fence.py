@@ -1,0 +1,57 @@
+"""Fences on a real broker: where the mirror ended, and that no late copier gets past."""
+
+import time
+
+from copying import Copier, NoLease, Pair, address, copy_all, create_pair, ends_of, plan_of, producer_for, wait_for
+
+from devcluster.kafka import KafkaCluster
+from linkengine.copyjob.fence import fence_partitions
+from linkengine.domain.plans import PartitionPhase
+
+
+def write(cluster: KafkaCluster, topic: str, count: int, *, partition: int = 0) -> None:
+    producer = producer_for(cluster)
+    for number in range(count):
+        producer.produce(topic, value=f"{number}", partition=partition)
+    producer.flush()
+
+
+def test_the_fence_tells_the_mirrored_ends_however_often_it_is_asked_for(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name, partitions=2)
+    write(clusters[0], topic_name, 25)
+    plan = plan_of(clusters, topic_name, partitions=2)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 25, 1: 0})
+
+    ends = [fence_partitions(plan.destination, plan.assignments, generation=100) for _ in range(2)]
+
+    assert ends == [{0: 25, 1: 0}] * 2
+    assert ends_of(clusters[1], topic_name, partitions=2) == {0: 26, 1: 1}
+
+
+def test_recorded_ends_are_answered_without_another_look(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    copy_all(clusters, topic_name)
+    plan = plan_of(clusters, topic_name)
+
+    ends = fence_partitions(plan.destination, plan.assignments, generation=1, already_fenced_ends={0: 7})
+
+    assert ends == {0: 7}
+    assert ends_of(clusters[1], topic_name) == {0: 0}
+
+
+def test_a_late_copier_of_ours_cannot_write_behind_the_fence(clusters: Pair, topic_name: str) -> None:
+    source, destination = clusters
+    create_pair(clusters, topic_name)
+    write(source, topic_name, 10)
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan, lease=NoLease()) as copier:
+        copier.wait_for_ends({0: 10})
+
+        assert fence_partitions(address(destination), plan.assignments, generation=100) == {0: 10}
+        write(source, topic_name, 10)
+
+        wait_for(lambda: copier.progress.latest[plan.assignments[0].key].phase is PartitionPhase.RELEASED)
+        time.sleep(0.3)
+
+    assert ends_of(destination, topic_name) == {0: 11}

@@ -1,0 +1,96 @@
+"""What goes wrong at the destination, on real brokers."""
+
+from collections.abc import Callable
+
+from confluent_kafka.admin import AdminClient
+from copying import Copier, Pair, assert_equal_topics, create_pair, create_topic, ends_of, plan_of, producer_for, read_topic
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import PartitionPhase, PartitionProgress
+
+
+def write(cluster: KafkaCluster, topic: str, *values: str) -> None:
+    producer = producer_for(cluster)
+    for value in values:
+        producer.produce(topic, value=value)
+    producer.flush()
+
+
+def failed_with(code: ErrorCode) -> Callable[[PartitionProgress], bool]:
+    return lambda one: (one.phase, one.error_code) == (PartitionPhase.FAILED, code)
+
+
+def test_a_foreign_write_is_found_while_nothing_is_copied(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, "ours")
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_for_ends({0: 1})
+        write(clusters[1], topic_name, "theirs")
+
+        copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
+
+        (progress,) = copier.progress.latest.values()
+        assert "offset 1" in progress.error_message
+        assert "create it again" in progress.error_message
+
+
+def test_a_foreign_write_between_two_of_ours_is_found_by_its_offset(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, "first")
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_for_ends({0: 1})
+        write(clusters[1], topic_name, "theirs")
+        write(clusters[0], topic_name, "second", "third")
+
+        copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
+        write(clusters[0], topic_name, "fourth")
+
+    assert b"fourth" not in [record[3] for record in read_topic(clusters[1], topic_name)]
+
+
+def test_a_deleted_mirror_topic_fails_the_mirror(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, "one")
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_for_ends({0: 1})
+        admin = AdminClient(clusters[1].client("admin"))
+        admin.delete_topics([topic_name])[topic_name].result(30)
+        write(clusters[0], topic_name, "two")
+
+        copier.wait_until(failed_with(ErrorCode.MIRROR_TOPIC_MISSING))
+
+
+def test_one_broken_mirror_does_not_stop_another(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name, partitions=2)
+    with Copier(plan_of(clusters, topic_name, partitions=2)) as copier:
+        copier.wait_for_ends({0: 0, 1: 0})
+        producer = producer_for(clusters[1])
+        producer.produce(topic_name, value="theirs", partition=0)
+        producer.flush()
+        keys = sorted(copier.progress.latest)
+        copier.wait_until(lambda one: one.key != keys[0] or one.phase is PartitionPhase.FAILED)
+
+        healthy = producer_for(clusters[0])
+        healthy.produce(topic_name, value="ours", partition=1)
+        healthy.flush()
+        copier.wait_until(lambda one: one.key != keys[1] or one.mirror_end == 1)
+
+
+def test_a_destination_that_is_away_at_the_start_is_waited_for(
+    source_cluster: KafkaCluster, make_cluster: Callable[..., KafkaCluster], topic_name: str
+) -> None:
+    own = make_cluster()
+    for cluster in (source_cluster, own):
+        create_topic(cluster, topic_name)
+    write(source_cluster, topic_name, "a", "b")
+    plan = plan_of((source_cluster, own), topic_name)
+    own.kill()
+
+    with Copier(plan) as copier:
+        copier.wait_until(lambda one: one.phase is PartitionPhase.DESTINATION_UNREACHABLE)
+        own.restart()
+        copier.wait_for_ends({0: 2})
+
+    assert assert_equal_topics(source_cluster, topic_name, own, topic_name) == 2
+    assert ends_of(own, topic_name) == {0: 2}

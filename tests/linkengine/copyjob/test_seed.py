@@ -1,0 +1,50 @@
+"""Mirrors whose source begins above 0, on real brokers."""
+
+import time
+
+from copying import (
+    Pair,
+    address,
+    assert_equal_topics,
+    assignments_for,
+    copy_all,
+    create_pair,
+    producer_for,
+    starts_of,
+)
+
+from linkengine.copyjob.seed import seed_head
+
+START = 1_000_000
+
+
+def test_a_log_that_starts_at_a_million_is_mirrored_from_there(clusters: Pair, topic_name: str) -> None:
+    source, destination = clusters
+    create_pair(clusters, topic_name)
+    (assignment,) = assignments_for(source, topic_name, topic_name)
+    seed_head(address(source), assignment, start=START)  # the quickest way to a source with such a start
+    producer = producer_for(source)
+    for number in range(50):
+        producer.produce(topic_name, value=f"{number}")
+    producer.flush()
+
+    seed_head(address(destination), assignment, start=START)
+    (result,) = copy_all(clusters, topic_name)
+
+    assert starts_of(destination, topic_name) == {0: START}
+    assert assert_equal_topics(source, topic_name, destination, topic_name) == 50
+    assert (result.mirror_start, result.mirror_end, result.records_copied) == (START, START + 50, 50)
+
+
+def test_seeding_goes_on_where_it_stopped_and_does_nothing_twice(clusters: Pair, topic_name: str) -> None:
+    source, destination = clusters
+    create_pair(clusters, topic_name)
+    (assignment,) = assignments_for(source, topic_name, topic_name)
+
+    for start in (1_234, 1_400_000, 1_400_000):
+        began_at = time.monotonic()
+        seed_head(address(destination), assignment, start=start)
+        took_s = time.monotonic() - began_at
+        assert starts_of(destination, topic_name) == {0: start}
+
+    assert took_s < 2.0

@@ -1,0 +1,141 @@
+"""What goes wrong at the source, on real brokers: each has its phase, its code and a message that helps."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from copying import (
+    Copier,
+    Pair,
+    address,
+    assert_equal_topics,
+    assignments_for,
+    copy_all,
+    create_pair,
+    create_topic,
+    ends_of,
+    plan_for,
+    plan_of,
+    producer_for,
+    wait_for,
+)
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import PartitionPhase, PartitionProgress
+
+
+def write(cluster: KafkaCluster, topic: str, count: int) -> None:
+    producer = producer_for(cluster)
+    for number in range(count):
+        producer.produce(topic, value=f"{number}")
+    producer.flush()
+
+
+def shows(phase: PartitionPhase, code: ErrorCode) -> Callable[[PartitionProgress], bool]:
+    return lambda one: (one.phase, one.error_code) == (phase, code)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_wrong_password_breaks_the_link_and_is_not_told(clusters: Pair, topic_name: str, mechanism: str) -> None:
+    create_pair(clusters, topic_name)
+    plan = plan_of(clusters, topic_name)
+    wrong = replace(address(clusters[0], mechanism=mechanism), sasl_password="not-the-password")
+
+    with Copier(replace(plan, source=wrong)) as copier:
+        copier.wait_until(shows(PartitionPhase.LINK_BROKEN, ErrorCode.AUTHENTICATION_ERROR))
+        message = copier.progress.latest[plan.assignments[0].key].error_message
+
+    assert "'link'" in message
+    assert "sasl.jaas.config" in message
+    assert "not-the-password" not in message
+
+
+def test_a_missing_right_breaks_the_link_until_it_is_given(clusters: Pair, topic_name: str) -> None:
+    source, _ = clusters
+    create_pair(clusters, topic_name)
+    write(source, topic_name, 10)
+    admin = AdminClient(source.client("admin"))
+    wanted = (ResourceType.TOPIC, topic_name, ResourcePatternType.LITERAL, "User:app", "*", AclOperation.READ)
+    admin.create_acls([AclBinding(*wanted, AclPermissionType.DENY)])
+    plan = replace(plan_of(clusters, topic_name), source=address(source, "app"))
+
+    with Copier(plan) as copier:
+        copier.wait_until(shows(PartitionPhase.LINK_BROKEN, ErrorCode.AUTHORIZATION_ERROR))
+        removed = admin.delete_acls([AclBindingFilter(*wanted, AclPermissionType.DENY)])
+        for one in removed.values():
+            one.result(30)
+        copier.wait_for_ends({0: 10})
+        copier.wait_until(shows(PartitionPhase.COPYING, ""))  # type: ignore[arg-type]
+
+
+def test_an_unknown_source_topic_is_reported_and_tried_again(clusters: Pair, topic_name: str) -> None:
+    create_topic(clusters[1], topic_name)
+    create_topic(clusters[0], f"{topic_name}-other")
+    (other,) = assignments_for(clusters[0], f"{topic_name}-other", topic_name)
+    assignment = replace(other, source_topic=topic_name, source_topic_id="")
+    plan = plan_for(address(clusters[0]), address(clusters[1]), (assignment,))
+
+    with Copier(plan) as copier:
+        copier.wait_until(shows(PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED))
+        create_topic(clusters[0], topic_name)
+        write(clusters[0], topic_name, 5)
+        copier.wait_for_ends({0: 5})
+
+
+def test_a_source_topic_that_was_created_again_is_not_copied_on_top(clusters: Pair, topic_name: str) -> None:
+    source, _ = clusters
+    create_pair(clusters, topic_name)
+    write(source, topic_name, 20)
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_for_ends({0: 20})
+        admin = AdminClient(source.client("admin"))
+        admin.delete_topics([topic_name])[topic_name].result(30)
+        wait_for(lambda: topic_name not in admin.list_topics(timeout=10).topics)
+        create_topic(source, topic_name)
+        write(source, topic_name, 50)
+
+        copier.wait_until(shows(PartitionPhase.FAILED, ErrorCode.SOURCE_TOPIC_ID_CHANGED))
+
+    assert ends_of(clusters[1], topic_name) == {0: 20}
+
+
+def test_a_source_that_became_shorter_than_its_mirror_fails_it(clusters: Pair, topic_name: str) -> None:
+    source, destination = clusters
+    create_pair(clusters, topic_name)
+    write(source, topic_name, 30)
+    copy_all(clusters, topic_name)
+    create_topic(source, f"{topic_name}-short")
+    write(source, f"{topic_name}-short", 10)
+
+    assignments = assignments_for(source, f"{topic_name}-short", topic_name)
+    with Copier(plan_for(address(source), address(destination), assignments)) as copier:
+        copier.wait_until(shows(PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
+
+
+def test_a_source_that_does_not_answer_is_tried_until_it_does(
+    destination_cluster: KafkaCluster, make_cluster: Callable[..., KafkaCluster], topic_name: str
+) -> None:
+    own = make_cluster()
+    clusters = own, destination_cluster
+    create_pair(clusters, topic_name)
+    write(own, topic_name, 10)
+    plan = plan_of(clusters, topic_name)
+    own.kill()
+
+    with Copier(plan) as copier:
+        expected = shows(PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR)
+        copier.wait_until(expected)
+        own.restart()
+        copier.wait_for_ends({0: 10})
+
+    assert assert_equal_topics(own, topic_name, destination_cluster, topic_name) == 10
