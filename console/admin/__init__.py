@@ -1,1 +1,8 @@
-"""Django's administration pages: users, groups, roles, API keys, places and the audit, for staff. Filled below."""
+"""Django's administration pages, for staff: users and groups (Django's own), places, roles, API keys, the audit.
+
+What changes something goes through the same actions as pages and REST, so that it is checked and audited there.
+"""
+
+from console.admin import access, audit, places
+
+__all__ = ["access", "audit", "places"]

@@ -1,0 +1,63 @@
+"""Roles and API keys: added and removed, never edited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from console.actions import access
+from console.admin.common import actor_of, refusals_shown
+from console.models import ApiKey, RoleBinding
+
+
+class _AddRemoveAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    def has_change_permission(self, _request: HttpRequest, _obj: Any = None) -> bool:
+        return False
+
+    def has_view_permission(self, request: HttpRequest, _obj: Any = None) -> bool:
+        return self.has_delete_permission(request)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for one in queryset:
+            self.delete_model(request, one)
+
+
+@admin.register(RoleBinding)
+class RoleBindingAdmin(_AddRemoveAdmin):
+    """Who has which role where."""
+
+    list_display = ("user", "role", "organization", "environment", "cluster", "resource_type", "resource_name", "prefixed")
+    list_filter = ("role",)
+    exclude = ("granted_at", "granted_by")
+
+    def save_model(self, request: HttpRequest, obj: RoleBinding, form: forms.Form, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        with refusals_shown(request):
+            made = access.grant_role(**form.cleaned_data, by=actor_of(request), now=timezone.now())
+            obj.pk = made.pk
+
+    def delete_model(self, request: HttpRequest, obj: RoleBinding) -> None:
+        with refusals_shown(request):
+            access.revoke_role(binding=obj, by=actor_of(request), now=timezone.now())
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(_AddRemoveAdmin):
+    """API keys; the secret is shown once, right after the key is made."""
+
+    list_display = ("key", "user", "description", "created_at", "expires_at", "last_used_at")
+    fields = ("user", "description", "expires_at")
+
+    def save_model(self, request: HttpRequest, obj: ApiKey, form: forms.Form, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        with refusals_shown(request):
+            made, secret = access.create_api_key(**form.cleaned_data, by=actor_of(request), now=timezone.now())
+            obj.pk, obj.key = made.pk, made.key
+            messages.warning(request, f"Key {made.key}, secret {secret}. Copy the secret now: it is not shown again.")
+
+    def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
+        with refusals_shown(request):
+            access.delete_api_key(api_key=obj, by=actor_of(request), now=timezone.now())

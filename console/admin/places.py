@@ -1,0 +1,104 @@
+"""Organizations, environments, clusters. A cluster's credentials can be written here, never read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils import timezone
+
+from console.actions import clusters
+from console.admin.common import actor_of
+from console.errors import ConsoleError
+from console.models import Cluster, Environment, Organization
+
+
+class _DatedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Rows that know when they were made."""
+
+    exclude = ("created_at",)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: forms.Form, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        if not change:
+            obj.created_at = timezone.now()
+        super().save_model(request, obj, form, change)
+
+
+@admin.register(Organization)
+class OrganizationAdmin(_DatedAdmin):
+    """The root of the tree."""
+
+    list_display = ("name", "created_at")
+
+
+@admin.register(Environment)
+class EnvironmentAdmin(_DatedAdmin):
+    """Groups of clusters."""
+
+    list_display = ("name", "organization", "slug")
+    prepopulated_fields = {"slug": ("name",)}
+
+
+class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Takes Kafka client properties as lines of text and shows none of them."""
+
+    properties_text = forms.CharField(
+        label="Client properties",
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 8, "autocomplete": "off", "spellcheck": "false"}),
+        help_text="One name=value per line: bootstrap.servers, security.protocol, sasl.mechanism, sasl.jaas.config, ssl.*. "
+        "Encrypted when stored and never shown again. Empty: keep what is stored.",
+    )
+
+    class Meta:
+        model = Cluster
+        fields = ("environment", "name")
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        text = values.get("properties_text", "")
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        wrong = [line.partition("=")[0] for line in lines if "=" not in line]
+        if wrong:
+            raise forms.ValidationError("Every line needs a name, an equals sign and a value.")
+        if not lines and self.instance.pk is None:
+            raise forms.ValidationError("A new cluster needs its client properties.")
+        values["properties"] = {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
+        if values["properties"]:
+            self._probe(values["properties"])
+        return values
+
+    def _probe(self, properties: dict[str, str]) -> None:
+        try:
+            clusters.probe_properties(properties)
+        except ConsoleError as error:
+            raise forms.ValidationError(error.message) from error
+
+
+@admin.register(Cluster)
+class ClusterAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Registered clusters; saving looks at the cluster first."""
+
+    form = ClusterForm
+    list_display = ("name", "cluster_id", "environment", "kafka_version", "brokers", "probed_at", "error_code")
+    readonly_fields = (
+        "cluster_id",
+        "bootstrap_servers",
+        "kafka_version",
+        "brokers",
+        "has_authorizer",
+        "probed_at",
+        "error_message",
+    )
+
+    def save_model(self, request: HttpRequest, obj: Cluster, form: forms.ModelForm, change: bool) -> None:  # type: ignore[type-arg]  # noqa: FBT001
+        properties, by, now = form.cleaned_data["properties"], actor_of(request), timezone.now()
+        if not change:
+            made = clusters.register_cluster(environment=obj.environment, name=obj.name, properties=properties, by=by, now=now)
+            obj.pk = made.pk
+            return
+        super().save_model(request, obj, form, change)
+        if properties:
+            clusters.update_properties(cluster=obj, properties=properties, by=by, now=now)
