@@ -8,7 +8,6 @@ from django.views.decorators.http import require_GET
 
 from console.pages.doors import actor_of, page, reply
 from console.pages.lists import page_of
-from console.pages.shell import Crumb
 from console.presenters.audit import event_row
 from console.presenters.reasons import AUDIT_LOOKS
 from console.queries import audit as audit_queries
@@ -32,6 +31,5 @@ def index(request: HttpRequest) -> HttpResponse:
         "result": result,
         "results": list(AUDIT_LOOKS.values()),
         "filtered": bool(query or action or result),
-        "crumbs": [Crumb(label="Audit")],
     }
     return reply(request, "audit/list.html", context)

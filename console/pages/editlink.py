@@ -50,7 +50,7 @@ class EditLinkForm(ConnectionForm):
         label="Pause the whole link",
         required=False,
         help_text="No mirror topic of this link is copied while it is paused.",
-        widget=forms.CheckboxInput(attrs={"class": "form-check-input d-block"}),
+        widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
     )
 
     def __init__(self, *args: Any, link: ClusterLink, **kwargs: Any) -> None:

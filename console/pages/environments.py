@@ -45,7 +45,6 @@ def index(request: HttpRequest) -> HttpResponse:
         "rows": worst_first(links),
         "clusters_known": bool(clusters),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=one) for one in clusters),
-        "crumbs": [Crumb(label="Environments")],
     }
     return reply(request, "environments/list.html", context)
 

@@ -36,10 +36,13 @@ _FIELD_OF_CODE = {
 class ConsoleForm(forms.Form):
     """A form whose inputs look like Bootstrap's and whose refusals carry code, meaning and fix."""
 
+    conditional: frozenset[str] = frozenset()  # required or not, depending on other fields: not marked as optional
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Give every widget its class."""
         super().__init__(*args, auto_id="%s", **kwargs)
-        for field in self.fields.values():
+        for name, field in self.fields.items():
+            field.conditional = name in self.conditional  # type: ignore[attr-defined]
             select = isinstance(field.widget, forms.Select)
             field.widget.attrs.setdefault("class", "form-select" if select else "form-control")
 
@@ -56,6 +59,8 @@ class ConsoleForm(forms.Form):
 
 class ConnectionForm(ConsoleForm):
     """How to reach a Kafka cluster. The password is write-only: it is never rendered back."""
+
+    conditional = frozenset({"bootstrap_servers", "sasl_mechanism", "username", "password", "source"})
 
     bootstrap_servers = forms.CharField(
         label="Bootstrap servers",

@@ -6,7 +6,6 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
 from console.pages.doors import page, reply
-from console.pages.shell import Crumb
 from console.presenters.errors import ERROR_HELP
 from console.presenters.reasons import GAP_LOOKS
 from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS
@@ -27,6 +26,5 @@ def states(request: HttpRequest) -> HttpResponse:
         "links": list(LINK_LOOKS.values()),
         "gaps": list(GAP_LOOKS.values()),
         "errors": [one for code, one in ERROR_HELP.items() if code != "NO_ERROR"],
-        "crumbs": [Crumb(label="What the states mean")],
     }
     return reply(request, "guide/states.html", context)

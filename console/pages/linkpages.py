@@ -55,7 +55,7 @@ def link_context(link: ClusterLink, *, by: Actor, now: datetime, tab: str = "", 
         "link": head,
         "environment_name": link.destination.environment.name,
         "crumbs": crumbs(link, last=last),
-        "tabs": tabs(head.url, current=tab),
+        "tabs": tabs(head.url, current=tab, audit=can(by, Permission.VIEW_AUDIT, cluster=link.destination)),
         "may_edit": can(by, Permission.MANAGE_LINK, link=link),
         "may_mirror": can(by, Permission.MANAGE_MIRROR, link=link),
         "may_operate": can(by, Permission.OPERATE_MIRROR, link=link),
@@ -73,8 +73,8 @@ def crumbs(link: ClusterLink, *, last: str = "") -> list[Crumb]:
     return [*trail, Crumb(label=last)] if last else trail
 
 
-def tabs(url: str, *, current: str) -> list[Tab]:
-    """Answer the tabs of a link."""
+def tabs(url: str, *, current: str, audit: bool) -> list[Tab]:
+    """Answer the tabs of a link; activity is for those who may read the audit."""
     entries = (("overview", "Overview", url), ("configuration", "Configuration", f"{url}configuration/"))
-    activity = ("activity", "Activity", f"{url}activity/")
-    return [Tab(label=label, url=address, current=key == current) for key, label, address in (*entries, activity)]
+    activity = (("activity", "Activity", f"{url}activity/"),) if audit else ()
+    return [Tab(label=label, url=address, current=key == current) for key, label, address in (*entries, *activity)]

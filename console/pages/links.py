@@ -15,7 +15,6 @@ from console.pages.columns import mirror_columns, sorted_mirrors
 from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
 from console.pages.lists import page_of
-from console.pages.shell import Crumb
 from console.presenters.audit import event_row
 from console.presenters.links import flow, link_row, silence, tiles, worst_first
 from console.presenters.mirrors import mirror_row
@@ -43,10 +42,10 @@ def index(request: HttpRequest) -> HttpResponse:
         "query": query,
         "state": state,
         "filtered": bool(query or state),
+        "filterable": bool(shown or query or state),
         "states": list(LINK_LOOKS.values()),
         "clusters_known": bool(clusters),
         "may_create": by.may_do_all or any(can(by, Permission.MANAGE_LINK, cluster=one) for one in clusters),
-        "crumbs": [Crumb(label="Cluster links")],
     }
     return reply(request, "links/list.html", context)
 

@@ -8,7 +8,6 @@ from django.views.decorators.http import require_GET
 
 from console.pages.doors import actor_of, page, reply
 from console.pages.lists import page_of
-from console.pages.shell import Crumb
 from console.presenters.links import link_row, link_url
 from console.presenters.mirrors import mirror_row
 from console.queries import links as link_queries
@@ -28,7 +27,6 @@ def index(request: HttpRequest) -> HttpResponse:
         "found": [{"row": mirror_row(one, now=now), "link": _link(one.mirror.link)} for one in shown],
         "pager": pager,
         "query": query,
-        "crumbs": [Crumb(label="Topics")],
     }
     return reply(request, "topics/list.html", context)
 
@@ -46,7 +44,6 @@ def search(request: HttpRequest) -> HttpResponse:
         "links": [link_row(one, now=now) for one in links[:FOUND_AT_MOST]],
         "found": [{"row": mirror_row(one, now=now), "link": _link(one.mirror.link)} for one in mirrors[:FOUND_AT_MOST]],
         "cut": len(links) > FOUND_AT_MOST or len(mirrors) > FOUND_AT_MOST,
-        "crumbs": [Crumb(label="Search")],
     }
     return reply(request, "search.html", context)
 

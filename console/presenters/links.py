@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from console.queries.mirrors import MirrorSummary
 
 SILENCE = timedelta(seconds=15)  # copy tasks report twice a second; a slice change takes a few seconds at worst
+NAMED_STATES = 3
 MODES = {"DESTINATION": "One-way", "SOURCE": "One-way, source side", "BIDIRECTIONAL": "Bidirectional"}
 
 
@@ -36,7 +37,7 @@ class LinkRow:
     mode: str
     look: Look
     mirrors: int
-    counts: Sequence[tuple[Look, int]]
+    notable: Sequence[tuple[Look, int]]  # the states worth naming: the worst, up to NAMED_STATES
     attention: int
     max_lag: str
     oldest_lag: str
@@ -106,7 +107,7 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         mode=MODES.get(link.mode, link.mode),
         look=link_look(link.state),
         mirrors=sum(number for _, number in counts),
-        counts=counts,
+        notable=counts[:NAMED_STATES],
         attention=sum(number for look, number in counts if needs_attention(look)),
         max_lag=numbers.count(summary.max_lag),
         oldest_lag=numbers.lag_time(summary.oldest_lag_ms),

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.utils import timezone
 
@@ -93,7 +95,7 @@ def make_scene(now: datetime | None = None) -> Scene:
         link=link,
         admin=make_person("amelia", RoleBinding.Role.ORGANIZATION_ADMIN, organization, now),
         reader=make_person("bessie", RoleBinding.Role.DEVELOPER_READ, organization, now),
-        stranger=User.objects.create_user("charles", password=PASSWORD),
+        stranger=make_user("charles"),
     )
     for name, state, lag, rate in MIRRORS:
         scene.mirrors[name] = make_mirror(link, name, state, lag=lag, rate=rate, now=now)
@@ -146,9 +148,19 @@ def make_link(source: Cluster, destination: Cluster, name: str, now: datetime, *
 
 
 def make_person(name: str, role: str, organization: Organization, now: datetime) -> User:
-    user = User.objects.create_user(name, password=PASSWORD)
+    user = make_user(name)
     RoleBinding.objects.create(user=user, role=role, organization=organization, granted_at=now, granted_by="system")
     return user
+
+
+def make_user(name: str) -> User:
+    return User.objects.create(username=name, password=_password_hash())
+
+
+@lru_cache
+def _password_hash() -> str:
+    """Hash the password once: it is slow on purpose."""
+    return make_password(PASSWORD)
 
 
 def make_mirror(

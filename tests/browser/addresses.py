@@ -1,0 +1,60 @@
+"""Every address that shows a page, on the scene."""
+
+from __future__ import annotations
+
+from tests.browser.scene import EAST, MIRRORS, WEST
+
+_LINK = f"/links/{EAST}/west-to-east/"
+_FAILED = f"/links/{EAST}/south-archive/"
+
+# Seen without signing in.
+OPEN = ("/sign-in/",)
+# Seen by an administrator of the organization, with status 200.
+PAGES = (
+    "/environments/",
+    "/environments/?tab=links",
+    "/environments/production/",
+    "/environments/production/clusters/new/",
+    f"/clusters/{WEST}/",
+    "/links/",
+    "/links/?q=nothing-has-this-name",
+    "/links/new/",
+    _LINK,
+    f"{_LINK}?state=FAILED",
+    f"{_LINK}?sort=-lag",
+    f"{_LINK}configuration/",
+    f"{_LINK}configuration/?all=1",
+    f"{_LINK}configuration/edit/",
+    f"{_LINK}activity/",
+    f"{_LINK}delete/",
+    f"{_LINK}mirrors/new/",
+    f"{_LINK}bulk/?operation=failover&mirror=flights&mirror=planes",
+    *(f"{_LINK}mirrors/{name}/" for name, *_ in MIRRORS),
+    f"{_LINK}mirrors/flights/pause/",
+    f"{_LINK}mirrors/airports/resume/",
+    f"{_LINK}mirrors/flights/promote/",
+    f"{_LINK}mirrors/flights/failover/",
+    f"{_LINK}mirrors/flights/delete/",
+    _FAILED,
+    f"{_FAILED}mirrors/new/",
+    f"{_FAILED}delete/",
+    "/topics/",
+    "/topics/?q=fl",
+    "/search/",
+    "/search/?q=fl",
+    "/access/",
+    "/access/new/",
+    "/access/roles/",
+    "/access/me/",
+    "/access/api-keys/",
+    "/access/api-keys/ABCDEFGHIJKLMNOP/delete/",
+    "/audit/",
+    "/audit/?result=DENIED",
+    "/help/states/",
+)
+# Refusals are pages too.
+REFUSALS = (
+    ("/nothing-here/", 404),
+    (f"/links/{EAST}/no-such-link/", 404),
+    (f"{_LINK}mirrors/gates/pause/", 409),
+)

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from linkengine.domain.states import MirrorState
+from tests.browser.addresses import OPEN, PAGES, REFUSALS
+from tests.browser.scene import SECRET, Scene, make_mirror
+from tests.console.pages.conftest import Queue, client_of, htmx
+
+# The page of one mirror reads nine things (who asks, roles, mirror, partitions, errors, gaps, history, verification).
+MOST_QUERIES = {"mirrors/": 9}
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_an_administrator_sees_every_page(admin: Client, queue: Queue, address: str) -> None:
+    response = admin.get(address)
+
+    assert response.status_code == 200
+    text = response.content.decode()
+    assert len(re.findall("<h1", text)) == 1
+    assert "<title>" in text
+    assert SECRET not in text
+    assert queue.called == []  # no page waits for a worker, let alone Kafka
+
+
+@pytest.mark.parametrize(("address", "status"), REFUSALS)
+def test_a_refusal_is_a_page_with_its_own_status(admin: Client, address: str, status: int) -> None:
+    response = admin.get(address)
+
+    assert response.status_code == status
+    assert "<h1" in response.content.decode()
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_nobody_sees_a_page_without_signing_in(scene: Scene, address: str) -> None:
+    response = Client().get(address)
+
+    assert response.status_code == 302
+    assert response["Location"].startswith("/sign-in/?next=/")
+
+
+@pytest.mark.parametrize("address", OPEN)
+def test_the_sign_in_page_is_open(db: None, address: str) -> None:
+    assert Client().get(address).status_code == 200
+
+
+@pytest.mark.parametrize("address", [one for one in PAGES if one.startswith(("/links/Z", "/clusters/", "/environments/p"))])
+def test_a_stranger_is_told_that_nothing_is_there(stranger: Client, address: str) -> None:
+    assert stranger.get(address).status_code == 404
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_a_page_needs_few_queries(reader: Client, address: str) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        response = reader.get(address)
+
+    allowed = 8 if "/mirrors/" not in address else MOST_QUERIES["mirrors/"]
+    assert len(queries) <= allowed or response.status_code == 403
+
+
+@pytest.mark.parametrize("path", ["", "/links/", "/topics/"])
+def test_more_mirrors_need_no_more_queries(scene: Scene, path: str) -> None:
+    client, address = client_of(scene.admin), path or scene.link_url
+    client.get(address)
+    with CaptureQueriesContext(connection) as few:
+        client.get(address)
+    for number in range(60):
+        make_mirror(scene.link, f"extra-{number}", MirrorState.ACTIVE, rate=10.0, now=scene.now)
+
+    with CaptureQueriesContext(connection) as many:
+        response = client.get(address)
+
+    assert len(many) == len(few)
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("address", ["/links/", "link", "mirror"])
+def test_a_fragment_holds_the_part_and_nothing_around_it(scene: Scene, admin: Client, address: str) -> None:
+    address = {"link": scene.link_url, "mirror": scene.mirror_url("flights")}.get(address, address)
+
+    whole, part = admin.get(address), admin.get(address, **htmx("live"))
+
+    assert part.status_code == 200
+    assert b"<html" in whole.content
+    assert b"<html" not in part.content
+    assert b"Sign out" not in part.content
+    assert "HX-Target" in part["Vary"]
+
+
+def test_a_fragment_asks_for_the_same_rights(scene: Scene, stranger: Client) -> None:
+    assert stranger.get(scene.link_url, **htmx("live")).status_code == 404
+
+
+def test_a_fragment_after_the_session_has_ended_leads_to_sign_in(scene: Scene) -> None:
+    response = Client().get(scene.link_url, **htmx("live", **{"HX-Current-URL": f"http://testserver{scene.link_url}"}))
+
+    assert response.status_code == 204
+    assert response["HX-Redirect"] == f"/sign-in/?next={scene.link_url}"
+
+
+@pytest.mark.parametrize("address", ["/links", "/environments/production", "/audit"])
+def test_an_address_without_its_slash_leads_to_the_page(admin: Client, address: str) -> None:
+    response = admin.get(f"{address}?q=x")
+
+    assert response.status_code == 302
+    assert response["Location"] == f"{address}/?q=x"

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from console.presenters import numbers
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "write", [numbers.count, numbers.size, numbers.byte_rate, numbers.record_rate, numbers.duration, numbers.lag_time]
+)
+def test_what_is_unknown_is_a_dash_and_never_zero(write: object) -> None:
+    assert write(None) == "\N{EN DASH}"  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0"), (99_120, "99,120"), (1_204_551, "1,204,551")])
+def test_counts_have_thousands_separators(number: int, text: str) -> None:
+    assert numbers.count(number) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1,023 B"),
+        (1024, "1.00 KiB"),
+        (3226, "3.15 KiB"),
+        (15 * 1024, "15.0 KiB"),
+        (200 * 1024**2, "200 MiB"),
+        (1024**2 - 1, "1.00 MiB"),
+        (5 * 1024**4, "5.00 TiB"),
+    ],
+)
+def test_sizes_have_iec_units_and_three_digits(number: int, text: str) -> None:
+    assert numbers.size(number) == text
+
+
+@pytest.mark.parametrize(
+    ("number_ms", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1_000, "1 s"),
+        (252_000, "4 min 12 s"),
+        (240_000, "4 min"),
+        (3_600_000 * 27, "1 d 3 h"),
+        (3_601_000, "1 h"),
+    ],
+)
+def test_spans_have_at_most_two_units(number_ms: int, text: str) -> None:
+    assert numbers.duration(number_ms) == text
+
+
+@pytest.mark.parametrize(("number_ms", "text"), [(0, "0 s"), (400, "< 1 s"), (4_000, "4 s")])
+def test_a_lag_below_a_second_is_not_counted_in_milliseconds(number_ms: int, text: str) -> None:
+    assert numbers.lag_time(number_ms) == text
+
+
+@pytest.mark.parametrize(
+    ("ago", "text"),
+    [
+        (timedelta(seconds=1), "just now"),
+        (timedelta(seconds=59), "59 s ago"),
+        (timedelta(minutes=2), "2 min ago"),
+        (timedelta(days=3), "3 d ago"),
+        (-timedelta(minutes=5), "in 5 min"),
+    ],
+)
+def test_times_say_how_long_ago(ago: timedelta, text: str) -> None:
+    assert numbers.ago(NOW - ago, now=NOW) == text
+
+
+def test_a_moment_also_says_exactly_when_with_its_zone() -> None:
+    moment = numbers.moment(NOW, now=NOW)
+
+    assert moment is not None
+    assert moment.exact == "2026-03-01 12:00:00 UTC"
+    assert moment.iso == "2026-03-01T12:00:00.000+00:00"
+
+
+def test_a_time_that_never_was_is_none() -> None:
+    assert numbers.moment(None, now=NOW) is None
+
+
+@pytest.mark.parametrize(("part", "whole", "share"), [(99, 100, 99), (999, 1000, 99), (5, 0, 100), (None, 9, None)])
+def test_only_everything_is_hundred_percent(part: int | None, whole: int | None, share: int | None) -> None:
+    assert numbers.percent_of(part, whole) == share
+
+
+@pytest.mark.parametrize(("number_ms", "text"), [(None, "default retention"), (-1, "kept for ever"), (604_800_000, "kept 7 d")])
+def test_retention_is_worded(number_ms: int | None, text: str) -> None:
+    assert numbers.retention(number_ms) == text
+
+
+def test_nouns_follow_their_number() -> None:
+    assert numbers.plural(1, "topic") == "1 topic"
+    assert numbers.plural(2_000, "topic") == "2,000 topics"

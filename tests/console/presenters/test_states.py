@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from console.access.roles import Permission, Role
+from console.models import AuditEvent, VerifyRun
+from console.presenters.access import PERMISSION_WORDS, role_cards
+from console.presenters.errors import ERROR_HELP
+from console.presenters.looks import Family, Look
+from console.presenters.reasons import AUDIT_LOOKS, GAP_LOOKS, PHASE_LABELS, VERIFY_LOOKS
+from console.presenters.states import CLUSTER_LOOKS, LINK_LOOKS, MIRROR_LOOKS, mirror_look, needs_attention, severity
+from console.presenters.verbs import VERBS, needs_typed_name, reversibility
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.states import OPERATIONS, GapReason, LinkState, MirrorEvent, MirrorState
+
+STATIC = Path(__file__).resolve().parents[3] / "static"
+ALL_LOOKS: list[Look] = [
+    *MIRROR_LOOKS.values(),
+    *LINK_LOOKS.values(),
+    *CLUSTER_LOOKS.values(),
+    *GAP_LOOKS.values(),
+    *VERIFY_LOOKS.values(),
+    *AUDIT_LOOKS.values(),
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "codes"),
+    [
+        (MIRROR_LOOKS, MirrorState),
+        (LINK_LOOKS, LinkState),
+        (GAP_LOOKS, GapReason),
+        (VERIFY_LOOKS, VerifyRun.Status.values),
+        (AUDIT_LOOKS, AuditEvent.Result.values),
+        (ERROR_HELP, ErrorCode),
+        (VERBS, OPERATIONS),
+        (PERMISSION_WORDS, Permission),
+    ],
+    ids=["mirrors", "links", "gaps", "verification", "audit", "errors", "verbs", "permissions"],
+)
+def test_a_table_has_a_row_for_every_code(table: dict[str, object], codes: object) -> None:
+    assert set(codes) <= set(table)  # type: ignore[call-overload]
+
+
+def test_every_phase_of_a_copy_task_has_words() -> None:
+    assert set(PHASE_LABELS) == {"", *PartitionPhase}
+
+
+def test_every_role_is_explained() -> None:
+    assert [card["name"] for card in role_cards()] == [role.value for role in Role]
+
+
+@pytest.mark.parametrize("look", ALL_LOOKS, ids=lambda look: look.code)
+def test_a_look_says_what_it_means_with_words_icon_and_colour(look: Look) -> None:
+    assert look.label
+    assert look.meaning.endswith(".")
+    assert look.icon in (STATIC / "icons.txt").read_text().split()
+    assert look.family in Family
+
+
+@pytest.mark.parametrize("state", MirrorState)
+def test_every_mirror_state_tells_the_next_step(state: MirrorState) -> None:
+    assert MIRROR_LOOKS[state].next_step
+
+
+def test_labels_of_mirror_states_differ() -> None:
+    labels = [look.label for look in MIRROR_LOOKS.values()]
+
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize("family", Family)
+def test_every_family_has_colours_in_both_themes(family: Family) -> None:
+    theme = (STATIC / "css" / "theme.css").read_text()
+
+    assert theme.count(f"--{family}-ink:") == 2
+    assert theme.count(f"--{family}-fill:") == 2
+
+
+def test_a_stop_without_waiting_reads_otherwise_than_a_promotion() -> None:
+    assert mirror_look("PENDING_STOPPED", "promote").label == "Promoting"
+    assert mirror_look("PENDING_STOPPED", "failover").label == "Failing over"
+
+
+def test_what_is_broken_comes_first() -> None:
+    order = sorted(MIRROR_LOOKS.values(), key=severity)
+
+    assert {order[0].code, order[1].code} == {"LINK_FAILED", "FAILED"}
+    assert order[-1].code == "STOPPED"
+
+
+def test_attention_is_for_what_a_person_should_look_at() -> None:
+    troubled = {state for state, look in MIRROR_LOOKS.items() if needs_attention(look)}
+
+    assert troubled == {MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED, MirrorState.FAILED}
+
+
+@pytest.mark.parametrize(
+    ("event", "bidirectional", "typed"),
+    [
+        (MirrorEvent.PAUSE, False, False),
+        (MirrorEvent.RESUME, False, False),
+        (MirrorEvent.PROMOTE, False, True),
+        (MirrorEvent.PROMOTE, True, False),
+        (MirrorEvent.FAILOVER, False, True),
+        (MirrorEvent.FAILOVER, True, True),
+        (MirrorEvent.DELETE, True, True),
+    ],
+)
+def test_the_name_is_typed_for_what_cannot_be_taken_back(event: MirrorEvent, *, bidirectional: bool, typed: bool) -> None:
+    assert needs_typed_name(event, bidirectional=bidirectional) is typed
+
+
+def test_whether_a_promotion_is_final_depends_on_the_link() -> None:
+    assert "cannot be undone" in reversibility(MirrorEvent.PROMOTE, bidirectional=False)
+    assert "can become a mirror" in reversibility(MirrorEvent.PROMOTE, bidirectional=True)
+    assert reversibility(MirrorEvent.PAUSE, bidirectional=False) == ""
