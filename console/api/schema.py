@@ -74,12 +74,12 @@ class Error(serializers.Serializer[Any]):
 class ApiSchema(AutoSchema):
     """Takes everything from ``operation``; nothing is guessed from view names."""
 
-    def get_description(self) -> str:
+    def get_description(self) -> str:  # type: ignore[override]  # spectacular's own signature
         """Doc strings of views speak to developers of this product, not to its callers."""
         return ""
 
 
-class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[misc]
+class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     """HTTP Basic in the document."""
 
     target_class = "console.api.authentication.ApiKeyAuthentication"
@@ -90,7 +90,7 @@ class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[misc]
         return {"type": "http", "scheme": "basic", "description": "User name: API key. Password: its secret."}
 
 
-class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[misc]
+class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     """The console's session in the document."""
 
     target_class = "console.api.authentication.ConsoleSessionAuthentication"
@@ -118,7 +118,7 @@ def operation(
     responses = {status: _answer(kind) for status, kind in answers.items()} | {
         status: OpenApiResponse(Error, description=text) for status, text in failures.items()
     }
-    return extend_schema(  # type: ignore[no-any-return]
+    return extend_schema(
         operation_id=operation_id,
         summary=summary,
         description=description,

@@ -1,4 +1,7 @@
-"""What clients get, as the OpenAPI document describes it; ``render`` writes it. Kinds and field names are Confluent's."""
+"""What clients get, as the OpenAPI document describes it; ``render`` writes it. Kinds and field names are Confluent's.
+
+(Fields named like an attribute of the framework's own classes are typed Any.)
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ class ClusterData(Resource):
 class ClusterDataList(Collection):
     """The clusters the caller may see."""
 
-    data = ClusterData(many=True)
+    data: Any = ClusterData(many=True)
 
 
 class LinkTaskError(serializers.Serializer[Any]):
@@ -77,7 +80,7 @@ class LinkTask(serializers.Serializer[Any]):
 
     task_name = Text()
     state = Text(help_text="ACTIVE, IN_ERROR, NOT_CONFIGURED, LINK_FAILED, LINK_UNAVAILABLE, LINK_PAUSED or UNKNOWN.")
-    errors = LinkTaskError(many=True)
+    errors: Any = LinkTaskError(many=True)
 
 
 class LinkCategory(serializers.Serializer[Any]):
@@ -107,7 +110,7 @@ class ListLinksResponseData(Resource):
 class ListLinksResponseDataList(Collection):
     """The cluster links of the destination cluster."""
 
-    data = ListLinksResponseData(many=True)
+    data: Any = ListLinksResponseData(many=True)
 
 
 class ListLinkConfigsResponseData(Resource):
@@ -120,16 +123,16 @@ class ListLinkConfigsResponseData(Resource):
     is_default = Flag()
     is_read_only = Flag()
     is_sensitive = Flag()
-    read_only = Flag(help_text="is_read_only for older clients.")
+    read_only: Any = Flag(help_text="is_read_only for older clients.")
     sensitive = Flag(help_text="is_sensitive for older clients.")
-    source = Text(help_text="DYNAMIC_CLUSTER_LINK_CONFIG where it was set, else DEFAULT_CONFIG.")
+    source: Any = Text(help_text="DYNAMIC_CLUSTER_LINK_CONFIG where it was set, else DEFAULT_CONFIG.")
     synonyms = serializers.ListField(child=Text())
 
 
 class ListLinkConfigsResponseDataList(Collection):
     """All configs of the link."""
 
-    data = ListLinkConfigsResponseData(many=True)
+    data: Any = ListLinkConfigsResponseData(many=True)
 
 
 class MirrorLag(serializers.Serializer[Any]):
@@ -159,7 +162,7 @@ class ListMirrorTopicsResponseData(Resource):
 class ListMirrorTopicsResponseDataList(Collection):
     """Mirror topics."""
 
-    data = ListMirrorTopicsResponseData(many=True)
+    data: Any = ListMirrorTopicsResponseData(many=True)
 
 
 class PartitionLevelTruncationData(serializers.Serializer[Any]):
@@ -184,7 +187,7 @@ class AlterMirrorStatusResponseData(Resource):
 class AlterMirrorStatusResponseDataList(Collection):
     """One row per mirror topic; a refused one has an error code, the answer's status is 200 all the same."""
 
-    data = AlterMirrorStatusResponseData(many=True)
+    data: Any = AlterMirrorStatusResponseData(many=True)
 
 
 class TopicData(Resource):
@@ -204,4 +207,4 @@ class TopicData(Resource):
 class TopicDataList(Collection):
     """The topics last seen on the cluster."""
 
-    data = TopicData(many=True)
+    data: Any = TopicData(many=True)

@@ -8,8 +8,6 @@ from rest_framework import serializers
 
 from console.api.fields import FlagField, NumberField, TextField
 
-OPERATIONS = ("SET", "DELETE")
-
 
 class ConfigData(serializers.Serializer[Any]):
     """One config to set."""
@@ -45,7 +43,7 @@ class ConfigChangeData(serializers.Serializer[Any]):
 class AlterConfigBatchRequestData(serializers.Serializer[Any]):
     """Changes of a link's configs; all of them happen, or none."""
 
-    data = ConfigChangeData(many=True)
+    data: Any = ConfigChangeData(many=True)
     validate_only = FlagField(required=False)
 
 

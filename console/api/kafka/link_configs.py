@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,7 +15,8 @@ from console.api.views import RestView, actor_of, body, flag, moment
 from console.errors import BadRequestError, NotFoundError
 from console.queries import links as queries
 
-SET, DELETE = bodies.OPERATIONS
+SET: Literal["SET"] = "SET"
+DELETE: Literal["DELETE"] = "DELETE"
 
 
 class LinkConfigListView(RestView):
@@ -106,7 +107,9 @@ def _alter(
 
 
 def _change(one: dict[str, Any]) -> ConfigChange:
-    name = one.get("operation") or SET
-    if name not in bodies.OPERATIONS:
-        raise BadRequestError(f"The operation on config '{one['name']}' is '{name}'; it can be {SET} or {DELETE}.")
-    return ConfigChange(name=one["name"], value=one.get("value"), operation=name)
+    wanted = one.get("operation") or SET
+    if wanted == SET:
+        return ConfigChange(name=one["name"], value=one.get("value"), operation=SET)
+    if wanted == DELETE:
+        return ConfigChange(name=one["name"], operation=DELETE)
+    raise BadRequestError(f"The operation on config '{one['name']}' is '{wanted}'; it can be {SET} or {DELETE}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,7 +16,6 @@ from console.api.views import RestView, actor_of, body, choice, flag, moment
 from console.queries import clusters, links
 from console.queries import mirrors as queries
 
-MirrorStatus = StrEnum("MirrorStatus", {name: name for name in MIRROR_STATUSES})
 _STATUS = query_choice("mirror_status", "Only mirror topics with this status.", values=MIRROR_STATUSES)
 
 
@@ -94,7 +92,7 @@ class MirrorView(RestView):
 
 def _listed(request: Request, summaries: Iterable[queries.MirrorSummary]) -> Response:
     """Write those with the wanted status, which is a word of this interface and not a state of ours."""
-    wanted = choice(request, "mirror_status", kind=MirrorStatus)
+    wanted = choice(request, "mirror_status", values=MIRROR_STATUSES)
     shown = [render.mirror(request, one.mirror, partitions=one.partitions) for one in summaries]
-    data = [one for one in shown if wanted is None or one["mirror_status"] == wanted]
+    data = [one for one in shown if wanted in ("", one["mirror_status"])]
     return Response(render.collection(request, "KafkaMirrorDataList", data))

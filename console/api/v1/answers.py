@@ -72,7 +72,7 @@ class VerifyRunData(serializers.ModelSerializer[VerifyRun]):
 class VerifyRunDataList(serializers.Serializer[Any]):
     """The mirror's verify runs, newest first."""
 
-    data = VerifyRunData(many=True)
+    data: Any = VerifyRunData(many=True)
 
 
 class GapData(serializers.ModelSerializer[GapRange]):
@@ -105,7 +105,7 @@ class GapDataList(serializers.Serializer[Any]):
     """What was filled instead of copied; totals count all, ``data`` is one page of the ranges."""
 
     totals = GapTotal(many=True)
-    data = GapData(many=True)
+    data: Any = GapData(many=True)
 
 
 class TransitionData(serializers.ModelSerializer[StateTransition]):
@@ -119,7 +119,7 @@ class TransitionData(serializers.ModelSerializer[StateTransition]):
 class TransitionDataList(serializers.Serializer[Any]):
     """The mirror's history, newest first."""
 
-    data = TransitionData(many=True)
+    data: Any = TransitionData(many=True)
 
 
 class PartitionData(serializers.ModelSerializer[MirrorPartition]):
@@ -175,7 +175,7 @@ class PartitionData(serializers.ModelSerializer[MirrorPartition]):
 class PartitionDataList(serializers.Serializer[Any]):
     """The mirror's partitions."""
 
-    data = PartitionData(many=True)
+    data: Any = PartitionData(many=True)
 
 
 class LinkRates(serializers.Serializer[Any]):

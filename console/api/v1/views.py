@@ -139,4 +139,4 @@ def limit_of(request: Request) -> int:
 
 def _totals(mirror: MirrorTopic) -> list[dict[str, Any]]:
     rows = mirror.gaps.order_by("reason").values("reason")
-    return list(rows.annotate(ranges=Count("pk"), offsets=Sum(F("end") - F("start"))))
+    return [dict(row) for row in rows.annotate(ranges=Count("pk"), offsets=Sum(F("end") - F("start")))]

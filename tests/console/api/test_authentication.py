@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from console.api.authentication import find_key
 from console.models import ApiKey
+from console.queries.access import user_of_key
 from tests.console.api.cast import NOW, Rest, make_key
 
 pytestmark = pytest.mark.django_db
@@ -83,13 +83,13 @@ def test_use_is_noted_at_most_once_a_minute() -> None:
     api_key, secret = make_key(User.objects.create_user("busy"))
 
     for seconds in (0, 30, 59, 61):
-        find_key(api_key.key, secret=secret, now=NOW + timedelta(seconds=seconds))
+        user_of_key(key=api_key.key, secret=secret, now=NOW + timedelta(seconds=seconds))
         api_key.refresh_from_db()
         assert api_key.last_used_at == NOW + timedelta(seconds=61 if seconds == 61 else 0)
 
 
 def test_a_refused_use_is_not_noted(owner: Rest) -> None:
-    find_key(owner.key, secret="wrong", now=NOW)
+    user_of_key(key=owner.key, secret="wrong", now=NOW)
 
     assert ApiKey.objects.get(key=owner.key).last_used_at is None
 

@@ -1,0 +1,121 @@
+"""The product as it runs: web process, worker and beat on a database of their own, reached over HTTP only."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from devcluster.ports import LOOPBACK, free_port
+from devcluster.processes import Process
+
+ROOT = Path(__file__).resolve().parents[3]
+START_TIMEOUT_S = 90.0
+POLL_S = 0.1
+# Runs inside the product, as its installer would: an administrator with an API key, and both clusters.
+_SEED = """
+import json, sys
+from django.contrib.auth.models import User
+from django.utils import timezone
+from console.actions import access, clusters
+from console.actors import SYSTEM
+from console.models import Environment, Organization
+now = timezone.now()
+organization = Organization.objects.create(name="Acme", created_at=now)
+environment = Environment.objects.create(organization=organization, name="Test", slug="test", created_at=now)
+owner = User.objects.create_user("owner")
+access.grant_role(user=owner, role="EnvironmentAdmin", environment=environment, by=SYSTEM, now=now)
+for name, properties in json.load(sys.stdin).items():
+    clusters.register_cluster(environment=environment, name=name, properties=properties, by=SYSTEM, now=now)
+api_key, secret = access.create_api_key(user=owner, description="test", by=SYSTEM, now=now)
+print(json.dumps([api_key.key, secret]))
+"""
+
+
+class Service:
+    """A running product and a client of its REST API."""
+
+    def __init__(self, *, directory: Path, clusters: Mapping[str, Mapping[str, str]]) -> None:
+        """Prepare the database and start the processes; ``stop`` ends them."""
+        self._directory = directory
+        self._env = {"CLUSTERLINK_DATABASE_URL": f"sqlite:///{directory}/service.sqlite3", "CLUSTERLINK_LOG_LEVEL": "INFO"}
+        port = free_port()
+        self._manage("migrate", "--verbosity=0")
+        self._processes: list[Process] = []
+        try:
+            beat = ["-B", "-s", str(directory / "beat")]
+            self._start("worker", "celery", "-A", "console.celery", "worker", *beat, "--loglevel=INFO", "-n", f"e2e-{port}@%h")
+            web = self._start("web", "uvicorn", "console.asgi:application", "--host", LOOPBACK, "--port", str(port))
+            key, secret = json.loads(self._manage("shell", "-v0", "-c", _SEED, text=json.dumps(clusters)).splitlines()[-1])
+            self.client = httpx.Client(base_url=f"http://{LOOPBACK}:{port}", auth=(key, secret), timeout=60.0)
+            web.wait_until(self._answers, timeout_s=START_TIMEOUT_S)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop the processes; the reverse order lets the worker finish first."""
+        for process in self._processes:
+            process.stop()
+
+    def call(self, method: str, path: str, *, expect: int, body: Any = None) -> Any:
+        """Send one request, check its status, answer its JSON (None if empty)."""
+        answer = self.client.request(method, path, json=body)
+        assert answer.status_code == expect, f"{method} {path}: {answer.status_code} {answer.text}\n{self.log_tail()}"
+        return answer.json() if answer.content else None
+
+    def wait_for(self, what: str, look: Callable[[], Any], *, timeout_s: float = 90.0) -> Any:
+        """Look until the answer is true; fail with what was awaited and the worker's log."""
+        deadline = time.monotonic() + timeout_s
+        while not (seen := look()):
+            assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s\n{self.log_tail()}"
+            time.sleep(POLL_S)
+        return seen
+
+    def log_tail(self) -> str:
+        """Answer the end of the worker's log."""
+        return "\n".join(process.log_tail() for process in self._processes)
+
+    def _answers(self) -> bool:
+        try:
+            return self.client.get("/kafka/v3/clusters").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def _start(self, name: str, program: str, *arguments: str) -> Process:
+        command = [str(Path(sys.executable).with_name(program)), *arguments]
+        process = Process(command, name=name, log=self._directory / f"{name}.log", env=self._env, cwd=ROOT)
+        self._processes.append(process)
+        return process
+
+    def _manage(self, *arguments: str, text: str = "") -> str:
+        command = [sys.executable, "manage.py", *arguments]
+        done = subprocess.run(
+            command,
+            input=text,
+            cwd=ROOT,
+            env={**os.environ, **self._env},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{arguments[0]}: {done.stderr}"
+        return done.stdout
+
+
+@contextmanager
+def running(*, directory: Path, clusters: Mapping[str, Mapping[str, str]]) -> Iterator[Service]:
+    """Run the product for the length of a block."""
+    service = Service(directory=directory, clusters=clusters)
+    try:
+        yield service
+    finally:
+        service.client.close()
+        service.stop()

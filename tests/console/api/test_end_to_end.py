@@ -1,0 +1,168 @@
+"""The whole way, nothing replaced: HTTP, worker, Spark, two Kafka clusters."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from devcluster.kafka import KafkaCluster
+from tests.console.api.service import Service, running
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(400)]
+RECORDS = 500
+PARTITIONS = 2
+WRONG = "c0ffee-is-not-it"
+
+
+@pytest.fixture(scope="module")
+def service(
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    redis_url: str,
+    spark_connect_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Service]:
+    assert redis_url
+    assert spark_connect_url
+    clusters = {"Destination": destination_cluster.client_properties("link")}
+    with running(directory=tmp_path_factory.mktemp("service"), clusters=clusters) as service:
+        yield service
+
+
+@pytest.fixture
+def links(destination_cluster: KafkaCluster) -> str:
+    return f"/kafka/v3/clusters/{destination_cluster.cluster_id}/links"
+
+
+@pytest.fixture
+def make_topic(source_admin: AdminClient, source_cluster: KafkaCluster, topic_name: str) -> Any:
+    """Create a source topic with records."""
+
+    def make(suffix: str) -> str:
+        name = f"{topic_name}-{suffix}"
+        source_admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+        produce(source_cluster, name, count=RECORDS)
+        return name
+
+    return make
+
+
+def produce(cluster: KafkaCluster, topic: str, *, count: int) -> KafkaError | None:
+    """Write records as an ordinary client; answer the last error."""
+    errors: list[KafkaError | None] = []
+    producer = Producer({**cluster.client("app"), "message.timeout.ms": 20_000})
+    for number in range(count):
+        producer.produce(topic, f"value {number}", partition=number % PARTITIONS, on_delivery=lambda e, _: errors.append(e))
+    assert producer.flush(60) == 0
+    return next((error for error in errors if error), None)
+
+
+def read(cluster: KafkaCluster, topic: str, *, count: int) -> set[tuple[int, int, bytes]]:
+    """Read records as an ordinary client: (partition, offset, value)."""
+    consumer = Consumer({**cluster.client("app"), "group.id": f"read-{topic}", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
+    records: set[tuple[int, int, bytes]] = set()
+    while len(records) < count:
+        batch = consumer.consume(count - len(records), timeout=30)
+        assert batch, f"{topic}: {len(records)} of {count} records"
+        records |= {(one.partition() or 0, one.offset() or 0, one.value() or b"") for one in batch if not one.error()}
+    consumer.close()
+    return records
+
+
+def link_body(source: KafkaCluster, *, password: str | None = None) -> dict[str, Any]:
+    properties = source.client_properties("link")
+    if password is not None:
+        properties["sasl.jaas.config"] = properties["sasl.jaas.config"].replace(source.users["link"], password)
+    configs = [{"name": name, "value": value} for name, value in properties.items()]
+    return {"source_cluster_id": source.cluster_id, "configs": configs}
+
+
+def caught_up(service: Service, mirror: str) -> dict[str, Any] | None:
+    """Answer the mirror once it is ACTIVE and every partition was seen without lag."""
+    shown = service.call("GET", mirror, expect=200)
+    lags = shown["mirror_lags"]
+    done = shown["mirror_status"] == "ACTIVE" and len(lags) == PARTITIONS and all(one["lag"] == 0 for one in lags)
+    return shown if done else None
+
+
+def status(service: Service, mirror: str) -> str:
+    return str(service.call("GET", mirror, expect=200)["mirror_status"])
+
+
+def operate(service: Service, mirrors: str, verb: str, name: str) -> None:
+    answer = service.call("POST", f"{mirrors}:{verb}", expect=200, body={"mirror_topic_names": [name]})
+    assert [row["error_code"] for row in answer["data"]] == [None], answer
+
+
+def test_topics_are_mirrored_paused_promoted_failed_over_and_deleted(
+    service: Service, links: str, make_topic: Any, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
+) -> None:
+    kept, lost = make_topic("kept"), make_topic("lost")
+    mirrors = f"{links}/whole/mirrors"
+
+    service.call("POST", f"{links}?link_name=whole", expect=204, body=link_body(source_cluster))
+    assert "whole" in [one["link_name"] for one in service.call("GET", links, expect=200)["data"]]
+    for name in (kept, lost):
+        service.call("POST", mirrors, expect=204, body={"source_topic_name": name})
+    for name in (kept, lost):
+        service.wait_for(f"{name} caught up", lambda name=name: caught_up(service, f"{mirrors}/{name}"))  # type: ignore[misc]
+    assert read(destination_cluster, kept, count=RECORDS) == read(source_cluster, kept, count=RECORDS)
+    refusal = produce(destination_cluster, kept, count=1)
+    assert refusal is not None
+    assert refusal.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    operate(service, mirrors, "pause", kept)
+    assert status(service, f"{mirrors}/{kept}") == "PAUSED"
+    produce(source_cluster, kept, count=RECORDS)
+    operate(service, mirrors, "resume", kept)
+    service.wait_for("the rest", lambda: caught_up(service, f"{mirrors}/{kept}"))
+    assert read(destination_cluster, kept, count=2 * RECORDS) == read(source_cluster, kept, count=2 * RECORDS)
+
+    operate(service, mirrors, "promote", kept)
+    service.wait_for("promoted", lambda: status(service, f"{mirrors}/{kept}") == "STOPPED")
+    assert [one["lag"] for one in service.call("GET", f"{mirrors}/{kept}", expect=200)["mirror_lags"]] == [0] * PARTITIONS
+    assert produce(destination_cluster, kept, count=2) is None
+    operate(service, mirrors, "failover", lost)
+    service.wait_for("failed over", lambda: status(service, f"{mirrors}/{lost}") == "STOPPED")
+    assert produce(destination_cluster, lost, count=2) is None
+
+    service.call("DELETE", f"{links.removesuffix('/links')}/topics/{lost}", expect=204)
+    service.wait_for("deleted", lambda: service.client.get(f"{mirrors}/{lost}").status_code == 404)
+    service.call("DELETE", f"{links}/whole", expect=200)
+    service.call("GET", f"{links}/whole", expect=404)
+
+
+def test_a_wrong_password_breaks_the_link_and_the_right_one_heals_it(
+    service: Service, links: str, make_topic: Any, source_cluster: KafkaCluster
+) -> None:
+    topic = make_topic("healed")
+    good, bad = link_body(source_cluster), link_body(source_cluster, password=WRONG)
+    mirror = f"{links}/healing/mirrors/{topic}"
+    refused = service.call("POST", f"{links}?link_name=healing", expect=400, body=bad)
+    assert refused["error_code"] == 40002
+    service.call("POST", f"{links}?link_name=healing", expect=204, body=good)
+    service.call("POST", f"{links}/healing/mirrors", expect=204, body={"source_topic_name": topic})
+    service.wait_for("caught up", lambda: caught_up(service, mirror))
+
+    service.call("PUT", f"{links}/healing/configs:alter", expect=204, body={"data": bad["configs"]})
+
+    service.wait_for("broken", lambda: status(service, mirror) == "LINK_FAILED")
+    shown = service.call("GET", f"{mirror}?include_state_transition_errors=true", expect=200)
+    errors = {one["error_code"]: one["error_message"] for one in shown["mirror_state_transition_errors"]}
+    assert "AUTHENTICATION_ERROR" in errors
+    assert WRONG not in errors["AUTHENTICATION_ERROR"]
+    link = service.call("GET", f"{links}/healing", expect=200)
+    assert (link["link_state"], link["link_error"]) == ("FAILED", "AUTHENTICATION_ERROR")
+
+    service.call("PUT", f"{links}/healing/configs:alter", expect=204, body={"data": good["configs"]})
+    produce(source_cluster, topic, count=10)
+
+    service.wait_for("healed", lambda: caught_up(service, mirror))
+    shown = service.call("GET", f"{mirror}?include_state_transition_errors=true", expect=200)
+    assert shown["mirror_state_transition_errors"] == []
+    assert service.call("GET", f"{links}/healing", expect=200)["link_state"] == "ACTIVE"
+    service.call("DELETE", f"{links}/healing?force=true", expect=200)
+    service.wait_for("gone", lambda: service.client.get(f"{links}/healing").status_code == 404)
