@@ -26,16 +26,14 @@ _LZ4_STORED = 1 << 31  # top bit of a block's size: the block is not compressed
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
-    """Compress ``data`` as a Kafka producer would; codec 0 answers a copy."""
+    """Compress ``data`` with codec 1 to 4, as a Kafka producer would."""
     if codec == GZIP:
         return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL))
     if codec == SNAPPY:
         return bytes(kafka_codec.snappy_encode(data))
     if codec == LZ4:
         return bytes(kafka_codec.lz4_encode(bytes(data), level=_LZ4_LEVEL))
-    if codec == ZSTD:
-        return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
-    return bytes(data)
+    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
 
 
 _DECODERS: dict[int, Callable[[bytes], bytes]] = {
@@ -48,8 +46,6 @@ _DECODERS: dict[int, Callable[[bytes], bytes]] = {
 
 def decompress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
     """Undo ``compress`` and what other producers write; raises CorruptBatchError when the bytes are not of that codec."""
-    if codec == 0:
-        return bytes(data)
     try:
         return _DECODERS[codec](bytes(data))
     except (cramjam.DecompressionError, zlib.error, OSError, EOFError, ValueError, struct.error) as error:

@@ -66,6 +66,14 @@ class Batch:
         return struct.pack(">qiibI", self.base_offset, len(tail) + 9, 7, 2, google_crc32c.value(tail)) + tail
 
 
+def resealed(batch: bytes, at_byte: int, value: int) -> bytes:
+    """The batch with one byte changed and the checksum made right again: a producer's mistake, not the network's."""
+    changed = bytearray(batch)
+    changed[at_byte] = value
+    struct.pack_into(">I", changed, 17, google_crc32c.value(bytes(changed[ATTRIBUTES_AT:])))
+    return bytes(changed)
+
+
 def dense(base_offset: int, records: Sequence[Rec], **options: int) -> Batch:
     return Batch(base_offset, dict(enumerate(records)), **options)
 

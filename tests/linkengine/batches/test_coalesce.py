@@ -2,7 +2,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from batchlog import GZIP, LZ4, SNAPPY, TRANSACTIONAL, ZSTD, Batch, Rec, dense, read_payload
+from batchlog import GZIP, LZ4, SNAPPY, TRANSACTIONAL, ZSTD, Batch, Rec, dense, read_payload, resealed
 
 from linkengine.batches.coalesce import SMALL_BYTES, SMALL_COMPRESSED_BYTES, SMALL_RECORDS
 from linkengine.batches.planning import Append, SegmentPlanner
@@ -131,4 +131,11 @@ def test_a_damaged_batch_is_never_merged() -> None:
     data[-1] ^= 1
 
     with pytest.raises(CorruptBatchError, match="offset 1 does not have the checksum"):
+        SegmentPlanner().plan(memoryview(data), next_offset=0, high_end=2)
+
+
+def test_a_batch_with_a_malformed_record_is_never_merged() -> None:
+    data = bytearray(dense(0, [Rec()]).encode() + resealed(dense(1, [Rec()]).encode(), 61, 0x12))
+
+    with pytest.raises(CorruptBatchError, match="to be merged cannot be read"):
         SegmentPlanner().plan(memoryview(data), next_offset=0, high_end=2)

@@ -8,7 +8,7 @@ from linkengine.batches.planning import Append, Fill, SegmentPlanner, Step
 from linkengine.batches.view import CorruptBatchError
 from linkengine.domain.states import GapReason
 
-SETTINGS = settings(max_examples=250, deadline=None)
+SETTINGS = settings(max_examples=120, deadline=None)
 PRODUCER_ID = (1 << 62) + 7
 
 

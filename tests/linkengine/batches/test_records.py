@@ -12,6 +12,7 @@ from batchlog import (
     Rec,
     dense,
     read_payload,
+    resealed,
     varint,
 )
 from hypothesis import given
@@ -107,6 +108,23 @@ def test_records_that_were_damaged_are_refused(codec: int) -> None:
 def test_bytes_of_another_codec_are_refused(codec: int) -> None:
     with pytest.raises(CorruptBatchError, match=f"decompressed with {compression.NAMES[codec]}"):
         compression.decompress(codec, b"\0not compressed at all, by nobody" * 3)
+
+
+@pytest.mark.parametrize("value", [0x12, 0x0E, 0x7E, 0x01])
+def test_a_record_that_does_not_have_its_length_is_refused(value: int) -> None:
+    batch = resealed(dense(3, [Rec()] * 2).encode(), RECORDS_AT, value)
+    odd = resealed(dense(3, [Rec(headers=((b"\xff", None),))] * 2).encode(), RECORDS_AT, value)
+
+    with pytest.raises(CorruptBatchError, match="records at offset 3 cannot be read"):
+        decode(batch)
+    with pytest.raises(CorruptBatchError):
+        decode(odd)
+
+
+def test_bytes_behind_the_last_record_are_refused() -> None:
+    for rec in (Rec(), Rec(headers=((b"\xff", None),))):
+        with pytest.raises(CorruptBatchError):
+            decode(resealed(dense(3, [rec] * 2, last_offset_delta=1).encode(), 60, 1))
 
 
 @pytest.mark.parametrize("deltas", [(0, 0), (2, 1), (0, 7)])
