@@ -11,6 +11,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
+from structlog.typing import Processor
 
 _SECRET_WORDS = ("password", "secret", "jaas", "token", "credential", "private")
 _MASK = "[hidden]"
@@ -19,7 +20,7 @@ _QUIET = ("kafka", "py4j", "pyspark", "asyncio", "httpx", "django.request", "cel
 
 def configure_logging(*, level: str, as_json: bool) -> None:
     """Send structlog's events and the standard library's records through one chain to standard error."""
-    shared = [
+    shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -27,7 +28,9 @@ def configure_logging(*, level: str, as_json: bool) -> None:
         structlog.processors.format_exc_info,
         mask_secrets,
     ]
-    renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    renderer: Processor = (
+        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -21,9 +21,9 @@ def visible_environments(by: Actor) -> QuerySet[Environment]:
             scope |= Q(organization=one.organization_id)
         elif one.environment_id is not None:
             scope |= Q(pk=one.environment_id)
-        else:
-            scope |= Q(pk__in=Cluster.objects.filter(pk=one.cluster_id).values("environment"))
-    return Environment.objects.filter(scope)
+        elif one.cluster_id is not None:
+            scope |= Q(clusters=one.cluster_id)
+    return Environment.objects.filter(scope).distinct()
 
 
 def visible_clusters(by: Actor) -> QuerySet[Cluster]:

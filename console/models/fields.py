@@ -7,7 +7,7 @@ stored can be read. What is stored never appears in ``repr``, forms or serialize
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cryptography.fernet import Fernet, MultiFernet
 from django.conf import settings
@@ -18,8 +18,17 @@ def _cipher() -> MultiFernet:
     return MultiFernet([Fernet(key) for key in settings.CREDENTIALS_KEYS])
 
 
-class EncryptedJSONField(models.TextField):  # type: ignore[type-arg]
+if TYPE_CHECKING:
+    _Text = models.TextField[Any, Any]
+else:
+    _Text = models.TextField  # generic for the type checker only
+
+
+class EncryptedJSONField(_Text):
     """A JSON value stored as a Fernet token; cannot be searched. Cost: one decryption per row loaded."""
+
+    _pyi_private_set_type: Any  # what django-stubs takes assignments to be
+    _pyi_private_get_type: Any
 
     def get_prep_value(self, value: Any) -> str:
         return _cipher().encrypt(json.dumps(value, sort_keys=True).encode()).decode()

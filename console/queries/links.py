@@ -147,7 +147,7 @@ def _partition_totals(links: list[ClusterLink]) -> dict[int, dict[str, Any]]:
         total_bytes=Sum("bytes_per_s"),
         total_records=Sum("records_per_s"),
     )  # fmt: skip
-    return {row["mirror__link_id"]: row for row in totals}
+    return {row["mirror__link_id"]: dict(row) for row in totals}
 
 
 def _figures(total: Mapping[str, Any], now: datetime) -> dict[str, Any]:

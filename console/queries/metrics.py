@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.utils import timezone
@@ -36,7 +36,7 @@ def _partition_metrics() -> list[str]:
     measured = MirrorPartition.objects.exclude(mirror__state=MirrorState.STOPPED).order_by()
     rows = list(
         measured.values(link=F("mirror__link__name"), cluster=F("mirror__link__destination__cluster_id")).annotate(
-            lag=Max(F("source_end") - F("mirror_end"), filter=behind),
+            largest=Max(F("source_end") - F("mirror_end"), filter=behind),
             since=Min("caught_up_at", filter=behind),
             rate=Sum("bytes_per_s"),
         )
@@ -49,7 +49,7 @@ def _partition_metrics() -> list[str]:
     totals = list(copied)
     return [
         *_metric(
-            "clusterlink_max_lag_messages", "gauge", "Largest lag of a partition.", [(_of(r), r["lag"] or 0) for r in rows]
+            "clusterlink_max_lag_messages", "gauge", "Largest lag of a partition.", [(_of(r), r["largest"] or 0) for r in rows]
         ),
         *_metric("clusterlink_max_lag_seconds", "gauge", "Age of the oldest lag.", ages),
         *_metric("clusterlink_bytes_per_second", "gauge", "Copied at present.", [(_of(r), r["rate"] or 0) for r in rows]),
@@ -64,7 +64,7 @@ def _lost() -> list[Sample]:
     return [(_of(row), row["lost"]) for row in sums.annotate(lost=Sum(F("end") - F("start")))]
 
 
-def _of(row: dict[str, object]) -> dict[str, str]:
+def _of(row: Mapping[str, object]) -> dict[str, str]:
     return {"cluster": str(row["cluster"]), "link": str(row["link"])}
 
 

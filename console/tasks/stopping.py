@@ -148,7 +148,7 @@ def _record_ends(mirror: MirrorTopic, stopped: MirrorStopped) -> None:
 
 
 def _note_stopped(mirror: MirrorTopic, *, now: datetime) -> None:
-    facts = {"error_code": "", "error_message": "", "error_since": None, "retry_at": None, "drained_at": None}
+    facts: dict[str, Any] = {"error_code": "", "error_message": "", "error_since": None, "retry_at": None, "drained_at": None}
     try:
         with transaction.atomic():
             troubles.clear(mirror=mirror)
