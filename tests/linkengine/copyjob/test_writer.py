@@ -1,0 +1,92 @@
+"""Epochs, sequences and generations: who may write, by arithmetic."""
+
+import pytest
+
+from linkengine.copyjob.writer import LAST_EPOCH, FencedError, Writer
+from linkengine.domain.errors import LinkEngineError
+from linkengine.kafka.producers import ProducerState
+
+
+def state(epoch: int, last_sequence: int, coordinator_epoch: int) -> ProducerState:
+    return ProducerState(epoch=epoch, last_sequence=last_sequence, coordinator_epoch=coordinator_epoch)
+
+
+def test_a_new_mirror_begins_at_epoch_and_sequence_zero() -> None:
+    writer = Writer(1)
+    writer.adopt(ProducerState(), generation=1, clean=True)
+
+    assert [writer.append(5), writer.append(2)] == [(0, 0), (0, 5)]
+    assert writer.marker_epoch() == 0
+
+
+def test_a_clean_hand_over_keeps_the_epoch_even_for_markers() -> None:
+    writer = Writer(1)
+    writer.adopt(state(4, 99, 7), generation=8, clean=True)
+
+    assert writer.append(1) == (4, 100)
+    assert writer.marker_epoch() == 4
+    assert writer.generation == 8
+
+
+def test_an_unclean_owner_raises_the_epoch_with_its_first_marker_only() -> None:
+    writer = Writer(1)
+    writer.adopt(state(4, 99, 7), generation=8, clean=False)
+
+    assert writer.append(10) == (4, 100)  # data is protected by its sequence
+    assert writer.must_raise
+    assert writer.marker_epoch() == 5
+    writer.marked(5)
+    assert writer.append(3) == (5, 0)
+    assert writer.marker_epoch() == 5
+
+
+def test_a_lease_without_memory_takes_its_generation_from_the_broker_and_counts_as_unclean() -> None:
+    writer = Writer(1)
+    writer.adopt(state(4, 99, 70), generation=1, clean=True)
+
+    assert writer.generation == 71
+    assert writer.marker_epoch() == 5
+
+
+def test_a_newer_owner_is_noticed_on_resume() -> None:
+    for newer in (state(5, -1, 8), state(4, 99, 9)):
+        writer = Writer(1)
+        writer.adopt(state(4, 99, 7), generation=8, clean=True)
+
+        with pytest.raises(FencedError):
+            writer.readopt(newer)
+
+
+def test_our_own_raise_whose_answer_was_lost_is_recognised() -> None:
+    writer = Writer(1)
+    writer.adopt(state(4, 99, 7), generation=8, clean=False)
+    writer.marker_epoch()
+
+    writer.readopt(state(5, -1, 8))
+
+    assert writer.append(1) == (5, 0)
+    assert writer.marker_epoch() == 5
+
+
+def test_a_raise_that_never_arrived_is_done_again() -> None:
+    writer = Writer(1)
+    writer.adopt(state(4, 99, 7), generation=8, clean=False)
+    writer.marker_epoch()
+
+    writer.readopt(state(4, 99, 7))
+
+    assert writer.marker_epoch() == 5
+
+
+def test_sequences_wrap_as_brokers_expect() -> None:
+    writer = Writer(1)
+    writer.adopt(state(0, (1 << 31) - 1, 0), generation=1, clean=True)
+    assert writer.append(1) == (0, 0)
+
+
+def test_the_last_epoch_ends_in_a_message_not_in_an_overflow() -> None:
+    writer = Writer(1)
+    writer.adopt(state(LAST_EPOCH, 3, 7), generation=8, clean=False)
+
+    with pytest.raises(LinkEngineError, match="producer epochs"):
+        writer.marker_epoch()

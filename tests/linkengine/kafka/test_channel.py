@@ -1,0 +1,118 @@
+"""The non-blocking channel over a real pair of sockets."""
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.kafka.channel import Channel, ChannelClosedError, LargeFrames, SmallFrames
+from linkengine.kafka.connection import Connection
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, socket.socket]]:
+    """A channel and the broker's end of its socket."""
+    ours, theirs = socket.socketpair()
+    channel = Channel(Connection(ours, host="broker", port=9092, address=ClusterAddress(bootstrap_servers="broker:9092")))
+    theirs.settimeout(5)
+    yield channel, theirs
+    channel.close()
+    theirs.close()
+
+
+def frame(correlation: int, body: bytes) -> bytes:
+    return struct.pack(">ii", len(body) + 4, correlation) + body
+
+
+def test_what_the_socket_does_not_take_waits_and_is_counted(ends: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = ends
+    parts = [b"head", memoryview(bytearray(3_000_000)), b"tail"]
+
+    mark = channel.send(parts)
+
+    assert mark == 3_000_008
+    assert channel.wants_write
+    assert 0 < channel.sent_bytes < mark
+    got = bytearray()
+    while len(got) < mark:
+        got += theirs.recv(1 << 20)
+        channel.flush()
+    assert bytes(got) == b"".join(bytes(part) for part in parts)
+    assert channel.sent_bytes == mark
+    assert not channel.wants_write
+
+
+def test_unsent_slices_can_be_copied_so_that_their_buffer_is_free(ends: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = ends
+    buffer = bytearray(b"x" * 3_000_000)
+    mark = channel.send([memoryview(buffer)])
+
+    channel.own_unsent()
+    buffer[:] = b"y" * len(buffer)
+    got = bytearray()
+    while len(got) < mark:
+        got += theirs.recv(1 << 20)
+        channel.flush()
+
+    assert got.count(b"y") == 0
+
+
+def test_small_frames_come_in_any_portions(ends: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = ends
+    frames = SmallFrames(channel)
+    whole = frame(1, b"one") + frame(2, b"") + frame(3, b"z" * 100_000)
+    found: list[tuple[int, bytes]] = []
+
+    for start in range(0, len(whole), 30_001):
+        theirs.sendall(whole[start : start + 30_001])
+        found += [(correlation, bytes(body)) for correlation, body in frames.read()]
+
+    assert found == [(1, b"one"), (2, b""), (3, b"z" * 100_000)]
+
+
+def test_a_large_frame_goes_straight_into_the_given_buffer(ends: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = ends
+    buffer = bytearray(1_000_000)
+    frames = LargeFrames(channel, allocate=lambda size: memoryview(buffer)[:size])
+    body = bytes(range(256)) * 1_000
+    whole = frame(8, body)
+    found = None
+
+    for start in range(0, len(whole), 50_000):
+        assert found is None
+        theirs.sendall(whole[start : start + 50_000])
+        for _ in range(5):  # a read takes what one call of the system gives
+            found = found or frames.read()
+
+    assert found is not None
+    assert found[0] == 8
+    assert found[1].obj is buffer
+    assert bytes(found[1]) == body
+
+
+def test_an_answer_waits_in_the_socket_while_no_buffer_is_free(ends: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = ends
+    free: list[memoryview] = []
+    frames = LargeFrames(channel, allocate=lambda _: free.pop() if free else None)
+    theirs.sendall(frame(1, b"body"))
+
+    assert frames.read() is None
+    assert frames.starved
+    free.append(memoryview(bytearray(4)))
+    assert frames.read() is not None
+    assert not frames.starved
+
+
+def test_a_closed_connection_and_nonsense_are_told_apart_from_silence(ends: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = ends
+    frames = SmallFrames(channel)
+    assert frames.read() == []
+
+    theirs.sendall(b"HTTP/1.1 400 Bad Request")
+    with pytest.raises(ChannelClosedError, match="no answer of a Kafka broker"):
+        frames.read()
+    theirs.close()
+    with pytest.raises(ChannelClosedError, match="broker:9092"):
+        SmallFrames(channel).read()

@@ -1,0 +1,83 @@
+"""Connections to real brokers and to nobody: every failure has its code and names the broker, never a password."""
+
+from dataclasses import replace
+
+import pytest
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
+from devcluster.kafka import KafkaCluster
+from devcluster.ports import free_port
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.connection import connect
+
+
+def place(address: ClusterAddress) -> tuple[str, int]:
+    host, port = address.bootstrap_servers.split(":")
+    return host, int(port)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_each_mechanism_logs_in(source_cluster: KafkaCluster, mechanism: str) -> None:
+    address = address_from_properties(source_cluster.client_properties("link", mechanism=mechanism))
+
+    connection = connect(*place(address), address=address)
+    request = MetadataRequest(version=connection.version_for(3, highest=12), topics=[], allow_auto_topic_creation=False)
+    answer = connection.request(request, response=MetadataResponse)
+    connection.close()
+
+    assert answer.cluster_id == source_cluster.cluster_id
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_wrong_password_is_refused_without_being_repeated(source_cluster: KafkaCluster, mechanism: str) -> None:
+    address = address_from_properties(source_cluster.client_properties("link", mechanism=mechanism))
+
+    with pytest.raises(LinkEngineError) as caught:
+        connect(*place(address), address=replace(address, sasl_password="open-sesame"))
+
+    assert caught.value.code == ErrorCode.AUTHENTICATION_ERROR
+    assert "wrong user name or password" in caught.value.message
+    assert "open-sesame" not in repr(caught.value)
+
+
+def test_a_name_that_does_not_resolve_has_its_own_code() -> None:
+    with pytest.raises(LinkEngineError) as caught:
+        connect("no-such-host.invalid", 9092, address=ClusterAddress(bootstrap_servers="no-such-host.invalid:9092"))
+
+    assert caught.value.code == ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR
+
+
+def test_a_port_nobody_listens_on_has_its_own_code() -> None:
+    port = free_port()
+
+    with pytest.raises(LinkEngineError) as caught:
+        connect("127.0.0.1", port, address=ClusterAddress(bootstrap_servers=f"127.0.0.1:{port}"))
+
+    assert caught.value.code == ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR
+    assert str(port) in caught.value.message
+
+
+def test_a_client_without_sasl_is_told_that_the_protocol_may_be_wrong(source: ClusterAddress) -> None:
+    plain = replace(source, security_protocol="PLAINTEXT")
+    connection = connect(*place(plain), address=plain)
+    request = MetadataRequest(version=12, topics=[], allow_auto_topic_creation=False)
+
+    with pytest.raises(LinkEngineError, match=r"security\.protocol"):
+        connection.request(request, response=MetadataResponse)
+    connection.close()
+
+
+def test_tls_against_a_plain_port_is_explained(source: ClusterAddress) -> None:
+    with pytest.raises(LinkEngineError) as caught:
+        connect(*place(source), address=replace(source, security_protocol="SASL_SSL"), timeout_s=2)
+
+    assert caught.value.code in (ErrorCode.AUTHENTICATION_ERROR, ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR)
+
+
+def test_a_broker_that_is_too_old_is_named(source: ClusterAddress) -> None:
+    connection = connect(*place(source), address=source)
+
+    with pytest.raises(LinkEngineError, match=r"Use brokers from Kafka 3\.1 on"):
+        connection.version_for(1, highest=3, lowest=2)
+    connection.close()

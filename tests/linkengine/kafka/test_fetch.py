@@ -1,0 +1,60 @@
+"""Fetch frames, checked against kafka-python's schemas in both directions."""
+
+import uuid
+
+import pytest
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+
+from linkengine.kafka.fetch import BY_ID, BY_NAME, FetchLimits, FetchPosition, decode_fetch, encode_fetch
+
+TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
+LIMITS = FetchLimits(max_bytes=1_000_000, max_wait_ms=123)
+
+
+@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+def test_a_request_says_what_the_library_reads(version: int) -> None:
+    topic = TOPIC_ID.bytes if version == BY_ID else b"orders"
+    positions = {topic: [FetchPosition(3, 7, 1 << 40, 65_536), FetchPosition(4, -1, 0, 10)]}
+
+    frame = b"".join(encode_fetch(positions, version=version, correlation_id=9, limits=LIMITS))
+    request = FetchRequest.decode(frame, version=version, header=True, framed=True)
+
+    assert (request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level) == (123, 1, 1_000_000, 1)
+    assert (request.session_id, request.session_epoch, request.forgotten_topics_data, request.rack_id) == (0, -1, [], "")
+    (asked,) = request.topics
+    assert (asked.topic_id == TOPIC_ID) if version == BY_ID else (asked.topic == "orders")
+    found = [(one.partition, one.current_leader_epoch, one.fetch_offset, one.partition_max_bytes) for one in asked.partitions]
+    assert found == [(3, 7, 1 << 40, 65_536), (4, -1, 0, 10)]
+
+
+def response(version: int) -> bytes:
+    data = FetchResponse.FetchableTopicResponse.PartitionData
+    aborted = [data.AbortedTransaction(producer_id=5, first_offset=11), data.AbortedTransaction(producer_id=6, first_offset=12)]
+    partitions = [
+        data(
+            partition_index=0, error_code=0, high_watermark=20, last_stable_offset=15, log_start_offset=2,
+            aborted_transactions=aborted, preferred_read_replica=-1, records=b"some bytes",
+        ),
+        data(
+            partition_index=1, error_code=6, high_watermark=-1, last_stable_offset=-1, log_start_offset=-1,
+            aborted_transactions=None, preferred_read_replica=-1, records=None,
+            current_leader=data.LeaderIdAndEpoch(leader_id=2, leader_epoch=8),
+        ),
+    ]  # fmt: skip
+    topic = FetchResponse.FetchableTopicResponse(topic="orders", topic_id=TOPIC_ID, partitions=partitions)
+    return bytes(FetchResponse(version=version, throttle_time_ms=0, error_code=0, session_id=0, responses=[topic]).encode())
+
+
+@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+def test_an_answer_is_read_in_place(version: int) -> None:
+    buffer = memoryview(bytearray(b"\x00" + response(version)))
+
+    error, (first, second) = decode_fetch(buffer, version=version)
+
+    assert error == 0
+    assert first.topic == (TOPIC_ID.bytes if version == BY_ID else b"orders")
+    assert (first.partition, first.high_watermark, first.last_stable_offset, first.log_start) == (0, 20, 15, 2)
+    assert first.aborted == ((5, 11), (6, 12))
+    assert bytes(first.records) == b"some bytes"
+    assert first.records.obj is buffer.obj
+    assert (second.partition, second.error, second.aborted, len(second.records)) == (1, 6, (), 0)

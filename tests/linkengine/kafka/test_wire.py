@@ -1,0 +1,49 @@
+"""Primitives of the wire format, with kafka-python's encoders as the second opinion."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+
+from linkengine.kafka.wire import CLIENT_ID, INT32, Reader, compact_string, request_frame, uvarint
+
+
+@given(st.integers(min_value=0, max_value=(1 << 31) - 1))
+def test_an_unsigned_varint_reads_back(value: int) -> None:
+    assert Reader(memoryview(uvarint(value))).uvarint() == value
+
+
+@given(st.text(max_size=300))
+def test_a_compact_string_reads_back(text: str) -> None:
+    assert Reader(memoryview(compact_string(text))).compact_text() == text
+
+
+def test_null_is_not_the_empty_string() -> None:
+    assert Reader(memoryview(b"\x00")).compact_text() is None
+    assert Reader(memoryview(b"\x01")).compact_text() == ""
+
+
+def test_a_slice_that_reaches_beyond_the_end_is_refused() -> None:
+    with pytest.raises(IndexError, match="9 bytes announced"):
+        Reader(memoryview(b"\x0aabc")).compact_bytes()
+
+
+def test_a_request_header_is_what_the_library_writes() -> None:
+    request = MetadataRequest(version=12, topics=[], allow_auto_topic_creation=False)
+    request.with_header(correlation_id=77, client_id=CLIENT_ID.decode())
+    whole = bytes(request.encode(header=True, framed=True))
+    body = bytes(request.encode())
+
+    assert b"".join(request_frame(3, 12, correlation_id=77, body=[body])) == whole
+    assert ApiVersionsRequest.API_KEY == 18
+
+
+def test_unknown_tagged_fields_are_passed_over_and_known_ones_read() -> None:
+    seen = []
+    data = uvarint(2) + uvarint(0) + uvarint(3) + b"abc" + uvarint(9) + uvarint(4) + INT32.pack(5) + b"rest"
+    reader = Reader(memoryview(data))
+
+    reader.tags({9: lambda inside: seen.append(inside.int32())})
+
+    assert seen == [5]
+    assert bytes(reader.data[reader.at :]) == b"rest"
