@@ -52,17 +52,11 @@ def setup_mirror(setup: MirrorSetup, *, assignments_factory: AssignmentsFactory)
     topic = source.describe(setup.source_topic)
     values = read_source_configs(source, setup.source_topic, include=setup.sync_include)
     starts = {partition: offset for partition, offset in _starts(source, topic).items() if offset}
-    present = destination.find(setup.mirror_topic)
-    if present is not None and not looks_like_mirror(present.configs):
-        raise _exists(setup.mirror_topic)
-    to_seed = starts if present is None else _unseeded(destination, present, starts)
+    to_seed = _still_to_seed(destination, setup.mirror_topic, starts=starts)
     guarded = _guard(destination, setup.mirror_topic, hide=bool(to_seed))
     _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
     _check_writable(destination, setup)
-    assignments = {one.partition: one for one in assignments_factory(topic.partitions, topic.topic_id)}
-    for partition, start in sorted(to_seed.items()):
-        log.info("seeding_head", topic=setup.mirror_topic, partition=partition, start=start)
-        seed_head(setup.destination, assignments[partition], start=start)
+    _seed(setup, assignments_factory(topic.partitions, topic.topic_id), starts=to_seed)
     sync_configs(destination, setup.mirror_topic, source_configs=values, include=setup.sync_include)
     if guarded and starts:
         destination.allow_reads(setup.mirror_topic)
@@ -74,6 +68,23 @@ def setup_mirror(setup: MirrorSetup, *, assignments_factory: AssignmentsFactory)
         seeded=tuple(sorted(starts.items())),
         source_configs=values,
     )
+
+
+def _still_to_seed(destination: ClusterAdmin, mirror_topic: str, *, starts: Mapping[int, int]) -> dict[int, int]:
+    """Pick the heads no earlier attempt has finished; raise TOPIC_EXISTS_ERROR for a topic that is no mirror of ours."""
+    present = destination.find(mirror_topic)
+    if present is None:
+        return dict(starts)
+    if not looks_like_mirror(present.configs):
+        raise _exists(mirror_topic)
+    return _unseeded(destination, present, starts)
+
+
+def _seed(setup: MirrorSetup, assignments: Sequence[PartitionAssignment], *, starts: Mapping[int, int]) -> None:
+    for one in assignments:
+        if one.partition in starts:
+            log.info("seeding_head", topic=one.mirror_topic, partition=one.partition, start=starts[one.partition])
+            seed_head(setup.destination, one, start=starts[one.partition])
 
 
 def _starts(admin: ClusterAdmin, topic: TopicDescription) -> dict[int, int]:

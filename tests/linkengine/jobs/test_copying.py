@@ -1,0 +1,89 @@
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import pytest
+
+from linkengine import jobs
+from linkengine.domain.plans import (
+    CopyPlan,
+    CopyTuning,
+    MirrorSetup,
+    MirrorStop,
+    PartitionPhase,
+    PartitionProgress,
+    VerifyPlan,
+)
+from linkengine.domain.states import StopReason
+from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+Send = Callable[..., None]
+SLICE_MS = 90_000  # the slice is ended by orders as soon as all is copied
+COPIED_WITHIN_S = 80.0  # the first task of a fresh Spark server waits for Python workers
+
+
+def wait_until_copied(redis_url: str, link_id: str, ends: dict[str, int]) -> list[PartitionProgress]:
+    """Answer the reports once every partition has reached its end."""
+    deadline = time.monotonic() + COPIED_WITHIN_S
+    while True:
+        reports = jobs.read_progress(redis_url, link_id)
+        if {one.key: one.mirror_end for one in reports} == ends:
+            return reports
+        assert time.monotonic() < deadline, f"not copied in time: {reports}"
+        time.sleep(0.1)
+
+
+def test_a_mirror_is_made_copied_verified_promoted_and_written_to(
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    source_topic: str,
+    send_there: Send,
+    send_here: Send,
+    redis_url: str,
+    spark_connect_url: str,
+) -> None:
+    send_there(source_topic, partition=0, count=300)
+    send_there(source_topic, partition=1, count=50)
+    there.trim(source_topic, {1: 20})
+    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    dealt = tuple(assignments(created.partitions, created.source_topic_id))
+    link_id = uuid4().hex
+    plan = CopyPlan(
+        link_id=link_id,
+        revision=1,
+        slice_id=uuid4().hex,
+        source=setup_plan.source,
+        destination=setup_plan.destination,
+        redis_url=redis_url,
+        assignments=dealt,
+        tuning=CopyTuning(slice_ms=SLICE_MS),
+    )
+    sides = {"source": setup_plan.source, "destination": setup_plan.destination}
+    topics = {"source_topic": source_topic, "mirror_topic": source_topic}
+
+    jobs.write_orders(redis_url, link_id, revision=1, wanted={"7": True})
+    with ThreadPoolExecutor(1) as pool:
+        copying = pool.submit(jobs.copy_slice, plan, spark_url=spark_connect_url)
+        wait_until_copied(redis_url, link_id, {"7/0": 300, "7/1": 50})
+        jobs.write_orders(redis_url, link_id, revision=2, wanted={"7": False})
+        outcomes = copying.result(timeout=COPIED_WITHIN_S)
+    blockers = jobs.promotion_blockers(**sides, **topics)
+    report = jobs.verify(VerifyPlan(**sides, **topics), spark_url=spark_connect_url)
+    stopped = jobs.stop_mirror(MirrorStop(**sides, **topics, assignments=dealt, reason=StopReason.PROMOTE, generation=100))
+    send_here(source_topic, user="app")
+
+    assert {(one.phase, one.mirror_end) for one in outcomes} == {(PartitionPhase.RELEASED, 300), (PartitionPhase.RELEASED, 50)}
+    assert blockers == []
+    assert (report.records_compared, report.differences) == (330, 0)
+    assert stopped.ends == ((0, 300), (1, 50))
+    assert here.offsets(source_topic, OffsetKind.START) == {0: 0, 1: 20}
+    assert here.offsets(source_topic, OffsetKind.END) == {0: 302, 1: 51}
+
+    jobs.clear_mirror(redis_url, link_id, mirror_id="7")
+    jobs.clear_link(redis_url, link_id)
+    assert jobs.read_progress(redis_url, link_id) == []
