@@ -1,0 +1,212 @@
+"""Slices over a real Spark Connect server: shares, warm workers, killed workers, orders; with the real loop at the end."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+from copying import Pair, create_pair, ends_of, plan_of, read_topic, wait_for
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devcluster.kafka import KafkaCluster
+from devcluster.spark import SparkConnectServer
+from linkengine.coordination.orders import write_orders
+from linkengine.coordination.progress import read_progress
+from linkengine.copyjob.spark import RunTask, deal, interrupt_slice, submit_copy
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, PartitionPhase, PartitionProgress
+from linkengine.sparkclient import session
+from tests.linkengine.copyjob.standin import hold_leases
+
+NOWHERE = ClusterAddress(bootstrap_servers="127.0.0.1:1")
+
+
+def assignment(number: int, *, mirror_id: str = "1") -> PartitionAssignment:
+    return PartitionAssignment(
+        mirror_id=mirror_id, partition=number, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=number
+    )
+
+
+def plan(redis_url: str, *, partitions: int, tasks: int, slice_ms: int = 300) -> CopyPlan:
+    name = secrets.token_hex(6)
+    return CopyPlan(
+        link_id=f"link-{name}",
+        revision=1,
+        slice_id=f"slice-{name}",
+        source=NOWHERE,
+        destination=NOWHERE,
+        redis_url=redis_url,
+        assignments=tuple(assignment(number, mirror_id=name) for number in range(partitions)),
+        tasks=tasks,
+        tuning=CopyTuning(slice_ms=slice_ms, lease_ttl_ms=1_000),
+    )
+
+
+@contextmanager
+def submitted(one: CopyPlan, *, spark_url: str, run: RunTask | None = hold_leases) -> Iterator[Future[list[PartitionProgress]]]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(submit_copy, one, spark_url=spark_url, run=run)
+
+
+def worker_of(one: CopyPlan, partition: int) -> int | None:
+    """The process that holds a partition's lease, as the stand-in tells it."""
+    seen = {progress.key: progress.mirror_end for progress in read_progress(one.redis_url, one.link_id)}
+    return seen.get(one.assignments[partition].key)
+
+
+@given(st.integers(0, 60), st.integers(0, 20))
+def test_every_partition_is_dealt_to_exactly_one_task_and_shares_are_even(partitions: int, tasks: int) -> None:
+    shares = deal([assignment(number) for number in range(partitions)], tasks)
+
+    dealt = Counter(one for share in shares for one in share)
+    assert dealt == Counter(assignment(number) for number in range(partitions))
+    assert len(shares) == min(max(tasks, 1), partitions)
+    assert all(shares)
+    assert not shares or max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.spark
+def test_a_slice_answers_one_outcome_per_partition_and_leaves_clean_leases(spark_connect_url: str, redis_url: str) -> None:
+    one = plan(redis_url, partitions=5, tasks=2)
+
+    outcomes = submit_copy(one, spark_url=spark_connect_url, run=hold_leases)
+
+    assert sorted(outcome.key for outcome in outcomes) == [each.key for each in one.assignments]
+    assert {outcome.source_end for outcome in outcomes} == {1}  # the stand-in tells generations as source ends
+    assert submit_copy(one, spark_url=spark_connect_url, run=hold_leases)[0].source_end == 2
+
+
+@pytest.mark.spark
+def test_a_slice_without_partitions_is_over_at_once(redis_url: str) -> None:
+    assert submit_copy(plan(redis_url, partitions=0, tasks=4), spark_url="sc://127.0.0.1:1", run=hold_leases) == []
+
+
+@pytest.mark.spark
+def test_workers_stay_warm_from_slice_to_slice(spark_connect_url: str, redis_url: str) -> None:
+    slices = [
+        submit_copy(plan(redis_url, partitions=1, tasks=1), spark_url=spark_connect_url, run=hold_leases) for _ in range(4)
+    ]
+
+    assert len({outcome.mirror_end for outcomes in slices for outcome in outcomes}) < 4  # process ids
+
+
+@pytest.mark.spark
+def test_orders_end_a_slice_early(spark_connect_url: str, redis_url: str) -> None:
+    one = plan(redis_url, partitions=2, tasks=2, slice_ms=60_000)
+
+    with submitted(one, spark_url=spark_connect_url) as outcomes:
+        wait_for(lambda: len(read_progress(redis_url, one.link_id)) == 2)
+        write_orders(redis_url, one.link_id, revision=1, wanted={})
+
+        assert len(outcomes.result(20)) == 2
+
+
+@pytest.mark.spark
+def test_a_killed_worker_is_replaced_inside_the_slice_and_the_slice_ends_in_time(
+    spark_connect_url: str, redis_url: str
+) -> None:
+    one = plan(redis_url, partitions=2, tasks=2, slice_ms=25_000)
+
+    with submitted(one, spark_url=spark_connect_url) as outcomes:
+        victim = wait_for(lambda: worker_of(one, 1) and worker_of(one, 0))
+        os.kill(victim, signal.SIGKILL)
+        successor = wait_for(lambda: (now := worker_of(one, 0)) != victim and now)
+        generations = {outcome.key: outcome.source_end for outcome in outcomes.result(35)}
+
+    assert successor
+    assert generations == {one.assignments[0].key: 2, one.assignments[1].key: 1}
+
+
+@pytest.mark.spark
+def test_an_interrupted_slice_frees_its_caller_and_only_its_own(spark_connect_url: str, redis_url: str) -> None:
+    one, other = (plan(redis_url, partitions=1, tasks=1, slice_ms=3_000) for _ in range(2))
+
+    with submitted(one, spark_url=spark_connect_url) as freed, submitted(other, spark_url=spark_connect_url) as kept:
+        wait_for(lambda: worker_of(one, 0) and worker_of(other, 0))
+        assert interrupt_slice(one.slice_id, spark_url=spark_connect_url)
+
+        assert "OPERATION_CANCELED" in str(freed.exception(10))
+        assert len(kept.result(20)) == 1
+    assert not interrupt_slice(one.slice_id, spark_url=spark_connect_url)
+
+
+@pytest.mark.spark
+def test_threads_share_one_session_and_keep_their_tags_apart(spark_connect_url: str) -> None:
+    seen: dict[int, tuple[object, set[str]]] = {}
+
+    def look(number: int) -> None:
+        spark = session(spark_connect_url)
+        spark.addTag(f"tag-{number}")
+        together.wait(20)
+        seen[number] = spark, spark.getTags()
+        spark.removeTag(f"tag-{number}")
+
+    together = threading.Barrier(3)
+    threads = [threading.Thread(target=look, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert len({id(spark) for spark, _ in seen.values()}) == 1
+    assert [tags for _, (_, tags) in sorted(seen.items())] == [{"tag-0"}, {"tag-1"}, {"tag-2"}]
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_worker_killed_while_copying_loses_and_doubles_nothing(
+    clusters: Pair, topic_name: str, spark_server: SparkConnectServer, redis_url: str
+) -> None:
+    create_pair(clusters, topic_name, partitions=2)
+    produce(clusters[0], topic_name, count=3_000)
+    name = secrets.token_hex(4)
+    one = plan_of(clusters, topic_name, partitions=2, slice_id=name, slice_ms=60_000, lease_ttl_ms=1_500)
+    one = replace(one, link_id=f"link-{name}", redis_url=redis_url)
+
+    with submitted(one, spark_url=spark_server.url, run=None) as outcomes:
+        wait_for(lambda: copied(one))
+        for pid in python_workers(spark_server.pid):
+            os.kill(pid, signal.SIGKILL)
+        produce(clusters[0], topic_name, count=3_000)
+        ends = ends_of(clusters[0], topic_name, partitions=2)
+        wait_for(lambda: mirror_ends(one) == ends)
+        write_orders(redis_url, one.link_id, revision=1, wanted={})
+        phases = {outcome.phase for outcome in outcomes.result(30)}
+
+    assert phases == {PartitionPhase.RELEASED}
+    records = read_topic(clusters[1], topic_name, partitions=2)
+    assert len(records) == 6_000
+    assert records == read_topic(clusters[0], topic_name, partitions=2)
+
+
+def produce(cluster: KafkaCluster, topic: str, *, count: int) -> None:
+    producer = Producer({**cluster.client("admin"), "linger.ms": 5})
+    for number in range(count):
+        producer.produce(topic, key=str(number), value=secrets.token_bytes(50), partition=number % 2)
+    assert producer.flush(30) == 0
+
+
+def mirror_ends(one: CopyPlan) -> dict[int, int | None]:
+    return {int(seen.key.split("/")[1]): seen.mirror_end for seen in read_progress(one.redis_url, one.link_id)}
+
+
+def copied(one: CopyPlan) -> bool:
+    ends = mirror_ends(one)
+    return len(ends) == 2 and all(ends.values())
+
+
+def python_workers(spark_pid: int) -> set[int]:
+    """The forked workers: children of the daemon, which is a child of Spark."""
+    daemons = psutil.Process(spark_pid).children()
+    return {worker.pid for daemon in daemons for worker in daemon.children()}
