@@ -122,7 +122,7 @@ class TransitionDataList(serializers.Serializer[Any]):
     data: Any = TransitionData(many=True)
 
 
-class PartitionData(serializers.ModelSerializer[MirrorPartition]):
+class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
     """How far one partition is. Unknown is null, never 0."""
 
     source_start = OffsetField(allow_null=True)
@@ -172,10 +172,10 @@ class PartitionData(serializers.ModelSerializer[MirrorPartition]):
         return max(0, round((now - row.caught_up_at).total_seconds() * 1000))
 
 
-class PartitionDataList(serializers.Serializer[Any]):
+class MirrorPartitionDataList(serializers.Serializer[Any]):
     """The mirror's partitions."""
 
-    data: Any = PartitionData(many=True)
+    data: Any = MirrorPartitionData(many=True)
 
 
 class LinkRates(serializers.Serializer[Any]):

@@ -106,11 +106,11 @@ class TransitionListView(MirrorPartView):
 class PartitionListView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/partitions"""
 
-    @operation("listPartitions", summary="List a mirror's partitions", answers={200: answers.PartitionDataList}, tag=OURS)
+    @operation("listPartitions", summary="List a mirror's partitions", answers={200: answers.MirrorPartitionDataList}, tag=OURS)
     def get(self, request: Request, **path: str) -> Response:
         """List how far each partition is."""
         rows = self.mirror(request, path).partitions.all()
-        return Response({"data": answers.PartitionData(rows, many=True, context={"now": moment()}).data})
+        return Response({"data": answers.MirrorPartitionData(rows, many=True, context={"now": moment()}).data})
 
 
 class LinkRatesView(RestView):
