@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -42,7 +42,7 @@ class EngineCopy:
             link_id=LINK_ID, mirror_id=str(number), source=self._source, destination=self._destination,
             source_topic=topic, mirror_topic=topic,
         )  # fmt: skip
-        created = jobs.setup_mirror(setup, assignments=self._assignments(number, partitions, ""))
+        created = jobs.setup_mirror(setup, assignments_factory=partial(self._assignments, number))
         self._tasks = partitions
         self._shares = self._assignments(number, partitions, created.source_topic_id)
         self._stopping = threading.Event()
@@ -78,7 +78,7 @@ class EngineCopy:
         plan = CopyPlan(
             link_id=LINK_ID, revision=1, slice_id=f"bench-{time.time_ns()}", source=self._source,
             destination=self._destination, redis_url=self._redis_url, assignments=self._shares, tasks=self._tasks,
-            tuning=replace(tuning),
+            tuning=tuning,
         )  # fmt: skip
         jobs.copy_slice(plan, spark_url=self._spark.url)
 
