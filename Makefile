@@ -94,6 +94,7 @@ $(STATE)/archive: $(STATE)/kafka $(STATE)/spark $(STATE)/venv
 
 $(STATE)/assets: $(STATE)/webjars static/icons.txt scripts/unpack_assets.py
 	@$(PYTHON) -m scripts.unpack_assets
+	@mkdir -p staticfiles # where an image build collects; must exist
 	@touch $@
 
 $(STATE)/programs-demo: scripts/ensure_programs.py

@@ -185,7 +185,7 @@ class KafkaCluster:
         # passwords go through a private file: the arguments of a process are for everybody to read
         arguments = plan.directory / "format.args"
         arguments.touch(mode=0o600)
-        words = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(plan.settings_file)]
+        words = ["kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}", "-c", str(plan.settings_file)]
         arguments.write_text("\n".join(words + access.scram_arguments(self.users)))
         command = [*self._java("-Xmx128m", "-XX:TieredStopAtLevel=1"), f"@{arguments}"]
         return Process(command, name=f"format {self.name}-{plan.node}", log=plan.directory / "format.log")
