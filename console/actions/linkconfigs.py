@@ -44,7 +44,11 @@ def alter_configs(
     if validate_only or not wanted:
         return
     with transaction.atomic():
-        locked = ClusterLink.objects.select_for_update().select_related("destination__environment", "source").get(pk=link.pk)
+        locked = (
+            ClusterLink.objects.select_for_update(of=("self",))
+            .select_related("destination__environment", "source")
+            .get(pk=link.pk)
+        )
         _check(locked, wanted, by=by)
         _write(locked, wanted, now=now)
         _audit(locked, wanted, by=by, now=now)

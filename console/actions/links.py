@@ -85,7 +85,7 @@ def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool =
 def remove_link(*, link: ClusterLink, by: Actor, now: datetime, detail: Mapping[str, object] | None = None) -> None:
     """Delete the rows of a link whose mirrors are all stopped; their history goes with them, the audit stays."""
     with transaction.atomic():
-        locked = ClusterLink.objects.select_for_update().get(pk=link.pk)
+        locked = ClusterLink.objects.select_for_update(of=("self",)).get(pk=link.pk)
         attached = list(locked.mirrors.exclude(state=MirrorState.STOPPED).values_list("name", flat=True))
         if attached:
             raise ConflictError(_still_attached(link, attached), code="LINK_IN_USE")

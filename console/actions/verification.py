@@ -27,7 +27,7 @@ def start_verify(*, mirror: MirrorTopic, by: Actor, now: datetime) -> VerifyRun:
     if mirror.state == MirrorState.PENDING_SETUP:
         raise ConflictError(f"Topic '{mirror.name}' is still being created. Wait until it is ACTIVE, then verify.")
     with transaction.atomic():
-        ClusterLink.objects.select_for_update().get(pk=mirror.link_id)  # one starter at a time
+        ClusterLink.objects.select_for_update(of=("self",)).get(pk=mirror.link_id)  # one starter at a time
         running = mirror.verify_runs.filter(status__in=UNFINISHED, requested_at__gte=now - OVERDUE).first()
         if running is not None:
             return running

@@ -1,0 +1,97 @@
+"""A PostgreSQL server on a free port of this machine, for the database part of the tests. Data goes when it stops.
+
+PostgreSQL refuses to run as root; started by root it runs as the user `postgres`, which Debian's package creates.
+"""
+
+import os
+import pwd
+import secrets
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from devcluster.parts import PartsMissingError, program
+from devcluster.ports import LOOPBACK, accepts, free_port
+from devcluster.processes import Process
+
+START_TIMEOUT_S = 60.0
+INIT_TIMEOUT_S = 120.0
+SYSTEM_USER = "postgres"
+DATABASE = "postgres"
+
+
+class PostgresServer:
+    """One local server with one user; also a context manager that starts and stops it."""
+
+    def __init__(self) -> None:
+        """Plan a server in a temporary folder."""
+        self.port = free_port()
+        self._password = secrets.token_hex(16)
+        self._directory = Path(tempfile.mkdtemp(prefix="postgres-"))
+        self._process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        """The address with user, password and database."""
+        return f"postgres://{SYSTEM_USER}:{self._password}@{LOOPBACK}:{self.port}/{DATABASE}"
+
+    def start(self) -> Self:
+        """Create the data folder, start the server and wait until it accepts connections. About 3 s."""
+        password = self._directory / "password"
+        password.touch(mode=0o600)
+        password.write_text(self._password)
+        self._give_away()
+        data = str(self._directory / "data")
+        self._run("initdb", "-D", data, "-U", SYSTEM_USER, "-A", "scram-sha-256", f"--pwfile={password}", "--no-sync")
+        password.unlink()
+        command = [*_as_user(), _binary("postgres"), "-D", data, "-h", LOOPBACK, "-p", str(self.port)]
+        command += ["-k", str(self._directory), "-c", "fsync=off"]  # a test database need not survive a power cut
+        self._process = Process(command, name="postgres", log=self._directory / "postgres.log")
+        self._process.wait_until(lambda: accepts(self.port), timeout_s=START_TIMEOUT_S)
+        return self
+
+    def stop(self) -> None:
+        """Stop the server and remove its data. Safe to repeat."""
+        if self._process is not None:
+            self._process.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        """Start the server."""
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Stop the server."""
+        self.stop()
+
+    def _give_away(self) -> None:
+        if os.geteuid() == 0:
+            for path in (self._directory, *self._directory.iterdir()):
+                shutil.chown(path, SYSTEM_USER)
+
+    def _run(self, name: str, *arguments: str) -> None:
+        command = [*_as_user(), _binary(name), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INIT_TIMEOUT_S, cwd="/", check=False)
+        if done.returncode:
+            raise RuntimeError(f"{name} failed: {done.stdout}{done.stderr}")
+
+
+def _as_user() -> list[str]:
+    if os.geteuid() != 0:
+        return []
+    group = str(pwd.getpwnam(SYSTEM_USER).pw_gid)
+    return ["setpriv", f"--reuid={SYSTEM_USER}", f"--regid={group}", "--clear-groups"]
+
+
+def _binary(name: str) -> str:
+    """Return a program of the newest installed server, which Debian does not put on the path."""
+    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
+    if found:
+        return str(found[-1])
+    try:
+        return program(name, package="postgresql")
+    except PartsMissingError:
+        raise PartsMissingError("PostgreSQL's server is not installed. Install the Debian package postgresql.") from None

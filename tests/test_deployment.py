@@ -1,0 +1,84 @@
+"""docker-compose.yml, Dockerfile and .env.example say the same as the settings, and nothing in them floats."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+SETTING = re.compile(r"CLUSTERLINK_[A-Z_]+")
+PINNED = re.compile(r"[a-z0-9/.-]+:v?\d+\.\d+(\.\d+)?[a-z0-9.-]*")
+PARTS = {"web", "worker", "beat", "postgres", "redis", "spark-master", "spark-worker", "spark-connect", "kafka-source",
+         "kafka-destination"}  # fmt: skip
+
+
+def known_settings() -> set[str]:
+    read = set(SETTING.findall((ROOT / "console" / "settings.py").read_text()))
+    return read | {f"{name}_FILE" for name in read}
+
+
+def test_compose_describes_every_part() -> None:
+    assert set(SERVICES) >= PARTS
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_image_is_pinned_and_depends_on_services_that_exist(name: str) -> None:
+    service = SERVICES[name]
+
+    assert PINNED.fullmatch(service["image"]), service["image"]
+    assert set(service.get("depends_on", ())) <= set(SERVICES)
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_setting_that_is_passed_exists(name: str) -> None:
+    passed = SETTING.findall(str(SERVICES[name].get("environment", {})) + str(SERVICES[name].get("command", "")))
+
+    assert set(passed) <= known_settings()
+
+
+def test_every_required_setting_is_passed_to_the_product() -> None:
+    required = {name for name in known_settings() if f'("{name}")' in (ROOT / "console" / "settings.py").read_text()}
+    flags = {"CLUSTERLINK_DEBUG", "CLUSTERLINK_BEHIND_TLS", "CLUSTERLINK_LOG_JSON"}
+
+    assert required - flags <= set(SERVICES["web"]["environment"])
+
+
+def test_example_environment_names_exactly_the_settings() -> None:
+    example = (ROOT / ".env.example").read_text()
+    named = set(re.findall(r"^(CLUSTERLINK_[A-Z_]+)=", example, re.MULTILINE))
+
+    assert named == {name for name in known_settings() if not name.endswith("_FILE")}
+
+
+def test_dockerfile_builds_on_pinned_images_with_hashed_requirements() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    images = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+
+    assert images
+    assert all(PINNED.fullmatch(image) for image in images)
+    assert "--require-hashes -r requirements-run.txt" in text
+    assert set(SETTING.findall(text)) <= known_settings()
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-run.txt"])
+def test_requirements_are_pinned_hashed_and_name_no_host(file: str) -> None:
+    text = (ROOT / file).read_text()
+    pins = re.findall(r"^([A-Za-z0-9_.\[\]-]+)==", text, re.MULTILINE)
+
+    assert len(pins) > 50
+    assert text.count("--hash=sha256:") >= len(pins)
+    assert "://" not in text
+
+
+def test_both_requirement_files_agree_on_versions() -> None:
+    both = []
+    for file in ("requirements.txt", "requirements-run.txt"):
+        pins = re.findall(r"^([A-Za-z0-9_.\[\]-]+)==(\S+)", (ROOT / file).read_text(), re.MULTILINE)
+        both.append(dict(pins))
+    everything, needed = both
+
+    assert {name: everything.get(name) for name in needed} == needed
