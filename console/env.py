@@ -89,6 +89,7 @@ def sqlite_settings(path: str) -> dict[str, Any]:
             "transaction_mode": "IMMEDIATE",
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
         },
+        "TEST": {"NAME": f"{path}.test"},  # a file, so that two connections lock each other as they do in earnest
     }
 
 

@@ -15,6 +15,7 @@ from django.db.models import F
 from console.actors import Actor
 from console.errors import ConflictError, NotFoundError
 from console.models import ClusterLink, MirrorTopic, StateTransition
+from linkengine.domain.errors import IllegalTransitionError
 from linkengine.domain.states import MirrorEvent, MirrorState, next_state
 
 ATTEMPTS = 3  # losing the race twice in a row takes two others; three times, somebody is looping
@@ -29,7 +30,14 @@ def apply_event(
     changing underneath, NotFoundError when the row has gone.
     """
     for _ in range(ATTEMPTS):
-        moved = _try_once(mirror, event, by=by, now=now, detail=detail, changes=changes)
+        try:
+            moved = _try_once(mirror, event, by=by, now=now, detail=detail, changes=changes)
+        except IllegalTransitionError:
+            fresh = _read_again(mirror)
+            if fresh.state == mirror.state:
+                raise
+            mirror = fresh  # the caller's row was old; the table is asked about the present one
+            continue
         if moved is not None:
             return moved
         mirror = _read_again(mirror)

@@ -1,0 +1,92 @@
+"""Changing configs of a link: all or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.actions.links import ConfigChange, alter_configs
+from console.actors import Actor
+from console.errors import DeniedError, InvalidInputError
+from console.models import AuditEvent, ClusterLink, LinkConfig
+from linkengine.domain.states import LinkState
+from tests.console.conftest import NOW, MakeActor
+
+Sent = list[tuple[str, dict[str, Any]]]
+
+
+def alter(link: ClusterLink, by: Actor, *, validate_only: bool = False, **changes: str | None) -> ClusterLink:
+    wanted = [ConfigChange(name=name.replace("_", "."), value=value) for name, value in changes.items()]
+    alter_configs(link=link, changes=wanted, validate_only=validate_only, by=by, now=NOW)
+    return ClusterLink.objects.get(pk=link.pk)
+
+
+def test_a_setting_leaves_running_copies_alone(link: ClusterLink, owner: Actor, sent: Sent) -> None:
+    row = alter(link, owner, topic_config_sync_ms="9000")
+
+    assert LinkConfig.objects.get().value == "9000"
+    assert (row.revision, row.sequence) == (link.revision, link.sequence + 1)
+    assert sent == [("reconcile_link", {"link_id": link.pk, "probe": True})]
+
+
+def test_new_credentials_reach_running_copies(link: ClusterLink, owner: Actor) -> None:
+    row = alter(link, owner, sasl_jaas_config='x required username="u" password="new-secret";')
+
+    assert row.revision == link.revision + 1
+    assert "new-secret" in row.properties["sasl.jaas.config"]
+    assert "new-secret" not in str(AuditEvent.objects.get().detail)
+    assert not LinkConfig.objects.exists()
+
+
+def test_a_setting_goes_back_to_its_default(link: ClusterLink, owner: Actor) -> None:
+    alter(link, owner, topic_config_sync_ms="9000")
+
+    alter_configs(link=link, changes=[ConfigChange(name="topic.config.sync.ms", operation="DELETE")], by=owner, now=NOW)
+
+    assert not LinkConfig.objects.exists()
+
+
+def test_one_wrong_value_changes_nothing(link: ClusterLink, owner: Actor) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        alter(link, owner, topic_config_sync_ms="9000", acl_sync_ms="never")
+
+    assert caught.value.field == "acl.sync.ms"
+    assert not LinkConfig.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["cluster.link.prefix", "link.mode", "request.timeout.ms"])
+def test_what_is_fixed_stays_fixed(name: str, link: ClusterLink, owner: Actor) -> None:
+    with pytest.raises(InvalidInputError, match=name):
+        alter_configs(link=link, changes=[ConfigChange(name=name, value="1")], by=owner, now=NOW)
+
+
+def test_a_name_is_given_once(link: ClusterLink, owner: Actor) -> None:
+    change = ConfigChange(name="acl.sync.ms", value="6000")
+    with pytest.raises(InvalidInputError, match="twice"):
+        alter_configs(link=link, changes=[change, change], by=owner, now=NOW)
+
+
+def test_validate_only_changes_nothing(link: ClusterLink, owner: Actor, sent: Sent) -> None:
+    alter(link, owner, validate_only=True, acl_sync_ms="9000")
+
+    assert not LinkConfig.objects.exists()
+    assert not sent
+
+
+def test_a_link_is_paused_and_resumed(link: ClusterLink, owner: Actor) -> None:
+    assert alter(link, owner, cluster_link_paused="true").state == LinkState.PAUSED
+    assert alter(link, owner, cluster_link_paused="false").state == LinkState.ACTIVE
+
+
+def test_credentials_of_the_source_are_not_borrowed_by_an_edit(link: ClusterLink, make_actor: MakeActor) -> None:
+    link_owner = make_actor("link-owner", "CloudClusterAdmin", cluster=link.destination)
+
+    alter(link, link_owner, sasl_jaas_config='x required username="u" password="p";')
+    with pytest.raises(DeniedError):
+        alter(link, link_owner, sasl_jaas_config=None)
+
+
+def test_who_may_only_look_changes_nothing(link: ClusterLink, colleague: Actor) -> None:
+    with pytest.raises(DeniedError):
+        alter(link, colleague, acl_sync_ms="9000")

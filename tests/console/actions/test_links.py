@@ -1,0 +1,217 @@
+"""Creating and deleting links."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from console.actions.links import create_link, delete_link
+from console.actors import Actor
+from console.errors import (
+    BadRequestError,
+    ConflictError,
+    ConsoleError,
+    DeniedError,
+    InvalidInputError,
+    UnavailableError,
+)
+from console.models import AuditEvent, Cluster, ClusterLink, LinkConfig, MirrorTopic
+from console.models.fields import unseal
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine, MakeActor, MakeMirror
+
+Sent = list[tuple[str, dict[str, Any]]]
+
+
+def create(destination: Cluster, by: Actor, **changes: Any) -> ClusterLink | None:
+    values: dict[str, Any] = {"name": "new", "source_cluster_id": "source-id", "configs": SOURCE_PROPERTIES, "now": NOW}
+    return create_link(destination=destination, by=by, **{**values, **changes})
+
+
+def test_a_link_is_stored_with_its_configs_and_audited(
+    destination: Cluster, source: Cluster, owner: Actor, engine: Engine, sent: Sent
+) -> None:
+    link = create(
+        destination, owner, configs={**SOURCE_PROPERTIES, "topic.config.sync.ms": "7000", "cluster.link.prefix": "w."}
+    )
+
+    assert link is not None
+    assert (link.source, link.prefix, link.created_by) == (source, "w.", "owner")
+    assert link.properties == SOURCE_PROPERTIES
+    assert dict(LinkConfig.objects.values_list("name", "value")) == {
+        "topic.config.sync.ms": "7000",
+        "cluster.link.prefix": "w.",
+    }
+    event = AuditEvent.objects.get()
+    assert (event.action, event.result, event.resource) == ("CreateClusterLink", "SUCCESS", "cluster/destination-id/link/new")
+    assert "secret" not in str(event.detail)
+    assert [name for name, _ in sent] == ["reconcile_link", "refresh_topics"]
+
+
+def test_the_source_is_asked_with_sealed_credentials(destination: Cluster, owner: Actor, engine: Engine) -> None:
+    create(destination, owner)
+
+    ((name, kwargs),) = engine.calls
+    assert (name, kwargs["source_cluster_id"]) == ("check_link", "source-id")
+    assert "secret" not in kwargs["sealed"]
+    assert unseal(kwargs["sealed"])["source"] == SOURCE_PROPERTIES
+
+
+def test_validate_only_asks_and_stores_nothing(destination: Cluster, owner: Actor, engine: Engine, sent: Sent) -> None:
+    assert create(destination, owner, validate_only=True) is None
+
+    assert engine.calls
+    assert not sent
+    assert not ClusterLink.objects.exists()
+
+
+def test_without_validation_nobody_is_asked(destination: Cluster, owner: Actor, engine: Engine) -> None:
+    assert create(destination, owner, validate_link=False) is not None
+    assert not engine.calls
+
+
+def test_a_source_without_an_id_tells_its_own(destination: Cluster, owner: Actor, engine: Engine) -> None:
+    link = create(destination, owner, source_cluster_id="")
+    assert link is not None
+    assert link.source_cluster_id == "source-id"
+
+    with pytest.raises(InvalidInputError, match="source_cluster_id"):
+        create(destination, owner, name="other", source_cluster_id="", validate_link=False)
+
+
+def test_a_wrong_password_is_a_bad_request_with_the_engines_words(destination: Cluster, owner: Actor, engine: Engine) -> None:
+    engine.refuses("check_link", LinkEngineError(ErrorCode.AUTHENTICATION_ERROR, "Refused. Correct the password."))
+
+    with pytest.raises(BadRequestError, match="Correct the password") as caught:
+        create(destination, owner)
+
+    assert caught.value.code == "AUTHENTICATION_ERROR"
+    assert not ClusterLink.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": "no spaces"}, "link_name"),
+        ({"name": "-"}, "link_name"),
+        ({"configs": {"no.such.config": "1"}}, "no.such.config"),
+        ({"configs": {**SOURCE_PROPERTIES, "acl.sync.ms": "soon"}}, "acl.sync.ms"),
+        ({"configs": {"security.protocol": "PLAINTEXT"}, "source_cluster_id": "unknown"}, "bootstrap.servers"),
+    ],
+)
+def test_input_that_cannot_work_names_its_field(
+    changes: dict[str, Any], field: str, destination: Cluster, owner: Actor, engine: Engine
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        create(destination, owner, **changes)
+
+    assert caught.value.field == field
+    assert not engine.calls
+
+
+def test_a_source_initiated_link_is_refused_with_the_way_out(destination: Cluster, owner: Actor) -> None:
+    with pytest.raises(BadRequestError, match="created at its destination"):
+        create(destination, owner, configs={**SOURCE_PROPERTIES, "link.mode": "SOURCE"})
+
+
+def test_a_cluster_cannot_be_its_own_source(destination: Cluster, owner: Actor) -> None:
+    with pytest.raises(BadRequestError, match="same cluster"):
+        create(destination, owner, source_cluster_id="destination-id")
+
+
+def test_the_registered_cluster_lends_its_credentials(
+    destination: Cluster, source: Cluster, owner: Actor, engine: Engine
+) -> None:
+    terraform = {
+        "bootstrap.servers": "SASL_SSL://source.test:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": 'x required username="k" password="s";',
+    }
+    for number, configs in enumerate(({}, {"bootstrap.servers": "source.test:9092"}, terraform)):
+        create(destination, owner, name=f"link-{number}", configs=configs)
+        assert unseal(engine.calls[-1][1]["sealed"])["source"] == SOURCE_PROPERTIES
+
+
+def test_credentials_are_not_lent_to_who_may_not_see_the_cluster(
+    destination: Cluster, source: Cluster, make_actor: MakeActor, engine: Engine
+) -> None:
+    admin_here = make_actor("admin-here", "CloudClusterAdmin", cluster=destination)
+
+    with pytest.raises(InvalidInputError):
+        create(destination, admin_here, configs={})
+    link = create(destination, admin_here)
+    assert link is not None
+    assert link.source is None
+
+
+def test_a_second_link_of_the_name_is_refused(destination: Cluster, owner: Actor, engine: Engine) -> None:
+    create(destination, owner)
+
+    with pytest.raises(BadRequestError, match=r"Cluster link 'new' already exists\."):
+        create(destination, owner)
+
+
+def test_the_same_request_succeeds_after_a_503(destination: Cluster, owner: Actor, colleague: Actor, engine: Engine) -> None:
+    check = engine.answers["check_link"]
+    engine.refuses("check_link", UnavailableError("No worker answers."))
+    with pytest.raises(UnavailableError):
+        create(destination, owner)
+    engine.answers["check_link"] = check
+    first = create(destination, owner)
+
+    assert create(destination, owner, now=NOW + timedelta(seconds=30)) == first
+    for changes in ({"now": NOW + timedelta(minutes=5)}, {"configs": {**SOURCE_PROPERTIES, "acl.sync.ms": "9000"}}):
+        with pytest.raises(BadRequestError, match="already exists"):
+            create(destination, owner, **changes)
+
+
+def test_who_may_only_look_may_not_link(destination: Cluster, colleague: Actor, engine: Engine) -> None:
+    with pytest.raises(DeniedError, match="ResourceOwner"):
+        create(destination, colleague)
+
+    assert AuditEvent.objects.get().result == "DENIED"
+    assert not engine.calls
+
+
+def test_a_link_with_mirrors_is_not_deleted(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+    for name in "abcdefg":
+        make_mirror(name)
+
+    with pytest.raises(ConflictError, match="'a', 'b', 'c', 'd', 'e' and 2 more"):
+        delete_link(link=link, by=owner, now=NOW)
+
+
+def test_a_link_whose_mirrors_are_stopped_is_deleted(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
+) -> None:
+    make_mirror("done", MirrorState.STOPPED)
+
+    delete_link(link=link, validate_only=True, by=owner, now=NOW)
+    assert ClusterLink.objects.exists()
+    delete_link(link=link, by=owner, now=NOW)
+
+    assert not ClusterLink.objects.exists()
+    assert not MirrorTopic.objects.exists()
+    assert AuditEvent.objects.get().action == "DeleteClusterLink"
+    assert sent == [("forget_link", {"link_key": link.link_uuid.hex})]
+
+
+def test_force_fails_mirrors_over_first(link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent) -> None:
+    make_mirror("live")
+    make_mirror("done", MirrorState.STOPPED)
+
+    delete_link(link=link, force=True, by=owner, now=NOW)
+
+    states = dict(MirrorTopic.objects.values_list("name", "state"))
+    assert states == {"live": "PENDING_STOPPED", "done": "STOPPED"}
+    assert ClusterLink.objects.get().deletion_requested_by == "owner"
+    assert "reconcile_link" in [name for name, _ in sent]
+
+
+def test_every_refusal_is_one_of_ours(destination: Cluster, stranger: Actor) -> None:
+    with pytest.raises(ConsoleError):
+        create(destination, stranger)

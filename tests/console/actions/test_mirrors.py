@@ -1,0 +1,115 @@
+"""Creating and deleting mirror topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.actions.mirrors import create_mirror, delete_mirror
+from console.actors import Actor
+from console.errors import BadRequestError, ConflictError, DeniedError, InvalidInputError, NotFoundError
+from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransition
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW, Engine, MakeActor, MakeMirror
+
+Sent = list[tuple[str, dict[str, Any]]]
+
+
+def create(link: ClusterLink, by: Actor, **values: Any) -> MirrorTopic:
+    return create_mirror(link=link, by=by, now=NOW, **{"source_topic": "orders", **values})
+
+
+def test_a_mirror_begins_with_its_topic_being_created(link: ClusterLink, owner: Actor, engine: Engine, sent: Sent) -> None:
+    mirror = create(link, owner, replication_factor=3, configs={"retention.ms": "1000", "unset": None})
+
+    assert (mirror.state, mirror.name, mirror.replication_factor) == (MirrorState.PENDING_SETUP, "orders", 3)
+    assert mirror.config_overrides == {"retention.ms": "1000"}
+    assert StateTransition.objects.get().event == "create"
+    assert AuditEvent.objects.get().action == "CreateMirrorTopic"
+    assert sent == [("setup_mirror", {"mirror_id": mirror.pk})]
+    assert engine.calls[0][1]["link_id"] == link.pk
+
+
+def test_the_prefix_is_put_before_the_name(link: ClusterLink, owner: Actor, engine: Engine) -> None:
+    link.prefix = "west."
+
+    assert create(link, owner).name == "west.orders"
+    with pytest.raises(BadRequestError, match=r"must be named 'west.planes'"):
+        create(link, owner, source_topic="planes", mirror_topic="planes")
+
+
+def test_renaming_needs_a_prefix(link: ClusterLink, owner: Actor, engine: Engine) -> None:
+    with pytest.raises(BadRequestError, match="renaming for mirroring is not supported"):
+        create(link, owner, mirror_topic="other")
+    assert create(link, owner, mirror_topic="orders").name == "orders"
+
+
+def test_an_unknown_source_topic_is_not_found(link: ClusterLink, owner: Actor, engine: Engine) -> None:
+    engine.refuses("check_mirror", LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "No such topic."))
+
+    with pytest.raises(NotFoundError) as caught:
+        create(link, owner)
+
+    assert (caught.value.code, caught.value.message) == ("UNKNOWN_TOPIC_OR_PARTITION_ERROR", "No such topic.")
+    assert not MirrorTopic.objects.exists()
+
+
+def test_a_topic_that_exists_is_refused(link: ClusterLink, owner: Actor, engine: Engine) -> None:
+    engine.refuses("check_mirror", LinkEngineError(ErrorCode.TOPIC_EXISTS_ERROR, "Topic 'orders' already exists."))
+    with pytest.raises(BadRequestError, match=r"Topic 'orders' already exists\."):
+        create(link, owner)
+
+
+def test_a_name_is_mirrored_once_per_destination(
+    link: ClusterLink, owner: Actor, engine: Engine, make_mirror: MakeMirror
+) -> None:
+    make_mirror("orders")
+
+    with pytest.raises(BadRequestError, match=r"Topic 'orders' already exists\. It is a mirror topic of cluster link"):
+        create(link, owner)
+
+
+@pytest.mark.parametrize(("state", "words"), [("PAUSED", "is paused"), ("FAILED", "is failed"), ("UNAVAILABLE", "unavailable")])
+def test_a_link_that_does_not_copy_gets_no_mirror(
+    state: str, words: str, link: ClusterLink, owner: Actor, engine: Engine
+) -> None:
+    link.state = state
+    with pytest.raises(ConflictError, match=words):
+        create(link, owner)
+    assert not engine.calls
+
+
+@pytest.mark.parametrize("values", [{"source_topic": ""}, {"replication_factor": 0}])
+def test_input_that_cannot_work_is_refused(values: dict[str, Any], link: ClusterLink, owner: Actor, engine: Engine) -> None:
+    with pytest.raises(InvalidInputError):
+        create(link, owner, **values)
+
+
+def test_a_role_on_the_topic_is_enough(link: ClusterLink, make_actor: MakeActor, engine: Engine) -> None:
+    place = {"cluster": link.destination, "resource_type": "Topic", "resource_name": "orders"}
+    developer = make_actor("developer", "DeveloperManage", **place)
+
+    assert create(link, developer).created_by == "developer"
+    with pytest.raises(DeniedError):
+        create(link, developer, source_topic="planes")
+
+
+@pytest.mark.parametrize("state", list(MirrorState))
+def test_a_mirror_is_deleted_in_every_state(state: MirrorState, make_mirror: MakeMirror, owner: Actor, sent: Sent) -> None:
+    mirror = make_mirror("orders", state)
+
+    delete_mirror(mirror=mirror, by=owner, now=NOW)
+    delete_mirror(mirror=mirror, by=owner, now=NOW)
+
+    row = MirrorTopic.objects.get()
+    assert (row.state, row.deletion_requested_at) == (state, NOW)
+    assert AuditEvent.objects.filter(action="DeleteMirrorTopic").count() == 1
+    assert [name for name, _ in sent] == ["reconcile_link"]
+
+
+def test_who_may_only_look_deletes_nothing(mirror: MirrorTopic, colleague: Actor) -> None:
+    with pytest.raises(DeniedError):
+        delete_mirror(mirror=mirror, by=colleague, now=NOW)
+    assert AuditEvent.objects.get().result == "DENIED"

@@ -1,0 +1,134 @@
+"""Operations of people: what they change, why they are refused, one and many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.actions.operations import operate, operate_many
+from console.actors import Actor
+from console.errors import ConflictError, DeniedError, InvalidInputError
+from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransitionError
+from console.models.mirrors import RECORDS_LOST
+from console.policies import OFFERED, why_not
+from linkengine.domain.states import OPERATIONS, LinkState, MirrorEvent, MirrorState, can
+from tests.console.conftest import NOW, MakeActor, MakeMirror
+
+E, S = MirrorEvent, MirrorState
+Sent = list[tuple[str, dict[str, Any]]]
+
+
+@pytest.mark.parametrize("event", [E.PAUSE, E.PROMOTE, E.FAILOVER])
+def test_an_operation_moves_the_mirror_and_tells_the_engine(event: E, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    moved = operate(mirror=mirror, operation=event, by=owner, now=NOW)
+
+    assert moved.state == (S.PAUSED if event is E.PAUSE else S.PENDING_STOPPED)
+    assert MirrorTopic.objects.get().stop_reason == ("" if event is E.PAUSE else event.value)
+    assert AuditEvent.objects.get().detail == {"from": "ACTIVE", "to": moved.state}
+    names = [name for name, _ in sent]
+    assert names == ["reconcile_link"] if event is E.PAUSE else ["reconcile_link", "advance_stop"]
+
+
+def test_running_copies_of_other_mirrors_go_on(mirror: MirrorTopic, owner: Actor) -> None:
+    operate(mirror=mirror, operation=E.PAUSE, by=owner, now=NOW)
+
+    assert ClusterLink.objects.get().revision == mirror.link.revision
+
+
+def test_a_failover_overrules_a_promotion(make_mirror: MakeMirror, owner: Actor) -> None:
+    mirror = make_mirror("orders", S.PENDING_STOPPED)
+
+    operate(mirror=mirror, operation=E.FAILOVER, by=owner, now=NOW)
+
+    assert MirrorTopic.objects.get().stop_reason == "failover"
+
+
+def test_errors_go_with_the_operation_but_lost_records_stay(mirror: MirrorTopic, owner: Actor) -> None:
+    for code in ("AUTHORIZATION_ERROR", RECORDS_LOST):
+        StateTransitionError.objects.create(mirror=mirror, code=code, message="", since=NOW, last_seen_at=NOW)
+
+    operate(mirror=mirror, operation=E.PAUSE, by=owner, now=NOW)
+
+    assert [one.code for one in StateTransitionError.objects.all()] == [RECORDS_LOST]
+
+
+def test_validate_only_changes_nothing(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    operate(mirror=mirror, operation=E.PROMOTE, validate_only=True, by=owner, now=NOW)
+
+    assert MirrorTopic.objects.get().state == S.ACTIVE
+    assert not sent
+    with pytest.raises(ConflictError):
+        operate(mirror=mirror, operation=E.RESUME, validate_only=True, by=owner, now=NOW)
+
+
+@pytest.mark.parametrize("state", list(S))
+@pytest.mark.parametrize("event", sorted(OPERATIONS))
+def test_the_reason_is_empty_exactly_where_the_table_has_the_edge(state: S, event: E, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror("orders", state, partitions=0)
+
+    reason = why_not(mirror, event)
+
+    assert (reason == "") == (event in OFFERED and can(state, event))
+
+
+def test_a_stopped_mirror_says_so_in_the_words_of_rest(make_mirror: MakeMirror) -> None:
+    reason = why_not(make_mirror("orders", S.STOPPED), E.PROMOTE)
+    assert reason == "Topic 'orders' has already stopped its mirror from 'west-to-east'."
+
+
+def test_a_paused_link_holds_its_mirrors(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    link.state = LinkState.PAUSED
+    paused = make_mirror("orders", S.PAUSED)
+
+    assert "cluster.link.paused" in why_not(paused, E.RESUME)
+    assert "fail over" in why_not(paused, E.PROMOTE)
+    assert why_not(paused, E.FAILOVER) == ""
+
+
+def test_a_mirror_that_is_being_deleted_does_nothing_else(make_mirror: MakeMirror) -> None:
+    assert "being deleted" in why_not(make_mirror(deletion_requested_at=NOW), E.PAUSE)
+
+
+def test_many_succeed_and_fail_each_by_itself(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
+    make_mirror("a")
+    make_mirror("b", S.STOPPED)
+
+    rows = operate_many(link=link, names=["a", "b", "none", "a"], operation=E.PROMOTE, by=owner, now=NOW)
+
+    assert [(row.mirror_topic_name, row.error_code) for row in rows] == [("a", None), ("b", 400), ("none", 404)]
+    assert rows[1].error_message == "Topic 'b' has already stopped its mirror from 'west-to-east'."
+    assert rows[0].mirror is not None
+    assert rows[0].mirror.state == S.PENDING_STOPPED
+
+
+def test_a_pattern_matches_whole_names(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
+    for name in ("ab", "abc", "b"):
+        make_mirror(name)
+
+    rows = operate_many(link=link, pattern="a.?", operation=E.PAUSE, validate_only=True, by=owner, now=NOW)
+
+    assert [row.mirror_topic_name for row in rows] == ["ab"]
+
+
+@pytest.mark.parametrize("chosen", [{}, {"pattern": "("}])
+def test_what_to_operate_on_must_be_clear(chosen: dict[str, str], link: ClusterLink, owner: Actor) -> None:
+    with pytest.raises(InvalidInputError):
+        operate_many(link=link, operation=E.PAUSE, by=owner, now=NOW, **chosen)  # type: ignore[arg-type]
+
+
+def test_a_denied_row_does_not_stop_the_others(make_mirror: MakeMirror, link: ClusterLink, make_actor: MakeActor) -> None:
+    make_mirror("a")
+    make_mirror("b")
+    place = {"cluster": link.destination, "resource_type": "Topic"}
+    actor = make_actor("developer", "DeveloperManage", resource_name="a", **place)
+    make_actor("developer", "DeveloperRead", resource_name="b", **place)
+
+    rows = operate_many(link=link, names=["a", "b"], operation=E.PAUSE, by=actor, now=NOW)
+
+    assert [row.error_code for row in rows] == [None, 403]
+
+
+def test_who_may_only_look_operates_nothing(mirror: MirrorTopic, colleague: Actor) -> None:
+    with pytest.raises(DeniedError, match="DeveloperManage"):
+        operate(mirror=mirror, operation=E.FAILOVER, by=colleague, now=NOW)

@@ -1,0 +1,89 @@
+"""The compare-and-swap along the table: every edge and every missing edge, and two who want to move one mirror at once."""
+
+from __future__ import annotations
+
+from threading import Barrier, Thread
+
+import pytest
+from django.db import connection
+
+from console.actions.transitions import apply_event
+from console.actors import ENGINE
+from console.errors import NotFoundError
+from console.models import ClusterLink, MirrorTopic, StateTransition
+from linkengine.domain.errors import IllegalTransitionError
+from linkengine.domain.states import TRANSITIONS, MirrorEvent, MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+MATRIX = [(state, event) for state in MirrorState for event in MirrorEvent]
+
+
+@pytest.mark.parametrize(("state", "event"), MATRIX, ids=str)
+def test_a_mirror_moves_along_the_edges_of_the_table_only(
+    state: MirrorState, event: MirrorEvent, make_mirror: MakeMirror
+) -> None:
+    mirror = make_mirror("orders", state, partitions=0)
+    target = TRANSITIONS[state].get(event)
+
+    if target is None:
+        with pytest.raises(IllegalTransitionError):
+            apply_event(mirror=mirror, event=event, by=ENGINE, now=NOW)
+        assert MirrorTopic.objects.get(pk=mirror.pk).state == state
+        assert not StateTransition.objects.exists()
+        return
+    apply_event(mirror=mirror, event=event, by=ENGINE, now=NOW, stop_reason="failover")
+    row, step = MirrorTopic.objects.get(pk=mirror.pk), StateTransition.objects.get()
+    assert row.state == target
+    assert (step.from_state, step.to_state, step.event, step.by) == (state, target, event, "engine")
+    assert row.prior_state == ("" if target is state else state)
+
+
+def test_a_step_is_shown_at_once(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    apply_event(mirror=make_mirror(), event=MirrorEvent.PAUSE, by=ENGINE, now=NOW)
+
+    assert ClusterLink.objects.get(pk=link.pk).sequence == link.sequence + 1
+
+
+def test_a_stale_row_is_read_again(make_mirror: MakeMirror) -> None:
+    mirror = make_mirror()
+    stale = MirrorTopic.objects.get(pk=mirror.pk)
+    apply_event(mirror=mirror, event=MirrorEvent.PAUSE, by=ENGINE, now=NOW)
+
+    moved = apply_event(mirror=stale, event=MirrorEvent.RESUME, by=ENGINE, now=NOW)
+
+    assert moved.state == MirrorState.ACTIVE
+    assert list(StateTransition.objects.values_list("event", flat=True)) == ["resume", "pause"]
+
+
+def test_a_mirror_that_has_gone_is_not_found(make_mirror: MakeMirror) -> None:
+    mirror = make_mirror()
+    MirrorTopic.objects.all().delete()
+
+    with pytest.raises(NotFoundError):
+        apply_event(mirror=mirror, event=MirrorEvent.PAUSE, by=ENGINE, now=NOW)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_connections_that_pause_at_once_one_wins(make_mirror: MakeMirror) -> None:
+    mirror = make_mirror()
+    start, outcomes = Barrier(2), []
+
+    def pause() -> None:
+        own = MirrorTopic.objects.select_related("link").get(pk=mirror.pk)
+        start.wait(10)
+        try:
+            apply_event(mirror=own, event=MirrorEvent.PAUSE, by=ENGINE, now=NOW)
+            outcomes.append("won")
+        except IllegalTransitionError:
+            outcomes.append("lost")
+        finally:
+            connection.close()
+
+    threads = [Thread(target=pause) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert sorted(outcomes) == ["lost", "won"]
+    assert StateTransition.objects.filter(event="pause").count() == 1

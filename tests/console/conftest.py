@@ -1,0 +1,170 @@
+"""The small cast of the console's tests: places, a link, mirrors; an owner, a colleague and a stranger; a queue that remembers.
+
+No worker runs here: ``engine`` answers what the worker would (the end-to-end tests ask the real one), ``sent`` keeps what would
+have been queued after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from console import dispatch
+from console.actors import Actor
+from console.models import Cluster, ClusterLink, Environment, MirrorPartition, MirrorTopic, Organization, RoleBinding
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.states import MirrorState
+
+NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+SOURCE_PROPERTIES = {
+    "bootstrap.servers": "source.test:9092",
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.jaas.config": 'x required username="link" password="secret-of-the-link";',
+}
+Role = RoleBinding.Role
+MakeActor = Callable[..., Actor]
+MakeMirror = Callable[..., MirrorTopic]
+
+
+@dataclass
+class Engine:
+    """Stands where the worker is: ``answers`` by task name; an exception is raised."""
+
+    answers: dict[str, Any] = field(default_factory=dict)
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def call(self, task_name: str, *, timeout_s: float, **kwargs: Any) -> Any:
+        assert timeout_s > 0
+        self.calls.append((task_name, kwargs))
+        answer = self.answers.get(task_name)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def refuses(self, task_name: str, error: Exception | LinkEngineError) -> None:
+        self.answers[task_name] = error
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """A worker that is content with everything."""
+    probe = {"cluster_id": "source-id", "brokers": 1, "kafka_version": "4.3", "authorizer": True}
+    content = Engine(answers={"check_link": probe, "check_mirror": {}, "probe_address": probe})
+    monkeypatch.setattr(dispatch, "call", content.call)
+    return content
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """What was queued, in order; tests look at names and keywords. Queued within a transaction or not makes no difference."""
+    queued: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr(dispatch, "send", lambda task_name, **kwargs: queued.append((task_name, kwargs)))
+    return queued
+
+
+@pytest.fixture
+def organization(db: None) -> Organization:
+    return Organization.objects.create(name="Acme", created_at=NOW)
+
+
+@pytest.fixture
+def environment(organization: Organization) -> Environment:
+    return Environment.objects.create(organization=organization, name="Production", slug="production", created_at=NOW)
+
+
+@pytest.fixture
+def destination(environment: Environment) -> Cluster:
+    return _cluster(environment, "Destination", "destination-id", {"bootstrap.servers": "destination.test:9092"})
+
+
+@pytest.fixture
+def source(environment: Environment) -> Cluster:
+    return _cluster(environment, "Source", "source-id", SOURCE_PROPERTIES)
+
+
+@pytest.fixture
+def link(destination: Cluster, source: Cluster) -> ClusterLink:
+    return ClusterLink.objects.create(
+        name="west-to-east",
+        destination=destination,
+        source=source,
+        source_cluster_id=source.cluster_id,
+        properties=dict(SOURCE_PROPERTIES),
+        state_since=NOW,
+        created_at=NOW,
+        created_by="owner",
+    )
+
+
+@pytest.fixture
+def make_mirror(link: ClusterLink) -> MakeMirror:
+    """Make a mirror of the link with ``partitions`` partitions, all caught up at offset 10."""
+
+    def make(
+        name: str = "orders", state: MirrorState = MirrorState.ACTIVE, *, partitions: int = 2, **fields: Any
+    ) -> MirrorTopic:
+        if state is MirrorState.PENDING_STOPPED:
+            fields.setdefault("stop_reason", "promote")
+        row = {"link": link, "source_topic": name, "num_partitions": partitions, "source_topic_id": "topic-id", **fields}
+        mirror = MirrorTopic.objects.create(name=name, state=state, state_since=NOW, created_at=NOW, created_by="owner", **row)
+        for number in range(partitions):
+            MirrorPartition.objects.create(mirror=mirror, partition=number, source_end=10, mirror_end=10)
+        return mirror
+
+    return make
+
+
+@pytest.fixture
+def mirror(make_mirror: MakeMirror) -> MirrorTopic:
+    return make_mirror()
+
+
+@pytest.fixture
+def make_actor(db: None) -> MakeActor:
+    """Make a person; ``role`` is granted at the places named by keyword."""
+
+    def make(name: str, role: str = "", **place: Any) -> Actor:
+        user, _ = User.objects.get_or_create(username=name)
+        if role:
+            RoleBinding.objects.create(user=user, role=role, granted_at=NOW, granted_by="test", **place)
+        return Actor(name=name, user=user, request_id="request-1", client_address="192.0.2.1")
+
+    return make
+
+
+@pytest.fixture
+def owner(make_actor: MakeActor, environment: Environment) -> Actor:
+    """May do everything in the environment."""
+    return make_actor("owner", Role.ENVIRONMENT_ADMIN, environment=environment)
+
+
+@pytest.fixture
+def colleague(make_actor: MakeActor, destination: Cluster) -> Actor:
+    """May see the destination cluster."""
+    return make_actor("colleague", Role.DEVELOPER_READ, cluster=destination)
+
+
+@pytest.fixture
+def stranger(make_actor: MakeActor) -> Actor:
+    """May do nothing."""
+    return make_actor("stranger")
+
+
+def _cluster(environment: Environment, name: str, cluster_id: str, properties: dict[str, str]) -> Cluster:
+    servers = properties["bootstrap.servers"]
+    with transaction.atomic():
+        return Cluster.objects.create(
+            environment=environment,
+            name=name,
+            cluster_id=cluster_id,
+            bootstrap_servers=servers,
+            properties=properties,
+            created_at=NOW,
+        )
