@@ -1,0 +1,109 @@
+"""Links with their totals; the number of SQL queries does not depend on the number of rows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from console.actors import Actor
+from console.errors import NotFoundError
+from console.models import ClusterLink, LinkConfig, MirrorPartition, StateTransitionError
+from console.queries.links import effective_configs, get_link, list_links
+from linkengine.domain.states import LinkState, MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+
+def copy_of(link: ClusterLink, **changes: Any) -> ClusterLink:
+    values = {
+        "destination": link.destination,
+        "source_cluster_id": "x",
+        "properties": {},
+        "state_since": NOW,
+        "created_at": NOW,
+        **changes,
+    }
+    return ClusterLink.objects.create(**values)
+
+
+def test_a_link_is_found_by_cluster_and_name(link: ClusterLink, colleague: Actor, stranger: Actor) -> None:
+    assert get_link(cluster_id="destination-id", name=link.name, by=colleague) == link
+    for cluster_id, name, by in [
+        ("destination-id", "x", colleague),
+        ("x", link.name, colleague),
+        ("destination-id", link.name, stranger),
+    ]:
+        with pytest.raises(NotFoundError, match="does not exist"):
+            get_link(cluster_id=cluster_id, name=name, by=by)
+
+
+def test_totals_leave_stopped_mirrors_out(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+    behind = make_mirror("behind")
+    make_mirror("done", MirrorState.STOPPED)
+    since = timezone.now() - timedelta(seconds=30)
+    MirrorPartition.objects.filter(mirror=behind, partition=0).update(source_end=25, caught_up_at=since, bytes_per_s=100)
+    MirrorPartition.objects.filter(mirror__name="done").update(source_end=1000, bytes_per_s=7)
+    StateTransitionError.objects.create(mirror=behind, code="X", message="", since=NOW, last_seen_at=NOW)
+
+    (summary,) = list_links(by=owner)
+
+    assert summary.mirrors_by_state == {MirrorState.ACTIVE: 1, MirrorState.STOPPED: 1}
+    assert (summary.mirrors, summary.max_lag, summary.bytes_per_s, summary.errors) == (2, 15, 100, 1)
+    assert summary.oldest_lag_ms is not None
+    assert 30_000 <= summary.oldest_lag_ms < 60_000
+
+
+def test_what_nobody_measured_is_unknown(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+    make_mirror()
+    MirrorPartition.objects.update(source_end=None)
+
+    (summary,) = list_links(by=owner)
+
+    assert (summary.max_lag, summary.oldest_lag_ms, summary.bytes_per_s) == (None, None, None)
+
+
+def test_links_in_trouble_come_first(link: ClusterLink, owner: Actor) -> None:
+    copy_of(link, name="a-broken", state=LinkState.FAILED)
+    copy_of(link, name="z-broken", state=LinkState.FAILED)
+
+    assert [one.link.name for one in list_links(by=owner)] == ["a-broken", "z-broken", "west-to-east"]
+    assert [one.link.name for one in list_links(by=owner, state="FAILED", search="Z-")] == ["z-broken"]
+    assert list_links(by=owner, cluster_id="source-id") == []
+
+
+def test_a_hundred_links_cost_as_much_as_one(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, django_assert_num_queries: Any
+) -> None:
+    make_mirror()
+    assert owner.bindings
+    with django_assert_num_queries(3):
+        list_links(by=owner)
+    for number in range(100):
+        make_mirror(f"m{number}", link=copy_of(link, name=f"l{number}"))
+
+    with django_assert_num_queries(3):
+        assert len(list_links(by=owner)) == 101
+
+
+def test_configs_say_what_counts_and_hide_secrets(link: ClusterLink, django_assert_num_queries: Any) -> None:
+    LinkConfig.objects.create(link=link, name="acl.sync.ms", value="6000")
+
+    with django_assert_num_queries(1):
+        configs = {one.name: one for one in effective_configs(link=link)}
+
+    assert (configs["acl.sync.ms"].value, configs["acl.sync.ms"].is_default) == ("6000", False)
+    assert (configs["topic.config.sync.ms"].value, configs["topic.config.sync.ms"].is_default) == ("5000", True)
+    assert (configs["sasl.jaas.config"].value, configs["sasl.jaas.config"].is_default) == (None, False)
+    assert configs["bootstrap.servers"].value == "source.test:9092"
+    assert configs["request.timeout.ms"].is_read_only
+
+
+def test_an_address_that_was_lent_is_shown(link: ClusterLink) -> None:
+    link.properties = {}
+
+    configs = {one.name: one for one in effective_configs(link=link)}
+
+    assert (configs["bootstrap.servers"].value, configs["bootstrap.servers"].is_default) == ("source.test:9092", True)
+    assert configs["sasl.jaas.config"].value is None

@@ -1,0 +1,136 @@
+"""Mirrors with their figures; unknown is None."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from console.actors import Actor
+from console.errors import NotFoundError
+from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from console.queries import operations, topics
+from console.queries.mirrors import find_by_topic, get_mirror, list_mirrors, rest_status, shown_state
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+S = MirrorState
+
+
+def test_a_mirror_is_found_by_its_names(mirror: MirrorTopic, colleague: Actor, stranger: Actor) -> None:
+    names = {"cluster_id": "destination-id", "link_name": "west-to-east", "mirror_name": "orders"}
+
+    assert get_mirror(**names, by=colleague) == mirror
+    for changes in ({"by": stranger}, {"mirror_name": "x"}, {"link_name": "x"}, {"cluster_id": "x"}):
+        with pytest.raises(NotFoundError):
+            get_mirror(**{**names, "by": colleague, **changes})
+
+
+def test_a_topic_leads_to_its_mirror(mirror: MirrorTopic, colleague: Actor) -> None:
+    assert find_by_topic(cluster_id="destination-id", topic="orders", by=colleague) == mirror
+    assert find_by_topic(cluster_id="destination-id", topic="ordinary", by=colleague) is None
+
+
+@pytest.mark.parametrize("state", list(S))
+def test_every_state_has_a_word_of_rest(state: S) -> None:
+    mirror = MirrorTopic(state=state)
+    shown = {S.PENDING_SETUP: "ACTIVE", S.PENDING_RESTORE_MIRROR: "PENDING_RESTORE"}
+
+    assert rest_status(mirror) == shown.get(state, state.value)
+    assert shown_state(mirror) == (S.ACTIVE if state is S.PENDING_SETUP else state)
+
+
+def test_figures_are_known_when_every_partition_is(mirror: MirrorTopic, link: ClusterLink, owner: Actor) -> None:
+    now = timezone.now()
+    MirrorPartition.objects.update(observed_at=now, caught_up_at=now, bytes_per_s=5, records_per_s=2)
+    MirrorPartition.objects.filter(partition=1).update(source_end=17, caught_up_at=now - timedelta(seconds=3))
+
+    (row,) = list_mirrors(link=link, by=owner)
+
+    assert (row.max_lag, row.total_lag, row.bytes_per_s, row.records_per_s, row.errors) == (7, 7, 10, 4, 0)
+    assert row.lag_ms is not None
+    assert 3000 <= row.lag_ms < 10_000
+
+
+def test_one_unknown_partition_makes_the_lag_unknown(mirror: MirrorTopic, link: ClusterLink, owner: Actor) -> None:
+    MirrorPartition.objects.filter(partition=0).update(mirror_end=None)
+
+    (row,) = list_mirrors(link=link, by=owner)
+
+    assert (row.max_lag, row.total_lag, row.lag_ms, row.bytes_per_s) == (None, None, None, None)
+
+
+def test_a_report_that_is_old_makes_the_lag_grow(mirror: MirrorTopic, link: ClusterLink, owner: Actor) -> None:
+    old = timezone.now() - timedelta(minutes=1)
+    MirrorPartition.objects.update(observed_at=old, caught_up_at=old)
+
+    (row,) = list_mirrors(link=link, by=owner)
+
+    assert row.max_lag == 0
+    assert row.lag_ms is not None
+    assert row.lag_ms >= 60_000
+
+
+def test_lists_are_filtered_and_ordered(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
+    for name, state in [("a", S.ACTIVE), ("b", S.FAILED), ("c", S.PENDING_SETUP)]:
+        make_mirror(name, state)
+    MirrorPartition.objects.filter(mirror__name="a").update(source_end=99)
+
+    def names(**filters: Any) -> list[str]:
+        return [one.mirror.name for one in list_mirrors(link=link, by=owner, **filters)]
+
+    assert names() == ["b", "a", "c"]
+    assert names(status="ACTIVE") == ["a", "c"]
+    assert names(search="B") == ["b"]
+    assert names(order="-lag")[0] == "a"
+    assert names(order="-name") == ["c", "b", "a"]
+
+
+def test_a_thousand_rows_cost_as_many_queries_as_one(
+    make_mirror: MakeMirror, link: ClusterLink, owner: Actor, django_assert_num_queries: Any
+) -> None:
+    make_mirror("first")
+    assert owner.bindings
+    with django_assert_num_queries(3):
+        rows = list_mirrors(link=link, by=owner)
+    for number in range(30):
+        make_mirror(f"m{number}", partitions=3)
+
+    with django_assert_num_queries(3):
+        rows = list_mirrors(link=link, by=owner)
+        choices = [operations.allowed(row.mirror, owner) for row in rows]
+
+    assert len(choices) == 31
+
+
+def test_buttons_carry_the_reason_why_not(mirror: MirrorTopic, owner: Actor, colleague: Actor) -> None:
+    mine = {one.event: one for one in operations.allowed(mirror, owner)}
+    theirs = {one.event: one for one in operations.allowed(mirror, colleague)}
+
+    assert mine[MirrorEvent.PAUSE].allowed
+    assert not mine[MirrorEvent.RESUME].allowed
+    assert "Cannot resume" in mine[MirrorEvent.RESUME].reason
+    assert not any(one.allowed for one in theirs.values())
+    assert "DeveloperManage" in theirs[MirrorEvent.PAUSE].reason
+
+
+def test_source_topics_say_why_they_cannot_be_mirrored(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
+    seen = {"partitions": 1, "seen_at": NOW}
+    link.source_topics.bulk_create(  # type: ignore[attr-defined]
+        topics.SourceTopic(link=link, name=name, internal=name.startswith("__"), **seen)
+        for name in ("free", "orders", "__consumer_offsets", "taken")
+    )
+    topics.SourceTopic.objects.create(cluster=link.destination, name="taken", **seen)
+    make_mirror("orders")
+    assert topics.source_topics_for(link=link, by=owner) == []
+    link.topics_at = NOW
+
+    choices = {one.name: one for one in topics.source_topics_for(link=link, by=owner)}
+
+    assert [name for name, one in choices.items() if one.available] == ["free"]
+    assert choices["orders"].reason == "Already mirrored"
+    assert "Internal" in choices["__consumer_offsets"].reason
+    assert "already has a topic" in choices["taken"].reason
+    assert [one.name for one in topics.source_topics_for(link=link, by=owner, search="fre")] == ["free"]

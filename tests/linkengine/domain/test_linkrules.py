@@ -1,0 +1,78 @@
+"""What values of link configs must keep."""
+
+from __future__ import annotations
+
+import pytest
+
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.linkrules import LinkConfigError, check_configs
+
+TERRAFORM = {
+    "bootstrap.servers": "SASL_SSL://broker:9092",
+    "connection.mode": "OUTBOUND",
+    "link.mode": "DESTINATION",
+    "sasl.jaas.config": 'PlainLoginModule required username="k" password="s";',
+    "sasl.mechanism": "PLAIN",
+    "security.protocol": "SASL_SSL",
+    "remote.link.connection.mode": "INBOUND",
+    "local.security.protocol": "SASL_SSL",
+}
+
+
+def test_what_terraform_sends_is_accepted() -> None:
+    check_configs(TERRAFORM)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("no.such.config", "1", "is not a config of a cluster link"),
+        ("request.timeout.ms", "1", "read-only; it is always 30000"),
+        ("acl.sync.ms", "5s", "must be a whole number"),
+        ("acl.sync.ms", "999", "at least 1000"),
+        ("acl.sync.ms", "86400001", "at most 86400000"),
+        ("acl.sync.enable", "yes", "true or false"),
+        ("acl.filters", "{", "JSON document"),
+        ("security.protocol", "TLS", "must be one of PLAINTEXT, SSL"),
+        ("cluster.link.prefix", "a-prefix-too-long", "up to 12 letters"),
+        ("cluster.link.prefix", "west/", "up to 12 letters"),
+        ("mirror.start.offset.spec", "latest", "must be one of earliest"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_a_sentence(name: str, value: str, words: str) -> None:
+    with pytest.raises(LinkConfigError, match=words) as caught:
+        check_configs({name: value})
+    assert (caught.value.name, caught.value.code) == (name, ErrorCode.MISCONFIGURATION_ERROR)
+
+
+@pytest.mark.parametrize(
+    ("configs", "name"),
+    [
+        ({"cluster.link.prefix": "w.", "acl.sync.enable": "true"}, "acl.sync.enable"),
+        ({"consumer.group.prefix.enable": "true"}, "consumer.group.prefix.enable"),
+        (
+            {"consumer.group.prefix.enable": "true", "cluster.link.prefix": "w.", "link.mode": "BIDIRECTIONAL"},
+            "consumer.group.prefix.enable",
+        ),
+    ],
+)
+def test_values_must_fit_together(configs: dict[str, str], name: str) -> None:
+    with pytest.raises(LinkConfigError) as caught:
+        check_configs(configs)
+    assert caught.value.name == name
+
+
+def test_a_change_is_checked_against_what_the_link_has() -> None:
+    with pytest.raises(LinkConfigError, match="prefix"):
+        check_configs({"acl.sync.enable": "true"}, present={"cluster.link.prefix": "w."})
+    check_configs({"acl.sync.enable": "true"}, present={})
+
+
+def test_what_is_immutable_is_set_at_creation_only() -> None:
+    check_configs({"cluster.link.prefix": "w."})
+    with pytest.raises(LinkConfigError, match="only be set while the link is created"):
+        check_configs({"cluster.link.prefix": "w."}, present={})
+
+
+def test_no_value_means_the_default() -> None:
+    check_configs({"acl.sync.ms": None, "acl.filters": ""})

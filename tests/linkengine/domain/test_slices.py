@@ -1,0 +1,130 @@
+"""When which copy job is submitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linkengine.domain.plans import CopyTuning
+from linkengine.domain.slices import SILENT_MS, START_MS, NewSlice, RunningSlice, SliceDecision, decide_slices
+
+NOW = 1_000_000
+TUNING = CopyTuning(slice_ms=60_000, overlap_ms=8_000)
+
+
+def running(keys: str, *, left_ms: int, age_ms: int = 40_000, revision: int = 1, name: str = "s") -> RunningSlice:
+    return RunningSlice(
+        slice_id=name, revision=revision, started_at_ms=NOW - age_ms, ends_at_ms=NOW + left_ms, keys=frozenset(keys)
+    )
+
+
+def decide(wanted: str, *slices: RunningSlice, silent: str = "", **changes: Any) -> SliceDecision:
+    seen = {key: NOW - (SILENT_MS + 1 if key in silent else 100) for one in slices for key in one.keys}
+    values = {"wanted": set(wanted), "running": slices, "last_seen_ms": seen, "revision": 1, "now_ms": NOW, "tuning": TUNING}
+    return decide_slices(**{**values, **changes})
+
+
+def test_nothing_wanted_nothing_submitted() -> None:
+    assert decide("") == SliceDecision()
+
+
+def test_the_first_mirror_gets_a_whole_slice_at_once() -> None:
+    assert decide("ab").submit == (NewSlice(keys=("a", "b"), ends_at_ms=NOW + 60_000),)
+
+
+def test_while_a_slice_has_time_nothing_is_submitted() -> None:
+    decision = decide("ab", running("ab", left_ms=20_000))
+
+    assert not decision.submit
+    assert decision.answering == {"s": frozenset("ab")}
+
+
+def test_shortly_before_the_end_a_successor_is_submitted_once() -> None:
+    ending = running("ab", left_ms=7_000)
+    decision = decide("ab", ending)
+    assert decision.submit == (NewSlice(keys=("a", "b"), ends_at_ms=NOW + 60_000),)
+
+    successor = running("ab", left_ms=60_000, age_ms=0, name="t")
+    assert not decide("ab", ending, successor).submit
+
+
+def test_a_new_mirror_gets_a_job_of_its_own_that_ends_with_the_common_plan() -> None:
+    decision = decide("abc", running("ab", left_ms=30_000))
+
+    assert decision.submit == (NewSlice(keys=("c",), ends_at_ms=NOW + 30_000),)
+
+
+def test_a_new_mirror_does_not_join_a_plan_that_is_nearly_over() -> None:
+    decision = decide("abc", running("ab", left_ms=12_000))
+
+    assert decision.submit == (NewSlice(keys=("c",), ends_at_ms=NOW + 60_000),)
+
+
+def test_plans_grow_together_at_the_next_slice() -> None:
+    decision = decide("abc", running("ab", left_ms=7_000), running("c", left_ms=12_000, name="t"))
+
+    assert decision.submit == (NewSlice(keys=("a", "b", "c"), ends_at_ms=NOW + 60_000),)
+
+
+def test_a_partition_that_went_silent_is_submitted_anew() -> None:
+    decision = decide("ab", running("ab", left_ms=30_000), silent="b")
+
+    assert decision.submit == (NewSlice(keys=("b",), ends_at_ms=NOW + 30_000),)
+    assert decision.answering == {"s": frozenset("a")}
+
+
+def test_a_slice_may_take_its_time_to_start() -> None:
+    assert not decide("a", running("a", left_ms=50_000, age_ms=START_MS), silent="a").submit
+    assert decide("a", running("a", left_ms=20_000, age_ms=START_MS + 1), silent="a").submit
+
+
+def test_an_old_revision_answers_for_nothing() -> None:
+    decision = decide("a", running("a", left_ms=30_000), revision=2)
+
+    assert decision.submit == (NewSlice(keys=("a",), ends_at_ms=NOW + 60_000),)
+    assert decision.answering == {"s": frozenset()}
+
+
+def test_what_is_not_wanted_any_more_is_let_go() -> None:
+    decision = decide("a", running("ab", left_ms=30_000))
+
+    assert not decision.submit
+    assert decision.answering == {"s": frozenset("a")}
+
+
+@given(
+    wanted=st.sets(st.sampled_from("abcdef")),
+    slices=st.lists(
+        st.builds(
+            running,
+            st.text("abcdef", max_size=6),
+            left_ms=st.integers(-10_000, 60_000),
+            age_ms=st.integers(0, 60_000),
+            revision=st.integers(1, 2),
+            name=st.uuids().map(str),
+        ),
+        max_size=4,
+    ),
+    silent=st.text("abcdef", max_size=6),
+)
+def test_afterwards_every_wanted_partition_is_covered_and_none_twice(
+    wanted: set[str], slices: list[RunningSlice], silent: str
+) -> None:
+    decision = decide("".join(wanted), *slices, silent=silent)
+
+    submitted = [key for one in decision.submit for key in one.keys]
+    answered = {key for keys in decision.answering.values() for key in keys}
+    assert set(submitted) | answered == wanted
+    assert len(submitted) == len(set(submitted))
+    assert all(one.ends_at_ms > NOW for one in decision.submit)
+    following = [
+        running("".join(one.keys), left_ms=one.ends_at_ms - NOW, age_ms=0, name=f"new-{n}")
+        for n, one in enumerate(decision.submit)
+    ]
+    assert not decide("".join(wanted), *_kept(slices, decision), *following, silent=silent).submit
+
+
+def _kept(slices: list[RunningSlice], decision: SliceDecision) -> list[RunningSlice]:
+    return [one for one in slices if decision.answering[one.slice_id]]
