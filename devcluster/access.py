@@ -81,7 +81,8 @@ def java_security(cluster: Cluster, *, user: str, mechanism: str) -> dict[str, s
         settings["sasl.mechanism"] = mechanism
         settings["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
     if "SSL" in cluster.security:
-        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(cluster.certificates.authority)}
+        authority = cluster.certificates.authority.read_text()  # as text: who is given it may not see our files
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
     return settings
 
 

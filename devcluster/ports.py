@@ -26,6 +26,11 @@ def free_port() -> int:
     raise RuntimeError(f"No free port between {FIRST_PORT} and {END_PORT} after {ATTEMPTS} attempts; stop some programs.")
 
 
+def preferred_port(port: int) -> int:
+    """Return this port if nobody has it, else a free one."""
+    return port if _can_bind(port) else free_port()
+
+
 def accepts(port: int, *, timeout_s: float = 0.5) -> bool:
     """Tell whether something accepts connections on this port."""
     try:

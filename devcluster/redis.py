@@ -13,7 +13,7 @@ import redis
 
 from devcluster import parts
 from devcluster.ports import LOOPBACK, free_port
-from devcluster.processes import Process
+from devcluster.processes import STOP_TIMEOUT_S, Process
 
 START_TIMEOUT_S = 20.0
 
@@ -46,10 +46,10 @@ class RedisServer:
         self._process.wait_until(self._answers, timeout_s=START_TIMEOUT_S)
         return self
 
-    def stop(self) -> None:
+    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stop the server. Safe to repeat."""
         if self._process is not None:
-            self._process.stop()
+            self._process.stop(timeout_s=timeout_s)
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 

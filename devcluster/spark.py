@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -35,12 +35,17 @@ class SparkConnectServer:
         heap: str = "1g",
         master: str = MASTER,
         port: int | None = None,
+        preload: Sequence[str] = PRELOAD,
         extra: Mapping[str, object] | None = None,
     ) -> None:
-        """Plan a server. Without `directory` it works in a temporary one that goes on stop."""
+        """Plan a server. Without `directory` it works in a temporary one that goes on stop.
+
+        `preload` names modules that Python workers have imported when they begin.
+        """
         self.port = port or free_port()
         self._heap = heap
         self._master = master
+        self._preload = preload
         self._extra = extra or {}
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="spark-"))
@@ -124,7 +129,7 @@ class SparkConnectServer:
             "SPARK_LOCAL_IP": LOOPBACK,
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": path,
-            PRELOAD_VARIABLE: ",".join(PRELOAD),
+            PRELOAD_VARIABLE: ",".join(self._preload),
             "PYTHONHASHSEED": "0",  # Spark wants the same hashes in every worker
         }
 

@@ -1,0 +1,107 @@
+"""`python -m devcluster.demo [--once] [--reload]`: the main job on real data, ending in a report.
+
+Stays up after the report until Ctrl-C; with --once it ends there. Ends with code 1 when a record differs or a step fails.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from devcluster.demo import report
+from devcluster.demo.linking import DemoFailedError, Linking
+from devcluster.demo.progress import Progress
+from devcluster.demo.rest import RestError
+from devcluster.demo.services import CommandFailedError
+from devcluster.demo.stage import USER, Stage
+from devcluster.parts import VAR, PartsMissingError
+from devcluster.processes import ProcessFailedError
+
+DIRECTORY = VAR / "demo"
+HANDOVER = VAR / "demo.json"
+ALIVE_S = 2.0  # between two looks at the processes while the demo stays up
+FAILURES = (CommandFailedError, DemoFailedError, PartsMissingError, ProcessFailedError, RestError, TimeoutError)
+
+
+def main() -> int:
+    """Run the demo; answer the exit code."""
+    parser = argparse.ArgumentParser(prog="make demo", description="The whole product on this machine, on real data.")
+    parser.add_argument("--once", action="store_true", help="end after the report")
+    parser.add_argument("--reload", action="store_true", help="restart web and worker when their code changes")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with only_one_demo():
+            return run(once=arguments.once, reload=arguments.reload)
+    except KeyboardInterrupt:
+        return 1 if arguments.once else 0
+    except FAILURES as error:
+        sys.stderr.write(f"\nThe demo failed: {error}\nLogs are in {DIRECTORY}.\n")
+        return 1
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def run(*, once: bool, reload: bool) -> int:
+    """Start everything, do the main job, report, and stay up unless `once`."""
+    progress = Progress()
+    with contextlib.ExitStack() as stack:
+        stage = stack.enter_context(Stage(DIRECTORY, progress=progress, reload=reload))
+        stack.callback(HANDOVER.unlink, missing_ok=True)
+        linking = do_main_job(stage, progress=progress)
+        report.write_handover(
+            HANDOVER, console=stage.console, key=stage.key, source=stage.source, destination=stage.destination
+        )
+        progress.text(report.report(linking, elapsed_s=progress.elapsed_s))
+        if once:
+            return 0 if linking.equal() else 1
+        progress.text(report.invitation(stage.console, linking, user=USER, password=stage.password, key=stage.key))
+        progress.text("\nThe demo stays up. Ctrl-C ends it and leaves nothing running.")
+        _stay(stage)
+    return 0
+
+
+def do_main_job(stage: Stage, *, progress: Progress) -> Linking:
+    """Link, mirror, wait and verify through the REST API."""
+    linking = Linking(stage.rest(), source=stage.source, destination=stage.destination)
+    linking.create_link()
+    linking.create_mirrors()
+    progress.step("a link and three mirror topics are created through the REST API")
+    linking.wait_mirrored(progress.tick)
+    progress.step(f"all mirrors were ACTIVE with lag 0 after {linking.copy_seconds:.1f} s")
+    linking.verify(progress.tick)
+    progress.step("Spark has compared all records on both sides")
+    return linking
+
+
+@contextlib.contextmanager
+def only_one_demo() -> Iterator[None]:
+    """Refuse a second demo of this checkout: it would empty the first one's directory."""
+    VAR.mkdir(exist_ok=True)
+    with (VAR / "demo.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoFailedError("A demo of this checkout is running already. End it with Ctrl-C first.") from None
+        yield
+
+
+def _stay(stage: Stage) -> None:
+    while not threading.Event().wait(ALIVE_S):
+        stage.check_alive()
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    # not sys.exit: after Ctrl-C a thread may still wait for a broker that is gone; what it started the watcher ends
+    os._exit(code)

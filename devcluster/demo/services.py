@@ -1,0 +1,130 @@
+"""The product's own processes for the demo: web, worker and beat on SQLite, and its management commands.
+
+Starts them as an operator would, by command and environment; imports nothing of the console.
+"""
+
+import base64
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from devcluster.parts import ROOT
+from devcluster.ports import LOOPBACK, preferred_port
+from devcluster.processes import Process
+
+COMMAND_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 4.0  # a worker in the middle of a slice would finish it; copies are safe to cut anywhere
+WEB_PORT = 8000
+SOURCES = ("console", "linkengine", "templates")
+
+
+class CommandFailedError(RuntimeError):
+    """A management command failed; the message carries what it said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """Where the demo's console keeps its things, and the environment its processes get."""
+
+    directory: Path
+    port: int
+    environment: Mapping[str, str]
+
+    @property
+    def base_url(self) -> str:
+        """The console's address."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+
+def plan_console(directory: Path, *, redis_url: str, spark_url: str) -> Console:
+    """Choose port and secrets."""
+    environment = {
+        "DJANGO_SETTINGS_MODULE": "console.settings",
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+        "CLUSTERLINK_DATABASE_URL": f"sqlite:///{directory / 'console.sqlite3'}",
+        "CLUSTERLINK_REDIS_URL": redis_url,
+        "CLUSTERLINK_SPARK_URL": spark_url,
+        "CLUSTERLINK_SECRET_KEY": secrets.token_urlsafe(50),
+        "CLUSTERLINK_CREDENTIALS_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        "CLUSTERLINK_ALLOWED_HOSTS": f"{LOOPBACK},localhost",
+        "CLUSTERLINK_DEBUG": "false",
+    }
+    return Console(directory=directory, port=preferred_port(WEB_PORT), environment=environment)
+
+
+def manage(console: Console, *arguments: str, text: str = "", **variables: str) -> str:
+    """Run a management command with `text` as its input; answer what it printed."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments], cwd=ROOT, input=text, text=True, capture_output=True,
+        env={**os.environ, **console.environment, **variables}, timeout=COMMAND_TIMEOUT_S, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise CommandFailedError(f"manage.py {arguments[0]} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def prepare(console: Console, *, user: str, password: str) -> dict[str, Any]:
+    """Create the database, an administrator and an API key; answer `api_key` and `api_secret`."""
+    manage(console, "migrate", "--verbosity", "0")
+    email = f"{user}@example.org"
+    manage(console, "createsuperuser", "--noinput", "--username", user, "--email", email, DJANGO_SUPERUSER_PASSWORD=password)
+    answer: dict[str, Any] = json.loads(manage(console, "create_api_key", user, "--description", "demo"))
+    return answer
+
+
+def register_cluster(console: Console, *, name: str, properties: Mapping[str, str]) -> None:
+    """Register a cluster with the credentials the link engine will use there."""
+    text = "".join(f"{key}={value}\n" for key, value in properties.items())
+    places = ("--organization", "Airports of New York", "--environment", "Demo")
+    manage(console, "register_cluster", name, "--properties", "-", *places, text=text)
+
+
+def start_services(console: Console, *, reload: bool) -> list[Process]:
+    """Start web, worker and beat; each writes its own log. Not waited for."""
+    commands = {"web": _web(console, reload=reload), "worker": _worker(reload=reload), "beat": _beat(console)}
+    return [
+        Process(command, name=name, log=console.directory / "logs" / f"{name}.log", env=console.environment, cwd=ROOT)
+        for name, command in commands.items()
+    ]
+
+
+def wait_ready(console: Console, services: Sequence[Process]) -> None:
+    """Wait until the console says that its database, Redis and a worker answer."""
+    for service in services:
+        service.wait_until(lambda: is_ready(console), timeout_s=START_TIMEOUT_S)
+
+
+def is_ready(console: Console) -> bool:
+    """Ask the console itself."""
+    try:
+        with urlopen(f"{console.base_url}/readyz", timeout=5) as answer:  # noqa: S310 - our own address
+            return bool(answer.status == 200)
+    except (URLError, TimeoutError, ConnectionError):
+        return False
+
+
+def _web(console: Console, *, reload: bool) -> list[str]:
+    command = [sys.executable, "-m", "uvicorn", "console.asgi:application", "--host", LOOPBACK, "--port", str(console.port)]
+    watched = [word for folder in SOURCES if (ROOT / folder).exists() for word in ("--reload-dir", folder)]
+    return [*command, "--no-access-log", *(["--reload", *watched] if reload else [])]
+
+
+def _worker(*, reload: bool) -> list[str]:
+    command = [sys.executable, "-m", "celery", "-A", "console", "worker", "--pool", "threads", "--loglevel", "INFO"]
+    if not reload:
+        return command
+    return [sys.executable, "-m", "watchfiles", "--filter", "python", " ".join(command), "console", "linkengine"]
+
+
+def _beat(console: Console) -> list[str]:
+    schedule = str(console.directory / "beat-schedule")
+    return [sys.executable, "-m", "celery", "-A", "console", "beat", "--schedule", schedule, "--loglevel", "WARNING"]
