@@ -89,8 +89,16 @@ class ClusterAdmin:
         self.wait_ready(topic, partitions=partitions)
 
     def delete_topic(self, topic: str) -> bool:
-        """Delete a topic; answer False if there was none."""
-        return admin_topics.delete(self._session, topic)
+        """Delete a topic and wait until it is gone; answer False if there was none."""
+        before = self.find(topic)
+        deleted = admin_topics.delete(self._session, topic)
+        if before is not None:
+            self._wait_until(lambda: not self._is_there(before), what=f"topic {topic!r} is still there, though deleted")
+        return deleted
+
+    def _is_there(self, topic: TopicDescription) -> bool:
+        found = self.find(topic.name)
+        return found is not None and found.topic_id == topic.topic_id
 
     def add_partitions(self, topic: str, *, total: int) -> None:
         """Grow the topic to ``total`` partitions and wait until the new ones are there."""
