@@ -1,0 +1,113 @@
+"""What copy tasks report moves mirrors."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from console.models import MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
+from console.reconciling.phases import RETRY_TIMEOUT, Verdict, apply_verdict, verdict_on
+from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+P, S = PartitionPhase, MirrorState
+COPYING = Verdict(phase=P.COPYING)
+LOST = Verdict(phase=P.SOURCE_UNREACHABLE, code="TIMEOUT_ERROR", message="No broker answers.")
+BROKEN = Verdict(phase=P.LINK_BROKEN, code="AUTHENTICATION_ERROR", message="Wrong password.")
+NO_RIGHTS = Verdict(phase=P.LINK_BROKEN, code="AUTHORIZATION_ERROR", message="May not READ.")
+DELETED = Verdict(phase=P.SOURCE_UNREACHABLE, code="SOURCE_TOPIC_MAY_BE_DELETED", message="It is not there.")
+FOREIGN = Verdict(phase=P.FAILED, code="FOREIGN_WRITE", message="Somebody wrote.")
+
+
+def see(mirror: MirrorTopic, verdict: Verdict | None, *, after_s: float = 0) -> MirrorTopic:
+    apply_verdict(mirror=mirror, verdict=verdict, now=NOW + timedelta(seconds=after_s))
+    return MirrorTopic.objects.select_related("link").get(pk=mirror.pk)
+
+
+def codes() -> list[str]:
+    return list(StateTransitionError.objects.values_list("code", flat=True))
+
+
+def test_the_worst_fresh_partition_speaks(mirror: MirrorTopic) -> None:
+    rows = [
+        MirrorPartition(phase=phase, observed_at=NOW - timedelta(seconds=age), error_code=phase)
+        for phase, age in [(P.COPYING, 0), (P.SOURCE_UNREACHABLE, 1), (P.FAILED, 60), (P.WAITING, 0)]
+    ]
+
+    verdict = verdict_on(rows, now=NOW)
+
+    assert verdict is not None
+    assert verdict.phase is P.SOURCE_UNREACHABLE
+    assert verdict_on(rows[2:], now=NOW) is None
+
+
+def test_a_lost_source_must_stay_lost_for_a_moment_and_comes_back(mirror: MirrorTopic) -> None:
+    mirror = see(mirror, LOST)
+    assert (mirror.state, codes()) == (S.ACTIVE, ["TIMEOUT_ERROR"])
+    mirror = see(mirror, LOST, after_s=3)
+    assert mirror.state == S.SOURCE_UNAVAILABLE
+
+    mirror = see(mirror, COPYING, after_s=4)
+
+    assert (mirror.state, mirror.error_since, codes()) == (S.ACTIVE, None, [])
+    assert list(StateTransition.objects.values_list("event", flat=True)) == ["source-back", "source-lost"]
+
+
+def test_refused_credentials_break_the_link_at_once_and_heal(mirror: MirrorTopic) -> None:
+    mirror = see(mirror, BROKEN)
+    assert (mirror.state, codes()) == (S.LINK_FAILED, ["AUTHENTICATION_ERROR"])
+    assert StateTransitionError.objects.get().message == "Wrong password."
+
+    mirror = see(mirror, COPYING, after_s=1)
+    assert (mirror.state, codes()) == (S.ACTIVE, [])
+
+
+def test_wrong_credentials_never_fail_a_mirror_for_good(mirror: MirrorTopic) -> None:
+    mirror = see(mirror, BROKEN)
+    assert see(mirror, BROKEN, after_s=RETRY_TIMEOUT.total_seconds() * 3).state == S.LINK_FAILED
+
+
+@pytest.mark.parametrize("verdict", [NO_RIGHTS, DELETED])
+def test_some_troubles_become_permanent_when_they_last(verdict: Verdict, mirror: MirrorTopic) -> None:
+    mirror = see(mirror, verdict)
+    mirror = see(mirror, verdict, after_s=RETRY_TIMEOUT.total_seconds() - 1)
+    assert mirror.state in (S.LINK_FAILED, S.SOURCE_UNAVAILABLE)
+
+    mirror = see(mirror, verdict, after_s=RETRY_TIMEOUT.total_seconds())
+
+    assert (mirror.state, mirror.error_code, mirror.error_message) == (S.FAILED, verdict.code, verdict.message)
+
+
+def test_a_foreign_write_fails_the_mirror_at_once(mirror: MirrorTopic) -> None:
+    mirror = see(mirror, FOREIGN)
+
+    assert (mirror.state, mirror.error_code) == (S.FAILED, "FOREIGN_WRITE")
+    assert see(mirror, COPYING).state == S.FAILED
+
+
+def test_a_destination_that_is_away_is_shown_but_moves_nothing(mirror: MirrorTopic) -> None:
+    away = Verdict(phase=P.DESTINATION_UNREACHABLE, code="DESTINATION_UNAVAILABLE", message="Away.")
+
+    assert see(mirror, away, after_s=60).state == S.ACTIVE
+    assert codes() == ["DESTINATION_UNAVAILABLE"]
+
+
+@pytest.mark.parametrize("state", [S.PAUSED, S.STOPPED, S.PENDING_SETUP, S.FAILED])
+def test_mirrors_that_are_not_copied_are_left_alone(state: S, make_mirror: MakeMirror) -> None:
+    assert see(make_mirror("orders", state), FOREIGN).state == state
+    assert codes() == []
+
+
+def test_a_promotion_keeps_its_own_errors(make_mirror: MakeMirror) -> None:
+    mirror = make_mirror("orders", S.PENDING_STOPPED)
+    StateTransitionError.objects.create(mirror=mirror, code="WAITING_FOR_LAG", message="", since=NOW, last_seen_at=NOW)
+
+    assert see(mirror, COPYING).state == S.PENDING_STOPPED
+    assert codes() == ["WAITING_FOR_LAG"]
+    assert see(mirror, BROKEN).state == S.PENDING_STOPPED
+
+
+def test_nothing_heard_says_nothing(mirror: MirrorTopic) -> None:
+    assert see(mirror, None).state == S.ACTIVE

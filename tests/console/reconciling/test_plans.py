@@ -1,0 +1,59 @@
+"""Rows as the engine's plans."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from console.models import ClusterLink, CopySlice, LinkConfig, MirrorPartition, MirrorTopic
+from console.reconciling import plans
+from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeMirror
+
+
+def test_names_for_the_engine_are_unique_for_ever(mirror: MirrorTopic, link: ClusterLink) -> None:
+    assert plans.link_key(link) == link.link_uuid.hex
+    assert plans.mirror_key(mirror) == f"{link.link_uuid.hex[:16]}-{mirror.pk}"
+
+
+def test_a_plan_holds_the_partitions_of_its_slice(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    first, second = make_mirror("a", partitions=3), make_mirror("b", partitions=3)
+    keys = [one.key for one in plans.assignments_of(first)] + [plans.assignments_of(second)[2].key, "gone/0"]
+    row = CopySlice(link=link, slice_id="s", revision=7, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+
+    plan = plans.copy_plan(row, mirrors=[first, second], slice_ms=1234)
+
+    assert [one.key for one in plan.assignments] == keys[:-1]
+    assert (plan.revision, plan.slice_id, plan.tuning.slice_ms, plan.tasks) == (7, "s", 1234, 1)
+    assert len({one.producer_id for one in plan.assignments}) == 4
+    assert plan.source.sasl_username == "link"
+    assert "secret-of-the-link" not in repr(plan)
+
+
+def test_many_partitions_are_shared_by_more_tasks(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    mirror = make_mirror("a", partitions=9)
+    keys = [one.key for one in plans.assignments_of(mirror)]
+    row = CopySlice(link=link, slice_id="s", revision=1, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+
+    assert plans.copy_plan(row, mirrors=[mirror], slice_ms=1).tasks == 2
+
+
+def test_the_registered_cluster_stands_in(mirror: MirrorTopic, link: ClusterLink) -> None:
+    link.properties = {}
+    assert plans.source_address(link).bootstrap_servers == SOURCE_PROPERTIES["bootstrap.servers"]
+
+
+def test_configs_of_the_link_reach_the_plans(mirror: MirrorTopic, link: ClusterLink) -> None:
+    assert plans.setup_of(mirror).sync_include is None
+    LinkConfig.objects.create(link=link, name="topic.config.sync.include", value="retention.ms, cleanup.policy")
+    mirror.link = ClusterLink.objects.get()
+
+    assert plans.setup_of(mirror).sync_include == ("retention.ms", "cleanup.policy")
+    assert plans.sync_of(mirror).sync_include == ("retention.ms", "cleanup.policy")
+
+
+def test_recorded_ends_are_never_lost(make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(stop_reason="failover")
+    assert plans.stop_of(mirror, generation=3).fenced_ends == ()
+    MirrorPartition.objects.filter(partition=1).update(stopped_end=10)
+
+    assert plans.stop_of(mirror, generation=3).fenced_ends == ((1, 10),)
+    assert plans.verify_of(mirror).ends == ((1, 10),)

@@ -1,0 +1,104 @@
+"""Reports of copy tasks as rows: offsets, totals, rates."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from console.models import MirrorPartition, MirrorTopic
+from console.reconciling.sampling import ensure_rows, store_progress
+from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from tests.console.conftest import NOW
+
+MS = int(NOW.timestamp() * 1000)
+
+
+def report(after_ms: int = 0, **values: Any) -> PartitionProgress:
+    defaults: dict[str, Any] = {"key": "k", "slice_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": MS + after_ms}
+    return PartitionProgress(**{**defaults, **values})
+
+
+@pytest.fixture
+def row(mirror: MirrorTopic) -> MirrorPartition:
+    return mirror.partitions.get(partition=0)
+
+
+def store(row: MirrorPartition, *reports: PartitionProgress, after_s: float = 0) -> bool:
+    changed = store_progress(rows={"k": row}, reports=reports, now=NOW + timedelta(seconds=after_s))
+    row.refresh_from_db()
+    return changed
+
+
+def test_a_report_is_taken_over_once(row: MirrorPartition) -> None:
+    seen = report(source_end=40, mirror_end=30, last_fetch_offset=33, caught_up_at_ms=MS, bytes_copied=100, records_copied=20)
+
+    assert store(row, seen)
+    assert not store(row, seen)
+
+    assert (row.source_end, row.mirror_end, row.lag, row.last_source_fetch_offset) == (40, 30, 10, 33)
+    assert (row.bytes_copied, row.records_copied, row.phase, row.caught_up_at) == (100, 20, "COPYING", NOW)
+
+
+def test_what_a_report_does_not_know_stays(row: MirrorPartition) -> None:
+    store(row, report(source_end=40, mirror_end=30))
+    store(row, report(500, slice_id="next", phase=PartitionPhase.WAITING))
+
+    assert (row.source_end, row.mirror_end, row.phase) == (40, 30, "WAITING")
+
+
+def test_totals_grow_over_slices_and_restarts(row: MirrorPartition) -> None:
+    store(row, report(bytes_copied=100))
+    store(row, report(500, bytes_copied=150))
+    store(row, report(1000, bytes_copied=30, slice_id="next"))
+    store(row, report(1500, bytes_copied=40, slice_id="next"))
+    store(row, report(2000, bytes_copied=5, slice_id="next"))  # its task began anew
+
+    assert row.bytes_copied == 150 + 40 + 5
+
+
+def test_rates_are_measured_between_reports_and_smoothed(row: MirrorPartition) -> None:
+    store(row, report(bytes_copied=0))
+    assert row.bytes_per_s is None
+    store(row, report(500, bytes_copied=500))
+    assert row.bytes_per_s == 1000
+    store(row, report(1000, bytes_copied=500))
+    assert row.bytes_per_s == 500
+
+
+def test_a_silent_partition_has_no_rate(row: MirrorPartition) -> None:
+    store(row, report(bytes_copied=0))
+    store(row, report(500, bytes_copied=500))
+
+    assert not store(row, after_s=3)
+    assert row.bytes_per_s == 1000
+    assert store(row, after_s=6)
+    assert row.bytes_per_s is None
+    assert not store(row, after_s=7)
+
+
+def test_readings_of_different_moments_do_not_contradict_the_database(row: MirrorPartition) -> None:
+    store(row, report(mirror_start=50))
+
+    assert (row.mirror_start, row.mirror_end) == (None, 10)
+
+
+def test_rows_are_made_for_partitions_that_lack_them(mirror: MirrorTopic) -> None:
+    mirror.num_partitions = 5
+
+    rows = ensure_rows(mirror)
+
+    assert [row.partition for row in rows] == [0, 1, 2, 3, 4]
+    assert all(row.pk for row in rows)
+    assert rows[4].source_end is None
+    assert [row.pk for row in ensure_rows(mirror)] == [row.pk for row in rows]
+
+
+def test_hundreds_of_reports_are_few_statements(mirror: MirrorTopic, django_assert_max_num_queries: Any) -> None:
+    mirror.num_partitions = 300
+    rows = {str(row.partition): row for row in ensure_rows(mirror)}
+    reports = [report(key=key, source_end=1) for key in rows]
+
+    with django_assert_max_num_queries(12):
+        store_progress(rows=rows, reports=reports, now=NOW)

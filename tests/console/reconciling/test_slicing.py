@@ -1,0 +1,114 @@
+"""The registry of slices and the orders."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from console.models import ClusterLink, CopySlice, MirrorTopic
+from console.reconciling import plans, slicing
+from linkengine.domain.states import LinkState, MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+S = MirrorState
+WANTED = {S.ACTIVE, S.SOURCE_UNAVAILABLE, S.LINK_FAILED, S.PENDING_SYNCHRONIZE, S.PENDING_STOPPED}
+
+
+def next_slices(link: ClusterLink, *keys: str, after_s: float = 0) -> list[CopySlice]:
+    return slicing.next_slices(link=link, wanted=keys, rows={}, now=NOW + timedelta(seconds=after_s))
+
+
+@pytest.mark.parametrize("state", list(S))
+def test_copied_is_what_the_state_says(state: S, make_mirror: MakeMirror, link: ClusterLink) -> None:
+    mirror = make_mirror("orders", state)
+
+    assert slicing.is_wanted(mirror, link) == (state in WANTED)
+    assert slicing.orders_for(link, [mirror]) == {plans.mirror_key(mirror): state in WANTED}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stop_reason": "failover"},
+        {"drained_at": NOW},
+        {"fencing_at": NOW},
+        {"deletion_requested_at": NOW},
+        {"num_partitions": 0},
+    ],
+)
+def test_a_stopping_mirror_is_copied_only_while_its_promotion_drains(
+    changes: dict[str, object], make_mirror: MakeMirror, link: ClusterLink
+) -> None:
+    assert slicing.is_wanted(make_mirror("a", S.PENDING_STOPPED), link)
+    assert not slicing.is_wanted(make_mirror("b", S.PENDING_STOPPED, **changes), link)
+
+
+def test_a_paused_link_copies_nothing(mirror: MirrorTopic, link: ClusterLink) -> None:
+    link.state = LinkState.PAUSED
+    assert not slicing.is_wanted(mirror, link)
+
+
+def test_a_slice_is_registered_once_and_taken_once(link: ClusterLink) -> None:
+    (row,) = next_slices(link, "a", "b")
+    assert (row.keys, row.revision, row.ends_at - row.started_at) == (["a", "b"], link.revision, timedelta(minutes=1))
+    assert next_slices(link, "a", "b", after_s=1) == []
+
+    assert slicing.take(slice_id=row.slice_id, now=NOW) == row
+    assert slicing.take(slice_id=row.slice_id, now=NOW) is None
+
+
+def test_a_slice_that_no_worker_took_is_sent_again(link: ClusterLink) -> None:
+    (row,) = next_slices(link, "a")
+
+    assert next_slices(link, "a", after_s=3) == [row]
+    assert slicing.take(slice_id=row.slice_id, now=NOW + timedelta(seconds=61)) is None
+
+
+def test_slices_of_old_settings_answer_for_nothing(link: ClusterLink) -> None:
+    next_slices(link, "a")
+    link.revision += 1
+
+    (fresh,) = next_slices(link, "a", after_s=1)
+
+    assert fresh.revision == link.revision
+    assert CopySlice.objects.exclude(finished_at=None).get().keys == []
+
+
+def test_an_engine_that_is_away_is_shown_and_waited_for(link: ClusterLink) -> None:
+    waits = []
+    for number in range(8):
+        (row,) = next_slices(link, "a")
+        slicing.note_finished(row=row, error="No Spark.", now=NOW)
+        link.refresh_from_db()
+        assert link.engine_retry_at is not None
+        waits.append((link.engine_retry_at - NOW).total_seconds())
+        assert next_slices(link, "a") == []
+        ClusterLink.objects.update(engine_retry_at=None)
+        link.engine_retry_at = None
+        assert link.engine_failures == number + 1
+
+    assert link.engine_error == "Copy engine unavailable: No Spark."
+    assert waits[0] < 2
+    assert max(waits) <= 30 * 1.25
+    assert slicing.note_copying(link=link)
+    link.refresh_from_db()
+    assert (link.engine_error, link.engine_failures) == ("", 0)
+
+
+def test_a_job_that_is_over_at_once_is_not_followed_at_once(link: ClusterLink) -> None:
+    (row,) = next_slices(link, "a")
+    slicing.note_finished(row=row, error="", now=NOW + timedelta(seconds=1))
+    link.refresh_from_db()
+
+    assert next_slices(link, "a", after_s=2) == []
+    assert next_slices(link, "a", after_s=5) != []
+    assert link.engine_error == ""
+
+
+def test_old_rows_are_forgotten(link: ClusterLink) -> None:
+    next_slices(link, "a")
+
+    slicing.forget_old(now=NOW + timedelta(hours=2))
+
+    assert not CopySlice.objects.exists()
