@@ -6,14 +6,16 @@ from linkengine.batches.steps import Append
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason
 
+RECENT_MS = 10_000  # reports come twice a second and are merged: each gap is in twenty of them
+
 
 class Account:
     """Counts of one partition since the slice took it. Unknown is None, never 0."""
 
     __slots__ = (
+        "_gaps",
         "bytes_copied",
         "caught_up_at_ms",
-        "gaps",
         "last_timestamp_ms",
         "mirror_end",
         "mirror_start",
@@ -31,7 +33,7 @@ class Account:
         self.caught_up_at_ms: int | None = None
         self.bytes_copied = 0
         self.records_copied = 0
-        self.gaps: list[Gap] = []
+        self._gaps: list[tuple[int, Gap]] = []  # with the time of the last fill
 
     def observed_source(self, *, start: int, end: int, now_ms: int) -> None:
         """Take in the source's log start and last stable offset."""
@@ -54,12 +56,16 @@ class Account:
     def filled(self, start: int, end: int, reason: GapReason, *, now_ms: int) -> None:
         """Markers were verified at these offsets."""
         self.mirror_end = end
-        last = self.gaps[-1] if self.gaps else None
+        last = self._gaps[-1][1] if self._gaps else None
         if last and last.reason is reason and last.range.end == start:
-            self.gaps[-1] = Gap(OffsetRange(last.range.start, end), reason)
+            self._gaps[-1] = (now_ms, Gap(OffsetRange(last.range.start, end), reason))
         else:
-            self.gaps.append(Gap(OffsetRange(start, end), reason))
+            self._gaps.append((now_ms, Gap(OffsetRange(start, end), reason)))
         self._notice_caught_up(now_ms)
+
+    def gaps(self, *, since_ms: int = 0) -> tuple[Gap, ...]:
+        """Answer the gaps filled since then, and what was lost whenever it was; transactions make thousands a minute."""
+        return tuple(gap for at_ms, gap in self._gaps if at_ms >= since_ms or gap.reason is GapReason.LOST)
 
     def _notice_caught_up(self, now_ms: int) -> None:
         if self.mirror_end is not None and self.source_end is not None and self.mirror_end >= self.source_end:

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
-from linkengine.copyjob.partition import Chunk, FillInFlight, MirrorPartition
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Chunk, FillInFlight
 from linkengine.copyjob.tails import LostMarker, foreign_write
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.channel import Channel, SmallFrames

@@ -14,7 +14,8 @@ from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
 from linkengine.batches.steps import Fill, Step
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import Buffer, BufferPool
-from linkengine.copyjob.partition import MirrorPartition, Stage
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Stage
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import GapReason
 from linkengine.kafka.channel import Channel, LargeFrames

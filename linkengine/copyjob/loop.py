@@ -13,7 +13,8 @@ import structlog
 from linkengine.copyjob.background import Background
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.mirrorside import MirrorSide
-from linkengine.copyjob.partition import Chunk, MirrorPartition, Stage
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Chunk, Stage
 from linkengine.copyjob.poller import Poller
 from linkengine.copyjob.ports import Clock, Lease, Orders, ProgressSink, SystemClock
 from linkengine.copyjob.sourceside import SourceSide
@@ -40,6 +41,8 @@ def run_task(
     """Copy the partitions until the slice ends, the orders change or nothing is left to do; answer the last observations.
 
     Waits for each partition's lease first. Errors of single partitions or brokers are in the observations; only bugs raise.
+    The answer lists all gaps of the slice; reports on the way list those of the last ten seconds (and all that is lost), so
+    that whoever reads them merges.
     """
     task = CopyTask(plan, assignments, lease=lease, orders=orders, progress=progress, clock=clock or SystemClock())
     try:
@@ -98,7 +101,7 @@ class CopyTask:
             self._source.pump(now)
             if now >= self._tick_at:
                 self._tick(now)
-        return self._observations()
+        return self._observations(all_gaps=True)
 
     def close(self) -> None:
         """Publish the last observations and close everything."""
@@ -155,9 +158,9 @@ class CopyTask:
         self._phases = phases
         self._steward.report(self._observations())
 
-    def _observations(self) -> list[PartitionProgress]:
+    def _observations(self, *, all_gaps: bool = False) -> list[PartitionProgress]:
         now_ms = self._clock.now_ms()
-        return [one.progress(now_ms=now_ms) for one in self._partitions.values()]
+        return [one.progress(now_ms=now_ms, all_gaps=all_gaps) for one in self._partitions.values()]
 
     def _detach_waiting_chunks(self) -> None:
         """A slow destination holds all receive buffers: copy what waits, so that other partitions can go on."""

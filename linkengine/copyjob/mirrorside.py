@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.outlet import MirrorBroker, OutletEvents
-from linkengine.copyjob.partition import Chunk, MirrorPartition, Stage, Trouble
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Chunk, Stage, Trouble
 from linkengine.copyjob.suspicion import Suspicion
 from linkengine.copyjob.tails import StillWaitingError, Tail, read_tails
 from linkengine.copyjob.upkeep import Upkeep

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from linkengine.copyjob.partition import Origin
+from linkengine.copyjob.pieces import Origin
 from linkengine.copyjob.tails import locate
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment

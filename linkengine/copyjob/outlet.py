@@ -15,9 +15,11 @@ from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.filling import Filler
-from linkengine.copyjob.partition import Chunk, MirrorPartition
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Chunk, Trouble
 from linkengine.copyjob.tails import foreign_write
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import produce
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
@@ -25,6 +27,7 @@ from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.wire import Bytes
 
 REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
+SILENCE_S = 5.0  # without an answer until the trouble is shown; the connection is given up at the request timeout only
 BROKER_SHARE = 0.8  # of the request timeout, for the broker to wait for its followers; the rest is for the way
 
 
@@ -43,6 +46,7 @@ class OutletEvents:
 class _Request:
     correlation: int
     version: int
+    sent_at: float
     deadline: float
     entries: list[tuple[MirrorPartition, int, Append]]  # with their attempts
 
@@ -58,6 +62,7 @@ class MirrorBroker:
         self._unanswered: deque[_Request] = deque()
         self._pins: deque[tuple[int, Buffer]] = deque()
         self._frames: SmallFrames | None = None
+        self._version = produce.BY_NAME
         link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=self._unpin, lost=self._lost)
         self._link = BrokerLink(services, cluster, broker, events=link_events)
         self._filler = Filler(services, cluster, broker, events=events, finished=self._fill_finished, lost=self._filler_lost)
@@ -65,6 +70,7 @@ class MirrorBroker:
     def adopt(self, one: MirrorPartition) -> None:
         """Write a partition from now on."""
         self.members[one] = None
+        self._choose_version()
         self.warm_up()
 
     def warm_up(self) -> None:
@@ -94,12 +100,12 @@ class MirrorBroker:
     def check(self, now: float) -> None:
         """Give up a broker that does not answer in time."""
         if self._unanswered and now > self._unanswered[0].deadline:
-            self._link.lose(
-                LinkEngineError(
-                    ErrorCode.TIMEOUT_ERROR,
-                    "A destination broker does not answer a Produce in time. It may be frozen, or its followers too slow.",
+            self._link.lose(_silence())
+        elif self._unanswered and now > self._unanswered[0].sent_at + SILENCE_S:
+            for one, _, _ in self._unanswered[0].entries:
+                one.mirror_trouble = Trouble(
+                    PartitionPhase.DESTINATION_UNREACHABLE, ErrorCode.TIMEOUT_ERROR, _silence().message
                 )
-            )
         if self.members:
             self._link.ensure()
         self._filler.check(now)
@@ -152,18 +158,27 @@ class MirrorBroker:
         return True
 
     def _send(self, channel: Channel, entries: list[tuple[MirrorPartition, int, Append]], now: float) -> None:
-        version = _version(channel, entries)
+        version = self._version
         batches: dict[bytes, list[tuple[int, Bytes]]] = {}
         for one, _, step in entries:
             batches.setdefault(_topic(one, version), []).append((one.assignment.partition, step.payload))
         correlation = channel.next_correlation()
         timeout_s = self._services.tuning.request_timeout_ms / 1000
-        self._unanswered.append(_Request(correlation, version, now + timeout_s, entries))
+        self._unanswered.append(_Request(correlation, version, now, now + timeout_s, entries))
         timeout_ms = int(timeout_s * 1000 * BROKER_SHARE)
         channel.send(produce.encode_produce(batches, version=version, correlation_id=correlation, timeout_ms=timeout_ms))
-        self._link.watch()
+        if channel.wants_write:
+            self._link.watch()
+
+    def _choose_version(self) -> None:
+        """Topic ids where broker and topics have them: a mirror topic that was created again is refused then."""
+        channel = self._link.channel
+        highest = channel.connection.versions[produce.API_KEY][1] if channel is not None else 0
+        ids = all(one.tail is not None and any(one.tail.topic_id) for one in self.members)
+        self._version = produce.BY_ID if ids and highest >= produce.BY_ID else produce.BY_NAME
 
     def _opened(self, channel: Channel) -> None:
+        self._choose_version()
         self._frames = SmallFrames(channel)
         self.pump(self._services.clock.monotonic())
 
@@ -218,10 +233,11 @@ class MirrorBroker:
         self._events.lost(list(self.members), error)
 
 
-def _version(channel: Channel, entries: list[tuple[MirrorPartition, int, Append]]) -> int:
-    _, highest = channel.connection.versions[produce.API_KEY]
-    ids = all(one.tail is not None and any(one.tail.topic_id) for one, _, _ in entries)
-    return produce.BY_ID if ids and highest >= produce.BY_ID else produce.BY_NAME
+def _silence() -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        "A destination broker does not answer a Produce. It may be frozen, or its followers too slow. Waiting.",
+    )
 
 
 def _topic(one: MirrorPartition, version: int) -> bytes:

@@ -15,77 +15,20 @@ acknowledged, and nothing follows it before it has been verified.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.steps import Append, Fill, Step
-from linkengine.copyjob.account import Account
+from linkengine.copyjob.account import RECENT_MS, Account
 from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.pieces import Chunk, FillInFlight, Origin, Stage, Trouble
 from linkengine.copyjob.retry import Backoff
 from linkengine.copyjob.tails import LostMarker, Tail, TailQuery
 from linkengine.copyjob.writer import Writer
-from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress
-from linkengine.kafka.cluster import Leader
 
 CHUNKS_AHEAD = 2  # one being written, one waiting: the source never idles while the destination works
-
-
-class Stage(StrEnum):
-    """Where a partition is in its life within the slice."""
-
-    WAITING = "WAITING"  # for the lease
-    RESUMING = "RESUMING"  # the mirror's end is not known (any more)
-    COPYING = "COPYING"
-    STOPPING = "STOPPING"  # nothing new is sent; answers are awaited
-    ENDED = "ENDED"  # lease given back, or failed
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why one side does not get on; shown until it does."""
-
-    phase: PartitionPhase
-    code: ErrorCode
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where to read the source partition."""
-
-    leader: Leader
-    topic: bytes  # as Fetch names it
-
-
-class Chunk:
-    """The planned steps of one fetched stretch, and the buffer their payloads lie in."""
-
-    __slots__ = ("buffer", "steps")
-
-    def __init__(self, steps: list[Step], buffer: Buffer) -> None:
-        self.steps = deque(steps)
-        self.buffer = buffer
-
-    def detach(self) -> None:
-        """Copy the payloads out of the receive buffer, so that others can use it while this chunk waits."""
-        own = Buffer()
-        own.users = 1
-        self.steps = deque(_copied(step) for step in self.steps)
-        self.buffer.release()
-        self.buffer = own
-
-
-@dataclass(slots=True)
-class FillInFlight:
-    """Markers that were sent and are not verified yet."""
-
-    start: int
-    count: int
-    epoch: int
-    reason: str
 
 
 class MirrorPartition:
@@ -191,6 +134,7 @@ class MirrorPartition:
         first = self.unanswered.popleft()
         assert first is step, "answers come in the order of requests"
         self.account.appended(step, now_ms=now_ms)
+        self.mirror_trouble = None
         self.mirror_backoff.reset()
 
     def send_fill(self, step: Fill, *, most: int) -> FillInFlight:
@@ -271,8 +215,8 @@ class MirrorPartition:
         """Whether the mirror's end should stay where it is."""
         return self.stage is Stage.COPYING and self.quiet and not self.chunks
 
-    def progress(self, *, now_ms: int) -> PartitionProgress:
-        """Answer the observation of this moment."""
+    def progress(self, *, now_ms: int, all_gaps: bool = False) -> PartitionProgress:
+        """Answer the observation of this moment, with the gaps of the last seconds or of the whole slice."""
         phase, trouble = self._phase()
         account = self.account
         return PartitionProgress(
@@ -291,7 +235,7 @@ class MirrorPartition:
             records_copied=account.records_copied,
             error_code=trouble.code if trouble else "",
             error_message=trouble.message if trouble else "",
-            gaps=tuple(account.gaps),
+            gaps=account.gaps(since_ms=0 if all_gaps else now_ms - RECENT_MS),
         )
 
     def _phase(self) -> tuple[PartitionPhase, Trouble | None]:
@@ -320,7 +264,3 @@ class MirrorPartition:
         dropped = list(self.chunks)
         self.chunks.clear()
         return dropped
-
-
-def _copied(step: Step) -> Step:
-    return replace(step, payload=memoryview(bytearray(step.payload))) if isinstance(step, Append) else step

@@ -9,7 +9,8 @@ from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.intake import IntakeEvents, SourceBroker
 from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent
-from linkengine.copyjob.partition import MirrorPartition, Origin, Stage, Trouble
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Origin, Stage, Trouble
 from linkengine.copyjob.suspicion import Suspicion
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError

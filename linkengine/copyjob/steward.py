@@ -25,6 +25,8 @@ RENEWALS_PER_TTL = 4  # three may fail before a lease is lost
 ACQUIRE_S = 0.002  # between tries for one partition: this is what a hand-over costs
 ACQUIRE_EACH_S = 0.0005  # and so much more per further partition, so that hundreds do not flood Redis
 IDLE_S = 0.05
+OUTAGE_PAUSE_S = 0.25  # a Redis that refuses at once is not asked hundreds of times a second
+OUTAGE_NEWS_S = 5.0  # one line of log per outage
 FAREWELL_S = 5.0  # for the last reports and releases when the task ends
 
 
@@ -60,6 +62,7 @@ class Steward:
         self._wanted: dict[str, None] = {}
         self._held: dict[str, Grant] = {}
         self._acquire_at = self._renew_at = self._orders_at = 0.0
+        self._outage_until = 0.0
         self._ending = False
         self._thread = Thread(target=self._run, name="copy-steward", daemon=True)
 
@@ -106,7 +109,8 @@ class Steward:
     def _do_notes(self) -> None:
         """Wait for notes until the next thing is due, and do them all."""
         due = min(self._orders_at, self._renew_at, self._acquire_at if self._wanted else float("inf"))
-        wait_s = min(IDLE_S, max(0.0005, due - self._clock.monotonic()))
+        now = self._clock.monotonic()
+        wait_s = min(IDLE_S, max(0.0005, due - now, self._outage_until - now))
         try:
             note = self._notes.get(timeout=wait_s)
             while True:
@@ -116,12 +120,14 @@ class Steward:
             return
 
     def _guarded(self, work: Callable[[], object], *, due: float = 0.0) -> None:
-        if self._clock.monotonic() < due:
+        if self._clock.monotonic() < max(due, self._outage_until if due else 0.0):
             return
         try:
             work()
         except CoordinationUnavailableError as error:
-            _log.warning("coordination.unavailable", reason=str(error))
+            if self._clock.monotonic() > self._outage_until + OUTAGE_NEWS_S:
+                _log.warning("coordination.unavailable", reason=str(error))
+            self._outage_until = self._clock.monotonic() + OUTAGE_PAUSE_S
         except Exception as error:  # noqa: BLE001 - a bug: it belongs to the loop's thread, which reports and raises it
             self._background.post(lambda bug=error: _raise(bug))  # type: ignore[misc]
             self._ending = True

@@ -23,7 +23,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection, connect
 
 ASK_ALL_TIMEOUT_S = 2.0  # one look at every broker; whoever is slower is not asked this time
-SHUN_S = 1.0  # a broker that did not answer is left alone for this long when others can tell the same
+SHUN_S = 5.0  # a broker that did not answer is left alone for this long when others can tell the same
 IDLE_CONNECTIONS = 4  # kept per broker
 _ASKERS = 8
 _PERMANENT = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.MISCONFIGURATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})

@@ -19,6 +19,7 @@ _HEAD = struct.Struct(">Bhi")  # no transactional id, acks, timeout
 _INDEX = struct.Struct(">i")
 _PARTITION_ANSWER = struct.Struct(">ihqqq")  # index, error, base offset, log append time, log start
 _ALL_IN_SYNC = -1
+_ALL_WELL = b"\x01\x00" + NO_TAGS  # no record errors, no message
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,9 @@ def _topic(reader: Reader, version: int) -> bytes:
 
 def _partition(reader: Reader, topic: bytes) -> ProducedPartition:
     partition, error, base_offset, log_append_time, _ = reader.take(_PARTITION_ANSWER)
+    if reader.data[reader.at : reader.at + len(_ALL_WELL)] == _ALL_WELL:
+        reader.skip(len(_ALL_WELL))
+        return ProducedPartition(topic, partition, error, base_offset, log_append_time, "")
     reasons = [_record_error(reader) for _ in range(reader.compact_length())]
     message = reader.compact_text() or next(filter(None, reasons), "")
     reader.tags()

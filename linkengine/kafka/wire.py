@@ -15,6 +15,8 @@ NO_TAGS = b"\x00"
 _REQUEST_HEADER = struct.Struct(f">ihhih{len(CLIENT_ID)}sB")
 _SIZE = struct.Struct(">i")
 
+_SINGLE = [bytes([value]) for value in range(0x80)]
+
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
@@ -24,6 +26,8 @@ Bytes = bytes | bytearray | memoryview
 
 def uvarint(value: int) -> bytes:
     """Encode an unsigned varint: seven bits per byte, lowest first."""
+    if value < 0x80:
+        return _SINGLE[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -71,7 +75,11 @@ class Reader:
 
     def uvarint(self) -> int:
         """Read an unsigned varint."""
-        value, shift = 0, 0
+        value = self.data[self.at]
+        self.at += 1
+        if value < 0x80:  # nearly always
+            return value
+        value, shift = value & 0x7F, 7
         while True:
             byte = self.data[self.at]
             self.at += 1

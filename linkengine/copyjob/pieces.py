@@ -1,0 +1,72 @@
+"""The values that a partition's state is made of."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from linkengine.batches.steps import Append, Step
+from linkengine.copyjob.buffers import Buffer
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import PartitionPhase
+from linkengine.kafka.cluster import Leader
+
+
+class Stage(StrEnum):
+    """Where a partition is in its life within the slice."""
+
+    WAITING = "WAITING"  # for the lease
+    RESUMING = "RESUMING"  # the mirror's end is not known (any more)
+    COPYING = "COPYING"
+    STOPPING = "STOPPING"  # nothing new is sent; answers are awaited
+    ENDED = "ENDED"  # lease given back, or failed
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why one side does not get on; shown until it does."""
+
+    phase: PartitionPhase
+    code: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where to read the source partition."""
+
+    leader: Leader
+    topic: bytes  # as Fetch names it
+
+
+class Chunk:
+    """The planned steps of one fetched stretch, and the buffer their payloads lie in."""
+
+    __slots__ = ("buffer", "steps")
+
+    def __init__(self, steps: list[Step], buffer: Buffer) -> None:
+        self.steps = deque(steps)
+        self.buffer = buffer
+
+    def detach(self) -> None:
+        """Copy the payloads out of the receive buffer, so that others can use it while this chunk waits."""
+        own = Buffer()
+        own.users = 1
+        self.steps = deque(_copied(step) for step in self.steps)
+        self.buffer.release()
+        self.buffer = own
+
+
+@dataclass(slots=True)
+class FillInFlight:
+    """Markers that were sent and are not verified yet."""
+
+    start: int
+    count: int
+    epoch: int
+    reason: str
+
+
+def _copied(step: Step) -> Step:
+    return replace(step, payload=memoryview(bytearray(step.payload))) if isinstance(step, Append) else step
