@@ -1,0 +1,88 @@
+"""Administration pages for staff: every list opens, secrets are written and never read, changes are audited."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from console.access.keys import hash_secret
+from console.models import ApiKey, AuditEvent, Cluster, ClusterLink, RoleBinding
+from tests.console.conftest import Engine
+
+MODELS = ("organization", "environment", "cluster", "rolebinding", "apikey", "auditevent")
+
+
+@pytest.fixture
+def staff(db: None, client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("root", password="x"))
+    return client
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_list_and_form_opens(model: str, staff: Client, link: ClusterLink) -> None:
+    assert staff.get(reverse(f"admin:console_{model}_changelist")).status_code == 200
+    assert staff.get(reverse(f"admin:console_{model}_add")).status_code == (403 if model == "auditevent" else 200)
+
+
+def test_credentials_of_a_cluster_are_not_shown(staff: Client, source: Cluster) -> None:
+    page = staff.get(reverse("admin:console_cluster_change", args=[source.pk])).content.decode()
+
+    assert "secret-of-the-link" not in page
+    assert "source.test:9092" in page
+
+
+def test_a_cluster_is_registered_once_it_answers(staff: Client, link: ClusterLink, engine: Engine) -> None:
+    engine.answers["probe_address"] = {**engine.answers["probe_address"], "cluster_id": "third-id"}
+    form = {
+        "environment": link.destination.environment_id,
+        "name": "Third",
+        "properties_text": "bootstrap.servers=third.test:9092",
+    }
+
+    staff.post(reverse("admin:console_cluster_add"), form)
+
+    assert Cluster.objects.get(name="Third").cluster_id == "third-id"
+    assert AuditEvent.objects.get().action == "RegisterCluster"
+
+
+def test_new_credentials_must_lead_to_the_same_cluster(staff: Client, source: Cluster, engine: Engine) -> None:
+    form = {"environment": source.environment_id, "name": "Source", "properties_text": "bootstrap.servers=new.test:9092"}
+
+    staff.post(reverse("admin:console_cluster_change", args=[source.pk]), form)
+
+    source.refresh_from_db()
+    assert source.bootstrap_servers == "new.test:9092"
+
+
+def test_the_secret_of_a_key_is_shown_once(staff: Client) -> None:
+    form = {"user": User.objects.get().pk, "description": "for terraform", "expires_at_0": "", "expires_at_1": ""}
+    page = staff.post(reverse("admin:console_apikey_add"), form, follow=True).content.decode()
+
+    shown = re.search(r"secret ([\w-]{40,})\.", page)
+    assert shown
+    assert ApiKey.objects.get().secret_hash == hash_secret(shown[1])
+    assert shown[1] not in staff.get(reverse("admin:console_apikey_changelist")).content.decode()
+
+
+def test_roles_are_granted_and_revoked_with_a_trace(staff: Client, destination: Cluster) -> None:
+    form = {"user": User.objects.get().pk, "role": "DeveloperRead", "cluster": destination.pk, "resource_name": ""}
+    staff.post(reverse("admin:console_rolebinding_add"), form)
+    binding = RoleBinding.objects.get()
+    assert binding.granted_by == "root"
+
+    staff.post(reverse("admin:console_rolebinding_delete", args=[binding.pk]), {"post": "yes"})
+
+    assert not RoleBinding.objects.exists()
+    assert list(AuditEvent.objects.values_list("action", flat=True)) == ["RevokeRole", "GrantRole"]
+
+
+def test_the_audit_is_read_only(staff: Client, link: ClusterLink) -> None:
+    AuditEvent.objects.create(at=link.created_at, actor="a", action="b", resource="c", result="SUCCESS")
+    change = reverse("admin:console_auditevent_change", args=[AuditEvent.objects.get().pk])
+
+    assert staff.get(change).status_code == 200
+    assert staff.post(change, {"actor": "x"}).status_code == 403

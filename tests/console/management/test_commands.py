@@ -1,0 +1,72 @@
+"""Commands for people at a terminal."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from console.management.commands.render_states import render
+from console.models import Cluster, MirrorTopic, VerifyRun
+from console.queries.access import user_of_key
+from linkengine.domain.states import TRANSITIONS
+from tests.console.conftest import Engine
+
+
+def run(*words: str) -> Any:
+    output = StringIO()
+    call_command(*words, stdout=output)
+    return json.loads(output.getvalue())
+
+
+@pytest.mark.django_db
+def test_an_api_key_is_made_and_works() -> None:
+    user = User.objects.create_user("root")
+
+    made = run("create_api_key", "root")
+
+    assert user_of_key(key=made["api_key"], secret=made["api_secret"], now=timezone.now()) == user
+    assert user_of_key(key=made["api_key"], secret="wrong", now=timezone.now()) is None
+    with pytest.raises(CommandError, match="no user 'nobody'"):
+        run("create_api_key", "nobody")
+
+
+@pytest.mark.django_db
+def test_a_cluster_is_registered_from_a_properties_file(tmp_path: Path, engine: Engine) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# ours\nbootstrap.servers = one:9092\n\nsecurity.protocol=PLAINTEXT\n")
+
+    assert run("register_cluster", "west", "--properties", str(file)) == {"name": "west", "cluster_id": "source-id"}
+
+    cluster = Cluster.objects.get()
+    assert cluster.properties == {"bootstrap.servers": "one:9092", "security.protocol": "PLAINTEXT"}
+    with pytest.raises(CommandError, match="already registered"):
+        run("register_cluster", "west", "--properties", str(file))
+
+
+def test_a_mirror_is_verified_and_the_result_decides(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    def finish(self: VerifyRun, **_: Any) -> None:
+        self.status, self.records_compared, self.differences = "EQUAL", 10, 0
+
+    monkeypatch.setattr(VerifyRun, "refresh_from_db", finish)
+
+    assert run("verify_mirror", "destination-id", "west-to-east", "orders")["records_compared"] == 10
+    with pytest.raises(CommandError, match="not a mirror topic"):
+        run("verify_mirror", "destination-id", "west-to-east", "none")
+
+
+def test_the_document_of_states_is_up_to_date() -> None:
+    call_command("render_states", "--check")
+
+
+def test_every_edge_is_in_the_document() -> None:
+    text = render()
+    for state, row in TRANSITIONS.items():
+        assert all(f"{event}" in text for event in row)
+        assert f"| {state} |" in text

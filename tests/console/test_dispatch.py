@@ -1,0 +1,110 @@
+"""The door to the work queue, with the real Redis and without."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from threading import Thread
+from typing import Any
+
+import pytest
+from celery import Celery
+from django.db import transaction
+
+from console import dispatch, store
+from console.errors import UnavailableError
+from console.tasks.answers import answering
+from devcluster.ports import free_port
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+
+
+@pytest.fixture
+def own_redis(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A queue of this test only: no worker takes tasks from it."""
+    _use(settings, redis_url.rsplit("/", 1)[0] + "/5", monkeypatch)
+    store.client().flushdb()
+    yield
+    store.client().flushdb()
+
+
+@pytest.fixture
+def no_redis(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _use(settings, f"redis://127.0.0.1:{free_port()}/0", monkeypatch)
+
+
+def _use(settings: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.REDIS_URL = url
+    app = Celery("own", broker=url)
+    app.conf.update(
+        task_default_queue="control", task_ignore_result=True, broker_transport_options={"socket_connect_timeout": 1}
+    )
+    monkeypatch.setattr(dispatch, "app", app)
+
+
+def queued() -> list[dict[str, Any]]:
+    found: Any = store.client().lrange("control", 0, -1)
+    return [json.loads(one) for one in found]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_task_is_queued_after_the_commit_only(own_redis: None) -> None:
+    with transaction.atomic():
+        dispatch.send("reconcile_link", link_id=1)
+        assert queued() == []
+
+    (message,) = queued()
+    assert message["headers"]["task"] == "reconcile_link"
+    assert message["headers"]["expires"] is not None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_outage_does_not_undo_what_was_stored(no_redis: None) -> None:
+    with transaction.atomic():
+        dispatch.send("reconcile_link", link_id=1)
+
+
+def test_an_outage_is_told_to_who_waits(no_redis: None) -> None:
+    with pytest.raises(UnavailableError, match="Redis does not answer") as caught:
+        dispatch.call("check_link", timeout_s=1)
+    assert caught.value.code == "QUEUE_UNAVAILABLE"
+
+
+def test_a_missing_worker_is_told_apart_from_a_slow_one(own_redis: None) -> None:
+    with pytest.raises(UnavailableError, match="Start the Celery worker"):
+        dispatch.call("check_link", timeout_s=0.1)
+
+    store.note_worker()
+    with pytest.raises(UnavailableError, match=r"did not finish check_link within 0\.1 seconds"):
+        dispatch.call("check_link", timeout_s=0.1)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [(LinkEngineError(ErrorCode.TIMEOUT_ERROR, "Why."), ErrorCode.TIMEOUT_ERROR), (ValueError("x"), ErrorCode.INTERNAL_ERROR)],
+)
+def test_an_error_of_the_engine_comes_back_as_it_was(outcome: Exception, code: ErrorCode, own_redis: None) -> None:
+    def work(**_: Any) -> None:
+        raise outcome
+
+    thread = Thread(target=_serve, args=(work,))
+    thread.start()
+    with pytest.raises(LinkEngineError) as caught:
+        dispatch.call("some_task", timeout_s=10)
+    thread.join(10)
+    assert caught.value.code == code
+    assert "x" not in caught.value.message.split()
+
+
+def test_a_result_comes_back(own_redis: None) -> None:
+    thread = Thread(target=_serve, args=(lambda *, number: number + 1,))
+    thread.start()
+    assert dispatch.call("some_task", timeout_s=10, number=1) == 2
+    thread.join(10)
+
+
+def _serve(work: Any) -> None:
+    """Be a worker for one message."""
+    _, text = store.client().blpop(["control"], timeout=0.9) or (None, "")  # type: ignore[misc]
+    _, kwargs, _ = json.loads(base64.b64decode(json.loads(text)["body"]))
+    answering(work)(**kwargs)

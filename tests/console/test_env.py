@@ -1,0 +1,78 @@
+"""Settings come from named variables; what is missing or wrong is named, values are not repeated."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from console.env import Environment
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_a_missing_variable_is_named_with_the_file_that_explains_it() -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"CLUSTERLINK_X is not set.*\.env\.example"):
+        Environment({}).text("CLUSTERLINK_X")
+
+
+def test_a_default_stands_in_for_what_is_empty() -> None:
+    assert Environment({"X": ""}).text("X", "default") == "default"
+    assert Environment({"X": "given"}).text("X", "default") == "given"
+
+
+def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("from-file\n")
+
+    assert Environment({"X_FILE": str(file)}).secret("X") == "from-file"
+    assert Environment({"X": "direct"}).secret("X") == "direct"
+    with pytest.raises(ImproperlyConfigured, match=r"X_FILE names .* cannot be read"):
+        Environment({"X_FILE": str(tmp_path / "none")}).secret("X")
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("off", False), ("", False), ("No", False)])
+def test_flags_have_the_usual_words(text: str, value: bool) -> None:
+    assert Environment({"X": text}).flag("X") is value
+
+
+def test_what_cannot_be_read_is_refused() -> None:
+    environment = Environment({"FLAG": "perhaps", "NUMBER": "many", "URL": "mysql://u:secret@h/d"})
+
+    with pytest.raises(ImproperlyConfigured, match="FLAG must be true or false"):
+        environment.flag("FLAG")
+    with pytest.raises(ImproperlyConfigured, match="NUMBER must be a whole number"):
+        environment.number("NUMBER", 1)
+    with pytest.raises(ImproperlyConfigured, match="URL must begin with") as caught:
+        environment.database("URL")
+    assert "secret" not in str(caught.value)
+
+
+def test_lists_are_separated_by_commas() -> None:
+    assert Environment({"X": "a, b,,c"}).words("X") == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("url", "name"), [("sqlite:///var/db.sqlite3", "var/db.sqlite3"), ("sqlite:////tmp/db", "/tmp/db")])
+def test_sqlite_is_used_with_a_write_ahead_log_and_immediate_locks(url: str, name: str) -> None:
+    settings = Environment({"X": url}).database("X")
+
+    assert settings["NAME"] == name
+    assert settings["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
+    assert "journal_mode=WAL" in settings["OPTIONS"]["init_command"]
+
+
+def test_postgres_urls_are_read_with_all_their_parts() -> None:
+    settings = Environment({"X": "postgres://us%40er:p%2Fw@db.test:5433/links?sslmode=require&host=/run/pg"}).database("X")
+
+    assert (settings["USER"], settings["PASSWORD"], settings["PORT"]) == ("us@er", "p/w", "5433")
+    assert (settings["NAME"], settings["HOST"]) == ("links", "/run/pg")
+    assert settings["OPTIONS"]["sslmode"] == "require"
+
+
+def test_every_variable_that_is_read_is_explained() -> None:
+    read = set(re.findall(r'_env\.\w+\("(CLUSTERLINK_\w+)"', (ROOT / "console/settings.py").read_text()))
+    explained = set(re.findall(r"^(CLUSTERLINK_\w+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+
+    assert read == explained

@@ -1,0 +1,76 @@
+"""Holds, claims and answers in the real Redis."""
+
+from __future__ import annotations
+
+import time
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from console import store
+
+
+@pytest.fixture(autouse=True)
+def own_redis(settings: Any, redis_url: str) -> None:
+    settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/6"
+    store.client().flushdb()
+
+
+def test_a_thing_is_held_by_one_at_a_time() -> None:
+    with store.hold("thing") as ours, store.hold("thing") as theirs, store.hold("other") as another:
+        assert (ours, theirs, another) == (True, False, True)
+    with store.hold("thing") as again:
+        assert again
+
+
+def test_a_hold_lasts_as_long_as_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "HOLD_S", 0.3)
+    with store.hold("thing"):
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            with store.hold("thing") as theirs:
+                assert not theirs
+            time.sleep(0.05)
+
+
+def test_a_dead_holder_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    store.client().set("console:hold:thing", "dead", px=50)
+    time.sleep(0.1)
+    with store.hold("thing") as ours:
+        assert ours
+
+
+def test_somebody_elses_hold_is_not_released() -> None:
+    with store.hold("thing"):
+        store.client().set("console:hold:thing", "taken over")
+    assert store.client().get("console:hold:thing") == "taken over"
+
+
+def test_a_claim_is_made_once_per_while() -> None:
+    assert store.claim("chore", ttl_ms=80)
+    assert not store.claim("chore", ttl_ms=80)
+    time.sleep(0.12)
+    assert store.claim("chore", ttl_ms=80)
+
+
+def test_a_note_is_read_once() -> None:
+    assert not store.was_asked_again("link")
+    store.ask_again("link")
+    assert store.was_asked_again("link")
+    assert not store.was_asked_again("link")
+
+
+def test_an_answer_reaches_who_waits_for_it() -> None:
+    Thread(target=store.give_answer, args=("reply", {"result": 1})).start()
+
+    assert store.wait_for_answer("reply", timeout_s=5) == {"result": 1}
+    assert store.wait_for_answer("reply", timeout_s=0.05) is None
+
+
+def test_the_silence_of_workers_is_measured() -> None:
+    assert store.worker_silence_ms() is None
+    store.note_worker()
+    silence = store.worker_silence_ms()
+    assert silence is not None
+    assert silence < 5000
