@@ -147,6 +147,9 @@ class MirrorSide:
                 self._resume_from(one, result)
 
     def _resume_from(self, one: MirrorPartition, tail: Tail) -> None:
+        if one.tail is not None and one.tail.topic_id != tail.topic_id:
+            self._failed(one, _missing(one))
+            return
         try:
             one.resumed(tail, now_ms=self._services.clock.now_ms())
         except FencedError as error:
@@ -161,11 +164,7 @@ class MirrorSide:
     def _not_resumed(self, one: MirrorPartition, error: LinkEngineError) -> None:
         now = self._services.clock.monotonic()
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._missing.confirmed(one.key, now):
-            error = LinkEngineError(
-                ErrorCode.MIRROR_TOPIC_MISSING,
-                f"Mirror topic {one.assignment.mirror_topic!r} is not there any more; somebody deleted it. "
-                "Delete the mirror and create it again.",
-            )
+            error = _missing(one)
         if error.code in _PERMANENT:
             self._failed(one, error)
             return
@@ -198,3 +197,11 @@ class MirrorSide:
 
     def _broker_of(self, one: MirrorPartition) -> MirrorBroker | None:
         return None if one.tail is None else self._brokers.get(one.tail.leader.broker)
+
+
+def _missing(one: MirrorPartition) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.MIRROR_TOPIC_MISSING,
+        f"Mirror topic {one.assignment.mirror_topic!r} is not there any more, or not the same one; somebody deleted it. "
+        "Delete the mirror and create it again.",
+    )

@@ -195,9 +195,9 @@ class MirrorBroker:
         answers = {(one.topic, one.partition): one for one in produce.decode_produce(body, version=request.version)}
         now_ms = self._services.clock.now_ms()
         for one, attempt, step in request.entries:
-            answer = answers[_topic(one, request.version), one.assignment.partition]
             if one.attempt != attempt:
                 continue
+            answer = answers[_topic(one, request.version), one.assignment.partition]
             if answer.error:
                 self._events.interrupted(one, _refusal(one, answer))
             elif answer.base_offset == step.base_offset:

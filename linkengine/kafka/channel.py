@@ -106,11 +106,6 @@ class Channel:
         with suppress(OSError):
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
-    @property
-    def buffered(self) -> bool:
-        """Whether the TLS layer holds bytes that the selector cannot see."""
-        return isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0
-
     def close(self) -> None:
         """Close the socket and forget what was not sent; safe to repeat."""
         self._out.clear()
