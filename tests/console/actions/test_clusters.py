@@ -1,0 +1,94 @@
+"""Registering clusters and looking at them again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.actions import clusters
+from console.actors import Actor
+from console.errors import BadRequestError, ConsoleError, DeniedError, InvalidInputError
+from console.models import AuditEvent, Cluster, ClusterLink, Environment
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine
+
+Sent = list[tuple[str, dict[str, Any]]]
+
+
+def register(environment: Environment, by: Actor, **changes: Any) -> Cluster:
+    values = {"name": "West", "properties": SOURCE_PROPERTIES, "now": NOW, **changes}
+    return clusters.register_cluster(environment=environment, by=by, **values)
+
+
+def test_a_cluster_tells_its_own_id(environment: Environment, owner: Actor, engine: Engine, sent: Sent) -> None:
+    cluster = register(environment, owner)
+
+    assert (cluster.cluster_id, cluster.kafka_version, cluster.brokers, cluster.probed_at) == ("source-id", "4.3", 1, NOW)
+    assert cluster.bootstrap_servers == "source.test:9092"
+    assert AuditEvent.objects.get().detail == {"name": "West"}
+    assert sent == [("refresh_topics", {"cluster_pk": cluster.pk})]
+    assert "secret" not in str(engine.calls)
+
+
+def test_a_cluster_is_registered_once(environment: Environment, owner: Actor, engine: Engine) -> None:
+    register(environment, owner)
+    with pytest.raises(BadRequestError, match="already registered"):
+        register(environment, owner, name="Other")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"name": " "}, {"properties": {}}, {"properties": {"bootstrap.servers": "a:1", "security.protocol": "X"}}]
+)
+def test_input_that_cannot_work_is_refused_before_anybody_is_asked(
+    changes: dict[str, Any], environment: Environment, owner: Actor, engine: Engine
+) -> None:
+    with pytest.raises(InvalidInputError):
+        register(environment, owner, **changes)
+    assert not engine.calls
+
+
+def test_a_cluster_that_does_not_answer_is_not_registered(environment: Environment, owner: Actor, engine: Engine) -> None:
+    engine.refuses("probe_address", LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No answer."))
+    with pytest.raises(ConsoleError, match="No answer"):
+        register(environment, owner)
+    assert not Cluster.objects.exists()
+
+
+def test_new_credentials_reach_every_link_of_the_cluster(
+    source: Cluster, link: ClusterLink, owner: Actor, engine: Engine
+) -> None:
+    clusters.update_properties(cluster=source, properties={"bootstrap.servers": "new:9092"}, by=owner, now=NOW)
+
+    assert Cluster.objects.get(pk=source.pk).properties == {"bootstrap.servers": "new:9092"}
+    assert ClusterLink.objects.get().revision == link.revision + 1
+
+
+def test_another_cluster_cannot_take_the_place(destination: Cluster, owner: Actor, engine: Engine) -> None:
+    with pytest.raises(BadRequestError, match="not destination-id"):
+        clusters.update_properties(cluster=destination, properties=SOURCE_PROPERTIES, by=owner, now=NOW)
+
+
+def test_a_failed_look_keeps_what_was_known(source: Cluster) -> None:
+    source.kafka_version = "3.9"
+    clusters.note_failed_probe(cluster=source, error=LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No answer."))
+    assert Cluster.objects.get(pk=source.pk).error_message == "No answer."
+
+    probe = {"cluster_id": "source-id", "brokers": 3, "kafka_version": "4.3", "authorizer": False}
+    clusters.note_probe(cluster=source, probe=probe, now=NOW)
+    row = Cluster.objects.get(pk=source.pk)
+    assert (row.error_message, row.brokers, row.has_authorizer) == ("", 3, False)
+
+
+def test_whoever_sees_a_cluster_may_have_it_looked_at(
+    destination: Cluster, colleague: Actor, stranger: Actor, sent: Sent
+) -> None:
+    clusters.refresh(cluster=destination, by=colleague, now=NOW)
+    assert [name for name, _ in sent] == ["probe_cluster", "refresh_topics"]
+    with pytest.raises(DeniedError):
+        clusters.refresh(cluster=destination, by=stranger, now=NOW)
+
+
+def test_who_may_only_look_registers_nothing(environment: Environment, colleague: Actor, engine: Engine) -> None:
+    with pytest.raises(DeniedError, match="CloudClusterAdmin"):
+        register(environment, colleague)
