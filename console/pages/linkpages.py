@@ -29,6 +29,8 @@ class LinkHead:
     source: str
     destination: str
     note: ErrorNote | None
+    engine_note: ErrorNote | None  # why nothing is copied although the source is fine
+    deleting: bool
 
 
 def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
@@ -45,6 +47,8 @@ def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
         source=source_name(link),
         destination=link.destination.name,
         note=error_note(link.error_code, link.error_message, now=now, since=link.state_since),
+        engine_note=error_note("COPY_ENGINE_UNAVAILABLE" if link.engine_error else "", link.engine_error, now=now),
+        deleting=link.deletion_requested_at is not None,
     )
 
 

@@ -145,8 +145,28 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
     ),
     (_E.ILLEGAL_STATE, "The mirror's state does not allow this.", "Choose one of the actions that the state allows."),
 )
+# Codes of the console itself; their messages say most of it already.
+_CONSOLE_ROWS: tuple[tuple[str, str, str], ...] = (
+    (
+        "RECORDS_LOST",
+        "Retention removed records on the source before they were copied; their offsets hold fillers.",
+        "Raise the source's retention above the longest outage you expect. The gap ledger lists the offsets.",
+    ),
+    (
+        "COPY_ENGINE_UNAVAILABLE",
+        "Both clusters may be fine, but no copy job can run.",
+        "Check Spark and Redis. It is tried again by itself, and nothing is lost meanwhile.",
+    ),
+    ("WORKER_UNAVAILABLE", "Nobody carries out what the console asks for.", "Start the worker, then try again."),
+    ("QUEUE_UNAVAILABLE", "The console cannot reach its work queue.", "Start Redis, then try again."),
+    ("LINK_EXISTS", "Names of links are unique on a destination cluster.", "Choose another name."),
+    ("LINK_IN_USE", "Mirror topics are attached to the link.", "Promote, fail over or delete them first."),
+    ("CLUSTER_EXISTS", "A cluster is registered once.", "Use the registered one, or choose another name."),
+    ("INVALID_CONFIG", "A setting has a value that cannot be used.", "The message names it and says what is possible."),
+    ("NOT_AUTHORIZED", "None of your roles allows this here.", "Ask for the role that the message names."),
+)
 ERROR_HELP: Mapping[str, ErrorHelp] = MappingProxyType(
-    {code: ErrorHelp(code=code, meaning=meaning, fix=fix) for code, meaning, fix in _ROWS}
+    {str(code): ErrorHelp(code=str(code), meaning=meaning, fix=fix) for code, meaning, fix in (*_ROWS, *_CONSOLE_ROWS)}
 )
 
 

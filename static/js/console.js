@@ -83,5 +83,6 @@
 
   for (const list of document.querySelectorAll("select[data-combobox]")) {
     new TomSelect(list, { maxOptions: 200, searchField: ["text"], placeholder: list.dataset.combobox });
+    list.setAttribute("aria-hidden", "true"); // the combobox speaks for it
   }
 })();

@@ -58,3 +58,7 @@ REFUSALS = (
     (f"/links/{EAST}/no-such-link/", 404),
     (f"{_LINK}mirrors/gates/pause/", 409),
 )
+# Pages that show nothing which another one does not show too; slow tests leave them out.
+LOOKS_ALIKE = frozenset(
+    f"{_LINK}mirrors/{name}/" for name in ("airports", "bookings", "crews", "invoices", "journeys", "kiosks", "lounges")
+) | {f"{_LINK}mirrors/airports/resume/", "/links/?q=nothing-has-this-name", f"{_LINK}?sort=-lag", "/topics/?q=fl"}

@@ -1,0 +1,126 @@
+"""A real browser on the real ASGI application, over rows of the scene.
+
+Chromium is Debian's, driven by Playwright; every request it makes is noted, so that a test can tell that none leaves the host.
+The application runs under uvicorn in a thread on a free port, with the database of the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+import uvicorn
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
+from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+
+from tests.browser.scene import Scene, make_scene
+
+START_TIMEOUT_S = 30
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
+
+
+@dataclass
+class Visitor:
+    """One window of the browser: where it is, what it asked for, what went wrong in it."""
+
+    page: Page
+    base_url: str
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def open(self, address: str) -> Page:
+        self.page.goto(f"{self.base_url}{address}", wait_until="load")
+        return self.page
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium, once for all tests."""
+    # Playwright keeps an event loop in this thread; Django would otherwise refuse the database to it.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        yield chromium
+        chromium.close()
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def base_url(transactional_db: None) -> Iterator[str]:
+    """The application under uvicorn, on a port of its own."""
+    from console.asgi import application  # noqa: PLC0415 - needs the settings that the suite has written
+
+    server = uvicorn.Server(uvicorn.Config(application, host="127.0.0.1", port=0, log_level="error", lifespan="off"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not server.started:
+        assert time.monotonic() < deadline, "uvicorn did not start"
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(START_TIMEOUT_S)
+
+
+@pytest.fixture
+def scene(base_url: str) -> Scene:
+    return make_scene()
+
+
+@dataclass
+class Visits:
+    """Opens windows and closes them all at the end."""
+
+    browser: Browser
+    base_url: str
+    contexts: list[BrowserContext] = field(default_factory=list)
+
+    def start(self, user: User | None = None, *, width: int = 1280, theme: str = "light", scripts: bool = True) -> Visitor:
+        """Open a window, signed in as ``user`` if one is given."""
+        context = self.browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if theme == "dark" else "light",
+            java_script_enabled=scripts,
+            reduced_motion="reduce",  # colours in the middle of a transition are nobody's
+        )
+        self.contexts.append(context)
+        if user is not None:
+            context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session_of(user), "url": self.base_url}])
+        visitor = Visitor(page=context.new_page(), base_url=self.base_url)
+        _listen(visitor)
+        return visitor
+
+
+@pytest.fixture
+def visits(browser: Browser, base_url: str) -> Iterator[Visits]:
+    all_visits = Visits(browser=browser, base_url=base_url)
+    yield all_visits
+    for context in all_visits.contexts:
+        context.close()
+
+
+def session_of(user: User) -> str:
+    """Sign somebody in without the form."""
+    session = SessionStore()
+    session[SESSION_KEY] = str(user.pk)
+    session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
+    session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+    session.create()
+    return str(session.session_key)
+
+
+def _listen(visitor: Visitor) -> None:
+    def note(request: Request) -> None:
+        visitor.requests.append(request.url)
+
+    visitor.page.on("request", note)
+    visitor.page.on("pageerror", lambda error: visitor.complaints.append(str(error)))
+    visitor.page.on("console", lambda message: visitor.complaints.append(message.text) if message.type == "error" else None)

@@ -1,0 +1,105 @@
+"""Every page in both themes, wide and narrow: no finding of axe, no sideways scrolling, no request to anywhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import axe_playwright_python
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.addresses import LOOKS_ALIKE, OPEN, PAGES, REFUSALS
+from tests.browser.conftest import Visitor, Visits
+from tests.browser.scene import Scene
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+EVERYTHING = {"runOnly": {"type": "tag", "values": TAGS}, "resultTypes": ["violations"]}
+# The theme changes colours and nothing else, so the dark one is asked about colours only.
+COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}, "resultTypes": ["violations"]}
+ADDRESSES = tuple(one for one in (*PAGES, *(address for address, _ in REFUSALS)) if one not in LOOKS_ALIKE)
+WIDTHS = (1280, 768, 390, 320)
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.mark.parametrize("share", range(4))
+def test_pages_are_accessible_and_fit_every_width_in_both_themes(scene: Scene, visits: Visits, share: int) -> None:
+    visitor = visits.start(scene.admin)
+
+    findings = [one for address in ADDRESSES[share::4] for one in _findings(visitor, address)]
+
+    assert not findings, "\n".join(findings)
+
+
+def test_the_sign_in_page_is_accessible_and_fits_every_width_in_both_themes(scene: Scene, visits: Visits) -> None:
+    guest = visits.start()
+
+    findings = [one for address in OPEN for one in _findings(guest, address)]
+
+    assert not findings, "\n".join(findings)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_dialog_menu_and_combobox_are_accessible(scene: Scene, visits: Visits, theme: str, width: int) -> None:
+    visitor = visits.start(scene.admin, theme=theme, width=width)
+    page = visitor.open(scene.mirror_url("flights"))
+    page.click("#do-failover")
+    page.wait_for_selector("dialog[open] #confirm-name")
+
+    findings = _run(page, EVERYTHING, "dialog")
+    page.keyboard.press("Escape")
+    page.locator(".topbar summary").last.click()
+    findings += _run(page, EVERYTHING, "menu")
+    page = visitor.open(f"{scene.link_url}mirrors/new/")
+    page.click(".ts-control")
+    page.wait_for_selector(".ts-dropdown [role=option]")
+    findings += _run(page, EVERYTHING, "combobox")
+
+    assert not findings, "\n".join(findings)
+
+
+def test_no_request_leaves_the_host_and_no_script_complains(scene: Scene, visits: Visits) -> None:
+    visitor = visits.start(scene.admin)
+
+    for address in PAGES:
+        if address not in LOOKS_ALIKE:
+            visitor.open(address)
+
+    assert [url for url in visitor.requests if not url.startswith((visitor.base_url, "data:"))] == []
+    assert visitor.complaints == []
+
+
+def _findings(visitor: Visitor, address: str) -> list[str]:
+    page = visitor.open(address)
+    findings = []
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        too_wide = page.evaluate(OVERFLOW)
+        if too_wide > 0:
+            findings.append(f"{address}: {too_wide} px too wide at {width} px")
+        if width in (1280, 390):
+            findings += _in_both_themes(page, f"{address} at {width} px")
+    return findings
+
+
+def _in_both_themes(page: Page, where: str) -> list[str]:
+    findings = _run(page, EVERYTHING, f"light {where}")
+    page.evaluate("document.documentElement.dataset.bsTheme = 'dark'")
+    findings += _run(page, COLOURS, f"dark {where}")
+    page.evaluate("document.documentElement.dataset.bsTheme = 'light'")
+    return findings
+
+
+def _run(page: Page, options: dict[str, Any], where: str) -> list[str]:
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE)
+    violations = page.evaluate("options => axe.run(document, options)", options)["violations"]
+    return [
+        f"{where}: {one['id']} {node['target']} {node.get('failureSummary', '')[:300]}"
+        for one in violations
+        for node in one["nodes"]
+    ]

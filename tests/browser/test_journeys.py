@@ -1,0 +1,252 @@
+"""What people do with the console, in a real browser: with scripts, without them, by keyboard, and while things change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db.models import F
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from console import dispatch
+from console.actions import transitions
+from console.actors import ENGINE
+from console.errors import UnavailableError
+from console.models import ClusterLink, MirrorTopic, StateTransitionError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.browser.conftest import Visits
+from tests.browser.scene import EAST, PASSWORD, WEST, Scene
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+
+
+class Engine:
+    """Stands where worker and Kafka are: answers checks, and lets a test say what the engine did."""
+
+    def __init__(self) -> None:
+        self.answer: Any = {"cluster_id": WEST, "brokers": 3, "kafka_version": "4.3.1", "authorizer": True}
+
+    def send(self, _task_name: str, **_kwargs: Any) -> None:
+        pass
+
+    def call(self, _task_name: str, **_kwargs: Any) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def did(self, name: str, event: MirrorEvent, **changes: Any) -> None:
+        mirror = MirrorTopic.objects.get(name=name)
+        transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=timezone.now(), **changes)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    stand_in = Engine()
+    monkeypatch.setattr(dispatch, "send", stand_in.send)
+    monkeypatch.setattr(dispatch, "call", stand_in.call)
+    return stand_in
+
+
+def sign_in(page: Page) -> None:
+    page.fill("#username", "amelia")
+    page.fill("#password", PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def test_from_sign_in_to_a_promoted_topic(scene: Scene, visits: Visits, engine: Engine) -> None:
+    visitor = visits.start()
+    page = visitor.open("/links/")
+    sign_in(page)
+    expect(page).to_have_url(f"{visitor.base_url}/links/")
+
+    page.get_by_role("link", name="Create cluster link").click()
+    page.select_option("#source", WEST)
+    page.select_option("#destination", EAST)
+    page.fill("#name", "journey")
+    page.get_by_role("button", name="Validate only").click()
+    expect(page.get_by_text("This link would work.")).to_be_visible()
+    page.get_by_role("button", name="Create cluster link").click()
+    expect(page.get_by_role("heading", name="journey", level=1)).to_be_visible()
+    _list_topics_of("journey", scene)
+
+    page.locator("#add-mirror").click()
+    page.get_by_role("combobox", name="Source topic").click()
+    expect(page.get_by_role("option", name="flights (", exact=False)).to_have_attribute("aria-disabled", "true")
+    page.get_by_role("option", name="fares (").click()
+    page.get_by_role("button", name="Add", exact=True).click()
+    badge = page.locator(".page-head .badge-state")
+    expect(badge).to_have_text("Active · setting up")
+
+    engine.did("fares", MirrorEvent.SETUP_DONE, num_partitions=1)
+    expect(badge).to_have_text("Active", timeout=3_000)  # without a reload
+
+    _raise_error("fares")
+    expect(page.get_by_text("AUTHENTICATION_ERROR")).to_be_visible(timeout=3_000)
+    expect(page.get_by_text("Enter the right credentials in the link's configuration")).to_be_visible()
+
+    page.get_by_role("link", name="Promote").click()
+    page.get_by_label("Type fares to confirm").fill("fares")
+    page.get_by_role("dialog").get_by_role("button", name="Promote").click()
+    expect(badge).to_have_text("Promoting")
+    engine.did("fares", MirrorEvent.FENCED)
+    expect(badge).to_have_text("Stopped · writable", timeout=3_000)
+    assert visitor.complaints == []
+
+
+def test_a_change_is_seen_while_focus_selection_and_typed_words_stay(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open(scene.link_url)
+    flights, planes = scene.mirrors["flights"], scene.mirrors["planes"]
+    page.check(f"#pick-{planes.pk}")
+    page.locator(f"#open-{planes.pk}").focus()
+
+    MirrorTopic.objects.filter(pk__in=[flights.pk, planes.pk]).update(state=MirrorState.PAUSED)
+    ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
+
+    expect(page.locator(f"#mirror-{flights.pk} .badge-state")).to_have_text("Paused", timeout=3_000)
+    expect(page.locator(f"#mirror-{planes.pk} .badge-state")).to_have_text("Paused")
+    expect(page.locator(f"#open-{planes.pk}")).to_be_focused()
+    expect(page.locator(f"#pick-{planes.pk}")).to_be_checked()
+
+
+def test_a_filter_narrows_the_list_and_is_part_of_the_address(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open(scene.link_url)
+
+    page.locator("#filter-q").press_sequentially("fli")
+
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("#filter-q")).to_be_focused()
+    expect(page).to_have_url(f"{scene_url(page)}?q=fli&state=")
+    page.reload()
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_a_refused_link_shows_code_meaning_and_fix_beside_the_field(scene: Scene, visits: Visits, engine: Engine) -> None:
+    engine.answer = LinkEngineErrorAnswer
+    page = visits.start(scene.admin).open("/links/new/")
+    page.get_by_label("Other Apache Kafka").check()
+    page.fill("#bootstrap_servers", "nowhere.example:9092")
+    page.fill("#username", "link")
+    page.fill("#password", "wrong")
+    page.select_option("#destination", EAST)
+    page.fill("#name", "refused")
+
+    page.get_by_role("button", name="Create cluster link").click()
+
+    field = page.locator("#field-password")
+    expect(field).to_contain_text("The source refused user 'link'.")
+    expect(field).to_contain_text("AUTHENTICATION_ERROR")
+    expect(page.locator("#bootstrap_servers")).to_have_value("nowhere.example:9092")
+    expect(page.locator("#password")).to_have_value("")
+
+
+def test_a_missing_worker_is_named_and_the_form_keeps_what_was_typed(scene: Scene, visits: Visits, engine: Engine) -> None:
+    engine.answer = UnavailableError("No worker answers. Start the Celery worker.", code="WORKER_UNAVAILABLE")
+    page = visits.start(scene.admin).open(f"{scene.link_url}mirrors/new/?topic=fares")
+
+    page.get_by_role("button", name="Add", exact=True).click()
+
+    expect(page.get_by_role("alert")).to_contain_text("No worker answers.")
+    expect(page.locator("#source_topic")).to_have_value("fares")
+
+
+def test_a_state_that_has_moved_on_is_told_in_the_dialog(scene: Scene, visits: Visits, engine: Engine) -> None:
+    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+    page.get_by_role("link", name="Pause").click()
+    MirrorTopic.objects.filter(pk=scene.mirrors["flights"].pk).update(state=MirrorState.FAILED)
+
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Cannot pause a mirror topic in state FAILED")
+
+
+def test_closing_a_dialog_gives_the_focus_back(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+    page.locator("#do-failover").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#confirm-name")).to_be_visible()
+
+    page.keyboard.press("Escape")
+
+    expect(page.locator("dialog")).to_be_hidden()
+    expect(page.locator("#do-failover")).to_be_focused()
+
+
+def test_everything_works_without_scripts(scene: Scene, visits: Visits, engine: Engine) -> None:
+    visitor = visits.start(scripts=False)
+    page = visitor.open(f"{scene.link_url}mirrors/new/")
+    sign_in(page)
+    page.select_option("#source_topic", "fares")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator(".page-head .badge-state")).to_have_text("Active · setting up")
+    engine.did("fares", MirrorEvent.SETUP_DONE, num_partitions=1)
+
+    for verb, typed, state in (("Pause", "", "Paused"), ("Resume", "", "Active"), ("Fail over", "fares", "Failing over")):
+        visitor.open(scene.mirror_url("fares")).get_by_role("link", name=verb).click()
+        if typed:
+            page.get_by_label("Type fares to confirm").fill(typed)
+        page.get_by_role("button", name=verb).click()
+        expect(page.locator(".page-head .badge-state")).to_have_text(state)
+    engine.did("fares", MirrorEvent.FENCED)
+    visitor.open(scene.mirror_url("fares")).get_by_role("link", name="Delete").click()
+    page.get_by_label("Type fares to confirm").fill("fares")
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("fares is being deleted.")).to_be_visible()
+
+
+def test_the_theme_stays_as_chosen(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open("/links/")
+    expect(page.locator("html")).to_have_attribute("data-bs-theme", "light")
+
+    page.locator(".topbar summary").last.click()
+    page.get_by_role("button", name="Dark").click()
+
+    expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
+    page.goto(f"{page.url}new/")
+    expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
+
+
+def test_the_environment_switcher_lists_the_environments_when_opened(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open(scene.link_url)
+
+    page.locator(".topbar summary").first.click()
+
+    expect(page.locator("#switcher a")).to_have_text(["Production"])
+
+
+def test_a_hidden_tab_asks_for_nothing(scene: Scene, visits: Visits) -> None:
+    visitor = visits.start(scene.admin)
+    page = visitor.open(scene.link_url)
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: true})")
+    page.wait_for_timeout(300)
+    before = len(visitor.requests)
+
+    page.wait_for_timeout(2_500)
+
+    assert len(visitor.requests) == before
+
+
+LinkEngineErrorAnswer = LinkEngineError(ErrorCode.AUTHENTICATION_ERROR, "The source refused user 'link'.")
+
+
+def scene_url(page: Page) -> str:
+    return page.url.split("?")[0]
+
+
+def _list_topics_of(link_name: str, scene: Scene) -> None:
+    """Do what the sampling task does after a link is made."""
+    link = ClusterLink.objects.get(name=link_name)
+    ClusterLink.objects.filter(pk=link.pk).update(topics_at=timezone.now())
+    for topic in scene.link.source_topics.all():
+        link.source_topics.create(name=topic.name, partitions=topic.partitions, internal=topic.internal, seen_at=timezone.now())
+
+
+def _raise_error(name: str) -> None:
+    mirror = MirrorTopic.objects.get(name=name)
+    now = timezone.now()
+    StateTransitionError.objects.create(
+        mirror=mirror, code="AUTHENTICATION_ERROR", message="The source refused user 'link'.", since=now, last_seen_at=now
+    )
+    ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
