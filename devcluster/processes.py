@@ -76,7 +76,7 @@ class Process:
         """Tell whether the program itself has not ended."""
         return self._popen.poll() is None
 
-    def wait_until(self, ready: Callable[[], bool], *, timeout_s: float) -> None:
+    def wait_until(self, ready: Callable[[], bool], *, timeout_s: float, poll_s: float = POLL_S) -> None:
         """Wait for readiness; raise with the log's tail when the program ends or the time is over."""
         deadline = time.monotonic() + timeout_s
         while not ready():
@@ -84,7 +84,7 @@ class Process:
                 raise ProcessFailedError(self._story(f"ended with code {self._popen.returncode} before it was ready"))
             if time.monotonic() > deadline:
                 raise ProcessFailedError(self._story(f"was not ready after {timeout_s:.0f} s"))
-            time.sleep(POLL_S)
+            time.sleep(poll_s)
 
     def wait_until_ended(self, *, timeout_s: float) -> None:
         """Wait for the end of a program that ends by itself; raise with the log's tail when it failed."""

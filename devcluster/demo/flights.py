@@ -63,11 +63,11 @@ def load(cluster: KafkaCluster, *, say: Say, now_ms: int) -> None:
     wait_compacted(cluster, PLANES)
 
 
-def load_flights(cluster: KafkaCluster, *, say: Say) -> None:
-    """Write all flights, the last month of the file in transactions of one day."""
+def load_flights(cluster: KafkaCluster, *, say: Say, rows: Iterable[dataset.Row] | None = None) -> None:
+    """Write all flights (or these), September in transactions of one day."""
     plain = _producer(cluster, **{"compression.type": "lz4"})
     days: dict[str, list[Message]] = {}
-    for count, row in enumerate(dataset.flights(), start=1):
+    for count, row in enumerate(dataset.flights() if rows is None else rows, start=1):
         message = flight_message(row)
         if row["month"] == IN_TRANSACTIONS:
             days.setdefault(row["day"], []).append(message)

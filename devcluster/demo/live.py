@@ -21,8 +21,9 @@ KEPT = 5_000  # flights that are sent round and round
 class LiveFlights:
     """The stream; `start` and `stop` once each."""
 
-    def __init__(self, cluster: KafkaCluster, *, per_second: int = PER_SECOND) -> None:
-        """Prepare the stream into the topic `flights`."""
+    def __init__(self, cluster: KafkaCluster, *, topic: str = FLIGHTS, per_second: int = PER_SECOND) -> None:
+        """Prepare the stream."""
+        self._topic = topic
         self._producer = Producer({**cluster.client("app"), **PRODUCER, "linger.ms": 5, "compression.type": "lz4"})
         self._pause_s = 1 / per_second
         self._stopped = threading.Event()
@@ -37,6 +38,8 @@ class LiveFlights:
         self._stopped.set()
         self._thread.join(CLOSE_TIMEOUT_S)
         self._producer.flush(CLOSE_TIMEOUT_S)
+        self._producer.purge()  # what the source did not take in time: closing would wait for it
+        self._producer.close()
 
     def _run(self) -> None:
         messages = [_later(row) for row in itertools.islice(dataset.flights(), KEPT)]
@@ -44,7 +47,7 @@ class LiveFlights:
             if self._stopped.wait(self._pause_s):
                 return
             try:
-                self._producer.produce(FLIGHTS, message.value, key=message.key)
+                self._producer.produce(self._topic, message.value, key=message.key)
             except BufferError:
                 continue  # the source has been away for hours: drop, a live stream does not wait
             finally:

@@ -21,7 +21,7 @@ from devcluster.ports import LOOPBACK, preferred_port
 from devcluster.processes import Process
 
 COMMAND_TIMEOUT_S = 120.0
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 180.0  # about 8 s on two idle cores
 STOP_TIMEOUT_S = 4.0  # a worker in the middle of a slice would finish it; copies are safe to cut anywhere
 WEB_PORT = 8000
 SOURCES = ("console", "linkengine", "templates")
@@ -100,7 +100,7 @@ def start_services(console: Console, *, reload: bool) -> list[Process]:
 def wait_ready(console: Console, services: Sequence[Process]) -> None:
     """Wait until the console says that its database, Redis and a worker answer."""
     for service in services:
-        service.wait_until(lambda: is_ready(console), timeout_s=START_TIMEOUT_S)
+        service.wait_until(lambda: is_ready(console), timeout_s=START_TIMEOUT_S, poll_s=0.5)
 
 
 def is_ready(console: Console) -> bool:

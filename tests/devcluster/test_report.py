@@ -1,0 +1,60 @@
+"""The demo's report says what was found, and its handover file is for its owner only."""
+
+import json
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+
+from devcluster.demo.linking import MirrorFigures
+from devcluster.demo.report import report, write_handover
+from devcluster.demo.services import plan_console
+from devcluster.kafka import KafkaCluster
+
+
+def linking(**verify: object) -> SimpleNamespace:
+    """What the report reads of a finished job with one mirror."""
+    figures = MirrorFigures(
+        topic="flights", seconds=2.5, bytes_copied=50_000_000, lag=0, gaps={"ABORTED": 900},
+        verify={"status": "EQUAL", "records_compared": 1234, "differences": 0, **verify},
+    )  # fmt: skip
+    return SimpleNamespace(figures={"flights": figures}, copy_seconds=2.5)
+
+
+def test_report_counts_records_differences_and_speed() -> None:
+    text = report(linking(), elapsed_s=90)
+
+    assert "1,234 records compared on both sides, 0 differences." in text
+    assert "50.0 MB copied at 20.0 MB/s" in text
+    assert "900 aborted" in text
+
+
+def test_report_names_the_first_differences() -> None:
+    first = [{"partition": 3, "offset": 42, "kind": "value"}]
+
+    text = report(linking(status="DIFFERENT", differences=1, first_differences=first), elapsed_s=90)
+
+    assert '"offset": 42' in text
+
+
+def test_report_tells_why_a_comparison_failed() -> None:
+    text = report(linking(status="ERROR", records_compared=None, differences=None, error_message="Spark is away."), elapsed_s=9)
+
+    assert "flights: Spark is away." in text
+
+
+def test_handover_has_what_a_script_needs_and_is_private(tmp_path: Path) -> None:
+    source, destination = (KafkaCluster(name, directory=tmp_path / name) for name in ("source", "destination"))
+    console = plan_console(tmp_path, redis_url="redis://127.0.0.1:1/0", spark_url="sc://127.0.0.1:1")
+    path = tmp_path / "demo.json"
+    path.write_text("left over from before")
+    path.chmod(0o644)
+
+    write_handover(path, console=console, key={"api_key": "K", "api_secret": "S"}, source=source, destination=destination)
+
+    facts = json.loads(path.read_text())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert facts["base_url"] == console.base_url
+    assert (facts["api_key"], facts["api_secret"]) == ("K", "S")
+    assert facts["mirrors"] == ["flights", "planes", "weather"]
+    assert facts["clusters"]["source"]["id"] == source.cluster_id
+    assert facts["clusters"]["destination"]["user"]["sasl.username"] == "app"
