@@ -55,7 +55,8 @@ class CreateLinkForm(ConnectionForm):
         for name in ("source", "destination"):
             self.fields[name].choices = choices  # type: ignore[attr-defined]
         if not self.asks_connection():
-            self.fields["bootstrap_servers"].required = False
+            for name in ConnectionForm.base_fields:
+                self.fields[name].required = False
 
     def asks_connection(self) -> bool:
         return bool(self.data.get("source_kind", "registered") == "other")

@@ -126,9 +126,9 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
     by, now = actor_of(request), timezone.now()
     mirrors = mirror_queries.list_mirrors(link=link, by=by)
     blockers = [one for one in mirrors if one.mirror.state != MirrorState.STOPPED]
-    lags = [row.lag for one in blockers for row in one.partitions]
+    lags = [one.total_lag for one in blockers]
     known = [lag for lag in lags if lag is not None]
-    at_risk = numbers.count(sum(known)) if lags and len(known) == len(lags) else "unknown"
+    at_risk = numbers.count(sum(known)) if len(known) == len(lags) else "unknown"
     context = {
         "link": link_head(link, now=now),
         "crumbs": crumbs(link, last="Delete"),

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from console.models import ApiKey, AuditEvent, Cluster, RoleBinding
+from console.queries.access import user_of_key
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from tests.browser.scene import SECRET, Scene
+from tests.console.pages.conftest import Queue
+
+
+def test_a_role_is_granted_on_a_node_of_the_tree(scene: Scene, admin: Client) -> None:
+    place = f"cluster:{scene.east.pk}"
+    values = {"user": scene.stranger.pk, "role": "DeveloperManage", "place": place, "resource_type": "Topic"}
+
+    response = admin.post("/access/new/", values | {"resource_name": "flights", "prefixed": "on"})
+
+    assert response["Location"] == "/access/"
+    binding = RoleBinding.objects.get(user=scene.stranger)
+    assert (binding.cluster, binding.resource_name, binding.prefixed) == (scene.east, "flights", True)
+    assert "Topic flights*" in admin.get("/access/").content.decode()
+
+
+@pytest.mark.parametrize("change", [{"user": ""}, {"role": "Emperor"}, {"place": "cluster:999999"}, {"resource_type": "Topic"}])
+def test_a_binding_that_cannot_be_is_said_in_place(scene: Scene, admin: Client, change: dict[str, str]) -> None:
+    values = {"user": scene.stranger.pk, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"} | change
+
+    assert admin.post("/access/new/", values).status_code == 422
+    assert not RoleBinding.objects.filter(user=scene.stranger).exists()
+
+
+def test_a_reader_is_offered_no_scope_and_grants_nothing(scene: Scene, reader: Client) -> None:
+    values = {"user": scene.stranger.pk, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"}
+
+    assert reader.post("/access/new/", values).status_code == 422
+    assert not RoleBinding.objects.filter(user=scene.stranger).exists()
+    assert "/access/new/" not in reader.get("/access/").content.decode()
+
+
+def test_a_binding_is_removed_after_asking(scene: Scene, admin: Client) -> None:
+    binding = RoleBinding.objects.get(user=scene.reader)
+
+    assert "bessie" in admin.get(f"/access/{binding.pk}/remove/").content.decode()
+    admin.post(f"/access/{binding.pk}/remove/")
+
+    assert not RoleBinding.objects.filter(pk=binding.pk).exists()
+
+
+def test_a_reader_removes_nothing(scene: Scene, reader: Client) -> None:
+    binding = RoleBinding.objects.get(user=scene.admin)
+
+    assert reader.post(f"/access/{binding.pk}/remove/").status_code == 404
+    assert RoleBinding.objects.filter(pk=binding.pk).exists()
+
+
+def test_a_secret_is_shown_once(admin: Client) -> None:
+    response = admin.post("/access/api-keys/", {"description": "for the pipeline"})
+
+    key = ApiKey.objects.get(description="for the pipeline")
+    secret = response.content.decode().split('aria-label="secret">')[1].split("<")[0]
+    assert response["Cache-Control"] == "no-store"
+    assert user_of_key(key=key.key, secret=secret, now=timezone.now()) == key.user
+    assert secret not in admin.get("/access/api-keys/").content.decode()
+
+
+def test_a_key_is_deleted_after_asking(admin: Client) -> None:
+    assert admin.get("/access/api-keys/ABCDEFGHIJKLMNOP/delete/").status_code == 200
+
+    admin.post("/access/api-keys/ABCDEFGHIJKLMNOP/delete/")
+
+    assert not ApiKey.objects.filter(key="ABCDEFGHIJKLMNOP").exists()
+
+
+def test_nobody_sees_or_deletes_the_keys_of_others(reader: Client) -> None:
+    assert "ABCDEFGHIJKLMNOP" not in reader.get("/access/api-keys/").content.decode()
+    assert reader.post("/access/api-keys/ABCDEFGHIJKLMNOP/delete/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "there", "not_there"),
+    [
+        ("?q=mirror/flights", "CreateMirrorTopic", "link/other"),
+        ("?result=DENIED", "OPERATE_MIRROR", "CreateMirrorTopic</td>"),
+        ("?action=CreateMirrorTopic", "mirror/flights", "Failed</span>"),
+        ("?q=nothing-like-this", "No event matches", "<tbody>"),
+    ],
+)
+def test_the_audit_is_filtered(admin: Client, query: str, there: str, not_there: str) -> None:
+    text = admin.get(f"/audit/{query}").content.decode()
+
+    assert there in text
+    assert not_there not in text.split("</form>", 2)[-1]
+
+
+def test_a_reader_may_not_read_the_audit_and_leaves_a_denial(scene: Scene, reader: Client) -> None:
+    before = AuditEvent.objects.filter(result="DENIED").count()
+
+    assert reader.get("/audit/").status_code == 403
+    assert AuditEvent.objects.filter(result="DENIED").count() == before + 1
+    assert "activity/" not in reader.get(scene.link_url).content.decode()
+
+
+CLUSTER = {
+    "name": "ap-north",
+    "bootstrap_servers": "ap-north.example:9092",
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "SCRAM-SHA-512",
+    "username": "link",
+    "password": SECRET,
+    "ca_pem": "",
+}
+
+
+def test_a_connection_is_tested_before_anything_is_stored(admin: Client, queue: Queue) -> None:
+    queue.answer = {"cluster_id": "bmV3LWNsdXN0ZXItaWQtMQ", "brokers": 5, "kafka_version": "4.3.1", "authorizer": False}
+    address = "/environments/production/clusters/new/"
+
+    text = admin.post(address, CLUSTER | {"intent": "test"}).content.decode()
+
+    assert "The cluster answers." in text
+    assert "bmV3LWNsdXN0ZXItaWQtMQ" in text
+    assert "writes to mirror topics cannot be denied" in text
+    assert SECRET not in text
+    assert not Cluster.objects.filter(name="ap-north").exists()
+
+
+def test_a_cluster_is_registered(admin: Client, queue: Queue) -> None:
+    queue.answer = {"cluster_id": "bmV3LWNsdXN0ZXItaWQtMQ", "brokers": 5, "kafka_version": "4.3.1", "authorizer": True}
+
+    response = admin.post("/environments/production/clusters/new/", CLUSTER | {"intent": "register"})
+
+    assert response["Location"] == "/clusters/bmV3LWNsdXN0ZXItaWQtMQ/"
+    assert admin.get(response["Location"]).status_code == 200
+
+
+def test_a_cluster_that_does_not_answer_says_why(admin: Client, queue: Queue) -> None:
+    queue.answer = LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "Nobody listens there.")
+
+    response = admin.post("/environments/production/clusters/new/", CLUSTER | {"intent": "register"})
+
+    assert response.status_code == 422
+    assert "Nobody listens there." in response.content.decode().split('id="bootstrap_servers_error"')[1]
+    assert not Cluster.objects.filter(name="ap-north").exists()
+
+
+def test_a_look_at_a_cluster_is_asked_for(scene: Scene, admin: Client, queue: Queue) -> None:
+    admin.post(f"/clusters/{scene.east.cluster_id}/refresh/")
+
+    assert queue.sent == ["probe_cluster", "refresh_topics"]

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from console.errors import UnavailableError
+from console.models import ClusterLink, LinkConfig, MirrorTopic
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.states import LinkState, MirrorState
+from tests.browser.scene import EAST, SECRET, WEST, Scene
+from tests.console.pages.conftest import Queue
+
+REGISTERED = {
+    "source_kind": "registered",
+    "source": WEST,
+    "destination": EAST,
+    "name": "fresh",
+    "prefix": "",
+    "intent": "create",
+}
+OTHER = {
+    "source_kind": "other",
+    "bootstrap_servers": "far.example:9093",
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "SCRAM-SHA-512",
+    "username": "link",
+    "password": "s3cret-word",
+    "ca_pem": "",
+    "destination": EAST,
+    "name": "fresh",
+    "prefix": "far.",
+}
+
+
+def test_a_link_from_a_registered_cluster_takes_its_connection_from_there(admin: Client, queue: Queue) -> None:
+    response = admin.post("/links/new/", REGISTERED)
+
+    assert response["Location"] == f"/links/{EAST}/fresh/"
+    link = ClusterLink.objects.get(name="fresh")
+    assert link.source is not None
+    assert link.source.cluster_id == WEST
+    assert queue.called == ["check_link"]
+
+
+def test_a_link_from_another_kafka_brings_its_own_connection(admin: Client) -> None:
+    admin.post("/links/new/", OTHER | {"intent": "create"})
+
+    link = ClusterLink.objects.get(name="fresh")
+    assert link.properties["bootstrap.servers"] == "far.example:9093"
+    assert "s3cret-word" in link.properties["sasl.jaas.config"]
+    assert link.prefix == "far."
+
+
+def test_validate_only_stores_nothing(admin: Client) -> None:
+    response = admin.post("/links/new/", REGISTERED | {"intent": "validate"})
+
+    assert response.status_code == 200
+    assert "This link would work." in response.content.decode()
+    assert not ClusterLink.objects.filter(name="fresh").exists()
+
+
+def test_the_same_as_curl_leaves_the_secret_out(admin: Client, queue: Queue) -> None:
+    text = admin.post("/links/new/", OTHER | {"intent": "curl"}).content.decode()
+
+    assert f"/kafka/v3/clusters/{EAST}/links?link_name=fresh" in text
+    assert "far.example:9093" in text
+    assert "s3cret-word" not in text
+    assert queue.called == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"source": ""}, "Choose the source cluster."),
+        ({"destination": ""}, "This field is required."),
+        ({"name": "no spaces allowed"}, "letters, digits"),
+        ({"name": "west-to-east"}, "already exists"),
+        ({"source": EAST}, "same cluster"),
+        ({"prefix": "§§"}, "cluster.link.prefix"),
+    ],
+)
+def test_what_cannot_be_is_said_in_place(admin: Client, change: dict[str, str], words: str) -> None:
+    response = admin.post("/links/new/", REGISTERED | change)
+
+    assert response.status_code == 422
+    assert words in response.content.decode()
+    assert not ClusterLink.objects.filter(name="fresh").exists()
+
+
+@pytest.mark.parametrize("name", ["username", "password", "bootstrap_servers"])
+def test_the_connection_is_asked_for_where_it_is_needed(admin: Client, name: str) -> None:
+    response = admin.post("/links/new/", OTHER | {name: "", "intent": "create"})
+
+    assert response.status_code == 422
+    assert f'id="{name}_error"' in response.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("code", "field"),
+    [
+        (ErrorCode.AUTHENTICATION_ERROR, "password"),
+        (ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "bootstrap_servers"),
+        (ErrorCode.CLUSTER_ID_MISMATCH, "source_cluster_id"),
+    ],
+)
+def test_a_refusal_of_the_source_stands_beside_its_field(admin: Client, queue: Queue, code: ErrorCode, field: str) -> None:
+    queue.answer = LinkEngineError(code, "50% sure this is wrong.")
+
+    text = admin.post("/links/new/", OTHER | {"intent": "create"}).content.decode()
+
+    beside = text.split(f'id="{field}_error"')[1].split("</div>")[0]
+    assert "50% sure this is wrong." in beside
+    assert code in beside
+    assert "s3cret-word" not in text
+
+
+def test_a_silent_worker_is_told_above_the_form(admin: Client, queue: Queue) -> None:
+    queue.answer = UnavailableError("No worker answers.", code="WORKER_UNAVAILABLE")
+
+    response = admin.post("/links/new/", REGISTERED)
+
+    assert response.status_code == 422
+    assert "No worker answers." in response.content.decode()
+
+
+def test_a_reader_may_not_create_a_link(reader: Client) -> None:
+    response = reader.post("/links/new/", REGISTERED)
+
+    assert not ClusterLink.objects.filter(name="fresh").exists()
+    assert "ResourceOwner" in response.content.decode()
+
+
+def _edited(scene: Scene, **changes: str) -> dict[str, str]:
+    values = {
+        "bootstrap_servers": scene.west.bootstrap_servers,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "username": "link",
+        "password": "",
+        "ca_pem": "",
+        "intent": "save",
+    }
+    return values | changes
+
+
+def test_an_empty_password_keeps_the_stored_one(scene: Scene, admin: Client) -> None:
+    admin.post(f"{scene.link_url}configuration/edit/", _edited(scene, bootstrap_servers="new.example:9092"))
+
+    scene.link.refresh_from_db()
+    assert scene.link.properties["bootstrap.servers"] == "new.example:9092"
+    assert SECRET in scene.link.properties["sasl.jaas.config"]
+
+
+def test_new_credentials_are_stored_and_shown_as_changed_only(scene: Scene, admin: Client) -> None:
+    address = f"{scene.link_url}configuration/edit/"
+
+    preview = admin.post(address, _edited(scene, password="another-secret", intent="preview")).content.decode()
+    admin.post(address, _edited(scene, password="another-secret"))
+
+    assert "changed, hidden" in preview
+    assert SECRET not in preview
+    assert "another-secret" not in preview
+    scene.link.refresh_from_db()
+    assert "another-secret" in scene.link.properties["sasl.jaas.config"]
+
+
+def test_a_preview_and_a_validation_store_nothing(scene: Scene, admin: Client) -> None:
+    for intent in ("preview", "validate"):
+        response = admin.post(
+            f"{scene.link_url}configuration/edit/", _edited(scene, bootstrap_servers="x.example:1", intent=intent)
+        )
+        assert "x.example:1" in response.content.decode()
+
+    scene.link.refresh_from_db()
+    assert scene.link.properties["bootstrap.servers"] == scene.west.bootstrap_servers
+
+
+def test_the_whole_link_is_paused_and_resumed(scene: Scene, admin: Client) -> None:
+    address = f"{scene.link_url}configuration/edit/"
+
+    admin.post(address, _edited(scene, paused="on"))
+    scene.link.refresh_from_db()
+    assert scene.link.state == LinkState.PAUSED
+
+    admin.post(address, _edited(scene))
+    scene.link.refresh_from_db()
+    assert scene.link.state == LinkState.ACTIVE
+    assert LinkConfig.objects.get(link=scene.link, name="cluster.link.paused").value == "false"
+
+
+def test_a_link_in_use_names_what_stands_in_the_way(scene: Scene, admin: Client) -> None:
+    response = admin.post(f"{scene.link_url}delete/", {"confirm": scene.link.name})
+
+    assert response.status_code == 409
+    text = response.content.decode()
+    assert "LINK_IN_USE" in text
+    assert scene.mirror_url("flights") in text
+    assert "unknown" in text  # the lag of the topic that is being set up
+
+
+def test_deleting_a_link_takes_its_name(scene: Scene, admin: Client) -> None:
+    response = admin.post(f"/links/{EAST}/south-archive/delete/", {"confirm": "something else"})
+
+    assert response.status_code == 422
+    assert ClusterLink.objects.filter(name="south-archive").exists()
+
+    admin.post(f"/links/{EAST}/south-archive/delete/", {"confirm": "south-archive"})
+    assert not ClusterLink.objects.filter(name="south-archive").exists()
+
+
+def test_deleting_with_force_fails_the_mirrors_over(scene: Scene, admin: Client) -> None:
+    admin.post(f"{scene.link_url}delete/", {"confirm": scene.link.name, "force": "true"})
+
+    assert set(MirrorTopic.objects.values_list("state", flat=True)) <= {MirrorState.PENDING_STOPPED, MirrorState.STOPPED}
+
+
+def test_settings_show_what_is_set_and_hide_secrets(scene: Scene, admin: Client) -> None:
+    text = admin.get(f"{scene.link_url}configuration/").content.decode()
+
+    assert "sasl.jaas.config" in text
+    assert "set, hidden" in text
+    assert SECRET not in text
+    assert "retry.backoff.ms" not in text
+    assert "retry.backoff.ms" in admin.get(f"{scene.link_url}configuration/?all=1").content.decode()

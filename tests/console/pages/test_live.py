@@ -1,0 +1,116 @@
+"""What the poll gets: nothing while nothing has moved, a warning when the copy tasks fall silent."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.db.models import F
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from console.models import ClusterLink, MirrorPartition
+from tests.browser.scene import Scene
+from tests.console.pages.conftest import htmx
+
+
+def seen_in(text: str) -> str:
+    found = re.search(r'name="seen" value="([^"]+)"', text)
+    assert found
+    return found[1]
+
+
+@pytest.mark.parametrize("page", ["link", "mirror"])
+def test_a_poll_gets_nothing_until_something_has_moved(scene: Scene, admin: Client, page: str) -> None:
+    address = scene.link_url if page == "link" else scene.mirror_url("flights")
+    seen = seen_in(admin.get(address).content.decode())
+
+    quiet = admin.get(address, {"seen": seen}, **htmx("live"))
+    ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
+    moved = admin.get(address, {"seen": seen}, **htmx("live"))
+
+    assert quiet.status_code == 204
+    assert quiet.content == b""
+    assert moved.status_code == 200
+    assert seen_in(moved.content.decode()) != seen
+
+
+def test_a_poll_that_finds_nothing_is_cheap(scene: Scene, admin: Client) -> None:
+    seen = seen_in(admin.get(scene.link_url).content.decode())
+
+    with CaptureQueriesContext(connection) as queries:
+        admin.get(scene.link_url, {"seen": seen}, **htmx("live"))
+
+    assert len(queries) <= 4  # session, person, roles, link
+
+
+def test_ages_are_renewed_every_few_seconds_all_the_same(scene: Scene, admin: Client) -> None:
+    sequence, at = seen_in(admin.get(scene.link_url).content.decode()).split(":")
+
+    response = admin.get(scene.link_url, {"seen": f"{sequence}:{int(at) - 6}"}, **htmx("live"))
+
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("seen", ["", "x", ":", "1:2:3", "0:99999999999999999999999"])
+def test_a_crippled_mark_gets_the_whole_part(scene: Scene, admin: Client, seen: str) -> None:
+    assert admin.get(scene.link_url, {"seen": seen}, **htmx("live")).status_code in {200, 204}
+
+
+def test_a_reload_is_never_empty(scene: Scene, admin: Client) -> None:
+    seen = seen_in(admin.get(scene.link_url).content.decode())
+
+    assert admin.get(scene.link_url, {"seen": seen}).status_code == 200
+
+
+@pytest.mark.parametrize("page", ["link", "mirror"])
+def test_silent_copy_tasks_are_told_with_the_last_news(scene: Scene, admin: Client, page: str) -> None:
+    address = scene.link_url if page == "link" else scene.mirror_url("flights")
+    assert 'id="silence"' not in admin.get(address).content.decode()
+
+    MirrorPartition.objects.update(observed_at=scene.now - timedelta(minutes=3))
+
+    text = admin.get(address).content.decode()
+    assert "No news from the copy tasks." in text
+    assert "3 min ago" in text
+
+
+def test_an_unknown_lag_is_a_dash(scene: Scene, admin: Client) -> None:
+    MirrorPartition.objects.update(source_end=None)
+
+    text = admin.get(scene.link_url).content.decode()
+
+    tile = text.split("<dt>Max lag</dt>")[1].split("</dd>")[0]
+    assert "\N{EN DASH}" in tile
+    assert ">0<" not in tile
+
+
+def test_a_filter_leaves_the_figures_of_the_whole_link(scene: Scene, admin: Client) -> None:
+    text = admin.get(f"{scene.link_url}?q=flights").content.decode()
+
+    assert text.count('class="wide-name') + text.count("wide-name") >= 1
+    assert ">planes</a>" not in text
+    assert re.search(r"<dt>Mirror topics</dt>\s*<dd>13", text)
+
+
+def test_the_largest_lag_comes_first_when_sorted_so(scene: Scene, admin: Client) -> None:
+    text = admin.get(f"{scene.link_url}?sort=-lag").content.decode()
+
+    assert text.index(">bookings</a>") < text.index(">airports</a>") < text.index(">flights</a>")
+    assert 'aria-sort="descending"' in text
+
+
+def test_a_long_list_comes_in_pages(scene: Scene, admin: Client) -> None:
+    from linkengine.domain.states import MirrorState  # noqa: PLC0415
+    from tests.browser.scene import make_mirror  # noqa: PLC0415
+
+    for number in range(60):
+        make_mirror(scene.link, f"x-{number:02}", MirrorState.ACTIVE, now=scene.now)
+
+    first = admin.get(scene.link_url).content.decode()
+    last = admin.get(f"{scene.link_url}?page=99").content.decode()
+
+    assert "1 to 50 of 73" in first
+    assert "51 to 73 of 73" in last

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from console.errors import UnavailableError
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.states import MirrorState
+from tests.browser.scene import EAST, Scene, make_mirror
+from tests.console.pages.conftest import Queue, htmx
+
+
+def state_of(name: str) -> str:
+    return str(MirrorTopic.objects.get(name=name).state)
+
+
+def test_adding_a_mirror_leads_to_its_page(scene: Scene, admin: Client, queue: Queue) -> None:
+    response = admin.post(f"{scene.link_url}mirrors/new/", {"source_topic": "fares", "replication_factor": "3"})
+
+    assert response["Location"] == scene.mirror_url("fares")
+    assert MirrorTopic.objects.get(name="fares").replication_factor == 3
+    assert queue.sent == ["setup_mirror"]
+
+
+def test_topics_that_cannot_be_mirrored_say_why(scene: Scene, admin: Client) -> None:
+    text = admin.get(f"{scene.link_url}mirrors/new/").content.decode()
+
+    assert '<option value="flights" disabled>flights (Already mirrored)</option>' in text
+    assert '<option value="__state" disabled>' in text
+    assert '<option value="fares">fares (6 partitions, kept 7 d)</option>' in text
+
+
+def test_a_name_is_typed_where_topics_cannot_be_listed(scene: Scene, admin: Client) -> None:
+    ClusterLink.objects.filter(name="south-archive").update(state="ACTIVE")
+    address = f"/links/{EAST}/south-archive/mirrors/new/"
+
+    assert '<input class="form-control mono" id="source_topic"' in admin.get(address).content.decode()
+    response = admin.post(address, {"source_topic": "ledger"})
+
+    assert response["Location"] == f"/links/{EAST}/south-archive/mirrors/south.ledger/"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "No topic fares."), 422, "Check the topic"),
+        (LinkEngineError(ErrorCode.TOPIC_EXISTS_ERROR, "There is a fares."), 422, "Delete that topic"),
+        (LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "READ denied."), 422, "Grant it READ"),
+        (UnavailableError("No worker answers.", code="WORKER_UNAVAILABLE"), 422, "Start the worker"),
+    ],
+)
+def test_a_refusal_keeps_the_form_and_says_what_to_do(
+    scene: Scene, admin: Client, queue: Queue, answer: Exception, status: int, words: str
+) -> None:
+    queue.answer = answer
+
+    response = admin.post(f"{scene.link_url}mirrors/new/", {"source_topic": "fares"})
+
+    assert response.status_code == status
+    text = response.content.decode()
+    assert words in text
+    assert '<option value="fares" selected>' in text
+
+
+@pytest.mark.parametrize("factor", ["0", "-1", "many"])
+def test_a_replication_factor_is_a_number(scene: Scene, admin: Client, factor: str) -> None:
+    response = admin.post(f"{scene.link_url}mirrors/new/", {"source_topic": "fares", "replication_factor": factor})
+
+    assert response.status_code == 422
+    assert not MirrorTopic.objects.filter(name="fares").exists()
+
+
+def test_a_topic_called_new_has_a_page_too(scene: Scene, admin: Client) -> None:
+    make_mirror(scene.link, "new", MirrorState.ACTIVE, now=scene.now)
+
+    response = admin.get(f"{scene.link_url}mirrors/new/-/")
+
+    assert "<h1>new</h1>" in response.content.decode()
+    assert f"{scene.link_url}mirrors/new/-/" in admin.get(scene.link_url).content.decode()
+    assert admin.get(f"{scene.link_url}mirrors/new/-/pause/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "operation", "typed", "after"),
+    [
+        ("flights", "pause", "", "PAUSED"),
+        ("airports", "resume", "", "ACTIVE"),
+        ("flights", "promote", "flights", "PENDING_STOPPED"),
+        ("bookings", "failover", "bookings", "PENDING_STOPPED"),
+        ("delays", "failover", "delays", "PENDING_STOPPED"),
+    ],
+)
+def test_an_operation_is_confirmed_and_carried_out(
+    scene: Scene, admin: Client, name: str, operation: str, typed: str, after: str
+) -> None:
+    address = f"{scene.mirror_url(name)}{operation}/"
+    assert admin.get(address).status_code == 200
+
+    response = admin.post(address, {"confirm": typed})
+
+    assert response["Location"] == scene.mirror_url(name)
+    assert state_of(name) == after
+
+
+@pytest.mark.parametrize("operation", ["promote", "failover", "delete"])
+@pytest.mark.parametrize("typed", ["", "Flights", "planes"])
+def test_what_cannot_be_undone_takes_the_name(scene: Scene, admin: Client, operation: str, typed: str) -> None:
+    response = admin.post(f"{scene.mirror_url('flights')}{operation}/", {"confirm": typed})
+
+    assert response.status_code == 422
+    assert "This is not the name" in response.content.decode()
+    assert state_of("flights") == "ACTIVE"
+
+
+def test_records_at_risk_are_summed_over_the_partitions(scene: Scene, admin: Client) -> None:
+    text = admin.get(f"{scene.mirror_url('bookings')}failover/").content.decode()
+
+    assert "Records at risk" in text
+    assert f"{99_120 + 49_560 + 33_040:,}" in text
+
+
+def test_records_at_risk_are_unknown_where_a_partition_is(scene: Scene, admin: Client) -> None:
+    MirrorPartition.objects.filter(mirror=scene.mirrors["bookings"], partition=1).update(source_end=None)
+
+    text = admin.get(f"{scene.mirror_url('bookings')}failover/").content.decode()
+
+    assert "<dd>unknown</dd>" in text
+    assert "nobody can say how many records" in text
+
+
+@pytest.mark.parametrize(("name", "operation"), [("gates", "pause"), ("flights", "resume"), ("delays", "promote")])
+def test_the_wrong_state_is_a_conflict_in_place(scene: Scene, admin: Client, name: str, operation: str) -> None:
+    before = state_of(name)
+
+    response = admin.post(f"{scene.mirror_url(name)}{operation}/", {"confirm": name})
+
+    assert response.status_code == 409
+    assert 'role="alert"' in response.content.decode()
+    assert state_of(name) == before
+
+
+def test_an_operation_out_of_a_dialog_sends_the_browser_on(scene: Scene, admin: Client) -> None:
+    address = f"{scene.mirror_url('flights')}pause/"
+
+    opened = admin.get(address, **htmx("dialog"))
+    response = admin.post(address, **htmx("dialog"))
+
+    assert b"<html" not in opened.content
+    assert b'hx-post="' in opened.content
+    assert response.status_code == 204
+    assert response["HX-Redirect"] == scene.mirror_url("flights")
+
+
+@pytest.mark.parametrize("operation", ["pause", "failover", "delete"])
+def test_a_reader_may_not_operate(scene: Scene, reader: Client, operation: str) -> None:
+    response = reader.post(f"{scene.mirror_url('flights')}{operation}/", {"confirm": "flights"})
+
+    assert response.status_code == 403
+    assert "Ask for the role" in response.content.decode()
+    assert state_of("flights") == "ACTIVE"
+
+
+def test_an_operation_nobody_knows_is_not_found(scene: Scene, admin: Client) -> None:
+    assert admin.get(f"{scene.mirror_url('flights')}explode/").status_code == 404
+
+
+def test_actions_that_are_not_possible_give_the_reason_as_text(scene: Scene, admin: Client) -> None:
+    text = admin.get(scene.mirror_url("gates")).content.decode()
+
+    assert 'id="do-pause"' not in text
+    assert "has already stopped its mirror" in text
+
+
+def test_several_topics_are_operated_on_at_once(scene: Scene, admin: Client) -> None:
+    address = f"{scene.link_url}bulk/"
+
+    asked = admin.get(f"{address}?operation=pause&mirror=flights&mirror=planes").content.decode()
+    response = admin.post(address, {"operation": "pause", "mirror": ["flights", "planes"]})
+
+    assert "Pause 2 mirror topics?" in asked
+    assert response["Location"] == scene.link_url
+    assert [state_of("flights"), state_of("planes")] == ["PAUSED", "PAUSED"]
+
+
+def test_of_several_topics_each_fails_by_itself(scene: Scene, admin: Client) -> None:
+    response = admin.post(f"{scene.link_url}bulk/", {"operation": "pause", "mirror": ["flights", "gates"]})
+
+    assert response.status_code == 409
+    assert "1 of 2 could not be done." in response.content.decode()
+    assert state_of("flights") == "PAUSED"
+
+
+def test_failing_over_several_takes_the_links_name(scene: Scene, admin: Client) -> None:
+    values = {"operation": "failover", "mirror": ["flights", "planes"]}
+
+    assert admin.post(f"{scene.link_url}bulk/", values).status_code == 422
+    admin.post(f"{scene.link_url}bulk/", values | {"confirm": scene.link.name})
+
+    assert state_of("planes") == "PENDING_STOPPED"
+
+
+def test_nothing_selected_is_said(scene: Scene, admin: Client) -> None:
+    response = admin.get(f"{scene.link_url}bulk/?operation=pause")
+
+    assert response.status_code == 422
+    assert "No mirror topic is selected" in response.content.decode()
+
+
+def test_verifying_starts_a_run_and_shows_it(scene: Scene, admin: Client, queue: Queue) -> None:
+    response = admin.post(f"{scene.mirror_url('weather')}verify/")
+
+    assert response["Location"] == f"{scene.mirror_url('weather')}#verify"
+    assert queue.sent == ["verify_mirror"]
+    assert "Queued" in admin.get(scene.mirror_url("weather")).content.decode()
+
+
+def test_the_first_differences_are_shown(scene: Scene, admin: Client) -> None:
+    text = admin.get(scene.mirror_url("planes")).content.decode()
+
+    assert "N14228,1999" in text
+    assert "N14228,1998" in text
+
+
+def test_a_comparison_that_failed_says_nothing_about_the_data(scene: Scene, admin: Client) -> None:
+    VerifyRun.objects.create(
+        mirror=scene.mirrors["gates"], status="ERROR", requested_by="x", requested_at=timezone.now(), error_message="no Spark"
+    )
+
+    text = admin.get(scene.mirror_url("gates")).content.decode()
+
+    assert "this says nothing about the data" in text
+    assert "no Spark" in text
+
+
+def test_a_reader_may_not_verify(scene: Scene, reader: Client) -> None:
+    assert reader.post(f"{scene.mirror_url('flights')}verify/").status_code == 403
+    assert VerifyRun.objects.filter(mirror=scene.mirrors["flights"]).count() == 1
+
+
+def test_lost_records_are_a_warning(scene: Scene, admin: Client) -> None:
+    text = admin.get(scene.mirror_url("flights")).content.decode()
+
+    assert "17 offsets lost." in text
+    assert "partition 2: 300 to 316" in text

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from tests.browser.scene import PASSWORD, Scene
+
+
+def test_the_right_password_leads_to_the_page_that_was_wanted(scene: Scene) -> None:
+    client = Client()
+
+    response = client.post("/sign-in/", {"username": "amelia", "password": PASSWORD, "next": scene.link_url})
+
+    assert response["Location"] == scene.link_url
+    assert client.get(scene.link_url).status_code == 200
+
+
+def test_a_wrong_password_is_told_in_place_and_the_name_is_kept(scene: Scene) -> None:
+    response = Client().post("/sign-in/", {"username": "amelia", "password": "guess"})
+
+    assert response.status_code == 422
+    text = response.content.decode()
+    assert "User name and password do not match." in text
+    assert 'value="amelia"' in text
+    assert "guess" not in text
+
+
+@pytest.mark.parametrize("wanted", ["https://elsewhere.example/", "//elsewhere.example/", "javascript:alert(1)", ""])
+def test_nobody_is_led_away_from_the_host(scene: Scene, wanted: str) -> None:
+    response = Client().post("/sign-in/", {"username": "amelia", "password": PASSWORD, "next": wanted})
+
+    assert response["Location"] == "/"
+
+
+def test_signing_out_ends_the_session(admin: Client) -> None:
+    admin.post("/sign-out/")
+
+    assert admin.get("/links/")["Location"].startswith("/sign-in/")
+
+
+def test_signing_out_is_a_post(admin: Client) -> None:
+    assert admin.get("/sign-out/").status_code == 405
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_theme_is_remembered(admin: Client, theme: str) -> None:
+    response = admin.post("/settings/theme/", {"theme": theme, "next": "/links/?q=x"})
+
+    assert response["Location"] == "/links/?q=x"
+    assert f'data-bs-theme="{theme}"' in admin.get("/links/").content.decode()
+
+
+def test_the_theme_goes_back_to_the_systems(admin: Client) -> None:
+    admin.post("/settings/theme/", {"theme": "dark"})
+
+    admin.post("/settings/theme/", {"theme": ""})
+
+    assert "data-bs-theme=" not in admin.get("/links/").content.decode().split(">", 2)[1]
+
+
+def test_pages_are_protected_by_a_content_policy_without_exceptions(admin: Client) -> None:
+    policy = admin.get("/links/")["Content-Security-Policy"]
+
+    assert "unsafe" not in policy
+    assert "http" not in policy
