@@ -220,6 +220,8 @@ class CopyTask:
         self._mirror.wake(one)
 
     def _advanced(self, one: MirrorPartition) -> None:
+        if one.stage is Stage.STOPPING:
+            self._end_what_is_quiet(self._clock.monotonic())  # somebody may be waiting for the lease
         self._source.wake(one)
 
     def _resumed(self, one: MirrorPartition) -> None:

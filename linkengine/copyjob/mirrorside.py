@@ -15,7 +15,7 @@ from linkengine.copyjob.writer import FencedError
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
-from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.cluster import Cluster, TopicView
 from linkengine.kafka.codes import LEADER_MOVED, BrokerError, KafkaCode
 
 WAIT_RETRY_S = 0.5  # while a lost marker may still come
@@ -55,18 +55,14 @@ class MirrorSide:
         )
         self._brokers: dict[int, MirrorBroker] = {}
         self._resuming: dict[MirrorPartition, None] = {}
+        self._cold: set[str] = set()
+        self._known: dict[str, TopicView] = {}  # leaders as of the warm-up; gone with the first surprise
         self._missing = Suspicion(observations=3, seconds=5.0)
         self._upkeep = Upkeep(services, self._cluster, suspicious=self.recheck)
 
     def warm_up(self, one: MirrorPartition) -> None:
-        """Connect to the partition's leader while its lease is awaited."""
-        topic, number = one.assignment.mirror_topic, one.assignment.partition
-
-        def leader() -> int:
-            view = self._cluster.topics([topic]).get(topic)
-            return view.partitions[number].broker if view and number in view.partitions else -1
-
-        self._services.background.submit(leader, done=self._warm, failed=lambda _: None)
+        """Find the partition's leader and connect to it while its lease is awaited."""
+        self._cold.add(one.assignment.mirror_topic)
 
     def resume(self, one: MirrorPartition) -> None:
         """Read the mirror's end, then go on from there."""
@@ -88,6 +84,8 @@ class MirrorSide:
 
     def tick(self, now: float) -> None:
         """Resume what is due, give up silent brokers, look after idle mirrors."""
+        if self._cold:
+            self._warm_all()
         self._read_due(now)
         for broker in self._brokers.values():
             broker.check(now)
@@ -118,9 +116,15 @@ class MirrorSide:
             broker.close()
         self._cluster.close()
 
-    def _warm(self, broker: int) -> None:
-        if broker >= 0:
-            self._broker(broker).warm_up()
+    def _warm_all(self) -> None:
+        names, self._cold = self._cold, set()
+        self._services.background.submit(lambda: self._cluster.newest_topics(names), done=self._warmed, failed=lambda _: None)
+
+    def _warmed(self, topics: dict[str, TopicView]) -> None:
+        self._known |= topics
+        for broker in {leader.broker for view in topics.values() for leader in view.partitions.values()}:
+            if broker >= 0:
+                self._broker(broker).warm_up()
 
     def _read_due(self, now: float) -> None:
         due = [one for one in self._resuming if one.mirror_retry_at <= now]
@@ -130,8 +134,9 @@ class MirrorSide:
             del self._resuming[one]
         queries = [one.tail_query() for one in due]
         asked = [(one, one.attempt) for one in due]
+        known = dict(self._known)
         self._services.background.submit(
-            lambda: read_tails(self._cluster, queries),
+            lambda: read_tails(self._cluster, queries, known=known),
             done=lambda results: self._tails_read(asked, results),
             failed=lambda error: self._tails_read(asked, {one.key: error for one, _ in asked}),
         )
@@ -162,6 +167,7 @@ class MirrorSide:
         self._on_resumed(one)
 
     def _not_resumed(self, one: MirrorPartition, error: LinkEngineError) -> None:
+        self._known.clear()
         now = self._services.clock.monotonic()
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._missing.confirmed(one.key, now):
             error = _missing(one)
