@@ -43,6 +43,23 @@ def _tell_guard(line: str) -> None:
         os.write(watcher.stdin.fileno(), f"{line}\n".encode())
 
 
+def run(
+    command: Sequence[str], *, text: str = "", env: Mapping[str, str], cwd: Path, timeout_s: float
+) -> "subprocess.CompletedProcess[str]":
+    """Run a short program to its end with `text` as its input; it dies with this process like every other one."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
+        env={**os.environ, **env}, start_new_session=True,
+    ) as popen:  # fmt: skip
+        _tell_guard(f"+{popen.pid}")
+        try:
+            output, errors = popen.communicate(text, timeout_s)
+        finally:
+            guard.kill_session(popen.pid)
+            _tell_guard(f"-{popen.pid}")
+    return subprocess.CompletedProcess(command, popen.returncode, output, errors)
+
+
 class Process:
     """One running program with its log file."""
 

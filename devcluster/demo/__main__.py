@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from confluent_kafka import KafkaException
+
 from devcluster.demo import report
 from devcluster.demo.linking import DemoFailedError, Linking
 from devcluster.demo.progress import Progress
@@ -25,7 +27,7 @@ from devcluster.processes import ProcessFailedError
 DIRECTORY = VAR / "demo"
 HANDOVER = VAR / "demo.json"
 ALIVE_S = 2.0  # between two looks at the processes while the demo stays up
-FAILURES = (CommandFailedError, DemoFailedError, PartsMissingError, ProcessFailedError, RestError, TimeoutError)
+FAILURES = (CommandFailedError, DemoFailedError, KafkaException, PartsMissingError, ProcessFailedError, RestError, TimeoutError)
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its hints leave NewTopic out
 
 from devcluster.demo import dataset
@@ -26,7 +26,8 @@ IN_TRANSACTIONS = "9"  # the last month of the file
 ABORTED_ONCE = "15"  # its day whose first attempt is aborted
 HOUR_MS = 3_600_000
 STEP = 20_000  # records between two lines of progress
-PRODUCER = {"enable.idempotence": True, "linger.ms": 50, "batch.size": 131_072}
+# quiet: what is not written raises; librdkafka would also print a line for each attempt to reach a broker that was stopped
+PRODUCER = {"log_level": 0, "enable.idempotence": True, "linger.ms": 50, "batch.size": 131_072}
 
 Say = Callable[[str], None]
 
@@ -165,12 +166,20 @@ def send(producer: Producer, topic: str, message: Message) -> None:
     while True:
         try:
             producer.produce(
-                topic, message.value, key=message.key, headers=message.headers or [], timestamp=message.timestamp_ms
-            )
+                topic, message.value, key=message.key, headers=message.headers or [], timestamp=message.timestamp_ms,
+                on_delivery=_check_delivered,
+            )  # fmt: skip
         except BufferError:
             producer.poll(0.1)
         else:
+            producer.poll(0)
             return
+
+
+def _check_delivered(error: KafkaError | None, _record: object) -> None:
+    """Raise out of `poll` or `flush` for a record that was not written."""
+    if error is not None:
+        raise KafkaException(error)
 
 
 def flush(producer: Producer) -> None:

@@ -7,7 +7,6 @@ import base64
 import json
 import os
 import secrets
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from urllib.request import urlopen
 
 from devcluster.parts import ROOT
 from devcluster.ports import LOOPBACK, preferred_port
-from devcluster.processes import Process
+from devcluster.processes import Process, run
 
 COMMAND_TIMEOUT_S = 120.0
 START_TIMEOUT_S = 180.0  # about 8 s on two idle cores
@@ -63,10 +62,9 @@ def plan_console(directory: Path, *, redis_url: str, spark_url: str) -> Console:
 
 def manage(console: Console, *arguments: str, text: str = "", **variables: str) -> str:
     """Run a management command with `text` as its input; answer what it printed."""
-    done = subprocess.run(
-        [sys.executable, "manage.py", *arguments], cwd=ROOT, input=text, text=True, capture_output=True,
-        env={**os.environ, **console.environment, **variables}, timeout=COMMAND_TIMEOUT_S, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "manage.py", *arguments]
+    environment = {**console.environment, **variables}
+    done = run(command, text=text, env=environment, cwd=ROOT, timeout_s=COMMAND_TIMEOUT_S)
     if done.returncode:
         raise CommandFailedError(f"manage.py {arguments[0]} failed:\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from devcluster.guard import session_members
-from devcluster.processes import Process, ProcessFailedError
+from devcluster.processes import Process, ProcessFailedError, run
 
 TIMEOUT_S = 15
 # a program with a child that leaves the group, as Spark's Python workers do
@@ -112,3 +112,18 @@ def test_missing_readiness_is_told_with_the_log(tmp_path: Path) -> None:
         process.wait_until(lambda: False, timeout_s=0.1)
 
     process.stop()
+
+
+def test_short_program_gets_its_input_and_answers(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", "print(input().upper())"], text="hello", env={}, cwd=tmp_path, timeout_s=TIMEOUT_S)
+
+    assert (done.returncode, done.stdout) == (0, "HELLO\n")
+
+
+def test_short_program_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+    script = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(600)"
+
+    with pytest.raises(subprocess.TimeoutExpired):
+        run([sys.executable, "-c", script], env={}, cwd=tmp_path, timeout_s=3)
+
+    assert session_members(int((tmp_path / "pid").read_text())) == []
