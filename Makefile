@@ -45,14 +45,13 @@ check: $(PARTS) ## Look for mistakes without running anything; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/djlint --check --lint --quiet templates
+	$(BIN)/djlint --lint --quiet templates
 	$(RUN) manage.py makemigrations --check --dry-run
 	$(RUN) manage.py render_states --check
 
 fix: $(PARTS) ## Repair what can be repaired by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/djlint --reformat --quiet templates
 
 bench: $(PARTS) $(STATE)/programs-demo ## Measure the copier against MirrorMaker 2; writes docs/benchmarks.md
 	@$(RUN) -m bench $(ARGS)
