@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from console.access import Permission, can, visible_clusters, visible_environments
 from console.actors import Actor
@@ -19,6 +20,14 @@ class GrantPlace:
     node: Organization | Environment | Cluster
 
 
+class NodeKeyword(TypedDict, total=False):
+    """A node as the keyword that the action takes; exactly one is there."""
+
+    organization: Organization
+    environment: Environment
+    cluster: Cluster
+
+
 def grantable(by: Actor) -> list[GrantPlace]:
     """List the nodes whose access the actor manages, from the root down; two queries."""
     environments = list(visible_environments(by).select_related("organization").order_by("name"))
@@ -32,12 +41,18 @@ def grantable(by: Actor) -> list[GrantPlace]:
     return [one for one in tree if _manages(by, one.node)]
 
 
-def node_of(key: str, *, by: Actor) -> dict[str, Organization | Environment | Cluster]:
+def node_of(key: str, *, by: Actor) -> NodeKeyword:
     """Answer the node behind a form value, as the keyword that the action takes."""
     for place in grantable(by):
         if place.key == key:
-            return {key.partition(":")[0]: place.node}
+            return _keyword(place.node)
     raise InvalidInputError("Choose a scope from the list.", field="place")
+
+
+def _keyword(node: Organization | Environment | Cluster) -> NodeKeyword:
+    if isinstance(node, Organization):
+        return {"organization": node}
+    return {"environment": node} if isinstance(node, Environment) else {"cluster": node}
 
 
 def _place(kind: str, node: Organization | Environment | Cluster, label: str) -> GrantPlace:

@@ -40,7 +40,7 @@ class CreateLinkForm(ConnectionForm):
     name = forms.CharField(
         label="Link name", max_length=200, help_text="Cannot be changed later.", widget=forms.TextInput(attrs=_NAME_ATTRIBUTES)
     )
-    prefix = forms.CharField(
+    topic_prefix = forms.CharField(
         label="Prefix of mirror topics",
         required=False,
         max_length=12,
@@ -75,7 +75,7 @@ class CreateLinkForm(ConnectionForm):
     def configs(self) -> dict[str, str | None]:
         """Answer the configs of the link; a registered source brings its own connection."""
         connection: dict[str, str] = self.properties() if self.asks_connection() else {}
-        prefix = self.cleaned_data["prefix"]
+        prefix = self.cleaned_data["topic_prefix"]
         return {**connection, **({"cluster.link.prefix": prefix} if prefix else {})}
 
 

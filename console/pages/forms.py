@@ -15,7 +15,7 @@ from linkengine.domain.addresses import MECHANISMS, PROTOCOLS, ClusterAddress, p
 # Config names that actions name in a refusal -> the field of a page that holds them.
 FIELD_OF = {
     "link_name": "name",
-    "cluster.link.prefix": "prefix",
+    "cluster.link.prefix": "topic_prefix",
     "bootstrap.servers": "bootstrap_servers",
     "security.protocol": "security_protocol",
     "sasl.mechanism": "sasl_mechanism",
@@ -40,7 +40,7 @@ class ConsoleForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Give every widget its class."""
-        super().__init__(*args, auto_id="%s", **kwargs)
+        super().__init__(*args, **(kwargs | {"auto_id": "%s"}))
         for name, field in self.fields.items():
             field.conditional = name in self.conditional  # type: ignore[attr-defined]
             select = isinstance(field.widget, forms.Select)

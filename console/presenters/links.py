@@ -88,9 +88,9 @@ def source_servers(link: ClusterLink) -> str:
     return own or (link.source.bootstrap_servers if link.source else link.source_cluster_id)
 
 
-def state_counts(counts: Mapping[str, int]) -> list[tuple[Look, int]]:
+def state_counts(counts: Mapping[MirrorState, int]) -> list[tuple[Look, int]]:
     """Answer (look, number) of the states that occur, worst first."""
-    found = [(MIRROR_LOOKS[MirrorState(state)], number) for state, number in counts.items() if number]
+    found = [(MIRROR_LOOKS[state], number) for state, number in counts.items() if number]
     return sorted(found, key=lambda pair: (severity(pair[0]), pair[0].label))
 
 

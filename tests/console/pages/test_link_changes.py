@@ -15,7 +15,7 @@ REGISTERED = {
     "source": WEST,
     "destination": EAST,
     "name": "fresh",
-    "prefix": "",
+    "topic_prefix": "",
     "intent": "create",
 }
 OTHER = {
@@ -28,7 +28,7 @@ OTHER = {
     "ca_pem": "",
     "destination": EAST,
     "name": "fresh",
-    "prefix": "far.",
+    "topic_prefix": "far.",
 }
 
 
@@ -76,7 +76,7 @@ def test_the_same_as_curl_leaves_the_secret_out(admin: Client, queue: Queue) -> 
         ({"name": "no spaces allowed"}, "letters, digits"),
         ({"name": "west-to-east"}, "already exists"),
         ({"source": EAST}, "same cluster"),
-        ({"prefix": "§§"}, "cluster.link.prefix"),
+        ({"topic_prefix": "§§"}, "cluster.link.prefix"),
     ],
 )
 def test_what_cannot_be_is_said_in_place(admin: Client, change: dict[str, str], words: str) -> None:
