@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 2.0  # a server that takes longer to accept a connection does not run
 DEFAULT_PORT = 15002
 RETRIES = 4  # of one call, 50 ms to 1 s apart: a hiccup of the network; a restart is met by a new session
+# in the text of an exception: the server does not answer, does not know the session, or the client has given it up for that
+_GONE = ("UNAVAILABLE", "INVALID_HANDLE", "NO_ACTIVE_SESSION")
 
 _log = structlog.get_logger(__name__)
 _lock = Lock()
@@ -68,14 +70,14 @@ def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
 def spark_answers(what: str) -> Iterator[None]:
     """Turn a lost server into SparkUnavailableError; what Spark itself refuses or fails at stays as it is."""
     import grpc  # noqa: PLC0415 - as heavy as PySpark
-    from pyspark.errors.exceptions.connect import SparkConnectGrpcException  # noqa: PLC0415
+    from pyspark.errors.exceptions.connect import SparkConnectException  # noqa: PLC0415
 
     try:
         yield
     except grpc.RpcError as error:
         raise SparkUnavailableError(f"Spark went away and did not {what}: {_short(error)}") from error
-    except SparkConnectGrpcException as error:
-        if "UNAVAILABLE" not in str(error) and "INVALID_HANDLE" not in str(error):
+    except SparkConnectException as error:
+        if not any(word in str(error) for word in _GONE):
             raise
         raise SparkUnavailableError(f"Spark went away and did not {what}: {_short(error)}") from error
 

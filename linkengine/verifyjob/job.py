@@ -9,7 +9,7 @@ Equal means equal: keys, headers and timestamps are compared as they are, values
 collide, neither by accident nor on purpose; a 64-bit hash could be fooled by whoever can write to the mirror.
 Transaction markers, aborted data and fillers are invisible to the committed reader that Spark is.
 
-One pass when all is well. Records that only the mirror has ask for a second one (were they below the source's start?),
+One pass when all is well. Records that the mirror has below the source's first ask for a second one without them,
 differences for two small ones: where are the first, and what do they look like. All read from the first place of doubt only.
 Values are never shuffled: Spark's memory is shared with the copy jobs.
 """
@@ -60,22 +60,26 @@ def run_verify(plan: VerifyPlan, *, spark_url: str, tag: str = "verify") -> Veri
     spark = session(spark_url)
     try:
         with spark_answers("finish the comparison"), tagged(spark, tag):
-            totals, differences, bounds = _compare(spark, plan)
+            totals, differences = _compare(spark, plan)
     except PySparkException as error:
         raise failure_of(error, plan=plan) from error
-    return _report(totals, differences, bounds, duration_ms=round((time.monotonic() - started_at) * 1000))
+    return _report(plan, totals, differences, duration_ms=round((time.monotonic() - started_at) * 1000))
 
 
-def _compare(spark: SparkSession, plan: VerifyPlan) -> tuple[list[Any], tuple[RecordDifference, ...], dict[int, _Bounds]]:
+def _compare(spark: SparkSession, plan: VerifyPlan) -> tuple[list[Any], tuple[RecordDifference, ...]]:
     bounds = {partition: _Bounds(first=None, end=end) for partition, end in plan.ends if end > 0}
     if not bounds:
-        return [], (), {}
+        return [], ()
     totals = _totals(spark, plan, bounds)
-    if any(row["extras"] for row in totals):
+    if any(_extra_below_the_source(row) for row in totals):
         bounds = _from_the_source_start(bounds, totals)
         totals = _totals(spark, plan, bounds)
     differences = _differences(spark, plan, totals) if any(row["differences"] for row in totals) else ()
-    return totals, differences, bounds
+    return totals, differences
+
+
+def _extra_below_the_source(row: Any) -> bool:
+    return row["first_extra"] is not None and row["first_extra"] < _either(row["first_source_offset"], row["first_extra"] + 1)
 
 
 def _from_the_source_start(bounds: Mapping[int, _Bounds], totals: list[Any]) -> dict[int, _Bounds]:
@@ -131,7 +135,7 @@ def _bounds_table(spark: SparkSession, bounds: Mapping[int, _Bounds]) -> DataFra
 
 
 def _report(
-    totals: list[Any], differences: tuple[RecordDifference, ...], bounds: Mapping[int, _Bounds], *, duration_ms: int
+    plan: VerifyPlan, totals: list[Any], differences: tuple[RecordDifference, ...], *, duration_ms: int
 ) -> VerifyReport:
     starts = {row["partition"]: row["first_source_offset"] for row in totals}
     return VerifyReport(
@@ -140,9 +144,7 @@ def _report(
         first_differences=differences,
         bytes_compared=sum(row["bytes"] for row in totals),
         duration_ms=duration_ms,
-        partitions=tuple(
-            (partition, _either(starts.get(partition), one.end), one.end) for partition, one in sorted(bounds.items())
-        ),
+        partitions=tuple((partition, _either(starts.get(partition), end), end) for partition, end in sorted(plan.ends)),
     )
 
 

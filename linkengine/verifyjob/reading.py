@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST = -2, -1  # what Spark's offset JSON says for "whatever the log has"
 MIN_PARTITIONS = 4  # a topic of one partition is split, so that all cores read it
-_LIMITS = {
+LIMITS = {
     "kafka.request.timeout.ms": "15000",  # one answer of a broker
     "kafka.default.api.timeout.ms": "20000",  # one call with its retries: a cluster that is away shows in 20 s
     "kafka.max.partition.fetch.bytes": str(2 << 20),  # up to 16 readers at a time share the heap
@@ -49,7 +49,7 @@ def read_topic(
         "failOnDataLoss": "false",
         "minPartitions": str(MIN_PARTITIONS),
         "kafka.isolation.level": "read_committed",
-        **_LIMITS,
+        **LIMITS,
         **{f"kafka.{name}": value for name, value in properties_of(address).items()},
     }
     return spark.read.format("kafka").options(**options).load()

@@ -4,7 +4,7 @@ SELECT
     count(*) AS records,
     sum(bytes) AS bytes,
     count(kind) AS differences,
-    count_if(kind = 'extra') AS extras,
+    min(CASE WHEN kind = 'extra' THEN offset END) AS first_extra,
     min(source_offset) AS first_source_offset,
     min(CASE WHEN kind IS NOT NULL THEN offset END) AS first_difference,
     max(CASE WHEN kind IS NOT NULL THEN offset END) AS last_difference

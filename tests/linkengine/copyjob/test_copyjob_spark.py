@@ -149,7 +149,7 @@ def test_threads_share_one_session_and_keep_their_tags_apart(spark_connect_url: 
         spark = session(spark_connect_url)
         spark.addTag(f"tag-{number}")
         together.wait(20)
-        seen[number] = spark, spark.getTags()
+        seen[number] = spark, set(spark.getTags())
         spark.removeTag(f"tag-{number}")
 
     together = threading.Barrier(3)

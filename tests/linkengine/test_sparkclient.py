@@ -1,0 +1,130 @@
+"""The shared Spark session outlives a restart of its server; what goes through Spark leaves no credentials behind there."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from devcluster.kafka import KafkaCluster
+from devcluster.ports import free_port
+from devcluster.spark import SparkConnectServer
+from linkengine.copyjob.spark import submit_copy
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, VerifyPlan
+from linkengine.sparkclient import SparkUnavailableError, close_session, session
+from linkengine.verifyjob.job import run_verify
+from tests.linkengine.copyjob.standin import hold_leases
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+TALKATIVE = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.log.level": "INFO"}
+
+
+@pytest.fixture(scope="module")
+def own_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
+    """A server that tells everything it knows, and that may be restarted."""
+    home = tmp_path_factory.mktemp("talkative")
+    (home / "events").mkdir()
+    options = TALKATIVE | {"spark.eventLog.dir": home / "events"}
+    with SparkConnectServer(directory=home, port=free_port(), extra=options) as server:
+        yield server
+
+
+def told(server: SparkConnectServer) -> str:
+    """All that Spark wrote down: its log, and the events its pages are made of."""
+    events = [path for path in (server.directory / "events").rglob("*") if path.is_file()]
+    return "\n".join(Path(path).read_text(errors="replace") for path in [*events, server.directory / "spark.log"])
+
+
+def test_a_server_that_is_not_there_is_named_with_what_to_do() -> None:
+    with pytest.raises(SparkUnavailableError, match=r"127\.0\.0\.1:1.*Start it or correct its address"):
+        session("sc://127.0.0.1:1")
+
+
+def test_closing_a_session_that_was_never_opened_is_no_error() -> None:
+    close_session("sc://127.0.0.1:1")
+
+
+def test_a_closed_session_is_followed_by_a_new_one(spark_connect_url: str) -> None:
+    first = session(spark_connect_url)
+    assert session(spark_connect_url) is first
+    close_session(spark_connect_url)
+
+    second = session(spark_connect_url)
+
+    assert second is not first
+    assert second.range(2).count() == 2
+
+
+def test_after_a_restart_of_the_server_the_next_session_works(own_spark: SparkConnectServer) -> None:
+    before = session(own_spark.url)
+    own_spark._process.kill()  # type: ignore[union-attr]
+    with pytest.raises(SparkUnavailableError):
+        session(own_spark.url)
+    own_spark.start()
+
+    after = session(own_spark.url)
+
+    assert after is not before
+    assert after.range(3).count() == 3
+
+
+@pytest.mark.kafka
+def test_credentials_show_up_in_no_log_and_no_event_of_spark(
+    own_spark: SparkConnectServer, source_cluster: KafkaCluster, redis_url: str, topic_name: str
+) -> None:
+    password = "open sesame " + secrets.token_hex(8)
+    key = f"-----BEGIN PRIVATE KEY-----\n{secrets.token_hex(60)}\n-----END PRIVATE KEY-----"
+    guarded = ClusterAddress(
+        bootstrap_servers="127.0.0.1:1",
+        security_protocol="SASL_SSL",
+        sasl_username="u",
+        sasl_password=password,
+        ssl_key_pem=key,
+    )
+    one = PartitionAssignment(mirror_id="1", partition=0, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1)
+    plan = CopyPlan(
+        link_id="link",
+        revision=1,
+        slice_id=topic_name,
+        source=guarded,
+        destination=guarded,
+        redis_url=redis_url,
+        assignments=(one,),
+        tuning=CopyTuning(slice_ms=50),
+    )
+    submit_copy(plan, spark_url=own_spark.url, run=hold_leases)
+
+    admin = address_from_properties(source_cluster.client_properties("admin"))
+    create_topics(source_cluster, f"{topic_name}-a", f"{topic_name}-b")
+    pair = VerifyPlan(
+        source=admin,
+        destination=admin,
+        source_topic=f"{topic_name}-a",
+        mirror_topic=f"{topic_name}-b",
+        ends=((0, 1),),
+    )
+    report = run_verify(pair, spark_url=own_spark.url)
+
+    assert report.records_compared == 1
+    story = told(own_spark)
+    assert topic_name in story  # it does tell what it runs
+    for secret in (password, key.splitlines()[1], source_cluster.users["admin"]):
+        assert secret not in story
+        assert secret[:20] not in story
+
+
+def create_topics(cluster: KafkaCluster, *names: str) -> None:
+    """Topics with one record each."""
+    admin = AdminClient(cluster.client("admin"))
+    for created in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        created.result(30)
+    producer = Producer(cluster.client("admin"))
+    for name in names:
+        producer.produce(name, b"value", timestamp=time.time_ns() // 1_000_000 // 60_000 * 60_000)
+    assert producer.flush(30) == 0

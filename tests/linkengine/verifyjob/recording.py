@@ -1,0 +1,102 @@
+"""Topics written record by record, so that a test knows what lies at every offset; holes are aborted transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from devcluster.kafka import KafkaCluster
+
+BASE_MS = time.time_ns() // 1_000_000 - 60_000  # recent: older records would fall to retention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rec:
+    """One record. Committed or aborted in a transaction of its own it takes two offsets: the second holds the marker."""
+
+    key: bytes | None = b"k"
+    value: bytes | None = b"v"
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    after_ms: int = 0
+    transaction: str = field(default="", metadata={"values": ("", "commit", "abort")})
+
+
+HOLE = Rec(value=b"never seen", transaction="abort")
+
+
+def create(cluster: KafkaCluster, topic: str, *, partitions: int = 1, **configs: str) -> None:
+    admin = AdminClient(cluster.client("admin"))
+    admin.create_topics([NewTopic(topic, partitions, 1, config=configs)])[topic].result(30)
+
+
+def write(cluster: KafkaCluster, topic: str, records: Sequence[Rec], *, partition: int = 0) -> None:
+    """Append in order; a transaction has its marker in the log before the next record is sent."""
+    plain = Producer({**cluster.client("admin"), "enable.idempotence": True, "linger.ms": 5})
+    transactional = Producer({**cluster.client("admin"), "transactional.id": f"{topic}-{partition}-{time.time_ns()}"})
+    if any(one.transaction for one in records):
+        transactional.init_transactions(30)
+    log = Log(cluster, topic, partition=partition)
+    expected = log.end()
+    for one in records:
+        expected += 2 if one.transaction else 1
+        if one.transaction:
+            assert plain.flush(30) == 0
+            _transact(transactional, topic, one, partition=partition)
+            log.wait_for(expected)
+        else:
+            _produce(plain, topic, one, partition=partition)
+    assert plain.flush(30) == 0
+    log.wait_for(expected)
+    log.close()
+
+
+class Log:
+    """The end of a partition, markers included."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str, *, partition: int) -> None:
+        self._consumer = Consumer({**cluster.client("admin"), "group.id": "recording"})
+        self._partition = TopicPartition(topic, partition)
+        self.close = self._consumer.close
+
+    def end(self) -> int:
+        return int(self._consumer.get_watermark_offsets(self._partition, timeout=30)[1])
+
+    def wait_for(self, end: int, *, timeout_s: float = 30.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while self.end() != end:
+            assert time.monotonic() < deadline, f"the log ends at {self.end()}, not at {end}"
+            time.sleep(0.005)
+
+
+def _transact(producer: Producer, topic: str, one: Rec, *, partition: int) -> None:
+    producer.begin_transaction()
+    _produce(producer, topic, one, partition=partition)
+    assert producer.flush(30) == 0  # else an abort would drop it before it is sent
+    (producer.commit_transaction if one.transaction == "commit" else producer.abort_transaction)(30)
+
+
+def _produce(producer: Producer, topic: str, one: Rec, *, partition: int) -> None:
+    headers = list(one.headers) or None
+    producer.produce(topic, one.value, key=one.key, partition=partition, headers=headers, timestamp=BASE_MS + one.after_ms)
+
+
+def deny_read(cluster: KafkaCluster, topic: str) -> None:
+    """Shut ordinary readers out of one topic."""
+    rule = AclBinding(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", AclOperation.READ, AclPermissionType.DENY
+    )
+    admin = AdminClient(cluster.client("admin"))
+    for created in admin.create_acls([rule]).values():
+        created.result(30)

@@ -1,0 +1,240 @@
+"""The witness on real topics: silent where both are equal, exact where they are not."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from recording import BASE_MS, HOLE, Rec, create, deny_read, write
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import RecordDifference, VerifyPlan, VerifyReport
+from linkengine.sparkclient import SparkUnavailableError
+from linkengine.verifyjob import reading
+from linkengine.verifyjob.job import run_verify
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def admin(source_cluster: KafkaCluster) -> ClusterAddress:
+    return address_from_properties(source_cluster.client_properties("admin"))
+
+
+@pytest.fixture
+def pair(admin: ClusterAddress, topic_name: str) -> VerifyPlan:
+    """Two topics of one cluster: the witness does not care who wrote the second."""
+    return VerifyPlan(source=admin, destination=admin, source_topic=f"{topic_name}-source", mirror_topic=f"{topic_name}-mirror")
+
+
+def verify(
+    spark_url: str,
+    cluster: KafkaCluster,
+    pair: VerifyPlan,
+    *,
+    source: list[Rec],
+    mirror: list[Rec],
+    ends: tuple[tuple[int, int], ...],
+    compacted: bool = False,
+) -> VerifyReport:
+    for topic, records in ((pair.source_topic, source), (pair.mirror_topic, mirror)):
+        create(cluster, topic)
+        write(cluster, topic, records)
+    return run_verify(replace(pair, ends=ends, compacted=compacted), spark_url=spark_url)
+
+
+def difference(offset: int, kind: str, source: str | None = None, mirror: str | None = None) -> RecordDifference:
+    return RecordDifference(partition=0, offset=offset, kind=kind, source_value=source, mirror_value=mirror)
+
+
+def places(report: VerifyReport) -> list[tuple[int, str]]:
+    return [(one.offset, one.kind) for one in report.first_differences]
+
+
+def test_equal_topics_show_no_difference_and_the_right_count(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    headers = (("h", b"1"), ("h", None), ("", b""))
+    records = [Rec(key=str(number).encode(), value=b"x" * number, after_ms=number) for number in range(200)]
+    odd = [Rec(key=None), Rec(value=None), Rec(value=b"", key=b""), Rec(headers=headers), Rec(value=bytes(range(256)))]
+    for topic in (pair.source_topic, pair.mirror_topic):
+        create(source_cluster, topic, partitions=3)
+        write(source_cluster, topic, records, partition=0)
+        write(source_cluster, topic, odd, partition=2)
+
+    report = run_verify(replace(pair, ends=((0, 200), (1, 0), (2, 5))), spark_url=spark_connect_url)
+
+    assert (report.records_compared, report.differences, report.first_differences) == (205, 0, ())
+    assert report.partitions == ((0, 0, 200), (1, 0, 0), (2, 0, 5))
+    sizes = sum(len(one.key or b"") + len(one.value or b"") for one in records + odd)
+    assert report.bytes_compared == sizes
+    assert report.duration_ms > 0
+
+
+def test_every_kind_of_difference_is_named_once_with_its_place(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    long = b"a" * 5_000
+    source = [
+        Rec(), Rec(key=b"one"), Rec(value=b"right"), Rec(headers=(("h", b"1"),)), Rec(after_ms=5),
+        Rec(value=b"lost", transaction="commit"), HOLE,
+        Rec(value=None), Rec(headers=(("h", None),)), Rec(value=long + b"end"), Rec(),
+    ]  # fmt: skip
+    mirror = [
+        Rec(), Rec(key=b"two"), Rec(value=b"wrong"), Rec(headers=(("h", b"2"),)), Rec(after_ms=6),
+        HOLE, Rec(value=b"foreign\x00", transaction="commit"),
+        Rec(value=b""), Rec(headers=(("h", b""),)), Rec(value=long + b"END"), Rec(),
+    ]  # fmt: skip
+
+    report = verify(spark_connect_url, source_cluster, pair, source=source, mirror=mirror, ends=((0, 13),))
+
+    assert report.first_differences == (
+        difference(1, "key", "one", "two"),
+        difference(2, "value", "right", "wrong"),
+        difference(3, "headers", "h=1", "h=2"),
+        difference(4, "timestamp", f"{BASE_MS + 5} CreateTime", f"{BASE_MS + 6} CreateTime"),
+        difference(5, "missing", "lost", None),
+        difference(7, "extra", None, "foreign\\x00"),
+        difference(9, "value", "null", ""),
+        difference(10, "headers", "h=null", "h="),
+        difference(11, "value", "(from byte 4988) …aaaaaaaaaaaaend", "(from byte 4988) …aaaaaaaaaaaaEND"),
+    )
+    assert (report.records_compared, report.differences) == (11, 9)
+
+
+def test_what_no_committed_reader_sees_is_not_compared(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    committed = Rec(value=b"kept", transaction="commit")
+    source = [HOLE, Rec(), HOLE, committed, HOLE, HOLE]
+    mirror = [replace(one, value=b"other garbage") if one is HOLE else one for one in source]
+
+    report = verify(spark_connect_url, source_cluster, pair, source=source, mirror=mirror, ends=((0, 11),))
+
+    assert (report.records_compared, report.differences) == (2, 0)
+
+
+def test_a_live_topic_is_compared_up_to_the_given_ends(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    source = [Rec()] * 5 + [Rec(value=b"not copied yet")] * 5
+
+    report = verify(spark_connect_url, source_cluster, pair, source=source, mirror=[Rec()] * 5, ends=((0, 5),))
+
+    assert (report.records_compared, report.differences, report.partitions) == (5, 0, ((0, 0, 5),))
+
+
+def test_below_the_first_record_of_the_source_nothing_is_compared(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    for topic in (pair.source_topic, pair.mirror_topic):
+        create(source_cluster, topic, partitions=2)
+        for partition in range(2):
+            write(source_cluster, topic, [Rec()] * 10, partition=partition)
+    write(source_cluster, pair.source_topic, [Rec(value=b"good")])
+    write(source_cluster, pair.mirror_topic, [Rec(value=b"bad")])
+    doomed = [TopicPartition(pair.source_topic, 0, 4), TopicPartition(pair.source_topic, 1, 10)]
+    admin = AdminClient(source_cluster.client("admin"))
+    for deleted in admin.delete_records(doomed).values():
+        deleted.result(30)
+
+    report = run_verify(replace(pair, ends=((0, 11), (1, 10))), spark_url=spark_connect_url)
+
+    assert places(report) == [(10, "value")]
+    assert report.records_compared == 7
+    assert report.partitions == ((0, 4, 11), (1, 10, 10))
+
+
+def test_a_source_that_ends_before_the_mirror_shows_the_rest_as_extra(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(reading.LIMITS, "kafkaConsumer.pollTimeoutMs", "2000")  # waited for what is not there, per pass
+    report = verify(spark_connect_url, source_cluster, pair, source=[Rec()] * 3, mirror=[Rec()] * 5, ends=((0, 5),))
+
+    assert places(report) == [(3, "extra"), (4, "extra")]
+
+
+def test_half_a_topic_that_differs_is_counted_in_full_and_shown_in_part(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    source = [Rec(value=bytes(500))] * 4_000
+    mirror = [Rec(value=bytes(500))] * 2_000 + [Rec(value=b"1" * 500)] * 2_000
+
+    report = verify(spark_connect_url, source_cluster, pair, source=source, mirror=mirror, ends=((0, 4_000),))
+
+    assert report.differences == 2_000
+    assert places(report) == [(offset, "value") for offset in range(2_000, 2_020)]
+
+
+def test_log_append_time_is_kept_as_create_time(spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan) -> None:
+    create(source_cluster, pair.source_topic, **{"message.timestamp.type": "LogAppendTime"})
+    create(source_cluster, pair.mirror_topic)
+    write(source_cluster, pair.source_topic, [Rec()])
+    write(source_cluster, pair.mirror_topic, [Rec(after_ms=append_time_of(source_cluster, pair.source_topic) - BASE_MS)])
+
+    report = run_verify(replace(pair, ends=((0, 1),)), spark_url=spark_connect_url)
+
+    assert (report.records_compared, report.differences) == (1, 0)
+
+
+def append_time_of(cluster: KafkaCluster, topic: str) -> int:
+    consumer = Consumer({**cluster.client("admin"), "group.id": "append-time"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if (message := consumer.poll(1)) is not None and not message.error():
+            consumer.close()
+            return int(message.timestamp()[1])
+    raise AssertionError("the record did not come")
+
+
+def test_a_plan_without_ends_is_refused(admin: ClusterAddress) -> None:
+    plan = VerifyPlan(source=admin, destination=admin, source_topic="a", mirror_topic="b")
+
+    with pytest.raises(LinkEngineError, match="names no end offsets") as refused:
+        run_verify(plan, spark_url="sc://127.0.0.1:1")
+    assert refused.value.code is ErrorCode.INVALID_REQUEST_ERROR
+
+
+def test_without_spark_the_error_says_so(pair: VerifyPlan) -> None:
+    with pytest.raises(SparkUnavailableError, match="No Spark Connect server answers"):
+        run_verify(replace(pair, ends=((0, 1),)), spark_url="sc://127.0.0.1:1")
+
+
+def test_a_topic_that_does_not_exist_is_named_as_the_cause(spark_connect_url: str, pair: VerifyPlan) -> None:
+    with pytest.raises(LinkEngineError) as failed:
+        run_verify(replace(pair, ends=((0, 1),)), spark_url=spark_connect_url)
+
+    assert failed.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR
+
+
+def test_a_wrong_password_is_an_authentication_error_that_does_not_repeat_it(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    create(source_cluster, pair.source_topic)
+    wrong = replace(pair.source, sasl_password="open sesame")
+
+    with pytest.raises(LinkEngineError) as failed:
+        run_verify(replace(pair, source=wrong, ends=((0, 1),)), spark_url=spark_connect_url)
+
+    assert failed.value.code is ErrorCode.AUTHENTICATION_ERROR
+    assert "sesame" not in str(failed.value)
+
+
+def test_a_reader_without_rights_is_an_authorization_error(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    create(source_cluster, pair.source_topic)
+    create(source_cluster, pair.mirror_topic)
+    deny_read(source_cluster, pair.mirror_topic)
+    app = address_from_properties(source_cluster.client_properties("app"))
+
+    with pytest.raises(LinkEngineError) as failed:
+        run_verify(replace(pair, destination=app, ends=((0, 1),)), spark_url=spark_connect_url)
+
+    assert failed.value.code is ErrorCode.AUTHORIZATION_ERROR
