@@ -202,7 +202,7 @@ class SourceBroker:
             next_offset=one.position,
             aborted=[AbortedTransaction(*entry) for entry in answer.aborted],
             high_end=answer.last_stable_offset,
-            coalesce_bytes=self._services.tuning.coalesce_bytes,
+            coalesce_bytes=max(1, int(self._services.tuning.coalesce_bytes * one.coalesce_share)),
         )
 
     def _nothing_there(self, one: MirrorPartition, answer: FetchedPartition, buffer: Buffer) -> None:

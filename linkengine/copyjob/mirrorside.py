@@ -181,8 +181,9 @@ class MirrorSide:
 
     def _interrupted(self, one: MirrorPartition, error: LinkEngineError) -> None:
         pause = one.mirror_backoff.next_pause()
-        at_once = isinstance(error, BrokerError) and error.kafka_code in _RESUME_AT_ONCE
-        if not at_once:
+        code = error.kafka_code if isinstance(error, BrokerError) else KafkaCode.NONE
+        expected = code in _RESUME_AT_ONCE or (code == KafkaCode.MESSAGE_TOO_LARGE and one.shrink_batches())
+        if not expected:
             one.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, error.code, error.message)
         self._interrupt(one, retry_at=self._services.clock.monotonic() + pause)
 

@@ -28,6 +28,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress
 
+LEAST_SHARE = 1e-6  # nothing is merged any more
 CHUNKS_AHEAD = 2  # one being written, one waiting: the source never idles while the destination works
 
 
@@ -61,6 +62,7 @@ class MirrorPartition:
         self.lost_marker: LostMarker | None = None
         self.mirror_retry_at = 0.0
         self.mirror_backoff = Backoff()
+        self.coalesce_share = 1.0  # of the tuning's coalesce_bytes; smaller where the mirror takes small batches only
 
     # --- lease -------------------------------------------------------------------------------------------------------
 
@@ -87,6 +89,11 @@ class MirrorPartition:
             self.stage = Stage.RESUMING
         self.mirror_retry_at = max(self.mirror_retry_at, retry_at)
         return self._new_attempt()
+
+    def shrink_batches(self) -> bool:
+        """Merge less from now on; answer whether that can help."""
+        self.coalesce_share /= 4
+        return self.coalesce_share > LEAST_SHARE
 
     def tail_query(self) -> TailQuery:
         """What to ask before copying can go on."""

@@ -21,6 +21,7 @@ class KafkaCode(IntEnum):
     LEADER_NOT_AVAILABLE = 5
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
     TOPIC_AUTHORIZATION_FAILED = 29
     CLUSTER_AUTHORIZATION_FAILED = 31
     UNSUPPORTED_SASL_MECHANISM = 33
@@ -48,6 +49,16 @@ LEADER_MOVED = frozenset(
     }
 )
 
+_ENGINE_CODES: dict[int, ErrorCode] = {
+    **dict.fromkeys(REFUSED, ErrorCode.AUTHORIZATION_ERROR),
+    **dict.fromkeys(TOPIC_GONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR),
+    **dict.fromkeys(LEADER_MOVED, ErrorCode.TIMEOUT_ERROR),
+    KafkaCode.REQUEST_TIMED_OUT: ErrorCode.TIMEOUT_ERROR,
+    KafkaCode.MESSAGE_TOO_LARGE: ErrorCode.MISCONFIGURATION_ERROR,
+    KafkaCode.POLICY_VIOLATION: ErrorCode.POLICY_VIOLATION_ERROR,
+    KafkaCode.SASL_AUTHENTICATION_FAILED: ErrorCode.AUTHENTICATION_ERROR,
+}
+
 
 class BrokerError(LinkEngineError):
     """A broker answered with an error code; ``kafka_code`` is the number."""
@@ -67,17 +78,7 @@ def code_name(kafka_code: int) -> str:
 
 def engine_code(kafka_code: int) -> ErrorCode:
     """Answer the engine's stable code for a broker's."""
-    if kafka_code in REFUSED:
-        return ErrorCode.AUTHORIZATION_ERROR
-    if kafka_code in TOPIC_GONE:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR
-    if kafka_code == KafkaCode.SASL_AUTHENTICATION_FAILED:
-        return ErrorCode.AUTHENTICATION_ERROR
-    if kafka_code == KafkaCode.POLICY_VIOLATION:
-        return ErrorCode.POLICY_VIOLATION_ERROR
-    if kafka_code in LEADER_MOVED or kafka_code == KafkaCode.REQUEST_TIMED_OUT:
-        return ErrorCode.TIMEOUT_ERROR
-    return ErrorCode.INTERNAL_ERROR
+    return _ENGINE_CODES.get(kafka_code, ErrorCode.INTERNAL_ERROR)
 
 
 def _advice(kafka_code: int) -> str:
@@ -85,4 +86,6 @@ def _advice(kafka_code: int) -> str:
         return "Give the link's principal the right on the topic (READ and DESCRIBE on the source) and wait for the next try."
     if kafka_code == KafkaCode.CLUSTER_AUTHORIZATION_FAILED:
         return "Give the link's principal ALTER (or CLUSTER_ACTION) on the destination cluster and wait for the next try."
+    if kafka_code == KafkaCode.MESSAGE_TOO_LARGE:
+        return "Raise max.message.bytes of the mirror topic to at least the source's largest batch."
     return ""

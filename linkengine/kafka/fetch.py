@@ -11,7 +11,16 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from linkengine.kafka.wire import NO_TAGS, Bytes, Reader, compact_string, request_frame, skip_response_header, uvarint
+from linkengine.kafka.wire import (
+    NO_TAGS,
+    Bytes,
+    Reader,
+    answer_of,
+    compact_string,
+    request_frame,
+    skip_response_header,
+    uvarint,
+)
 
 API_KEY = 1
 BY_NAME, BY_ID = 12, 13
@@ -77,10 +86,11 @@ def encode_fetch(
 
 def decode_fetch(body: memoryview, *, version: int) -> tuple[int, list[FetchedPartition]]:
     """Answer (top-level error, partitions) of a response whose correlation id has been taken off."""
-    reader = Reader(body)
-    skip_response_header(reader)
-    _, error, _ = reader.take(_TOP)
-    return error, list(_partitions(reader, version))
+    with answer_of("Fetch"):
+        reader = Reader(body)
+        skip_response_header(reader)
+        _, error, _ = reader.take(_TOP)
+        return error, list(_partitions(reader, version))
 
 
 def _partitions(reader: Reader, version: int) -> Iterator[FetchedPartition]:

@@ -11,7 +11,16 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from linkengine.kafka.wire import NO_TAGS, Bytes, Reader, compact_string, request_frame, skip_response_header, uvarint
+from linkengine.kafka.wire import (
+    NO_TAGS,
+    Bytes,
+    Reader,
+    answer_of,
+    compact_string,
+    request_frame,
+    skip_response_header,
+    uvarint,
+)
 
 API_KEY = 27
 VERSION = 1
@@ -48,14 +57,15 @@ def encode_markers(fills: Sequence[MarkerFill], *, correlation_id: int) -> list[
 
 def decode_markers(body: memoryview) -> dict[tuple[int, str, int], int]:
     """Answer the error per (producer id, topic, partition)."""
-    reader = Reader(body)
-    skip_response_header(reader)
     errors: dict[tuple[int, str, int], int] = {}
-    for _ in range(reader.compact_length()):
-        producer_id = reader.int64()
+    with answer_of("WriteTxnMarkers"):
+        reader = Reader(body)
+        skip_response_header(reader)
         for _ in range(reader.compact_length()):
-            _topic_errors(reader, producer_id, errors)
-        reader.tags()
+            producer_id = reader.int64()
+            for _ in range(reader.compact_length()):
+                _topic_errors(reader, producer_id, errors)
+            reader.tags()
     return errors
 
 
@@ -72,17 +82,18 @@ def encode_log_ends(partitions: Sequence[tuple[str, int, int]], *, correlation_i
 
 def decode_log_ends(body: memoryview) -> dict[tuple[str, int], tuple[int, int]]:
     """Answer (error, log end offset) per (topic, partition)."""
-    reader = Reader(body)
-    skip_response_header(reader)
-    reader.int32()  # throttle time
     ends: dict[tuple[str, int], tuple[int, int]] = {}
-    for _ in range(reader.compact_length()):
-        topic = reader.compact_text() or ""
+    with answer_of("OffsetForLeaderEpoch"):
+        reader = Reader(body)
+        skip_response_header(reader)
+        reader.int32()  # throttle time
         for _ in range(reader.compact_length()):
-            error, partition, _, end = reader.take(_LOG_END_ANSWER)
+            topic = reader.compact_text() or ""
+            for _ in range(reader.compact_length()):
+                error, partition, _, end = reader.take(_LOG_END_ANSWER)
+                reader.tags()
+                ends[topic, partition] = (error, end)
             reader.tags()
-            ends[topic, partition] = (error, end)
-        reader.tags()
     return ends
 
 

@@ -10,7 +10,16 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from linkengine.kafka.wire import NO_TAGS, Bytes, Reader, compact_string, request_frame, skip_response_header, uvarint
+from linkengine.kafka.wire import (
+    NO_TAGS,
+    Bytes,
+    Reader,
+    answer_of,
+    compact_string,
+    request_frame,
+    skip_response_header,
+    uvarint,
+)
 
 API_KEY = 0
 BY_NAME, BY_ID = 9, 13
@@ -54,9 +63,10 @@ def encode_produce(
 
 def decode_produce(body: memoryview, *, version: int) -> list[ProducedPartition]:
     """Answer one entry per partition of a response whose correlation id has been taken off."""
-    reader = Reader(body)
-    skip_response_header(reader)
-    return list(_partitions(reader, version))
+    with answer_of("Produce"):
+        reader = Reader(body)
+        skip_response_header(reader)
+        return list(_partitions(reader, version))
 
 
 def _partitions(reader: Reader, version: int) -> Iterator[ProducedPartition]:

@@ -7,7 +7,10 @@ Request header version 2: api key int16, version int16, correlation id int32, cl
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 CLIENT_ID = b"cluster-link"
 NO_TAGS = b"\x00"
@@ -47,6 +50,22 @@ def request_frame(api_key: int, version: int, *, correlation_id: int, body: Sequ
     size = _REQUEST_HEADER.size - _SIZE.size + sum(map(len, body))
     header = _REQUEST_HEADER.pack(size, api_key, version, correlation_id, len(CLIENT_ID), CLIENT_ID, 0)
     return [header, *body]
+
+
+class MalformedAnswerError(LinkEngineError):
+    """Bytes that are no answer to what was asked."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(ErrorCode.INTERNAL_ERROR, f"A broker's {what} answer cannot be read. Asking again.")
+
+
+@contextmanager
+def answer_of(what: str) -> Iterator[None]:
+    """Turn reading beyond the end of an answer, or text that is none, into MalformedAnswerError."""
+    try:
+        yield
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise MalformedAnswerError(what) from error
 
 
 class Reader:

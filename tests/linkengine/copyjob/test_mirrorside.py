@@ -3,7 +3,18 @@
 from collections.abc import Callable
 
 from confluent_kafka.admin import AdminClient
-from copying import Copier, Pair, assert_equal_topics, create_pair, create_topic, ends_of, plan_of, producer_for, read_topic
+from copying import (
+    Copier,
+    Pair,
+    assert_equal_topics,
+    copy_all,
+    create_pair,
+    create_topic,
+    ends_of,
+    plan_of,
+    producer_for,
+    read_topic,
+)
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import ErrorCode
@@ -94,3 +105,18 @@ def test_a_destination_that_is_away_at_the_start_is_waited_for(
 
     assert assert_equal_topics(source_cluster, topic_name, own, topic_name) == 2
     assert ends_of(own, topic_name) == {0: 2}
+
+
+def test_a_mirror_that_takes_small_batches_only_gets_small_batches(clusters: Pair, topic_name: str) -> None:
+    create_topic(clusters[0], topic_name)
+    create_topic(clusters[1], topic_name, max_message_bytes="9000")
+    producer = producer_for(clusters[0])
+    for number in range(200):
+        producer.produce(topic_name, value=f"{number}" * 300)
+        if number % 5 == 0:
+            producer.flush()
+    producer.flush()
+
+    copy_all(clusters, topic_name)
+
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 200

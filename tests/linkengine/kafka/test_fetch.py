@@ -6,6 +6,7 @@ import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from linkengine.kafka.fetch import BY_ID, BY_NAME, FetchLimits, FetchPosition, decode_fetch, encode_fetch
+from linkengine.kafka.wire import MalformedAnswerError
 
 TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
 LIMITS = FetchLimits(max_bytes=1_000_000, max_wait_ms=123)
@@ -58,3 +59,12 @@ def test_an_answer_is_read_in_place(version: int) -> None:
     assert bytes(first.records) == b"some bytes"
     assert first.records.obj is buffer.obj
     assert (second.partition, second.error, second.aborted, len(second.records)) == (1, 6, (), 0)
+
+
+@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+def test_an_answer_cut_off_anywhere_is_refused_in_one_way(version: int) -> None:
+    whole = b"\x00" + response(version)
+
+    for length in range(len(whole) - 2):  # the last two bytes are counts of tagged fields
+        with pytest.raises(MalformedAnswerError, match="Fetch"):
+            decode_fetch(memoryview(whole[:length]), version=version)
