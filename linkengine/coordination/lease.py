@@ -15,7 +15,7 @@ A token is unique per RedisLease object. Races, each thought through:
   since nothing was written under the lost grant. If a grant was handed out before and not given back, ``clean`` is False.
 * *An owner stalls* (garbage collection, SIGSTOP). ``deadline`` counts from before the request was sent, Redis from when it
   was served, so the owner's deadline passes first, by ``MARGIN`` more. It looks at the deadline before it writes. What it had
-  sent already is fenced by the successor's higher generation (producer epoch and coordinator epoch).
+  sent already is fenced by the successor: its first marker raises the producer epoch and carries the higher generation.
 * *Renew comes after the expiry.* If nobody took the partition since (``generation`` and ``holder`` unchanged) the lease is
   set again: between the deadline and now the owner did not write, and nobody else did.
 * *Redis lost its data* (flushed, restarted without a log, a replica that had not heard of us). An owner within its deadline

@@ -1,8 +1,8 @@
 """Values of the partition lease and of the orders a running copy task looks up: the words both sides of that door share.
 
-A lease decides who *should* write a mirror partition; its generation is written into every batch as the producer epoch, so
-that the destination's broker decides who *can*. The lease may therefore be lost at any time without harm: it saves work, the
-epoch and compare-and-append keep the mirror right.
+A lease decides who *should* write a mirror partition; its generation travels as the coordinator epoch of every marker, by
+which the destination's broker decides who *can*. The lease may therefore be lost at any time without harm: it saves work, the
+broker's epochs and compare-and-append keep the mirror right.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Grant:
     """One owner's hold on one partition."""
 
     key: str  # names the mirror partition
-    generation: int  # grows with every hold, outlives the lease; becomes the producer epoch
+    generation: int  # grows with every hold, outlives the lease; the coordinator epoch of markers
     clean: bool  # the previous owner released it, or there never was one; False: it expired, late writes may be on their way
     valid_until: float  # local monotonic seconds as of the acquire; the current deadline lives in the lease
 
