@@ -1,0 +1,126 @@
+"""The one journey with nothing replaced: browser, web process, worker, beat, Spark, two Kafka clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import Browser, Page, expect
+
+from devcluster.kafka import KafkaCluster
+from tests.stack import PASSWORD, USER_NAME, Stack, running_stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(400)]
+
+RECORDS = 1_000
+PARTITIONS = 2
+PATIENCE_MS = 60_000  # the machine may be busy with other tests
+
+
+@pytest.fixture(scope="module")
+def stack(
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    redis_url: str,
+    spark_connect_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Stack]:
+    assert redis_url
+    assert spark_connect_url
+    clusters = {name: one.client_properties("link") for name, one in (("west", source_cluster), ("east", destination_cluster))}
+    with running_stack(directory=tmp_path_factory.mktemp("stack"), clusters=clusters) as stack:
+        yield stack
+
+
+@pytest.fixture
+def topic(source_admin: AdminClient, source_cluster: KafkaCluster, topic_name: str) -> str:
+    source_admin.create_topics([NewTopic(topic_name, PARTITIONS, 1)])[topic_name].result(30)
+    _produce(source_cluster, topic_name)
+    return topic_name
+
+
+def test_from_sign_in_to_a_writable_topic(
+    stack: Stack, browser: Browser, topic: str, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
+) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    _sign_in(page, stack)
+
+    _try_a_wrong_password(page, stack, source_cluster, destination_cluster)
+    _create_link(page, stack, source_cluster, destination_cluster)
+    _add_mirror(page, topic)
+    badge = page.locator(".page-head .badge-state")
+    expect(badge).to_have_text("Active")
+    total = page.locator(".tile", has_text="Total lag").locator("dd")
+    expect(total).to_contain_text("0messages")
+
+    page.get_by_role("button", name="Verify now").click()
+    expect(page.locator("#verify .badge-state")).to_have_text("Equal")
+    expect(page.locator("#verify")).to_contain_text(f"{RECORDS:,}")
+
+    page.get_by_role("link", name="Promote").click()
+    page.get_by_label(f"Type {topic} to confirm").fill(topic)
+    page.get_by_role("dialog").get_by_role("button", name="Promote").click()
+    expect(badge).to_have_text("Stopped · writable")
+    _produce(destination_cluster, topic)
+    page.close()
+
+
+def _sign_in(page: Page, stack: Stack) -> None:
+    page.goto(f"{stack.base_url}/links/")
+    page.fill("#username", USER_NAME)
+    page.fill("#password", PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Cluster links", level=1)).to_be_visible()
+
+
+def _try_a_wrong_password(page: Page, stack: Stack, source: KafkaCluster, destination: KafkaCluster) -> None:
+    properties = source.client_properties("link")
+    page.goto(f"{stack.base_url}/links/new/")
+    page.get_by_label("Other Apache Kafka").check()
+    page.fill("#bootstrap_servers", properties["bootstrap.servers"])
+    page.select_option("#security_protocol", properties["security.protocol"])
+    page.fill("#username", "link")
+    page.fill("#password", "not-the-password")
+    page.select_option("#destination", destination.cluster_id)
+    page.fill("#name", "refused")
+
+    page.get_by_role("button", name="Create cluster link").click()
+
+    expect(page.locator("#field-password")).to_contain_text("AUTHENTICATION_ERROR")
+
+
+def _create_link(page: Page, stack: Stack, source: KafkaCluster, destination: KafkaCluster) -> None:
+    page.goto(f"{stack.base_url}/links/new/")
+    page.select_option("#source", source.cluster_id)
+    page.select_option("#destination", destination.cluster_id)
+    page.fill("#name", "by-hand")
+    page.get_by_role("button", name="Create cluster link").click()
+    expect(page.get_by_role("heading", name="by-hand", level=1)).to_be_visible()
+
+
+def _add_mirror(page: Page, topic: str) -> None:
+    page.locator("#add-mirror").click()
+    for _ in range(60):  # the list comes from a task that the new link has set off
+        if page.locator(f'#source_topic option[value="{topic}"]').count():
+            break
+        page.wait_for_timeout(500)
+        page.reload()
+    page.locator(".ts-control").click()
+    page.keyboard.type(topic)
+    page.get_by_role("option", name=topic).click()
+    page.get_by_role("button", name="Add", exact=True).click()
+
+
+def _produce(cluster: KafkaCluster, topic: str) -> None:
+    producer = Producer({**cluster.client("app"), "message.timeout.ms": 20_000})
+    failures: list[object] = []
+    for number in range(RECORDS):
+        producer.produce(
+            topic, f"value {number}", partition=number % PARTITIONS, on_delivery=lambda error, _: failures.append(error)
+        )
+    assert producer.flush(60) == 0
+    assert [one for one in failures if one] == []
