@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -49,11 +50,16 @@ def _known(mirror: MirrorTopic, *, first: int) -> dict[int, list[GapRange]]:
 
 
 def _covers(rows: Iterable[GapRange], gaps: Iterable[Gap]) -> bool:
-    ledger = [(row.reason, row.start, row.end) for row in rows]
-    return all(
-        any(reason == gap.reason and start <= gap.range.start and gap.range.end <= end for reason, start, end in ledger)
-        for gap in gaps
-    )
+    """Tell whether every gap lies in a row of its reason; rows of one reason never overlap. Transactions make thousands."""
+    ledger: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row.start):
+        ledger[row.reason].append((row.start, row.end))
+    return all(_lies_in(ledger[gap.reason], gap.range) for gap in gaps)
+
+
+def _lies_in(ledger: list[tuple[int, int]], wanted: OffsetRange) -> bool:
+    at = bisect_right(ledger, wanted.start, key=lambda one: one[0]) - 1
+    return at >= 0 and wanted.end <= ledger[at][1]
 
 
 def _merge(mirror: MirrorTopic, partition: int, *, rows: list[GapRange], gaps: Iterable[Gap], now: datetime) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime
 from threading import Event, Thread
 from typing import Any
@@ -13,11 +15,13 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from console.dispatch import send
-from console.models import CopySlice
-from console.reconciling import plans, slicing
+from console import dispatch
+from console.models import CopySlice, MirrorTopic
+from console.reconciling import gaps, plans, slicing
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.plans import PartitionProgress
+from linkengine.domain.ranges import Gap
 from linkengine.sparkclient import SparkUnavailableError, session
 
 _log = structlog.get_logger(__name__)
@@ -52,7 +56,7 @@ def run_slice(*, slice_id: str, **_: Any) -> None:
     if _shutting_down.is_set():
         return
     slicing.note_finished(row=row, error=error, now=timezone.now())
-    send("reconcile_link", link_id=row.link_id)
+    dispatch.send("reconcile_link", link_id=row.link_id)
 
 
 def _run(row: CopySlice, *, now: datetime) -> str:
@@ -62,7 +66,7 @@ def _run(row: CopySlice, *, now: datetime) -> str:
             mirror.link = row.link
         plan = plans.copy_plan(row, mirrors=mirrors, slice_ms=int((row.ends_at - now).total_seconds() * 1000))
         connection.close()  # a minute is too long to keep one for nothing
-        jobs.copy_slice(plan, spark_url=settings.SPARK_URL)
+        _keep_gaps(mirrors, jobs.copy_slice(plan, spark_url=settings.SPARK_URL))
     except (SparkUnavailableError, LinkEngineError) as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - nobody foresaw it: logged in full, shown on the link, tried again
@@ -71,6 +75,18 @@ def _run(row: CopySlice, *, now: datetime) -> str:
         _log.exception("slice.failed", slice_id=row.slice_id, link=row.link.name)
         return f"The copy job failed unexpectedly ({type(error).__name__}); the worker's log has the details."
     return ""
+
+
+def _keep_gaps(mirrors: Iterable[MirrorTopic], outcomes: Iterable[PartitionProgress]) -> None:
+    """Note all that the slice filled: reports tell of the last seconds only, and nobody may have read them."""
+    filled: dict[str, dict[int, tuple[Gap, ...]]] = defaultdict(dict)
+    for one in outcomes:
+        name, _, partition = one.key.rpartition("/")
+        filled[name][int(partition)] = one.gaps
+    for mirror in mirrors:
+        found = filled.get(plans.mirror_key(mirror), {})
+        if any(found.values()) and MirrorTopic.objects.filter(pk=mirror.pk).exists():
+            gaps.store_gaps(mirror=mirror, gaps=found, now=timezone.now())
 
 
 def _interrupt_all() -> None:

@@ -11,8 +11,8 @@ from celery import shared_task
 from django.db import transaction
 from django.utils import timezone
 
+from console import dispatch
 from console.actions import clusters
-from console.dispatch import send
 from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import unseal
 from console.reconciling import linkhealth, plans
@@ -63,7 +63,7 @@ def probe_address(*, sealed: str) -> dict[str, Any]:
 def probe_clusters(**_: Any) -> None:
     """Have every registered cluster looked at."""
     for cluster_pk in Cluster.objects.values_list("pk", flat=True):
-        send("probe_cluster", cluster_pk=cluster_pk)
+        dispatch.send("probe_cluster", cluster_pk=cluster_pk)
 
 
 @shared_task(name="probe_cluster")
@@ -105,9 +105,9 @@ def refresh_topics(*, cluster_pk: int | None = None, link_id: int | None = None,
         _refresh_link(link_id)
     else:
         for pk in Cluster.objects.values_list("pk", flat=True):
-            send("refresh_topics", cluster_pk=pk)
+            dispatch.send("refresh_topics", cluster_pk=pk)
         for pk in ClusterLink.objects.values_list("pk", flat=True):
-            send("refresh_topics", link_id=pk)
+            dispatch.send("refresh_topics", link_id=pk)
 
 
 def _check_source(link: ClusterLink) -> None:

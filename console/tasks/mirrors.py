@@ -13,10 +13,9 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from console import store
+from console import dispatch, store
 from console.actions import transitions
 from console.actors import ENGINE
-from console.dispatch import send
 from console.models import ClusterLink, MirrorTopic, SourceTopic
 from console.reconciling import gaps, plans, sampling, troubles
 from console.tasks import leases
@@ -59,7 +58,7 @@ def setup_mirror(*, mirror_id: int, **_: Any) -> None:
             note_failure(mirror, error, fatal=error.code in _FATAL_IN_SETUP, now=timezone.now())
             return
         _note_created(mirror, created, now=timezone.now())
-    send("reconcile_link", link_id=mirror.link_id)
+    dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
 @shared_task(name="sync_mirror")
@@ -111,7 +110,7 @@ def follow_source(mirror: MirrorTopic) -> None:
     MirrorTopic.objects.filter(pk=mirror.pk).update(num_partitions=mirror.num_partitions, source_configs=mirror.source_configs)
     if grown:
         _log.info("partitions.grown", mirror=mirror.name, partitions=mirror.num_partitions)
-        send("reconcile_link", link_id=mirror.link_id)
+        dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
 def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, now: datetime) -> None:

@@ -13,10 +13,9 @@ from django.conf import settings
 from django.db.models import F
 from django.utils import timezone
 
-from console import store
+from console import dispatch, store
 from console.actions.links import remove_link
 from console.actors import Actor
-from console.dispatch import send
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
 from console.reconciling import chores, gaps, linkhealth, phases, plans, sampling, slicing
 from linkengine import jobs
@@ -35,7 +34,7 @@ def reconcile(**_: Any) -> None:
     """Send one task per link; being run at all shows that a worker lives."""
     store.note_worker()
     for link_id in ClusterLink.objects.values_list("pk", flat=True):
-        send("reconcile_link", link_id=link_id)
+        dispatch.send("reconcile_link", link_id=link_id)
 
 
 @shared_task(name="reconcile_link")
@@ -91,7 +90,7 @@ def _reconcile(link_id: int) -> None:
     _copy(link, mirrors, rows=rows)
     for task, mirror_id in chores.chores_of(link=link, mirrors=mirrors, now=timezone.now()):
         if store.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
-            send(task, mirror_id=mirror_id)
+            dispatch.send(task, mirror_id=mirror_id)
 
 
 def _load(link_id: int) -> ClusterLink | None:
@@ -115,7 +114,7 @@ def _observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, r
     if any(one and one.phase is PartitionPhase.COPYING for one in verdicts):
         changed |= slicing.note_copying(link=link)
     if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and store.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
-        send("probe_link", link_id=link.pk)
+        dispatch.send("probe_link", link_id=link.pk)
     if changed:
         ClusterLink.objects.filter(pk=link.pk).update(sequence=F("sequence") + 1)
 
@@ -130,4 +129,4 @@ def _copy(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows) -> N
     for mirror in mirrors:
         keys[slicing.is_wanted(mirror, link)] += [one.key for one in plans.assignments_of(mirror)]
     for one in slicing.next_slices(link=link, wanted=keys[True], rows=rows, now=timezone.now()):
-        send("run_slice", slice_id=one.slice_id)
+        dispatch.send("run_slice", slice_id=one.slice_id)

@@ -17,10 +17,9 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from console import store
+from console import dispatch, store
 from console.actions import transitions
 from console.actors import ENGINE
-from console.dispatch import send
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import plans, slicing, troubles
 from console.tasks import leases
@@ -104,7 +103,7 @@ def _fence(mirror: MirrorTopic, *, generation: int) -> None:
             note_failure(mirror, error, fatal=False, now=timezone.now())
             return
     _note_stopped(mirror, now=timezone.now())
-    send("reconcile_link", link_id=mirror.link_id)
+    dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
 def give_orders(link_id: int) -> None:
@@ -137,7 +136,7 @@ def _blockers(mirror: MirrorTopic) -> dict[ErrorCode, str]:
 def _note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: datetime) -> None:
     errors = {str(code): message for code, message in blockers.items()}
     if troubles.replace(mirror=mirror, errors=errors, now=now):
-        send("reconcile_link", link_id=mirror.link_id)
+        dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
 def _record_ends(mirror: MirrorTopic, stopped: MirrorStopped) -> None:

@@ -1,0 +1,135 @@
+"""Real clusters behind the rows: both are registered, a link joins them, topics have records. Tasks are called directly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from threading import Thread
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from django.db import connection
+
+from console.models import Cluster, ClusterLink, CopySlice, Environment, MirrorPartition, MirrorTopic
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW
+
+MakeTopic = Callable[..., str]
+Until = Callable[[Callable[[], Any]], Any]
+
+
+@pytest.fixture(autouse=True)
+def own_redis(settings: Any, redis_url: str) -> None:
+    settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/8"
+
+
+@pytest.fixture
+def destination(transactional_db: None, environment: Environment, destination_cluster: KafkaCluster) -> Cluster:
+    return _register(environment, "Destination", destination_cluster)
+
+
+@pytest.fixture
+def source(transactional_db: None, environment: Environment, source_cluster: KafkaCluster) -> Cluster:
+    return _register(environment, "Source", source_cluster)
+
+
+@pytest.fixture
+def link(destination: Cluster, source: Cluster, source_cluster: KafkaCluster) -> ClusterLink:
+    return ClusterLink.objects.create(
+        name="real",
+        destination=destination,
+        source=source,
+        source_cluster_id=source.cluster_id,
+        properties=source_cluster.client_properties("admin"),
+        state_since=NOW,
+        created_at=NOW,
+        created_by="owner",
+    )
+
+
+@pytest.fixture
+def make_topic(source_cluster: KafkaCluster, source_admin: AdminClient, topic_name: str) -> MakeTopic:
+    """Create a source topic with 100 records per partition."""
+
+    def make(*, partitions: int = 2) -> str:
+        source_admin.create_topics([NewTopic(topic_name, partitions, 1)])[topic_name].result(30)
+        producer = Producer(source_cluster.client("admin"))
+        for number in range(100 * partitions):
+            producer.produce(topic_name, f"value {number}", partition=number % partitions)
+        assert producer.flush(30) == 0
+        return topic_name
+
+    return make
+
+
+@pytest.fixture
+def new_mirror(link: ClusterLink, make_topic: MakeTopic) -> MirrorTopic:
+    """A mirror whose topic is not there yet."""
+    topic = make_topic()
+    dated = {"state_since": NOW, "created_at": NOW}
+    return MirrorTopic.objects.create(link=link, name=topic, source_topic=topic, state=MirrorState.PENDING_SETUP, **dated)
+
+
+@pytest.fixture
+def until() -> Until:
+    """Look until the answer is true."""
+
+    def wait(look: Callable[[], Any], *, timeout_s: float = 90.0) -> Any:
+        deadline = time.monotonic() + timeout_s
+        while not (seen := look()):
+            assert time.monotonic() < deadline, f"It did not come true. {_situation()}"
+            time.sleep(0.1)
+        return seen
+
+    return wait
+
+
+@pytest.fixture
+def worker(sent: list[tuple[str, dict[str, Any]]]) -> Iterator[Callable[[], None]]:
+    """Run what was sent, each task in a thread of its own, until the test is over; call it to do so once more."""
+    from console.celery import app  # noqa: PLC0415 - the tasks are registered by their import
+    from console.tasks import __all__ as rooms  # noqa: PLC0415
+
+    assert rooms
+    threads: list[Thread] = []
+
+    def run(task: str, kwargs: dict[str, Any]) -> None:
+        try:
+            app.tasks[task](**kwargs)
+        finally:
+            connection.close()
+
+    def work() -> None:
+        while sent:
+            task, kwargs = sent.pop(0)
+            thread = Thread(target=run, args=(task, kwargs), daemon=True)
+            threads.append(thread)
+            thread.start()
+
+    yield work
+    MirrorTopic.objects.update(deletion_requested_at=NOW)
+    for link_id in ClusterLink.objects.values_list("pk", flat=True):
+        app.tasks["reconcile_link"](link_id=link_id)  # tells running copies to end
+    for thread in threads:
+        thread.join(90)
+
+
+def _situation() -> str:
+    partitions = list(MirrorPartition.objects.values_list("partition", "phase", "source_end", "mirror_end", "error_message"))
+    links = list(ClusterLink.objects.values_list("state", "error_message", "engine_error"))
+    slices = list(CopySlice.objects.values_list("keys", "taken_at", "finished_at", "error"))
+    return f"Partitions: {partitions}. Links: {links}. Slices: {slices}."
+
+
+def _register(environment: Environment, name: str, cluster: KafkaCluster) -> Cluster:
+    return Cluster.objects.create(
+        environment=environment,
+        name=name,
+        cluster_id=cluster.cluster_id,
+        bootstrap_servers=cluster.bootstrap,
+        properties=cluster.client_properties("admin"),
+        created_at=NOW,
+    )

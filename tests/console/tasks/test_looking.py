@@ -1,0 +1,110 @@
+"""Tasks that look at real clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console import store
+from console.models import Cluster, ClusterLink, SourceTopic
+from console.models.fields import seal
+from console.tasks import looking
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.states import LinkState
+from tests.console.tasks.conftest import MakeTopic
+
+pytestmark = pytest.mark.kafka
+
+
+def answer_of(task: Any, **kwargs: Any) -> dict[str, Any]:
+    task(reply_to="reply", **kwargs)
+    answer = store.wait_for_answer("reply", timeout_s=5)
+    assert answer is not None
+    return answer
+
+
+def test_a_link_is_checked_before_it_is_stored(source: Cluster, destination: Cluster) -> None:
+    sealed = seal({"source": source.properties, "destination": destination.properties})
+
+    fine = answer_of(looking.check_link, sealed=sealed, source_cluster_id=source.cluster_id)
+    wrong = answer_of(looking.check_link, sealed=sealed, source_cluster_id="another")
+
+    assert fine["result"]["cluster_id"] == source.cluster_id
+    assert wrong["error"]["code"] == "CLUSTER_ID_MISMATCH"
+
+
+def test_a_mirror_is_checked_before_it_is_stored(link: ClusterLink, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    asked = {"link_id": link.pk, "replication_factor": None, "configs": {}}
+
+    fine = answer_of(looking.check_mirror, source_topic=topic, mirror_topic=topic, **asked)
+    unknown = answer_of(looking.check_mirror, source_topic="no-such-topic", mirror_topic="no-such-topic", **asked)
+
+    assert fine["result"]["partitions"] == 2
+    assert unknown["error"]["code"] == "UNKNOWN_TOPIC_OR_PARTITION_ERROR"
+
+
+def test_an_address_is_probed(source: Cluster) -> None:
+    answer = answer_of(looking.probe_address, sealed=seal(source.properties))
+
+    assert answer["result"]["cluster_id"] == source.cluster_id
+    assert answer["result"]["authorizer"] is True
+
+
+def test_registered_clusters_are_looked_at(source: Cluster, sent: list[tuple[str, dict[str, Any]]]) -> None:
+    looking.probe_clusters()
+    assert sent == [("probe_cluster", {"cluster_pk": source.pk})]
+
+    looking.probe_cluster(cluster_pk=source.pk)
+    looking.probe_cluster(cluster_pk=source.pk)
+    looking.probe_cluster(cluster_pk=0)
+
+    source.refresh_from_db()
+    assert (source.brokers, source.error_code) == (1, "")
+    assert source.probed_at is not None
+
+
+def test_a_link_with_a_wrong_password_is_noticed_and_heals(link: ClusterLink, source_cluster: KafkaCluster) -> None:
+    good = link.properties
+    wrong = good["sasl.jaas.config"].replace(source_cluster.users["admin"], "wrong")
+    ClusterLink.objects.filter(pk=link.pk).update(properties={**good, "sasl.jaas.config": wrong})
+
+    looking.probe_link(link_id=link.pk)
+    row = ClusterLink.objects.get()
+    assert (row.state, row.error_code) == (LinkState.FAILED, "AUTHENTICATION_ERROR")
+
+    ClusterLink.objects.filter(pk=link.pk).update(properties=good)
+    looking.probe_link(link_id=link.pk)
+    row = ClusterLink.objects.get()
+    assert (row.state, row.error_code, row.error_message) == (LinkState.ACTIVE, "", "")
+
+
+def test_another_cluster_behind_the_address_is_noticed(link: ClusterLink) -> None:
+    ClusterLink.objects.update(source_cluster_id="another")
+
+    looking.probe_link(link_id=link.pk)
+
+    assert ClusterLink.objects.get().error_code == "CLUSTER_ID_MISMATCH"
+
+
+def test_topics_are_listed_and_those_gone_forgotten(link: ClusterLink, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    SourceTopic.objects.create(link=link, name="gone", partitions=1, seen_at=link.created_at)
+
+    for _ in range(2):
+        looking.refresh_topics(link_id=link.pk)
+        looking.refresh_topics(cluster_pk=link.source_id)
+
+    names = set(SourceTopic.objects.filter(link=link).values_list("name", flat=True))
+    assert topic in names
+    assert "gone" not in names
+    assert SourceTopic.objects.filter(cluster=link.source, name=topic).get().partitions == 2
+    assert ClusterLink.objects.get().topics_at is not None
+
+
+def test_without_a_name_everything_is_listed(link: ClusterLink, sent: list[tuple[str, dict[str, Any]]]) -> None:
+    looking.refresh_topics()
+
+    assert {tuple(kwargs) for _, kwargs in sent} == {("cluster_pk",), ("link_id",)}
+    assert len(sent) == 3

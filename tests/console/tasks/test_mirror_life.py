@@ -1,0 +1,198 @@
+"""The tasks of a mirror's life on real clusters, each run twice: set up, copy, follow, verify, promote, fail over, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from console import store
+from console.actions.operations import operate
+from console.actors import SYSTEM
+from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic, StateTransition, VerifyRun
+from console.tasks import copying, mirrors, reconcile, stopping, verifying
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW
+from tests.console.tasks.conftest import Until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+S = MirrorState
+Worker = Callable[[], None]
+
+
+def state_of(mirror: MirrorTopic) -> str:
+    return MirrorTopic.objects.values_list("state", flat=True).get(pk=mirror.pk)
+
+
+def events() -> list[str]:
+    return list(StateTransition.objects.order_by("pk").values_list("event", flat=True))
+
+
+@pytest.fixture
+def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
+    """A mirror that is set up."""
+    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    return MirrorTopic.objects.select_related("link__destination__environment").get(pk=new_mirror.pk)
+
+
+def test_a_mirror_is_set_up_once(new_mirror: MirrorTopic, destination_admin: AdminClient) -> None:
+    for _ in range(2):
+        mirrors.setup_mirror(mirror_id=new_mirror.pk)
+
+    row = MirrorTopic.objects.get()
+    assert (row.state, row.num_partitions, row.read_only) == (S.ACTIVE, 2, True)
+    assert row.source_topic_id != row.mirror_topic_id != ""
+    assert row.source_configs
+    assert MirrorPartition.objects.count() == 2
+    assert events() == ["setup-done"]
+    assert len(destination_admin.list_topics(row.name).topics[row.name].partitions) == 2
+
+
+def test_a_source_that_is_away_is_tried_again(new_mirror: MirrorTopic, link: ClusterLink) -> None:
+    link.properties = {"bootstrap.servers": "127.0.0.1:9", "security.protocol": "PLAINTEXT"}
+    link.save()
+
+    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+
+    row = MirrorTopic.objects.get()
+    assert (row.state, row.retry_count) == (S.PENDING_SETUP, 1)
+    assert row.retry_at is not None
+    assert row.transition_errors.get().code == "BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR"
+
+
+def test_a_topic_that_somebody_made_meanwhile_fails_the_mirror(new_mirror: MirrorTopic, destination_admin: AdminClient) -> None:
+    from confluent_kafka.admin import NewTopic  # noqa: PLC0415
+
+    destination_admin.create_topics([NewTopic(new_mirror.name, 1, 1)])[new_mirror.name].result(30)
+
+    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+
+    row = MirrorTopic.objects.get()
+    assert (row.state, row.error_code) == (S.FAILED, "TOPIC_EXISTS_ERROR")
+
+
+def test_partitions_follow_the_source(mirror: MirrorTopic, source_admin: AdminClient) -> None:
+    source_admin.create_partitions([NewPartitions(mirror.source_topic, 4)])[mirror.source_topic].result(30)
+
+    for _ in range(2):
+        mirrors.sync_mirror(mirror_id=mirror.pk)
+
+    assert MirrorTopic.objects.get().num_partitions == 4
+
+
+def test_a_failover_needs_no_source(mirror: MirrorTopic, link: ClusterLink, destination_admin: AdminClient) -> None:
+    ClusterLink.objects.update(properties={"bootstrap.servers": "127.0.0.1:9", "security.protocol": "PLAINTEXT"})
+    operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
+
+    for _ in range(2):
+        stopping.advance_stop(mirror_id=mirror.pk)
+
+    assert state_of(mirror) == S.STOPPED
+    assert events() == ["setup-done", "failover", "fenced"]
+    assert list(MirrorPartition.objects.values_list("stopped_end", flat=True)) == [0, 0]
+
+
+def test_a_promotion_waits_for_the_lag_and_says_so(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "DRAIN_S", 0.5)
+    operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
+
+    stopping.advance_stop(mirror_id=mirror.pk)
+
+    assert state_of(mirror) == S.PENDING_STOPPED
+    error = mirror.transition_errors.get()
+    assert error.code == "WAITING_FOR_LAG"
+    assert "200 offsets" in error.message
+
+
+def test_a_failover_overrules_a_promotion_that_is_under_way(mirror: MirrorTopic) -> None:
+    operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
+    with store.hold(f"stop:promote:{mirror.pk}"):  # as the task of the promotion does
+        operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
+        stopping.advance_stop(mirror_id=mirror.pk)
+
+    assert state_of(mirror) == S.STOPPED
+
+
+def test_a_topic_that_is_gone_can_still_be_failed_over(mirror: MirrorTopic, destination_admin: AdminClient) -> None:
+    destination_admin.delete_topics([mirror.name])[mirror.name].result(30)
+    operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
+
+    stopping.advance_stop(mirror_id=mirror.pk)
+
+    assert state_of(mirror) == S.STOPPED
+
+
+def test_a_deletion_takes_the_topic_and_the_row(mirror: MirrorTopic, destination_admin: AdminClient) -> None:
+    mirrors.delete_mirror(mirror_id=mirror.pk)
+    assert MirrorTopic.objects.exists()
+    operate(mirror=mirror, operation=MirrorEvent.DELETE, by=SYSTEM, now=NOW)
+
+    for _ in range(2):
+        mirrors.delete_mirror(mirror_id=mirror.pk)
+
+    assert not MirrorTopic.objects.exists()
+    assert mirror.name not in destination_admin.list_topics(timeout=10).topics
+
+
+def test_one_link_is_reconciled_by_one_at_a_time(link: ClusterLink, sent: list[tuple[str, dict[str, Any]]]) -> None:
+    with store.hold(f"link:{link.pk}"):
+        reconcile.reconcile_link(link_id=link.pk)
+        assert sent == []
+        assert store.was_asked_again(f"link:{link.pk}")
+    reconcile.reconcile_link(link_id=link.pk)
+    assert sent == [("probe_link", {"link_id": link.pk})]
+    reconcile.reconcile_link(link_id=0)
+
+
+def test_a_spark_that_is_away_is_shown_on_the_link(mirror: MirrorTopic, link: ClusterLink, settings: Any) -> None:
+    settings.SPARK_URL = "sc://127.0.0.1:9"
+    reconcile.reconcile_link(link_id=link.pk)
+    row = CopySlice.objects.get()
+
+    for _ in range(2):
+        copying.run_slice(slice_id=row.slice_id)
+
+    link.refresh_from_db()
+    assert link.engine_error.startswith("Copy engine unavailable: No Spark Connect server answers")
+    assert link.engine_failures == 1
+    reconcile.reconcile_link(link_id=link.pk)
+    assert CopySlice.objects.count() == 1
+
+
+@pytest.mark.spark
+def test_a_mirror_is_copied_verified_paused_and_promoted(
+    mirror: MirrorTopic, link: ClusterLink, worker: Worker, until: Until, spark_connect_url: str
+) -> None:
+    def beat(look: Callable[[], Any]) -> Callable[[], Any]:
+        def once() -> Any:
+            reconcile.reconcile_link(link_id=link.pk)
+            worker()
+            return look()
+
+        return once
+
+    def ends() -> list[int | None]:
+        return list(MirrorPartition.objects.filter(mirror=mirror).values_list("mirror_end", flat=True))
+
+    until(beat(lambda: ends() == [100, 100]))
+    assert CopySlice.objects.count() == 1
+    rows = MirrorPartition.objects.filter(mirror=mirror)
+    assert [(row.lag, row.records_copied, row.phase) for row in rows] == [(0, 100, "COPYING")] * 2
+
+    run = VerifyRun.objects.create(mirror=mirror, requested_by="test", requested_at=NOW)
+    for _ in range(2):
+        verifying.verify_mirror(run_id=run.pk)
+    run.refresh_from_db()
+    assert (run.status, run.records_compared, run.error_message) == ("EQUAL", 200, "")
+
+    operate(mirror=mirror, operation=MirrorEvent.PAUSE, by=SYSTEM, now=NOW)
+    until(beat(lambda: {row.phase for row in rows.all()} == {"RELEASED"}))
+    assert CopySlice.objects.filter(finished_at=None).count() == 0
+
+    mirror = MirrorTopic.objects.select_related("link__destination__environment").get()
+    operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
+    until(beat(lambda: state_of(mirror) == S.STOPPED))
+    assert [row.stopped_end for row in rows.all()] == [100, 100]
+    assert events() == ["setup-done", "pause", "promote", "fenced"]
