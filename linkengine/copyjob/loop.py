@@ -82,7 +82,7 @@ class CopyTask:
             fenced=self._fenced,
             resumed=self._resumed,
         )
-        events = StewardEvents(granted=self._granted, lost=self._lost, ordered=self._ordered, released=self._released)
+        events = StewardEvents(granted=self._granted, lost=self._lost, ordered=self._ordered)
         self._steward = Steward(
             plan, self._background, lease=lease, orders=orders, progress=progress, clock=clock, events=events
         )
@@ -207,9 +207,6 @@ class CopyTask:
             if one.stage not in (Stage.STOPPING, Stage.ENDED):
                 self._let_go(one, one.stop())
         self._end_what_is_quiet(self._clock.monotonic())
-
-    def _released(self, key: str) -> None:
-        """Reported at the next tick, since the phase changed."""
 
     # --- what the sides tell -----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
@@ -42,8 +43,7 @@ class OutletEvents:
     lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the broker
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(NamedTuple):
     correlation: int
     version: int
     sent_at: float

@@ -37,7 +37,6 @@ class StewardEvents:
     granted: Callable[[Grant], None]
     lost: Callable[[set[str]], None]
     ordered: Callable[[OrdersSnapshot], None]
-    released: Callable[[str], None]
 
 
 class Steward:
@@ -162,14 +161,10 @@ class Steward:
 
     def _release(self, grant: Grant) -> None:
         self._held.pop(grant.key, None)
-        try:
-            self._lease.release(grant)
-        finally:
-            self._background.post(lambda: self._events.released(grant.key))
+        self._lease.release(grant)
 
     def _forget(self, grant: Grant) -> None:
         self._held.pop(grant.key, None)
-        self._background.post(lambda: self._events.released(grant.key))
 
     def _raise(self, key: str, at_least: int) -> None:
         self._lease.raise_generation(key, at_least)

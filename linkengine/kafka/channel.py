@@ -60,12 +60,14 @@ class Channel:
 
     def send(self, frame: Sequence[Bytes]) -> int:
         """Queue a frame and send what the socket takes; answer the mark that ``sent_bytes`` reaches when it is all out."""
-        for part in frame:
-            if len(part):
-                self._out.append(memoryview(part))
-                self.queued_bytes += len(part)
+        size = sum(map(len, frame))
+        self.queued_bytes += size
         mark = self.queued_bytes
-        self.flush()
+        sent = 0 if self._out else self._send_now(frame)
+        if sent < size:
+            self._out.extend(memoryview(part) for part in frame if len(part))
+            self._drop(sent)
+            self.flush()
         return mark
 
     @property
@@ -110,6 +112,19 @@ class Channel:
         """Close the socket and forget what was not sent; safe to repeat."""
         self._out.clear()
         self.connection.close()
+
+    def _send_now(self, frame: Sequence[Bytes]) -> int:
+        """Hand a frame to the socket without queueing it: the usual case, and nothing is left to do."""
+        if self.tls or len(frame) > _SLICES:
+            return 0
+        try:
+            count = self._sock.sendmsg(frame)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise ChannelClosedError(self.peer, error) from error
+        self.sent_bytes += count
+        return count
 
     def _send_some(self) -> int:
         if self.tls:

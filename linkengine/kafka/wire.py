@@ -52,6 +52,9 @@ def request_frame(api_key: int, version: int, *, correlation_id: int, body: Sequ
     return [header, *body]
 
 
+UNREADABLE = (IndexError, struct.error, UnicodeDecodeError)  # what reading an answer that is none ends in
+
+
 class MalformedAnswerError(LinkEngineError):
     """Bytes that are no answer to what was asked."""
 
@@ -64,7 +67,7 @@ def answer_of(what: str) -> Iterator[None]:
     """Turn reading beyond the end of an answer, or text that is none, into MalformedAnswerError."""
     try:
         yield
-    except (IndexError, struct.error, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise MalformedAnswerError(what) from error
 
 
