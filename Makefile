@@ -10,9 +10,6 @@ BIN := .venv/bin
 RUN := $(BIN)/python
 STATE := var/state
 ARGS ?=
-# tests/conftest.py writes the environment that the settings read, so it names the settings itself; test files of different
-# rooms may have the same name
-PYTEST := -o DJANGO_SETTINGS_MODULE= --import-mode=importlib
 
 PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets $(STATE)/archive
 
@@ -30,7 +27,7 @@ dev: $(PARTS) $(STATE)/programs-demo ## Run the demo with auto-reload, for peopl
 	@$(RUN) -m devcluster.demo --reload $(ARGS)
 
 test: setup ## Run every test against real Kafka, Spark, Redis and a real browser; ARGS go to pytest
-	@$(RUN) -m pytest $(PYTEST) $(ARGS)
+	@$(RUN) -m pytest $(ARGS)
 
 # settings that nothing connects with: the checks only need the project to load
 check docs: export CLUSTERLINK_SECRET_KEY := check
