@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 _WORKER_SEEN = "console:worker-seen"
 _SEEN_EXPIRY_S = 3600
 _ANSWER_EXPIRY_S = 60  # the caller has left long before
-HOLD_S = 10.0  # after a worker was killed: how long until another may go on with its work
+HOLD_S = 5.0  # after a worker was killed: how long until another may go on with its work
 _RENEWALS = 3  # per HOLD_S
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
@@ -87,6 +87,11 @@ def hold(name: str) -> Iterator[bool]:
     finally:
         done.set()
         _tell(_RELEASE, key, token)
+
+
+def is_held(name: str) -> bool:
+    """Tell whether somebody is at it now."""
+    return bool(client().exists(f"console:hold:{name}"))
 
 
 def claim(name: str, *, ttl_ms: int) -> bool:

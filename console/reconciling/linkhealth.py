@@ -43,7 +43,9 @@ def note_verdicts(*, link: ClusterLink, verdicts: Collection[Verdict | None], no
 
 def note_success(*, link: ClusterLink, now: datetime) -> bool:
     """The source answers."""
-    ClusterLink.objects.filter(pk=link.pk).update(probed_at=now)
+    if link.probed_at is None or now - link.probed_at >= PROBE_EVERY:  # called every second while records flow
+        ClusterLink.objects.filter(pk=link.pk).update(probed_at=now)
+        link.probed_at = now
     return note_state(link=link, state=LinkState.ACTIVE, code="", message="", now=now)
 
 

@@ -19,6 +19,7 @@ def answering(work: Callable[..., Any]) -> Callable[..., None]:
 
     @wraps(work)
     def run(*, reply_to: str, **kwargs: Any) -> None:
+        store.note_worker()
         store.give_answer(reply_to, _outcome(work, kwargs))
 
     return run

@@ -18,6 +18,7 @@ from console.actions.links import remove_link
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
 from console.reconciling import chores, gaps, linkhealth, phases, plans, sampling, slicing
+from console.tasks.verifying import look_after_runs
 from linkengine import jobs
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
@@ -33,6 +34,7 @@ Rows = dict[str, MirrorPartition]
 def reconcile(**_: Any) -> None:
     """Send one task per link; being run at all shows that a worker lives."""
     store.note_worker()
+    look_after_runs(now=timezone.now())
     for link_id in ClusterLink.objects.values_list("pk", flat=True):
         dispatch.send("reconcile_link", link_id=link_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
@@ -9,6 +10,7 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
+from console import dispatch, store
 from console.actions import verification
 from console.models import VerifyRun
 from console.reconciling import plans
@@ -16,6 +18,9 @@ from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.sparkclient import SparkUnavailableError
 
+RESEND_AFTER = timedelta(seconds=5)
+CLAIM_MS = 10_000
+ABANDONED_AFTER = timedelta(seconds=20)  # a worker that lives renews its hold three times in five seconds
 _log = structlog.get_logger(__name__)
 
 
@@ -24,9 +29,27 @@ def verify_mirror(*, run_id: int, **_: Any) -> None:
     """Do a queued comparison; one that is taken already is somebody else's."""
     runs = VerifyRun.objects.select_related("mirror__link__destination", "mirror__link__source")
     run = runs.filter(pk=run_id).first()
-    if run is None or not verification.mark_started(run=run, now=timezone.now()):
+    if run is None:
         return
-    run.refresh_from_db(fields=["status", "started_at"])
+    with store.hold(f"verify:{run_id}") as ours:
+        if ours and verification.mark_started(run=run, now=timezone.now()):
+            run.refresh_from_db(fields=["status", "started_at"])
+            _compare(run)
+
+
+def look_after_runs(*, now: datetime) -> None:
+    """Send again what no worker took, and give up what its worker has left behind."""
+    for run in VerifyRun.objects.filter(status=VerifyRun.Status.QUEUED, requested_at__lt=now - RESEND_AFTER):
+        if store.claim(f"verify:{run.pk}", ttl_ms=CLAIM_MS):
+            dispatch.send("verify_mirror", run_id=run.pk)
+    running = VerifyRun.objects.filter(status=VerifyRun.Status.RUNNING, started_at__lt=now - ABANDONED_AFTER)
+    for run in running.select_related("mirror"):
+        if not store.is_held(f"verify:{run.pk}"):
+            message = "The worker that made the comparison went away. Start the comparison again."
+            verification.record_failure(run=run, message=message, now=now)
+
+
+def _compare(run: VerifyRun) -> None:
     try:
         report = jobs.verify(plans.verify_of(run.mirror), spark_url=settings.SPARK_URL, tag=f"verify-{run.pk}")
     except (LinkEngineError, SparkUnavailableError) as error:

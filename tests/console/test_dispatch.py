@@ -35,10 +35,9 @@ def no_redis(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _use(settings: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.REDIS_URL = url
-    app = Celery("own", broker=url)
-    app.conf.update(
-        task_default_queue="control", task_ignore_result=True, broker_transport_options={"socket_connect_timeout": 1}
-    )
+    app = Celery("own")
+    app.config_from_object("console.celeryconfig")
+    app.conf.broker_url = url
     monkeypatch.setattr(dispatch, "app", app)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -159,6 +160,21 @@ def test_a_spark_that_is_away_is_shown_on_the_link(mirror: MirrorTopic, link: Cl
     assert link.engine_failures == 1
     reconcile.reconcile_link(link_id=link.pk)
     assert CopySlice.objects.count() == 1
+
+
+def test_comparisons_are_neither_forgotten_nor_left_behind(mirror: MirrorTopic, sent: list[tuple[str, dict[str, Any]]]) -> None:
+    queued = VerifyRun.objects.create(mirror=mirror, requested_by="test", requested_at=NOW)
+    left, held = (
+        VerifyRun.objects.create(mirror=mirror, requested_by="test", requested_at=NOW, started_at=NOW, status="RUNNING")
+        for _ in range(2)
+    )
+
+    with store.hold(f"verify:{held.pk}"):
+        for _ in range(2):
+            verifying.look_after_runs(now=NOW + timedelta(minutes=1))
+
+    assert sent == [("verify_mirror", {"run_id": queued.pk})]
+    assert dict(VerifyRun.objects.values_list("pk", "status")) == {queued.pk: "QUEUED", left.pk: "ERROR", held.pk: "RUNNING"}
 
 
 @pytest.mark.spark
