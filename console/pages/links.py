@@ -11,10 +11,10 @@ from django.views.decorators.http import require_GET
 from console.access import Permission, can, visible_clusters
 from console.audit import path_of
 from console.models import ClusterLink
-from console.pages.columns import mirror_columns, sorted_mirrors
+from console.pages.columns import mirror_columns
 from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
-from console.pages.lists import page_of
+from console.pages.lists import PAGE_SIZE, page_of, pager, start_of
 from console.presenters.audit import event_row
 from console.presenters.links import flow, link_row, silence, tiles, worst_first
 from console.presenters.mirrors import mirror_row
@@ -22,7 +22,7 @@ from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS
 from console.presenters.verbs import BULK_VERBS
 from console.queries import audit as audit_queries
 from console.queries import links as link_queries
-from console.queries import mirrors as mirror_queries
+from console.queries import mirrorpages
 
 REFRESH = timedelta(seconds=5)  # ages on a page that has not changed are renewed this often
 
@@ -34,11 +34,11 @@ def index(request: HttpRequest) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
     summaries = link_queries.list_links(by=by, search=query, state=state if state in LINK_LOOKS else "")
-    shown, pager = page_of(request, worst_first([link_row(one, now=now) for one in summaries]))
+    shown, where = page_of(request, worst_first([link_row(one, now=now) for one in summaries]))
     clusters = list(visible_clusters(by).select_related("environment"))
     context = {
         "rows": shown,
-        "pager": pager,
+        "pager": where,
         "query": query,
         "state": state,
         "filtered": bool(query or state),
@@ -64,18 +64,18 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
 
 def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> dict[str, object]:
     """Answer figures over all mirrors of the link and the rows that the filter leaves."""
-    summaries = mirror_queries.list_mirrors(link=link, by=actor_of(request))
+    figures = mirrorpages.link_figures(link=link)
     query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
-    found = [one for one in summaries if query.lower() in one.mirror.name.lower() or query.lower() in one.mirror.source_topic]
-    found = [one for one in found if state in ("", one.mirror.state)]
-    sort = request.GET.get("sort", "")
-    shown, pager = page_of(request, sorted_mirrors(found, sort))
+    sort, start = request.GET.get("sort", "") or "name", start_of(request)
+    found = mirrorpages.mirror_page(
+        by=actor_of(request), link=link, search=query, state=state, order=sort, start=start, size=PAGE_SIZE
+    )
     return {
-        "flow": flow(link, summaries),
-        "tiles": tiles(summaries),
-        "silence": silence(summaries, now=now),
-        "rows": [mirror_row(one, now=now) for one in shown],
-        "pager": pager,
+        "flow": flow(link, figures),
+        "tiles": tiles(figures),
+        "silence": silence(figures, now=now),
+        "rows": [mirror_row(one, now=now) for one in found.rows],
+        "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),
         "query": query,
         "state": state,
         "sort": sort,

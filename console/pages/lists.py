@@ -9,6 +9,7 @@ from typing import TypeVar
 from django.http import HttpRequest
 
 PAGE_SIZE = 50
+LAST_PAGE = 1_000_000  # no list is longer; larger numbers would only trouble the database
 Row = TypeVar("Row")
 
 
@@ -26,20 +27,28 @@ class Pager:
 
 def page_of(request: HttpRequest, rows: Sequence[Row]) -> tuple[Sequence[Row], Pager]:
     """Cut the page that the query string asks for; a number beyond the end shows the last page."""
-    pages = max(1, -(-len(rows) // PAGE_SIZE))
-    asked = request.GET.get("page", "1")
-    number = min(pages, max(1, int(asked) if asked.isdecimal() else 1))
-    start = (number - 1) * PAGE_SIZE
+    start = min(start_of(request), max(0, (len(rows) - 1) // PAGE_SIZE * PAGE_SIZE))
     shown = rows[start : start + PAGE_SIZE]
-    pager = Pager(
-        first=start + 1 if rows else 0,
-        last=start + len(shown),
-        total=len(rows),
+    return shown, pager(request, start=start, shown=len(shown), total=len(rows))
+
+
+def start_of(request: HttpRequest) -> int:
+    """Answer how many rows come before the page that the query string asks for."""
+    asked = request.GET.get("page", "1")
+    return (max(1, min(LAST_PAGE, int(asked))) - 1) * PAGE_SIZE if asked.isdecimal() else 0
+
+
+def pager(request: HttpRequest, *, start: int, shown: int, total: int) -> Pager:
+    """Describe a page that somebody else has cut."""
+    number, pages = start // PAGE_SIZE + 1, max(1, -(-total // PAGE_SIZE))
+    return Pager(
+        first=start + 1 if shown else 0,
+        last=start + shown,
+        total=total,
         pages=pages,
         previous=_address(request, number - 1) if number > 1 else "",
         next=_address(request, number + 1) if number < pages else "",
     )
-    return shown, pager
 
 
 def _address(request: HttpRequest, number: int) -> str:

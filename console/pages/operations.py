@@ -25,6 +25,7 @@ from console.presenters.links import link_url
 from console.presenters.mirrors import mirror_row
 from console.presenters.verbs import BULK_VERBS, VERBS, Verb, needs_typed_name, reversibility
 from console.queries import links as link_queries
+from console.queries import mirrorpages
 from console.queries import mirrors as mirror_queries
 from console.queries.mirrors import MirrorSummary
 from linkengine.domain.states import MirrorEvent
@@ -74,7 +75,7 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
     values = request.POST if request.method == "POST" else request.GET
     verb, names = _verb(values.get("operation", "")), values.getlist("mirror")
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    chosen = [one for one in mirror_queries.list_mirrors(link=link, by=by) if one.mirror.name in set(names)]
+    chosen = mirrorpages.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
     if request.method == "GET" or not chosen:
         return _many(request, link, verb, chosen, status=200 if chosen else 422)
     if _typed_for_many(verb, link) and request.POST.get("confirm", "").strip() != link.name:

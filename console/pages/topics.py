@@ -7,11 +7,11 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from console.pages.doors import actor_of, page, reply
-from console.pages.lists import page_of
+from console.pages.lists import PAGE_SIZE, pager, start_of
 from console.presenters.links import link_row, link_url
 from console.presenters.mirrors import mirror_row
 from console.queries import links as link_queries
-from console.queries import mirrors as mirror_queries
+from console.queries import mirrorpages
 
 FOUND_AT_MOST = 50
 
@@ -22,10 +22,10 @@ def index(request: HttpRequest) -> HttpResponse:
     """List the mirror topics of all links one may see."""
     by, now = actor_of(request), timezone.now()
     query = request.GET.get("q", "").strip()
-    shown, pager = page_of(request, mirror_queries.list_mirrors(by=by, search=query))
+    found = mirrorpages.mirror_page(by=by, search=query, start=start_of(request), size=PAGE_SIZE)
     context = {
-        "found": [{"row": mirror_row(one, now=now), "link": _link(one.mirror.link)} for one in shown],
-        "pager": pager,
+        "found": [{"row": mirror_row(one, now=now), "link": _link(one.mirror.link)} for one in found.rows],
+        "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),
         "query": query,
     }
     return reply(request, "topics/list.html", context)
@@ -38,12 +38,12 @@ def search(request: HttpRequest) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     query = request.GET.get("q", "").strip()
     links = link_queries.list_links(by=by, search=query) if query else []
-    mirrors = mirror_queries.list_mirrors(by=by, search=query) if query else []
+    found = mirrorpages.mirror_page(by=by, search=query, size=FOUND_AT_MOST if query else 0)
     context = {
         "query": query,
         "links": [link_row(one, now=now) for one in links[:FOUND_AT_MOST]],
-        "found": [{"row": mirror_row(one, now=now), "link": _link(one.mirror.link)} for one in mirrors[:FOUND_AT_MOST]],
-        "cut": len(links) > FOUND_AT_MOST or len(mirrors) > FOUND_AT_MOST,
+        "found": [{"row": mirror_row(one, now=now), "link": _link(one.mirror.link)} for one in found.rows],
+        "cut": len(links) > FOUND_AT_MOST or found.total > FOUND_AT_MOST,
     }
     return reply(request, "search.html", context)
 

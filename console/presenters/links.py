@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from console.presenters import numbers
 from console.presenters.looks import Family, Look
-from console.presenters.mirrors import is_copying, newest_observation
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.numbers import Moment, moment
 from console.presenters.states import MIRROR_LOOKS, link_look, needs_attention, severity
@@ -18,7 +17,7 @@ from linkengine.domain.states import MirrorState
 if TYPE_CHECKING:
     from console.models import ClusterLink
     from console.queries.links import LinkSummary
-    from console.queries.mirrors import MirrorSummary
+    from console.queries.mirrorpages import LinkFigures
 
 SILENCE = timedelta(seconds=15)  # copy tasks report twice a second; a slice change takes a few seconds at worst
 NAMED_STATES = 3
@@ -122,37 +121,24 @@ def worst_first(rows: Sequence[LinkRow]) -> list[LinkRow]:
     return sorted(rows, key=lambda row: (severity(row.look), -row.attention, row.name))
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+def attention_of(figures: LinkFigures) -> int:
+    """Count the mirrors a person should look at: in trouble by their state, or with an error."""
+    return sum(one.mirrors if needs_attention(MIRROR_LOOKS[state]) else one.troubled for state, one in figures.states.items())
 
 
-def _max(values: Sequence[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def attention_of(mirrors: Sequence[MirrorSummary]) -> list[MirrorSummary]:
-    """Answer the mirrors a person should look at."""
-    return [one for one in mirrors if needs_attention(MIRROR_LOOKS[MirrorState(one.mirror.state)]) or one.errors]
-
-
-def tiles(mirrors: Sequence[MirrorSummary]) -> list[Tile]:
+def tiles(figures: LinkFigures) -> list[Tile]:
     """Answer the five figures of a link's overview. A figure nobody has measured yet is a dash."""
-    troubled = len(attention_of(mirrors))
-    unknown = sum(1 for one in mirrors if is_copying(one.mirror) and one.max_lag is None)
-    records = _sum([one.records_per_s for one in mirrors])
+    troubled, mirrors = attention_of(figures), _mirrors(figures)
+    partitions = sum(one.partitions for one in figures.states.values())
+    measured = figures.records_per_s is not None
     return [
-        Tile(label="Mirror topics", value=numbers.count(len(mirrors)), hint=_partitions(mirrors)),
-        Tile(
-            label="Max lag",
-            value=numbers.count(_max([one.max_lag for one in mirrors])),
-            hint=f"messages · unknown for {unknown}" if unknown else "messages, worst partition",
-        ),
-        Tile(label="Oldest lag", value=numbers.lag_time(_max([one.lag_ms for one in mirrors])), hint="since caught up"),
+        Tile(label="Mirror topics", value=numbers.count(mirrors), hint=numbers.plural(partitions, "partition")),
+        Tile(label="Max lag", value=numbers.count(figures.max_lag), hint="messages, worst partition"),
+        Tile(label="Oldest lag", value=numbers.lag_time(figures.oldest_lag_ms), hint="since caught up"),
         Tile(
             label="Throughput",
-            value=numbers.byte_rate(_sum([one.bytes_per_s for one in mirrors])),
-            hint=numbers.record_rate(records) if records is not None else "not measured yet",
+            value=numbers.byte_rate(figures.bytes_per_s),
+            hint=numbers.record_rate(figures.records_per_s) if measured else "not measured yet",
         ),
         Tile(
             label="Needs attention",
@@ -163,15 +149,14 @@ def tiles(mirrors: Sequence[MirrorSummary]) -> list[Tile]:
     ]
 
 
-def _partitions(mirrors: Sequence[MirrorSummary]) -> str:
-    return numbers.plural(sum(one.mirror.num_partitions for one in mirrors), "partition")
+def _mirrors(figures: LinkFigures) -> int:
+    return sum(one.mirrors for one in figures.states.values())
 
 
-def flow(link: ClusterLink, mirrors: Sequence[MirrorSummary]) -> Flow:
+def flow(link: ClusterLink, figures: LinkFigures) -> Flow:
     """Present what moves from source to destination right now."""
-    rate = _sum([one.bytes_per_s for one in mirrors])
-    records = _sum([one.records_per_s for one in mirrors])
-    topics = numbers.plural(len(mirrors), "mirror topic")
+    rate, records = figures.bytes_per_s, figures.records_per_s
+    topics = numbers.plural(_mirrors(figures), "mirror topic")
     look, source = link_look(link.state), source_name(link)
     rate_words = f"{numbers.byte_rate(rate)}" if rate is not None else "a rate that is not known yet"
     return Flow(
@@ -188,9 +173,9 @@ def flow(link: ClusterLink, mirrors: Sequence[MirrorSummary]) -> Flow:
     )
 
 
-def silence(mirrors: Sequence[MirrorSummary], *, now: datetime) -> Moment | None:
+def silence(figures: LinkFigures, *, now: datetime) -> Moment | None:
     """Answer when the copy tasks were last heard, if that is too long ago; None while all is well or nothing is to be heard."""
-    expected = [one for one in mirrors if is_copying(one.mirror)]
-    heard = newest_observation(row for one in expected for row in one.partitions)
-    last = heard or max((one.mirror.state_since for one in expected), default=None)
-    return moment(last, now=now) if last and now - last > SILENCE else None
+    if figures.expected_since is None:
+        return None
+    last = max(figures.heard_at or figures.expected_since, figures.expected_since)
+    return moment(last, now=now) if now - last > SILENCE else None

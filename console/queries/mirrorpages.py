@@ -1,0 +1,204 @@
+"""One page of a long list of mirrors, and the figures of a whole link, at a cost that does not grow with what is not shown.
+
+Filtering, sorting and cutting happen in the database; partitions are read for the rows of the page only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import (
+    Case,
+    Count,
+    Exists,
+    F,
+    IntegerField,
+    Max,
+    Min,
+    OrderBy,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    Value,
+    When,
+    Window,
+)
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+
+from console.access import visible_mirrors
+from console.actors import Actor
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
+from console.queries.mirrors import MirrorSummary, summarize
+from linkengine.domain.states import COPYING, MirrorState
+
+_RELATED = ("link__destination__environment", "link__source")
+_FIRST = (
+    MirrorState.FAILED,
+    MirrorState.LINK_FAILED,
+    MirrorState.SOURCE_UNAVAILABLE,
+    MirrorState.PENDING_STOPPED,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorPage:
+    """Some rows of a list and how many there are in all."""
+
+    rows: Sequence[MirrorSummary]
+    total: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateFigures:
+    """The mirrors of a link in one state; ``troubled`` of them have an error."""
+
+    mirrors: int
+    troubled: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFigures:
+    """Totals over all mirrors of a link; lag and rates of those that are not stopped. Unknown is None, never 0."""
+
+    states: Mapping[MirrorState, StateFigures]
+    max_lag: int | None
+    oldest_lag_ms: int | None
+    bytes_per_s: float | None
+    records_per_s: float | None
+    heard_at: datetime | None  # newest report of a copy task
+    expected_since: datetime | None  # since when reports are to be expected; None: nothing is copied
+
+
+def mirror_page(
+    *,
+    by: Actor,
+    link: ClusterLink | None = None,
+    search: str = "",
+    state: str = "",
+    names: Sequence[str] | None = None,
+    order: str = "",
+    start: int = 0,
+    size: int = 50,
+) -> MirrorPage:
+    """Answer some mirrors; ``order`` is one of name, state, lag, age, rate, since, with "-" for the reverse. Two queries.
+
+    Beyond the end it answers the last page. Without an order those that need a person come first.
+    """
+    found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
+    ordered = _ordered(found, order).annotate(total=Window(Count("pk")), error_rows=_error_rows())
+    chosen = ordered.select_related(*_RELATED).prefetch_related("partitions")
+    rows = list(chosen[start : start + size])
+    if not rows and start:
+        total = found.count()
+        start = max(0, (total - 1) // size * size)
+        rows = list(chosen[start : start + size])
+    now = timezone.now()
+    return MirrorPage(
+        rows=[summarize(one, now=now, errors=_errors_of(one)) for one in rows],
+        total=rows[0].total if rows else 0,
+        start=start,
+    )
+
+
+def link_figures(*, link: ClusterLink) -> LinkFigures:
+    """Add up the mirrors of a link; two queries, however many there are."""
+    states, since = _state_figures(link)
+    now = timezone.now()
+    behind = Q(source_end__gt=F("mirror_end"))
+    known = Q(source_end__isnull=False, mirror_end__isnull=False)
+    total = (
+        MirrorPartition.objects.filter(mirror__link=link)
+        .exclude(mirror__state=MirrorState.STOPPED)
+        .aggregate(
+            max_lag=Max(F("source_end") - F("mirror_end"), filter=known),
+            behind_since=Min("caught_up_at", filter=behind),
+            bytes=Sum("bytes_per_s"),
+            records=Sum("records_per_s"),
+            heard_at=Max("observed_at", filter=Q(mirror__state__in=COPYING)),
+        )
+    )
+    max_lag = None if total["max_lag"] is None else max(0, total["max_lag"])
+    return LinkFigures(
+        states=states,
+        max_lag=max_lag,
+        oldest_lag_ms=_age_ms(total["behind_since"], now) if max_lag else max_lag,
+        bytes_per_s=total["bytes"],
+        records_per_s=total["records"],
+        heard_at=total["heard_at"],
+        expected_since=since,
+    )
+
+
+def _state_figures(link: ClusterLink) -> tuple[dict[MirrorState, StateFigures], datetime | None]:
+    errors = StateTransitionError.objects.filter(mirror=OuterRef("pk"))
+    troubled = Case(When(Exists(errors) | ~Q(error_code=""), then=1), default=0)
+    rows = MirrorTopic.objects.filter(link=link).annotate(troubled=troubled).order_by().values("state")
+    counted = rows.annotate(
+        n=Count("pk"),
+        bad=Sum("troubled"),
+        parts=Sum("num_partitions"),
+        since=Max("state_since", filter=Q(num_partitions__gt=0)),
+    )
+    found = {MirrorState(row["state"]): row for row in counted}
+    since = [row["since"] for state, row in found.items() if state in COPYING and row["since"]]
+    figures = {
+        state: StateFigures(mirrors=row["n"], troubled=row["bad"], partitions=row["parts"]) for state, row in found.items()
+    }
+    return figures, max(since, default=None)
+
+
+def _filtered(
+    mirrors: QuerySet[MirrorTopic], *, link: ClusterLink | None, search: str, state: str, names: Sequence[str] | None
+) -> QuerySet[MirrorTopic]:
+    if link is not None:
+        mirrors = mirrors.filter(link=link)
+    if search:
+        mirrors = mirrors.filter(Q(name__icontains=search) | Q(source_topic__icontains=search))
+    if state:
+        mirrors = mirrors.filter(state=state)
+    return mirrors if names is None else mirrors.filter(name__in=names)
+
+
+def _ordered(mirrors: QuerySet[MirrorTopic], order: str) -> QuerySet[MirrorTopic]:
+    name, reverse = order.removeprefix("-"), order.startswith("-")
+    if name in {"name", "state", "since"}:
+        column = {"name": "name", "state": "state", "since": "state_since"}[name]
+        return mirrors.order_by(OrderBy(F(column), descending=reverse), "name")
+    figures = {
+        "lag": Max(F("source_end") - F("mirror_end")),
+        "age": Min("caught_up_at"),  # the longer ago, the older the lag
+        "rate": Sum("bytes_per_s"),
+    }
+    if name in figures:
+        reverse = reverse != (name == "age")
+        last = {"nulls_last": True} if order.startswith("-") else {"nulls_first": True}
+        figure = F("figure").desc(**last) if reverse else F("figure").asc(**last)
+        return mirrors.annotate(figure=_figure(figures[name])).order_by(figure, "name")
+    urgency = Case(*(When(state=one, then=Value(rank)) for rank, one in enumerate(_FIRST)), default=Value(len(_FIRST)))
+    return mirrors.order_by(urgency, "name")
+
+
+def _figure(aggregate: Any) -> Subquery:
+    rows = MirrorPartition.objects.filter(mirror=OuterRef("pk")).order_by().values("mirror")
+    return Subquery(rows.annotate(figure=aggregate).values("figure"))
+
+
+def _error_rows() -> Coalesce:
+    rows = StateTransitionError.objects.filter(mirror=OuterRef("pk")).order_by().values("mirror")
+    return Coalesce(Subquery(rows.annotate(n=Count("pk")).values("n"), output_field=IntegerField()), 0)
+
+
+def _errors_of(mirror: MirrorTopic) -> int:
+    return int(mirror.error_rows) + bool(mirror.error_code)  # type: ignore[attr-defined]
+
+
+def _age_ms(since: datetime | None, now: datetime) -> int | None:
+    return None if since is None else max(0, int((now - since).total_seconds() * 1000))

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from console.actors import SYSTEM, Actor
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
+from console.queries.mirrorpages import link_figures, mirror_page
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+
+@pytest.fixture
+def five(make_mirror: MakeMirror) -> dict[str, MirrorTopic]:
+    """Five mirrors, of which each has another state and another lag."""
+    states = (
+        ("ants", MirrorState.ACTIVE, 7),
+        ("bees", MirrorState.FAILED, 900),
+        ("cats", MirrorState.STOPPED, 0),
+        ("dogs", MirrorState.ACTIVE, 40),
+        ("eels", MirrorState.SOURCE_UNAVAILABLE, 3),
+    )
+    found = {}
+    for number, (name, state, lag) in enumerate(states):
+        mirror = found[name] = make_mirror(name, state)
+        mirror.partitions.update(
+            source_end=10 + lag,
+            caught_up_at=timezone.now() - timedelta(minutes=number),
+            bytes_per_s=float(lag),
+            records_per_s=1.0,
+            observed_at=NOW,
+        )
+    return found
+
+
+def names(**asked: object) -> list[str]:
+    return [one.mirror.name for one in mirror_page(by=SYSTEM, **asked).rows]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("", ["bees", "eels", "ants", "cats", "dogs"]),
+        ("name", ["ants", "bees", "cats", "dogs", "eels"]),
+        ("-name", ["eels", "dogs", "cats", "bees", "ants"]),
+        ("lag", ["cats", "eels", "ants", "dogs", "bees"]),
+        ("-lag", ["bees", "dogs", "ants", "eels", "cats"]),
+        ("-age", ["eels", "dogs", "cats", "bees", "ants"]),
+        ("age", ["ants", "bees", "cats", "dogs", "eels"]),
+        ("-rate", ["bees", "dogs", "ants", "eels", "cats"]),
+        ("nonsense; drop table", ["bees", "eels", "ants", "cats", "dogs"]),
+    ],
+)
+def test_a_list_is_sorted_as_asked(five: dict[str, MirrorTopic], order: str, expected: list[str]) -> None:
+    assert names(order=order) == expected
+
+
+def test_what_is_unknown_comes_last_when_the_largest_come_first(five: dict[str, MirrorTopic]) -> None:
+    five["bees"].partitions.update(source_end=None)
+
+    assert names(order="-lag")[-1] == "bees"
+    assert names(order="lag")[0] == "bees"
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"search": "EE"}, ["bees", "eels"]),
+        ({"state": "ACTIVE"}, ["ants", "dogs"]),
+        ({"names": ["cats", "unknown"]}, ["cats"]),
+        ({"names": []}, []),
+    ],
+)
+def test_a_list_is_filtered(five: dict[str, MirrorTopic], asked: dict[str, object], expected: list[str]) -> None:
+    assert names(order="name", **asked) == expected
+
+
+def test_a_page_knows_how_many_there_are(five: dict[str, MirrorTopic]) -> None:
+    page = mirror_page(by=SYSTEM, order="name", start=2, size=2)
+
+    assert [one.mirror.name for one in page.rows] == ["cats", "dogs"]
+    assert (page.total, page.start) == (5, 2)
+
+
+def test_beyond_the_end_is_the_last_page(five: dict[str, MirrorTopic]) -> None:
+    page = mirror_page(by=SYSTEM, order="name", start=100, size=2)
+
+    assert [one.mirror.name for one in page.rows] == ["eels"]
+    assert (page.total, page.start) == (5, 4)
+
+
+def test_errors_are_counted(five: dict[str, MirrorTopic]) -> None:
+    for code in ("AUTHENTICATION_ERROR", "TIMEOUT_ERROR"):
+        StateTransitionError.objects.create(mirror=five["ants"], code=code, message="x", since=NOW, last_seen_at=NOW)
+    MirrorTopic.objects.filter(name="ants").update(error_code="INTERNAL_ERROR")
+
+    errors = {one.mirror.name: one.errors for one in mirror_page(by=SYSTEM, order="name").rows}
+
+    assert errors == {"ants": 3, "bees": 0, "cats": 0, "dogs": 0, "eels": 0}
+
+
+def test_a_stranger_sees_nothing(five: dict[str, MirrorTopic], stranger: Actor) -> None:
+    assert mirror_page(by=stranger).total == 0
+
+
+def test_the_cost_of_a_page_does_not_grow(five: dict[str, MirrorTopic], make_mirror: MakeMirror, link: ClusterLink) -> None:
+    for number in range(30):
+        make_mirror(f"more-{number}")
+
+    with CaptureQueriesContext(connection) as queries:
+        mirror_page(by=SYSTEM, link=link, order="-lag", size=10)
+        link_figures(link=link)
+
+    assert len(queries) == 4
+
+
+def test_figures_add_up_what_is_not_stopped(five: dict[str, MirrorTopic], link: ClusterLink) -> None:
+    figures = link_figures(link=link)
+
+    assert figures.max_lag == 900
+    assert figures.bytes_per_s == 2 * (7 + 900 + 40 + 3)
+    assert figures.records_per_s == 8
+    assert figures.states[MirrorState.ACTIVE].mirrors == 2
+    assert figures.states[MirrorState.ACTIVE].partitions == 4
+    assert figures.heard_at == NOW
+    assert figures.oldest_lag_ms is not None
+    assert figures.oldest_lag_ms >= 4 * 60_000
+
+
+def test_a_mirror_with_an_error_is_counted_once_as_troubled(five: dict[str, MirrorTopic], link: ClusterLink) -> None:
+    for code in ("AUTHENTICATION_ERROR", "TIMEOUT_ERROR"):
+        StateTransitionError.objects.create(mirror=five["dogs"], code=code, message="x", since=NOW, last_seen_at=NOW)
+
+    active = link_figures(link=link).states[MirrorState.ACTIVE]
+
+    assert (active.mirrors, active.troubled, active.partitions) == (2, 1, 4)
+
+
+def test_nothing_measured_is_unknown_and_not_zero(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    make_mirror("quiet")
+    MirrorPartition.objects.update(source_end=None, mirror_end=None)
+
+    figures = link_figures(link=link)
+
+    assert figures.max_lag is None
+    assert figures.oldest_lag_ms is None
+    assert figures.bytes_per_s is None
+
+
+def test_a_link_without_mirrors_expects_no_news(link: ClusterLink) -> None:
+    assert link_figures(link=link).expected_since is None
