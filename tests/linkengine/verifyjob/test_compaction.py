@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from recording import HOLE, Rec, create, write
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.verifyjob.job import run_verify
+from tests.linkengine.verifyjob.recording import HOLE, Rec, create, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 

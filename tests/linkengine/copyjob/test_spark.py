@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import psutil
+import pyarrow
 import pytest
 from confluent_kafka import Producer
-from copying import Pair, create_pair, ends_of, plan_of, read_topic, wait_for
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,10 +24,11 @@ from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
 from linkengine.coordination.orders import write_orders
 from linkengine.coordination.progress import read_progress
-from linkengine.copyjob.spark import RunTask, deal, interrupt_slice, submit_copy
+from linkengine.copyjob.spark import RunTask, deal, interrupt_slice, run_share, submit_copy
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, PartitionPhase, PartitionProgress
 from linkengine.sparkclient import session
+from tests.linkengine.copyjob.copying import Pair, create_pair, ends_of, plan_of, read_topic, wait_for
 from tests.linkengine.copyjob.standin import hold_leases
 
 NOWHERE = ClusterAddress(bootstrap_servers="127.0.0.1:1")
@@ -76,6 +78,22 @@ def test_every_partition_is_dealt_to_exactly_one_task_and_shares_are_even(partit
     assert not shares or max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
+@pytest.mark.parametrize(("ends_in_ms", "expected_ms"), [(99_000, 10_000), (4_000, 4_000), (-5_000, 1)])
+def test_a_task_that_runs_again_ends_with_the_slice_it_belongs_to(ends_in_ms: int, expected_ms: int) -> None:
+    one = plan("redis://127.0.0.1:1", partitions=1, tasks=1, slice_ms=10_000)
+    seen: list[int] = []
+
+    def remember(shortened: CopyPlan, *_: object, **__: object) -> list[PartitionProgress]:
+        seen.append(shortened.tuning.slice_ms)
+        return []
+
+    numbers = [pyarrow.RecordBatch.from_pydict({"id": [0]})]
+    ends_at_ms = time.time_ns() // 1_000_000 + ends_in_ms
+    assert len(list(run_share(numbers, plan=one, ends_at_ms=ends_at_ms, run=remember))) == 1
+
+    assert expected_ms - 1_000 < seen[0] <= expected_ms
+
+
 @pytest.mark.spark
 def test_a_slice_answers_one_outcome_per_partition_and_leaves_clean_leases(spark_connect_url: str, redis_url: str) -> None:
     one = plan(redis_url, partitions=5, tasks=2)
@@ -113,15 +131,14 @@ def test_orders_end_a_slice_early(spark_connect_url: str, redis_url: str) -> Non
 
 
 @pytest.mark.spark
-def test_a_killed_worker_is_replaced_inside_the_slice_and_the_slice_ends_in_time(
-    spark_connect_url: str, redis_url: str
-) -> None:
-    one = plan(redis_url, partitions=2, tasks=2, slice_ms=25_000)
+def test_a_killed_worker_is_replaced_inside_the_slice(spark_connect_url: str, redis_url: str) -> None:
+    one = plan(redis_url, partitions=2, tasks=2, slice_ms=60_000)
 
     with submitted(one, spark_url=spark_connect_url) as outcomes:
         victim = wait_for(lambda: worker_of(one, 1) and worker_of(one, 0))
         os.kill(victim, signal.SIGKILL)
         successor = wait_for(lambda: (now := worker_of(one, 0)) != victim and now)
+        write_orders(redis_url, one.link_id, revision=1, wanted={})
         generations = {outcome.key: outcome.source_end for outcome in outcomes.result(35)}
 
     assert successor

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from recording import BASE_MS, HOLE, Rec, create, deny_read, write
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
@@ -17,6 +16,7 @@ from linkengine.domain.plans import RecordDifference, VerifyPlan, VerifyReport
 from linkengine.sparkclient import SparkUnavailableError
 from linkengine.verifyjob import reading
 from linkengine.verifyjob.job import run_verify
+from tests.linkengine.verifyjob.recording import BASE_MS, HOLE, Rec, create, deny_read, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
