@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from console.models import MirrorPartition, MirrorTopic
-from linkengine.domain.plans import PartitionProgress
+from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
 SMOOTHING = 0.5  # weight of the newest measurement: calm numbers that still follow within two seconds
 SILENT = timedelta(seconds=5)  # then nobody knows the rate any more
 BATCH = 200  # rows per UPDATE
+# The source's end has moved on unseen: an old one would make up a lag, perhaps 0, when the truth is unknown.
+_SOURCE_UNSEEN = (PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN)
 _COPIED = ("source_start", "source_end", "mirror_start", "mirror_end", "last_timestamp_ms")
 _SHOWN = ("source_start", "source_end", "mirror_start", "mirror_end", "phase", "error_code", "error_message")
 _WRITTEN = (
@@ -71,6 +73,8 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
         value = getattr(report, name)
         if value is not None:
             setattr(row, name, value)
+    if report.phase in _SOURCE_UNSEEN:
+        row.source_end = None
     if row.mirror_start is not None and row.mirror_end is not None and row.mirror_start > row.mirror_end:
         row.mirror_start = None  # two readings of different moments; the next report has both
     if report.last_fetch_offset is not None:

@@ -232,7 +232,7 @@ class MirrorPartition:
             phase=phase,
             observed_at_ms=now_ms,
             source_start=account.source_start,
-            source_end=account.source_end,
+            source_end=None if self.source_trouble else account.source_end,  # it has moved on unseen: the lag is unknown
             mirror_start=account.mirror_start,
             mirror_end=account.mirror_end,
             last_fetch_offset=None if self.position is None or self.position == 0 else self.position - 1,

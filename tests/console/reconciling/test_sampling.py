@@ -48,6 +48,18 @@ def test_what_a_report_does_not_know_stays(row: MirrorPartition) -> None:
     assert (row.source_end, row.mirror_end, row.phase) == (40, 30, "WAITING")
 
 
+@pytest.mark.parametrize("phase", [PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN])
+def test_lag_is_unknown_while_nobody_sees_the_source(row: MirrorPartition, phase: PartitionPhase) -> None:
+    store(row, report(source_end=40, mirror_end=40))
+    assert row.lag == 0
+
+    store(row, report(500, phase=phase, mirror_end=40))
+    assert row.lag is None
+
+    store(row, report(1000, phase=PartitionPhase.RELEASED, mirror_end=40))
+    assert row.lag is None
+
+
 def test_totals_grow_over_slices_and_restarts(row: MirrorPartition) -> None:
     store(row, report(bytes_copied=100))
     store(row, report(500, bytes_copied=150))
