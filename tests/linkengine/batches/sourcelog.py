@@ -5,11 +5,21 @@ Strategies draw whole logs: dense, sparse, emptied and old batches, interleaved 
 
 from dataclasses import dataclass, field
 
-from batchlog import DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, Batch, Rec, at, marker, message, wrapper
 from hypothesis import strategies as st
 
 from linkengine.batches.planning import AbortedTransaction
 from linkengine.domain.states import GapReason
+from tests.linkengine.batches.batchlog import (
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    Batch,
+    Rec,
+    at,
+    marker,
+    message,
+    wrapper,
+)
 
 ABORT, COMMIT = 0, 1
 CODECS = st.sampled_from([0, 0, 0, 1, 2, 3, 4])

@@ -2,11 +2,11 @@ import random
 from itertools import pairwise
 
 import pytest
-from batchlog import GZIP, LZ4, SNAPPY, TRANSACTIONAL, ZSTD, Batch, Rec, dense, read_payload, resealed
 
 from linkengine.batches.coalesce import SMALL_BYTES, SMALL_COMPRESSED_BYTES, SMALL_RECORDS
 from linkengine.batches.planning import Append, SegmentPlanner
 from linkengine.batches.view import CorruptBatchError
+from tests.linkengine.batches.batchlog import GZIP, LZ4, SNAPPY, TRANSACTIONAL, ZSTD, Batch, Rec, dense, read_payload, resealed
 
 LIMIT = 1 << 20
 

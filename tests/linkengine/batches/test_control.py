@@ -1,10 +1,10 @@
 import struct
 
 import pytest
-from batchlog import CONTROL, TRANSACTIONAL, Batch, Rec, marker
 
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.view import CorruptBatchError, read_view
+from tests.linkengine.batches.batchlog import CONTROL, TRANSACTIONAL, Batch, Rec, marker
 
 
 def kind_of(batch: Batch) -> ControlType:

@@ -1,11 +1,11 @@
 import struct
 
 import pytest
-from batchlog import GZIP, LOG_APPEND_TIME, LZ4, SNAPPY, Rec, compress, message, wrapper
 
 from linkengine.batches.exact import Record
 from linkengine.batches.legacy import decode_legacy
 from linkengine.batches.view import CorruptBatchError, read_view
+from tests.linkengine.batches.batchlog import GZIP, LOG_APPEND_TIME, LZ4, SNAPPY, Rec, compress, message, wrapper
 
 RECORDS = {10: Rec(timestamp=3), 11: Rec(timestamp=2, key=None), 14: Rec(timestamp=9, value=None)}
 

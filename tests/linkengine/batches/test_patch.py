@@ -1,5 +1,10 @@
 import pytest
-from batchlog import (
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linkengine.batches.patch import next_sequence, patch_for_append
+from linkengine.batches.view import CorruptBatchError, verify_crc
+from tests.linkengine.batches.batchlog import (
     CONTROL,
     DELETE_HORIZON,
     GZIP,
@@ -14,11 +19,6 @@ from batchlog import (
     message,
     read_payload,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
-from linkengine.batches.patch import next_sequence, patch_for_append
-from linkengine.batches.view import CorruptBatchError, verify_crc
 
 OURS = {"producer_id": (1 << 62) + 5, "producer_epoch": 3, "base_sequence": 2_147_483_647}
 

@@ -1,5 +1,9 @@
 import pytest
-from batchlog import (
+
+from linkengine.batches.planning import AbortedTransaction, Append, Fill, SegmentPlanner, Step
+from linkengine.batches.view import CorruptBatchError
+from linkengine.domain.states import GapReason
+from tests.linkengine.batches.batchlog import (
     CONTROL,
     DELETE_HORIZON,
     LOG_APPEND_TIME,
@@ -14,10 +18,6 @@ from batchlog import (
     read_payload,
     wrapper,
 )
-
-from linkengine.batches.planning import AbortedTransaction, Append, Fill, SegmentPlanner, Step
-from linkengine.batches.view import CorruptBatchError
-from linkengine.domain.states import GapReason
 
 MARKER, ABORTED, COMPACTED = GapReason.TRANSACTION_MARKER, GapReason.ABORTED, GapReason.COMPACTED
 BIG = Rec(value=b"x" * 70_000)  # too large to be merged with a neighbour

@@ -1,7 +1,14 @@
 from contextlib import suppress
 
 import pytest
-from batchlog import (
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linkengine.batches import compression, exact
+from linkengine.batches.exact import Record
+from linkengine.batches.records import decode_records, encode_records
+from linkengine.batches.view import RECORDS_AT, CorruptBatchError, read_view
+from tests.linkengine.batches.batchlog import (
     GZIP,
     LOG_APPEND_TIME,
     LZ4,
@@ -15,13 +22,6 @@ from batchlog import (
     resealed,
     varint,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
-from linkengine.batches import compression, exact
-from linkengine.batches.exact import Record
-from linkengine.batches.records import decode_records, encode_records
-from linkengine.batches.view import RECORDS_AT, CorruptBatchError, read_view
 
 CODECS = [0, GZIP, SNAPPY, LZ4, ZSTD]
 NASTY = [

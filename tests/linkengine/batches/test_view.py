@@ -1,12 +1,24 @@
 import struct
 
 import pytest
-from batchlog import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, LZ4, TRANSACTIONAL, Batch, Rec, dense, marker, message, wrapper
 from hypothesis import given
 from hypothesis import strategies as st
 
 from linkengine.batches.view import HEADER, BatchView, CorruptBatchError, iter_batches, read_view, verify_crc
 from linkengine.domain.errors import ErrorCode
+from tests.linkengine.batches.batchlog import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    LZ4,
+    TRANSACTIONAL,
+    Batch,
+    Rec,
+    dense,
+    marker,
+    message,
+    wrapper,
+)
 
 # Written by kafka-python's builder with a transactional producer, then taken apart by hand.
 GOLDEN = bytes.fromhex(

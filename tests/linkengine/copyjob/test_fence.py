@@ -2,11 +2,21 @@
 
 import time
 
-from copying import Copier, NoLease, Pair, address, copy_all, create_pair, ends_of, plan_of, producer_for, wait_for
-
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.fence import fence_partitions
 from linkengine.domain.plans import PartitionPhase
+from tests.linkengine.copyjob.copying import (
+    Copier,
+    NoLease,
+    Pair,
+    address,
+    copy_all,
+    create_pair,
+    ends_of,
+    plan_of,
+    producer_for,
+    wait_for,
+)
 
 
 def write(cluster: KafkaCluster, topic: str, count: int, *, partition: int = 0) -> None:

@@ -4,7 +4,11 @@ import time
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from copying import (
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.ranges import Gap, OffsetRange
+from linkengine.domain.states import GapReason
+from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
     assert_equal_topics,
@@ -18,10 +22,6 @@ from copying import (
     starts_of,
     wait_for,
 )
-
-from devcluster.kafka import KafkaCluster
-from linkengine.domain.ranges import Gap, OffsetRange
-from linkengine.domain.states import GapReason
 
 
 def transactional_producer(cluster: KafkaCluster, name: str) -> Producer:

@@ -3,7 +3,13 @@
 import time
 
 import pytest
-from copying import (
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.leases import OrdersSnapshot
+from linkengine.domain.plans import CopyPlan, PartitionPhase
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.producers import ProducerState, describe_producers
+from tests.linkengine.copyjob.copying import (
     Copier,
     MemoryLease,
     Pair,
@@ -18,12 +24,6 @@ from copying import (
     producer_for,
     wait_for,
 )
-
-from devcluster.kafka import KafkaCluster
-from linkengine.domain.leases import OrdersSnapshot
-from linkengine.domain.plans import CopyPlan, PartitionPhase
-from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.producers import ProducerState, describe_producers
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -14,7 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from copying import (
+
+from devcluster.kafka import KafkaCluster
+from linkengine.coordination.orders import write_orders
+from linkengine.coordination.progress import read_progress
+from linkengine.domain.plans import CopyPlan
+from tests.linkengine.copyjob.copying import (
     Copier,
     NoLease,
     Pair,
@@ -26,11 +31,6 @@ from copying import (
     producer_for,
     wait_for,
 )
-
-from devcluster.kafka import KafkaCluster
-from linkengine.coordination.orders import write_orders
-from linkengine.coordination.progress import read_progress
-from linkengine.domain.plans import CopyPlan
 
 ROOT = Path(__file__).parents[3]
 LEASE_TTL_MS = 500

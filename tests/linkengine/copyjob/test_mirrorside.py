@@ -3,7 +3,11 @@
 from collections.abc import Callable
 
 from confluent_kafka.admin import AdminClient
-from copying import (
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
     assert_equal_topics,
@@ -15,10 +19,6 @@ from copying import (
     producer_for,
     read_topic,
 )
-
-from devcluster.kafka import KafkaCluster
-from linkengine.domain.errors import ErrorCode
-from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
 
 def write(cluster: KafkaCluster, topic: str, *values: str) -> None:

@@ -2,7 +2,8 @@
 
 import time
 
-from copying import (
+from linkengine.copyjob.seed import seed_head
+from tests.linkengine.copyjob.copying import (
     Pair,
     address,
     assert_equal_topics,
@@ -12,8 +13,6 @@ from copying import (
     producer_for,
     starts_of,
 )
-
-from linkengine.copyjob.seed import seed_head
 
 START = 1_000_000
 

@@ -13,7 +13,11 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from copying import (
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
     address,
@@ -28,10 +32,6 @@ from copying import (
     producer_for,
     wait_for,
 )
-
-from devcluster.kafka import KafkaCluster
-from linkengine.domain.errors import ErrorCode
-from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
 
 def write(cluster: KafkaCluster, topic: str, count: int) -> None:
