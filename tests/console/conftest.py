@@ -6,14 +6,15 @@ have been queued after the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections, transaction
 
 from console import dispatch
 from console.actors import Actor
@@ -50,6 +51,16 @@ class Engine:
 
     def refuses(self, task_name: str, error: Exception | LinkEngineError) -> None:
         self.answers[task_name] = error
+
+
+@pytest.fixture(autouse=True)
+def connection_kept() -> Iterator[None]:
+    """A request made within a test's transaction must not close its connection; Django's own test client does the same."""
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
 
 
 @pytest.fixture
