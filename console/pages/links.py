@@ -66,9 +66,10 @@ def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> d
     """Answer figures over all mirrors of the link and the rows that the filter leaves."""
     figures = mirrorpages.link_figures(link=link)
     query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
-    sort, start = request.GET.get("sort", "") or "name", start_of(request)
+    sort, start = request.GET.get("sort", ""), start_of(request)
+    order = sort or "name"  # so that live rows stay where they are
     found = mirrorpages.mirror_page(
-        by=actor_of(request), link=link, search=query, state=state, order=sort, start=start, size=PAGE_SIZE
+        by=actor_of(request), link=link, search=query, state=state, order=order, start=start, size=PAGE_SIZE
     )
     return {
         "flow": flow(link, figures),
@@ -81,7 +82,7 @@ def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> d
         "sort": sort,
         "filtered": bool(query or state),
         "states": list(MIRROR_LOOKS.values()),
-        "columns": mirror_columns(request, sort),
+        "columns": mirror_columns(request, order),
         "bulk_verbs": BULK_VERBS,
     }
 
