@@ -93,7 +93,7 @@ def _write(rows: Sequence[MirrorPartition]) -> None:
     meta = MirrorPartition._meta  # noqa: SLF001 - Django documents it
     fields = [field for field in meta.concrete_fields if field.name in _WRITTEN]
     quote = connection.ops.quote_name
-    assignments = ", ".join(f"{quote(field.column)} = %s" for field in fields)
+    assignments = ", ".join(f"{quote(str(field.column))} = %s" for field in fields)
     statement = f"UPDATE {quote(meta.db_table)} SET {assignments} WHERE id = %s"  # noqa: S608 - our own names
     values = [[*(one.get_db_prep_save(getattr(row, one.name), connection) for one in fields), row.pk] for row in rows]
     with transaction.atomic(), connection.cursor() as cursor:
