@@ -12,9 +12,12 @@ import os
 import select
 import signal
 import sys
+import time
 from pathlib import Path
 
 POLL_S = 1.0
+KILL_TIMEOUT_S = 10.0  # a process in an uninterruptible write ends only after it
+KILL_POLL_S = 0.01
 SESSION_FIELD = 3  # of /proc/<pid>/stat behind the command name: state, parent, group, session (man proc_pid_stat)
 
 
@@ -24,14 +27,13 @@ def session_members(session: int) -> list[int]:
 
 
 def kill_session(session: int) -> None:
-    """Kill every process of a session, again until no new one appears."""
-    for _ in range(5):
-        members = session_members(session)
-        if not members:
-            return
+    """Kill every process of a session, again until none is left; a busy machine takes a moment to end a killed one."""
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while (members := session_members(session)) and time.monotonic() < deadline:
         for pid in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        time.sleep(KILL_POLL_S)
 
 
 def _session_of(path: Path) -> int | None:

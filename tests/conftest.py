@@ -38,6 +38,8 @@ os.environ.update(
 # not forced: the database part of the suite also runs against a PostgreSQL named from outside
 os.environ.setdefault("CLUSTERLINK_DATABASE_URL", f"sqlite:///{_HOME.name}/tests.sqlite3")
 django.setup()
+# Not for the processes of pytest-xdist: pytest-django would load the settings before this file chose their ports.
+del os.environ["DJANGO_SETTINGS_MODULE"]
 
 MakeCluster = Callable[..., KafkaCluster]
 

@@ -15,7 +15,7 @@ TIMEOUT_S = 170
 def test_models_actions_and_queries_pass_on_postgresql() -> None:
     with PostgresServer() as server:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", *DATABASE_PART],
+            [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", *DATABASE_PART],
             cwd=ROOT, env={**os.environ, "CLUSTERLINK_DATABASE_URL": server.url},
             capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
