@@ -18,6 +18,7 @@ from linkengine.domain.plans import CopyPlan, CopyTuning, MirrorSetup, Partition
 LINK_ID = "bench"
 SLICE_MS = 600_000  # one slice for the whole run; the latency run uses the default length
 RELEASE_TIMEOUT_S = 15
+COPY_TASKS = 2  # the product's default, CLUSTERLINK_COPY_TASKS
 
 
 class EngineCopy:
@@ -43,7 +44,7 @@ class EngineCopy:
             source_topic=topic, mirror_topic=topic,
         )  # fmt: skip
         created = jobs.setup_mirror(setup, assignments_factory=partial(self._assignments, number))
-        self._tasks = partitions
+        self._tasks = min(partitions, COPY_TASKS)
         self._shares = self._assignments(number, partitions, created.source_topic_id)
         self._stopping = threading.Event()
         self._slices: list[threading.Thread] = []

@@ -10,7 +10,8 @@ from confluent_kafka import Consumer, Producer
 
 from devcluster.kafka import KafkaCluster
 
-SETTLE_S = 8.0  # first records are not counted: connects, first assignments
+SETTLE_S = 8.0  # after the first record came through: what was produced before is not counted
+START_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +41,13 @@ def measure_latency(
     consumer.subscribe([copy_topic])
     writer.start()
     try:
-        began = time.monotonic()
+        if consumer.poll(START_TIMEOUT_S) is None:
+            raise RuntimeError(f"No record came through within {START_TIMEOUT_S:.0f} s.")
+        counted_from_ms = (time.time() + SETTLE_S) * 1000
         delays: list[float] = []
-        while (elapsed := time.monotonic() - began) < SETTLE_S + seconds:
+        while time.time() * 1000 < counted_from_ms + seconds * 1000:
             message = consumer.poll(0.5)
-            if message is not None and message.error() is None and elapsed > SETTLE_S:
+            if message is not None and message.error() is None and float(message.value()) >= counted_from_ms:
                 delays.append(time.time() * 1000 - float(message.value()))
     finally:
         stop.set()

@@ -32,9 +32,9 @@ THROUGHPUT = (
     Workload(name="1 KB, 128 KB batches, lz4, 4 partitions", slug="kb-lz4-4", partitions=4,
              record_bytes=1000, records=1_500_000, batch_bytes=131_072, codec="lz4"),
     Workload(name="100 B, default producer, 1 partition", slug="small-1", partitions=1,
-             record_bytes=100, records=4_000_000, batch_bytes=16_384),
+             record_bytes=100, records=3_000_000, batch_bytes=16_384),
 )  # fmt: skip
 KAFKA_VERSION = "4.3.1"  # of the brokers, the load generator and MirrorMaker 2
 LATENCY_NAME = "100 records/s, 1 partition"
 LATENCY_RATE = 100
-LATENCY_SECONDS = 30.0
+LATENCY_SECONDS = 25.0
