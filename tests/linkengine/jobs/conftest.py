@@ -1,5 +1,6 @@
 """Mirrors to set up and stop, and writers on both sides."""
 
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -7,8 +8,9 @@ from confluent_kafka import Producer
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import MirrorSetup, PartitionAssignment, producer_id_for
-from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
 SEND_TIMEOUT_S = 15.0
 Send = Callable[..., None]
@@ -80,4 +82,14 @@ def assignments(topic_name: str) -> Callable[[int, str], Sequence[PartitionAssig
 def source_topic(there: ClusterAdmin, topic_name: str) -> str:
     """A source topic with two empty partitions."""
     there.create_topic(topic_name, partitions=2)
+    deadline = time.monotonic() + 30
+    while not _has_leaders(there, topic_name) and time.monotonic() < deadline:
+        time.sleep(0.1)  # brokers hear of a new topic one after the other
     return topic_name
+
+
+def _has_leaders(admin: ClusterAdmin, topic: str) -> bool:
+    try:
+        return len(admin.offsets(topic, OffsetKind.END, partitions=2)) == 2
+    except LinkEngineError:
+        return False
