@@ -73,7 +73,7 @@ def test_from_sign_in_to_a_promoted_topic(scene: Scene, visits: Visits, engine: 
     _list_topics_of("journey", scene)
 
     page.locator("#add-mirror").click()
-    page.get_by_role("combobox", name="Source topic").click()
+    page.locator("input[role=combobox]").click()  # the plain list is a combobox too until the script has replaced it
     expect(page.get_by_role("option", name="flights (", exact=False)).to_have_attribute("aria-disabled", "true")
     page.get_by_role("option", name="fares (").click()
     page.get_by_role("button", name="Add", exact=True).click()
