@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 VAR = ROOT / "var"
-PARTS = VAR / "parts"
+PARTS = (VAR / "parts").resolve()  # one folder may serve several checkouts: class archives hold its path
 KAFKA_ARCHIVE = PARTS / "kafka.jsa"  # both made by devcluster/archive.py; the programs start without them, too
 SPARK_ARCHIVE = PARTS / "spark.jsa"
 
