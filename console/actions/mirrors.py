@@ -14,8 +14,10 @@ from console.access import Permission, check_permission
 from console.actions import transitions
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
-from console.models import ClusterLink, MirrorTopic, RoleBinding
+from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.startspec import CONFIG as START_SPEC
+from linkengine.domain.startspec import EARLIEST, start_problem
 from linkengine.domain.states import LinkState, MirrorEvent
 
 CHECK_TIMEOUT_S = 20.0  # see linkchecks
@@ -32,10 +34,14 @@ def create_mirror(
     by: Actor,
     now: datetime,
 ) -> MirrorTopic:
-    """Begin to mirror a topic. Both clusters are asked first; the topic itself is made by the worker (PENDING_SETUP)."""
+    """Begin to mirror a topic. Both clusters are asked first; the topic itself is made by the worker (PENDING_SETUP).
+
+    ``configs`` are configs of the new topic; a ``mirror.start.offset.spec`` among them goes before the link's.
+    """
     name = _mirror_name(link, source_topic, mirror_topic)
     check_permission(by, Permission.MANAGE_MIRROR, link=link, resource_type=RoleBinding.ResourceType.TOPIC, resource_name=name)
     overrides = {key: value for key, value in (configs or {}).items() if value is not None}
+    start = _start(link, overrides.pop(START_SPEC, ""))
     if replication_factor is not None and replication_factor < 1:
         raise InvalidInputError("replication_factor must be at least 1.", field="replication_factor")
     _check_link_state(link)
@@ -47,11 +53,17 @@ def create_mirror(
         source_topic=source_topic,
         replication_factor=replication_factor,
         config_overrides=overrides,
+        start_spec=start,
         state_since=now,
         created_at=now,
         created_by=by.name,
     )
     return _store(mirror, by=by, now=now)
+
+
+def default_start(link: ClusterLink) -> str:
+    """Answer ``mirror.start.offset.spec`` of the link, for mirrors that say nothing."""
+    return LinkConfig.objects.filter(link=link, name=START_SPEC).values_list("value", flat=True).first() or EARLIEST
 
 
 def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
@@ -78,7 +90,7 @@ def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
                 action="CreateMirrorTopic",
                 resource=audit.path_of(mirror),
                 now=now,
-                detail={"source_topic": mirror.source_topic, "configs": mirror.config_overrides},
+                detail={"source_topic": mirror.source_topic, "start": mirror.start_spec, "configs": mirror.config_overrides},
             )
             ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
     except IntegrityError:  # somebody was quicker
@@ -102,6 +114,15 @@ def _mirror_name(link: ClusterLink, source_topic: str, mirror_topic: str | None)
             f"The mirror of '{source_topic}' on this link must be named '{expected}', because its prefix is '{link.prefix}'."
         )
     raise BadRequestError(message, code="INVALID_MIRROR_NAME", field="mirror_topic_name")
+
+
+def _start(link: ClusterLink, asked: str) -> str:
+    """Answer where the mirror shall begin: as asked, else as the link says; checked."""
+    spec = asked or default_start(link)
+    problem = start_problem(spec)
+    if problem:
+        raise InvalidInputError(problem, code="INVALID_CONFIG", field=START_SPEC)
+    return spec
 
 
 def _check_link_state(link: ClusterLink) -> None:

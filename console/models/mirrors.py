@@ -35,6 +35,7 @@ class MirrorTopic(models.Model):
     num_partitions = models.PositiveIntegerField(default=0)  # 0 until set up
     replication_factor = models.PositiveIntegerField(null=True)  # asked for; null: the destination's default
     config_overrides = models.JSONField(default=dict, blank=True)
+    start_spec = models.CharField(max_length=40, default="earliest")  # mirror.start.offset.spec as it was at the creation
     source_configs = models.JSONField(default=dict, blank=True)  # last known; applied when the topic is stopped
     read_only = models.BooleanField(default=True)  # False: the destination cannot deny writes
     auto_created = models.BooleanField(default=False)

@@ -14,7 +14,15 @@ from console.pages.linkpages import link_head
 from console.presenters import numbers
 from console.presenters.links import Tile, link_url, source_name
 from console.presenters.looks import Look
-from console.presenters.mirrors import gap_groups, is_copying, mirror_path, newest_observation, partition_row, steps
+from console.presenters.mirrors import (
+    gap_groups,
+    is_copying,
+    mirror_path,
+    newest_observation,
+    partition_row,
+    start_words,
+    steps,
+)
 from console.presenters.notes import error_note, transition_notes
 from console.presenters.numbers import Moment, moment
 from console.presenters.states import mirror_look
@@ -49,6 +57,7 @@ class MirrorHead:
     created: Moment | None
     created_by: str
     copied: str
+    start: str
     configs: Sequence[dict[str, str]]
 
 
@@ -83,6 +92,7 @@ def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNK
         created=moment(mirror.created_at, now=now),
         created_by=mirror.created_by,
         copied=copied,
+        start=start_words(mirror.start_spec),
         configs=[{"name": name, "value": value} for name, value in sorted(mirror.source_configs.items())],
     )
 

@@ -21,6 +21,7 @@ from console.presenters.mirrors import mirror_path
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
 from console.queries import topics as topic_queries
+from linkengine.domain.startspec import CONFIG as START_SPEC
 
 
 @page("links")
@@ -74,6 +75,7 @@ def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
             link=link,
             source_topic=request.POST.get("source_topic", "").strip(),
             replication_factor=int(factor) if factor else None,
+            configs={START_SPEC: request.POST.get("start", "").strip()},
             by=by,
             now=now,
         )
@@ -91,6 +93,8 @@ def _has_own_topics(link: ClusterLink, request: HttpRequest) -> bool:
 def _refused(request: HttpRequest, link: ClusterLink, error: ConsoleError) -> HttpResponse:
     if error.kind == "denied":
         raise error
+    if error.field == START_SPEC:
+        return _form(request, link, status=status_of(error), start_wrong=error.message)
     beside = bool(error.field) or isinstance(error, NotFoundError)
     words = {"wrong" if beside else "problem": problem_of(error)}
     return _form(request, link, status=status_of(error), **words)
@@ -110,6 +114,8 @@ def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more:
         "choices_words": choices_of(choices),
         "source_topic": source_topic,
         "replication_factor": request.POST.get("replication_factor", ""),
+        "start": request.POST.get("start", ""),
+        "default_start": mirror_actions.default_start(link),
         "snippet": curl("POST", rest_address(request, link), {"source_topic_name": source_topic or "<source topic>"}),
     }
     return reply(request, "mirrors/new.html", context | more, status=status)

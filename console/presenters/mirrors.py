@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from console.presenters import numbers
@@ -14,12 +14,14 @@ from console.presenters.notes import ErrorNote, error_note
 from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import GAP_LOOKS, PHASE_LABELS
 from console.presenters.states import mirror_look
+from linkengine.domain.startspec import EARLIEST, LATEST, start_time_ms
 from linkengine.domain.states import COPYING, GapReason, MirrorState
 
 if TYPE_CHECKING:
     from console.models import GapRange, MirrorPartition, MirrorTopic, StateTransition
     from console.queries.mirrors import MirrorSummary
 
+_LAST_SHOWN_MS = 253_402_300_800_000  # the year 10000
 SHOWN_RANGES = 20  # gap ranges listed per reason; the rest is counted
 
 
@@ -143,6 +145,17 @@ def _range_text(gap: GapRange) -> str:
     last = gap.end - 1
     span = f"{gap.start:,}" if last == gap.start else f"{gap.start:,} to {last:,}"
     return f"partition {gap.partition}: {span}"
+
+
+def start_words(spec: str) -> str:
+    """Say where a mirror began."""
+    if spec == EARLIEST:
+        return "Oldest record of the source"
+    if spec == LATEST:
+        return "End of the source when it was created"
+    moment_ms = start_time_ms(spec)
+    at = datetime.fromtimestamp((moment_ms or 0) / 1000, tz=UTC) if (moment_ms or 0) < _LAST_SHOWN_MS else None
+    return f"Records from {at:%Y-%m-%d %H:%M:%S} UTC on" if at else f"Records from {spec} on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,7 @@ def setup_of(mirror: MirrorTopic) -> MirrorSetup:
         replication_factor=mirror.replication_factor,
         configs=dict(mirror.config_overrides),
         sync_include=sync_include(link),
+        start=mirror.start_spec,
     )
 
 

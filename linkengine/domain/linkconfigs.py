@@ -187,9 +187,7 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
     LinkConfigSpec(
         name="mirror.start.offset.spec",
         default="earliest",
-        immutable=True,
-        choices=("earliest",),
-        description="Where new mirror topics start: at the oldest record of the source.",
+        description="Where new mirror topics start: earliest, latest, a time (ISO 8601) or Unix milliseconds.",
     ),
     _fixed("num.cluster.link.fetchers", 1, "Fetchers per broker."),
     _fixed("replica.fetch.backoff.ms", 1000, "Wait after a failed fetch."),

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, LinkConfigSpec
+from linkengine.domain.startspec import CONFIG as START_SPEC
+from linkengine.domain.startspec import start_problem
 
 PREFIX_PATTERN = re.compile(r"[A-Za-z0-9._-]{0,12}")
 
@@ -84,7 +86,7 @@ def _value_problem(spec: LinkConfigSpec, value: str) -> str:
         return f"{spec.name} must be a JSON document."
     if spec.kind is ConfigKind.NUMBER:
         return _number_problem(spec, value)
-    return ""
+    return start_problem(value) if spec.name == START_SPEC else ""
 
 
 def _number_problem(spec: LinkConfigSpec, value: str) -> str:

@@ -134,6 +134,7 @@ class MirrorSetup:
     replication_factor: int | None = None  # None: the destination's default
     configs: dict[str, str] = field(default_factory=dict)  # overrides of unsynced configs
     sync_include: tuple[str, ...] | None = None  # topic.config.sync.include; None: the default list
+    start: str = "earliest"  # mirror.start.offset.spec, see ``startspec``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from linkengine.domain.configs import check_overrides, is_compacted, looks_like_
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.naming import check_topic_name, is_internal
 from linkengine.domain.plans import MirrorCreated, MirrorSetup, PartitionAssignment, TopicDescription
+from linkengine.domain.startspec import EARLIEST, check_start, start_time_ms
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions
@@ -33,6 +34,7 @@ def check_mirror(setup: MirrorSetup) -> TopicDescription:
     """
     check_topic_name(setup.mirror_topic)
     check_overrides(setup.configs, include=setup.sync_include)
+    check_start(setup.start)
     if is_internal(setup.source_topic):
         raise LinkEngineError(
             ErrorCode.INVALID_TOPIC, f"{setup.source_topic!r} is an internal topic of its cluster and cannot be mirrored."
@@ -51,7 +53,7 @@ def setup_mirror(setup: MirrorSetup, *, assignments_factory: AssignmentsFactory)
     source, destination = ClusterAdmin(setup.source), ClusterAdmin(setup.destination)
     topic = source.describe(setup.source_topic)
     values = read_source_configs(source, setup.source_topic, include=setup.sync_include)
-    starts = {partition: offset for partition, offset in _starts(source, topic).items() if offset}
+    starts = {partition: offset for partition, offset in _wanted_starts(source, topic, setup.start).items() if offset}
     to_seed = _still_to_seed(destination, setup.mirror_topic, starts=starts)
     guarded = _guard(destination, setup.mirror_topic, hide=bool(to_seed))
     _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
@@ -89,6 +91,18 @@ def _seed(setup: MirrorSetup, assignments: Sequence[PartitionAssignment], *, sta
 
 def _starts(admin: ClusterAdmin, topic: TopicDescription) -> dict[int, int]:
     return admin.offsets(topic.name, OffsetKind.START, partitions=topic.partitions)
+
+
+def _wanted_starts(source: ClusterAdmin, topic: TopicDescription, spec: str) -> dict[int, int]:
+    """Answer where each partition begins; "latest" is before the first open transaction, so that none is split."""
+    starts = _starts(source, topic)
+    if spec == EARLIEST:
+        return starts
+    ends = source.offsets(topic.name, OffsetKind.STABLE_END, partitions=topic.partitions)
+    moment_ms = start_time_ms(spec)
+    found = {} if moment_ms is None else source.offsets_at(topic.name, moment_ms, partitions=topic.partitions)
+    chosen = {partition: end if found.get(partition, -1) < 0 else found[partition] for partition, end in ends.items()}
+    return {partition: max(offset, starts[partition]) for partition, offset in chosen.items()}
 
 
 def _unseeded(destination: ClusterAdmin, mirror: TopicDescription, starts: Mapping[int, int]) -> dict[int, int]:

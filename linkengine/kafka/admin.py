@@ -159,6 +159,12 @@ class ClusterAdmin:
         """Look up one offset of many partitions; those that cannot tell now are left out."""
         return admin_topics.offsets(self._session, partitions, kind)
 
+    def offsets_at(self, topic: str, timestamp_ms: int, *, partitions: int) -> dict[int, int]:
+        """Look up, per partition, the first stable record that is not older than a moment; -1 where there is none."""
+        places = [(topic, partition) for partition in range(partitions)]
+        found = admin_topics.offsets_at(self._session, places, timestamp_ms)
+        return {partition: offset for (_, partition), offset in found.items()}
+
     def trim(self, topic: str, starts: Mapping[int, int]) -> None:
         """Move log starts up: partition -> first offset that stays."""
         admin_topics.trim(self._session, {(topic, partition): offset for partition, offset in starts.items()})

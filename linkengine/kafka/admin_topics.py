@@ -190,6 +190,20 @@ def _offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind:
     return {(place.topic, place.partition): result.offset for place, result in found.items()}
 
 
+def offsets_at(session: AdminSession, partitions: Iterable[tuple[str, int]], timestamp_ms: int) -> dict[tuple[str, int], int]:
+    """Look up the first stable record of each partition that is not older than a moment; -1 where there is none."""
+    names(session)  # as in ``offsets``
+    spec = OffsetSpec.for_timestamp(timestamp_ms)
+    wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+    found = session.all(
+        lambda client: client.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_TIMEOUT_S
+        ),
+        what="read offsets by time",
+    )
+    return {(place.topic, place.partition): result.offset for place, result in found.items()}
+
+
 def trim(session: AdminSession, starts: Mapping[tuple[str, int], int]) -> None:
     """Move the log start of partitions up to the given offsets (DeleteRecords)."""
     wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]

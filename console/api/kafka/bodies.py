@@ -53,7 +53,9 @@ class CreateMirrorTopicRequestData(serializers.Serializer[Any]):
     source_topic_name = TextField()
     mirror_topic_name = TextField(required=False, help_text="Only what the link's prefix makes of the source's name.")
     replication_factor = NumberField(required=False, min_value=1, max_value=32_767)
-    configs = ConfigData(many=True, required=False)
+    configs = ConfigData(
+        many=True, required=False, help_text="Of the new topic; mirror.start.offset.spec among them goes before the link's."
+    )
 
 
 class AlterMirrorsRequestData(serializers.Serializer[Any]):

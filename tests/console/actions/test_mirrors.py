@@ -9,7 +9,7 @@ import pytest
 from console.actions.mirrors import create_mirror, delete_mirror
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, DeniedError, InvalidInputError, NotFoundError
-from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransition
+from console.models import AuditEvent, ClusterLink, LinkConfig, MirrorTopic, StateTransition
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, Engine, MakeActor, MakeMirror
@@ -113,3 +113,19 @@ def test_who_may_only_look_deletes_nothing(mirror: MirrorTopic, colleague: Actor
     with pytest.raises(DeniedError):
         delete_mirror(mirror=mirror, by=colleague, now=NOW)
     assert AuditEvent.objects.get().result == "DENIED"
+
+
+def test_a_mirror_starts_where_it_is_told_else_where_its_link_says(link: ClusterLink, owner: Actor, engine: Engine) -> None:
+    assert create(link, owner).start_spec == "earliest"
+    LinkConfig.objects.create(link=link, name="mirror.start.offset.spec", value="latest")
+
+    assert create(link, owner, source_topic="planes").start_spec == "latest"
+    asked = create(link, owner, source_topic="ships", configs={"mirror.start.offset.spec": "2026-11-21T03:00:00Z"})
+    assert (asked.start_spec, asked.config_overrides) == ("2026-11-21T03:00:00Z", {})
+
+
+def test_a_start_that_names_no_moment_is_refused(link: ClusterLink, owner: Actor, engine: Engine) -> None:
+    with pytest.raises(InvalidInputError, match=r"must be earliest, latest, a time") as caught:
+        create(link, owner, configs={"mirror.start.offset.spec": "yesterday"})
+    assert caught.value.field == "mirror.start.offset.spec"
+    assert not engine.calls

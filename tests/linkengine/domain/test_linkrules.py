@@ -36,7 +36,7 @@ def test_what_terraform_sends_is_accepted() -> None:
         ("security.protocol", "TLS", "must be one of PLAINTEXT, SSL"),
         ("cluster.link.prefix", "a-prefix-too-long", "up to 12 letters"),
         ("cluster.link.prefix", "west/", "up to 12 letters"),
-        ("mirror.start.offset.spec", "latest", "must be one of earliest"),
+        ("mirror.start.offset.spec", "yesterday", "must be earliest, latest, a time"),
     ],
 )
 def test_a_wrong_value_is_refused_with_a_sentence(name: str, value: str, words: str) -> None:
