@@ -37,7 +37,7 @@ GAP_LOOKS: Mapping[GapReason, Look] = MappingProxyType(
             label="Before the start",
             icon="check-circle-fill",
             family=Family.DONE,
-            meaning="These offsets lie below the record the mirror began with: the source's first, or where it was told to start.",
+            meaning="These offsets lie below where the mirror began: the source's first record, or the start it was given.",
         ),
         GapReason.LOST: Look(
             code=GapReason.LOST,
