@@ -25,6 +25,9 @@ CSRF_TRUSTED_ORIGINS = _env.words("CLUSTERLINK_CSRF_TRUSTED_ORIGINS", "")
 BEHIND_TLS = _env.flag("CLUSTERLINK_BEHIND_TLS")  # a proxy ends TLS: cookies become secure, HSTS is sent
 WORKER_THREADS = _env.number("CLUSTERLINK_WORKER_THREADS", 64)
 COPY_TASKS = _env.number("CLUSTERLINK_COPY_TASKS", 2)  # Spark tasks of one slice, at most
+API_RATE_PER_S = _env.number("CLUSTERLINK_API_RATE_PER_S", 50)  # requests of one API key; 0: no limit
+API_RATE_BURST = _env.number("CLUSTERLINK_API_RATE_BURST", 500)  # at once, after a pause
+API_TOKEN_LIFE_S = _env.number("CLUSTERLINK_API_TOKEN_LIFE_S", 3600)  # of a bearer token, at most
 PRODUCT_NAME = "Clusterlink"
 
 # --- the project --------------------------------------------------------------------------------------------------

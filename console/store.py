@@ -1,4 +1,4 @@
-"""The console's own view of Redis: is it there, when did a worker last show life, answers to waiting callers.
+"""The console's own view of Redis: is it there, when did a worker last show life, answers to waiting callers, request rates.
 
 Nothing here is worth keeping.
 """
@@ -27,6 +27,17 @@ _RENEWALS = 3  # per HOLD_S
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
 _POLL_S = 0.5  # below the socket's timeout
+# GCRA: the key holds the moment (microseconds) at which the bucket would be empty again. Answers 0, or how long to wait.
+_TAKE_TURN = """
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local empty_at = math.max(now, tonumber(redis.call('GET', KEYS[1]) or '0'))
+local wait = empty_at + ARGV[1] - now - ARGV[1] * ARGV[2]
+if wait > 0 then return math.ceil(wait) end
+local after = empty_at + ARGV[1]
+redis.call('SET', KEYS[1], string.format('%.0f', after), 'PX', math.ceil((after - now) / 1000) + 1)
+return 0
+"""
 TIMEOUT_S = 1.0  # a health check or a page waits no longer than this
 
 
@@ -97,6 +108,12 @@ def is_held(name: str) -> bool:
 def claim(name: str, *, ttl_ms: int) -> bool:
     """Say once per ``ttl_ms`` that something is to be done; answers False for the rest of that time."""
     return bool(client().set(f"console:claim:{name}", "1", nx=True, px=ttl_ms))
+
+
+def take_turn(name: str, *, per_s: int, burst: int) -> float:
+    """Count one of at most ``burst`` at once and ``per_s`` in the long run; answer 0, or the seconds to wait uncounted."""
+    wait_us = cast("int", client().eval(_TAKE_TURN, 1, f"console:turn:{name}", str(1_000_000 / per_s), str(burst)))
+    return wait_us / 1_000_000
 
 
 def ask_again(name: str) -> None:

@@ -1,10 +1,11 @@
-"""Grant and revoke roles; make and delete API keys."""
+"""Grant and revoke roles; make and delete API keys; make bearer tokens."""
 
 from __future__ import annotations
 
 import secrets
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -12,6 +13,7 @@ from django.db import transaction
 from console import audit
 from console.access import Permission, check_permission
 from console.access.keys import hash_secret
+from console.access.tokens import write_token
 from console.actors import Actor
 from console.errors import DeniedError, InvalidInputError
 from console.models import ApiKey, Cluster, Environment, Organization, RoleBinding
@@ -94,6 +96,18 @@ def create_api_key(
         )
         audit.record(by=by, action="CreateApiKey", resource=f"api-key/{key}", now=now, detail={"user": user.get_username()})
     return row, secret
+
+
+def create_token(*, key: str, life_s: int, by: Actor, now: datetime) -> str:
+    """Make a bearer token that acts as an API key of the actor's until it expires, or the key does or is deleted."""
+    if not 1 <= life_s <= settings.API_TOKEN_LIFE_S:
+        message = f"A token lasts 1 to {settings.API_TOKEN_LIFE_S} seconds. Give expires_in_s in that range, or leave it out."
+        raise InvalidInputError(message, field="expires_in_s")
+    with transaction.atomic():
+        row = ApiKey.objects.select_related("user").get(key=key)
+        _check_own(row.user, by)
+        audit.record(by=by, action="CreateAccessToken", resource=f"api-key/{key}", now=now, detail={"life_s": life_s})
+    return write_token(key, expires_at=now + timedelta(seconds=life_s))
 
 
 def delete_api_key(*, api_key: ApiKey, by: Actor, now: datetime) -> None:

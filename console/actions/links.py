@@ -51,7 +51,7 @@ def create_link(
     )
     existing = ClusterLink.objects.filter(destination=destination, name=name).first()
     if existing is not None:
-        return _answer_repeat(existing, draft, by=by, now=now, path=path)
+        return _answer_repeat(existing, draft, by=by, now=now)
     try:
         if validate_link:
             linkchecks.check_draft(draft)
@@ -124,11 +124,9 @@ def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterL
     return link
 
 
-def _answer_repeat(
-    existing: ClusterLink, draft: linkchecks.LinkDraft, *, by: Actor, now: datetime, path: str
-) -> ClusterLink | None:
-    """Let a client that was told 503 ask again: the same request of the same actor within a minute has succeeded already."""
-    if linkchecks.is_repeat(existing, draft, by=by, now=now, path=path):
+def _answer_repeat(existing: ClusterLink, draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink | None:
+    """Let a client ask again that never heard of its success: see ``linkchecks.is_repeat``."""
+    if linkchecks.is_repeat(existing, draft, by=by, now=now):
         return existing
     raise _exists(existing.name)
 

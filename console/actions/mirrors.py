@@ -11,7 +11,7 @@ from django.db.models import F
 
 from console import audit, dispatch
 from console.access import Permission, check_permission
-from console.actions import transitions
+from console.actions import linkchecks, transitions
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
 from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
@@ -45,8 +45,6 @@ def create_mirror(
     if replication_factor is not None and replication_factor < 1:
         raise InvalidInputError("replication_factor must be at least 1.", field="replication_factor")
     _check_link_state(link)
-    _check_unused(link, name)
-    _ask_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
     mirror = MirrorTopic(
         link=link,
         name=name,
@@ -58,6 +56,10 @@ def create_mirror(
         created_at=now,
         created_by=by.name,
     )
+    known = _known(link, name)
+    if known is not None:
+        return _check_repeat(known, mirror, by=by, now=now)
+    _ask_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
     return _store(mirror, by=by, now=now)
 
 
@@ -134,10 +136,16 @@ def _check_link_state(link: ClusterLink) -> None:
         raise ConflictError(f"Cluster link '{link.name}' is {link.state.lower()}: {link.error_message} Mend that first.")
 
 
-def _check_unused(link: ClusterLink, name: str) -> None:
-    known = MirrorTopic.objects.filter(link__destination=link.destination_id, name=name).select_related("link").first()
-    if known is not None:
-        raise _exists(name, f" It is a mirror topic of cluster link '{known.link.name}' in state {known.state}.")
+def _known(link: ClusterLink, name: str) -> MirrorTopic | None:
+    return MirrorTopic.objects.filter(link__destination=link.destination_id, name=name).select_related("link").first()
+
+
+def _check_repeat(known: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
+    """Let a client ask again that never heard of its success: the same mirror, asked for by the same actor a moment ago."""
+    same = [(one.link_id, one.source_topic, one.replication_factor, one.config_overrides) for one in (known, wanted)]
+    if same[0] == same[1] and linkchecks.is_recent(known, by=by, now=now):
+        return known
+    raise _exists(wanted.name, f" It is a mirror topic of cluster link '{known.link.name}' in state {known.state}.")
 
 
 def _ask_clusters(link: ClusterLink, source_topic: str, name: str, **asked: Any) -> None:

@@ -1,6 +1,7 @@
-"""Who asks: an API key with its secret over HTTP Basic (RFC 7617), or the session of a person in the console.
+"""Who asks: an API key with its secret over HTTP Basic (RFC 7617), a bearer token made with one (RFC 6750), or the session of a
+person in the console.
 
-What a key is worth is decided in ``console.queries.access``. Failures never say which part was wrong.
+What a key or token is worth is decided in ``console.queries.access``. Failures never say which part was wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from console.queries.access import user_of_key
+from console.queries.access import user_of_key, user_of_token
 
 REALM = "Clusterlink"
 
@@ -26,7 +27,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         """Answer the key's owner and the key, None where another scheme may try, or raise AuthenticationFailed."""
         scheme, _, encoded = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"basic":
-            if scheme:
+            if scheme and scheme.lower() != b"bearer":
                 raise AuthenticationFailed
             return None
         name, secret = _credentials(encoded)
@@ -36,8 +37,22 @@ class ApiKeyAuthentication(BaseAuthentication):
         return user, name
 
     def authenticate_header(self, _request: Request) -> str:
-        """Tell clients how to authenticate."""
-        return f'Basic realm="{REALM}", charset="UTF-8"'
+        """Tell clients how to authenticate; all ways, whichever failed."""
+        return f'Basic realm="{REALM}", charset="UTF-8", Bearer realm="{REALM}"'
+
+
+class BearerAuthentication(BaseAuthentication):
+    """A token of POST /api/v1/tokens; it acts as the API key it was made with."""
+
+    def authenticate(self, request: Request) -> tuple[User, str] | None:
+        """Answer the key's owner and the key, None where another scheme may try, or raise AuthenticationFailed."""
+        scheme, _, token = get_authorization_header(request).partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        found = user_of_token(token=token.strip().decode("latin-1"), now=timezone.now())
+        if found is None:
+            raise AuthenticationFailed
+        return found
 
 
 class ConsoleSessionAuthentication(SessionAuthentication):

@@ -21,9 +21,10 @@ from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from console.actors import Actor
-from console.api.authentication import ApiKeyAuthentication, ConsoleSessionAuthentication
+from console.api.authentication import ApiKeyAuthentication, BearerAuthentication, ConsoleSessionAuthentication
 from console.api.errors import TooLargeError, UnreadableError, answer_failure
 from console.api.schema import ApiSchema
+from console.api.throttling import KeyThrottle
 
 MAX_BODY_BYTES = 1 << 20  # a link with a full chain of certificates has some 30 KB
 _TRUE, _FALSE = "true", "false"
@@ -61,8 +62,9 @@ class AlwaysJson(BaseContentNegotiation):
 class RestView(APIView):
     """A view below /kafka/v3, /v3 or /api/v1."""
 
-    authentication_classes = [ApiKeyAuthentication, ConsoleSessionAuthentication]
+    authentication_classes = [ApiKeyAuthentication, BearerAuthentication, ConsoleSessionAuthentication]
     permission_classes = [IsAuthenticated]
+    throttle_classes = [KeyThrottle]
     renderer_classes = [JSONRenderer]
     parser_classes = [BoundedJsonParser]
     content_negotiation_class = AlwaysJson

@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from console.access import Permission, can, visible_clusters
 from console.access.keys import hash_secret
+from console.access.tokens import read_token
 from console.actors import Actor
 from console.models import ApiKey, RoleBinding
 
@@ -51,6 +52,15 @@ def user_of_key(*, key: str, secret: str, now: datetime) -> User | None:
     if row.last_used_at is None or row.last_used_at < now - _USED_PRECISION:
         ApiKey.objects.filter(stale, pk=row.pk).update(last_used_at=now)
     return row.user
+
+
+def user_of_token(*, token: str, now: datetime) -> tuple[User, str] | None:
+    """Answer the user behind a bearer token and the API key it was made with; None once that key is gone or expired."""
+    key = read_token(token, now=now)
+    row = ApiKey.objects.select_related("user").filter(key=key).first() if key else None
+    if row is None or not row.user.is_active or (row.expires_at is not None and row.expires_at <= now):
+        return None
+    return row.user, row.key
 
 
 def grantable_places(*, by: Actor) -> list[object]:

@@ -152,7 +152,7 @@ def test_a_second_link_of_the_name_is_refused(destination: Cluster, owner: Actor
     create(destination, owner)
 
     with pytest.raises(BadRequestError, match=r"Cluster link 'new' already exists\."):
-        create(destination, owner)
+        create(destination, owner, configs={**SOURCE_PROPERTIES, "acl.sync.ms": "9000"})
 
 
 def test_the_same_request_succeeds_after_a_503(destination: Cluster, owner: Actor, colleague: Actor, engine: Engine) -> None:

@@ -23,6 +23,12 @@ def boundary(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return stand_in
 
 
+@pytest.fixture(autouse=True)
+def no_rate(settings: Any) -> None:
+    """Tests send what they like, whether or not another test has started Redis; those of the rate set one."""
+    settings.API_RATE_PER_S = 0
+
+
 @pytest.fixture
 def environment(db: None) -> Environment:
     organization = Organization.objects.create(name="Acme", created_at=NOW)

@@ -1,19 +1,21 @@
-"""HTTP Basic with an API key, and the console's session."""
+"""HTTP Basic with an API key, bearer tokens made with one, and the console's session."""
 
 import base64
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from console.models import ApiKey
+from console.models import ApiKey, AuditEvent
 from console.queries.access import user_of_key
 from tests.console.api.cast import NOW, Rest, make_key
 
 pytestmark = pytest.mark.django_db
 CLUSTERS = "/kafka/v3/clusters"
+TOKENS = "/api/v1/tokens"
 REFUSED = {"error_code": 40101, "message": "Authentication failed"}
 
 
@@ -24,7 +26,7 @@ def refused_with(authorization: str | None) -> None:
 
     assert answer.status_code == 401
     assert answer.json() == REFUSED
-    assert answer["WWW-Authenticate"].startswith("Basic realm=")
+    assert answer["WWW-Authenticate"] == 'Basic realm="Clusterlink", charset="UTF-8", Bearer realm="Clusterlink"'
     assert answer["Content-Type"] == "application/json"
 
 
@@ -50,7 +52,10 @@ def test_nobody_is_refused() -> None:
         "Basic",
         "Basic ***",
         "Basic " + base64.b64encode(b"\xff\xfe:x").decode(),
+        "Bearer",
         "Bearer abc",
+        "Bearer eyJrZXkiOiJBIn0.c2lnbmF0dXJl",
+        "Digest abc",
     ],
 )
 def test_what_is_no_key_and_secret_is_refused(authorization: str) -> None:
@@ -115,3 +120,60 @@ def test_a_session_may_change_nothing_without_the_csrf_token(owner: Rest, base: 
 def test_every_answer_carries_a_request_id(owner: Rest) -> None:
     assert owner.get(CLUSTERS)["X-Request-ID"]
     assert owner.client.get(CLUSTERS, headers={"x-request-id": "abc-12345678"})["X-Request-ID"] == "abc-12345678"
+
+
+class TestBearerTokens:
+    """An API key's token, for clients that send nothing else."""
+
+    def test_a_token_acts_as_the_key_it_was_made_with(self, owner: Rest, base: str) -> None:
+        made = owner.post(TOKENS, {})
+        assert made.status_code == 201
+        assert made["Cache-Control"] == "no-store"
+        answer = bearer(made.json()["access_token"]).post(f"{base}/links?link_name=new&validate_link=false", {"configs": []})
+        assert answer.status_code == 400  # let in; the body is refused
+        assert made.json() == {"access_token": made.json()["access_token"], "token_type": "Bearer", "expires_in": 3600}
+        event = AuditEvent.objects.get(action="CreateAccessToken")
+        assert (event.actor, event.detail) == (f"owner (API key {owner.key})", {"life_s": 3600})
+        assert made.json()["access_token"] not in str(event.__dict__)
+
+    def test_a_token_ends_when_it_says(self, owner: Rest, time_machine: Any) -> None:
+        token = owner.post(TOKENS, {"expires_in_s": 60}).json()["access_token"]
+        assert bearer(token).get(CLUSTERS).status_code == 200
+
+        time_machine.move_to(timezone.now() + timedelta(seconds=61))
+
+        assert bearer(token).get(CLUSTERS).json() == REFUSED
+
+    def test_a_token_ends_with_its_key(self, owner: Rest) -> None:
+        token = owner.post(TOKENS, {}).json()["access_token"]
+
+        ApiKey.objects.filter(key=owner.key).delete()
+
+        assert bearer(token).get(CLUSTERS).json() == REFUSED
+
+    def test_a_token_of_a_locked_person_is_refused(self, owner: Rest) -> None:
+        token = owner.post(TOKENS, {}).json()["access_token"]
+
+        User.objects.filter(username="owner").update(is_active=False)
+
+        assert bearer(token).get(CLUSTERS).json() == REFUSED
+
+    def test_a_changed_token_is_refused(self, owner: Rest) -> None:
+        content, _, signature = owner.post(TOKENS, {}).json()["access_token"].partition(".")
+
+        assert bearer(f"{content[:-2]}AA.{signature}").get(CLUSTERS).json() == REFUSED
+
+    def test_a_token_makes_no_token(self, owner: Rest) -> None:
+        token = owner.post(TOKENS, {}).json()["access_token"]
+
+        assert bearer(token).post(TOKENS, {}).json() == REFUSED
+
+    @pytest.mark.parametrize("seconds", [0, -1, 3601, 10**12])
+    def test_a_life_out_of_range_is_refused(self, owner: Rest, seconds: int) -> None:
+        assert owner.post(TOKENS, {"expires_in_s": seconds}).status_code == 400
+
+
+def bearer(token: str) -> Rest:
+    client = Rest("", "")
+    client.client = Client(headers={"authorization": f"Bearer {token}"})
+    return client

@@ -1,15 +1,18 @@
 """Cluster links over REST: exact envelopes, what creation asks for, what deletion refuses."""
 
 import base64
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
 
 from console.errors import UnavailableError
 from console.models import AuditEvent, ClusterLink, VerifyRun
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import LinkState, MirrorState
-from tests.console.api.cast import DESTINATION, NOW, SOURCE, Boundary, Rest
+from tests.console.api.cast import DESTINATION, NOW, SOURCE, Boundary, Rest, make_key
 
 pytestmark = pytest.mark.django_db
 BODY = {
@@ -172,6 +175,31 @@ def test_a_second_link_of_the_same_name_is_refused(owner: Rest, base: str, link:
 
     assert answer.status_code == 400
     assert answer.json() == {"error_code": 40002, "message": "Cluster link 'from-source' already exists."}
+
+
+def test_a_create_whose_answer_was_lost_may_be_repeated(owner: Rest, base: str, source: Any) -> None:
+    for _ in range(2):
+        assert owner.post(f"{base}/links?link_name=new", BODY).status_code == 204
+
+    assert ClusterLink.objects.filter(name="new").count() == 1
+    assert AuditEvent.objects.filter(action="CreateClusterLink").count() == 1
+
+
+@pytest.mark.parametrize("change", ["values", "later", "another key"])
+def test_what_is_no_repeat_of_a_create_is_refused(owner: Rest, base: str, source: Any, time_machine: Any, change: str) -> None:
+    owner.post(f"{base}/links?link_name=new", BODY)
+    body = {**BODY, "configs": BODY["configs"][:2]} if change == "values" else BODY
+    if change == "later":
+        time_machine.move_to(timezone.now() + timedelta(seconds=121))
+    client = owner
+    if change == "another key":
+        api_key, secret = make_key(User.objects.get(username="owner"))
+        client = Rest(api_key.key, secret)
+
+    answer = client.post(f"{base}/links?link_name=new", body)
+
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+    assert "already exists" in answer.json()["message"]
 
 
 def test_a_wrong_password_is_told_with_400(owner: Rest, base: str, boundary: Boundary) -> None:

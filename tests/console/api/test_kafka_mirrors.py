@@ -196,6 +196,22 @@ def test_a_topic_that_exists_is_refused(owner: Rest, mirrors: str, boundary: Bou
     assert answer.json() == {"error_code": 40002, "message": "Topic 'orders' already exists."}
 
 
+def test_a_create_whose_answer_was_lost_may_be_repeated(owner: Rest, mirrors: str, boundary: Boundary) -> None:
+    for _ in range(2):
+        assert owner.post(mirrors, CREATE).status_code == 204
+
+    assert MirrorTopic.objects.filter(name="orders").count() == 1
+    assert [name for name, _ in boundary.sent].count("setup_mirror") == 1
+    assert owner.post(mirrors, {**CREATE, "replication_factor": 3}).status_code == 400
+
+
+def test_a_mirror_that_is_being_deleted_is_no_repeat(owner: Rest, mirrors: str, base: str) -> None:
+    owner.post(mirrors, CREATE)
+    owner.delete(f"{base}/topics/orders")
+
+    assert owner.post(mirrors, CREATE).status_code == 400
+
+
 def test_a_mirror_that_exists_is_refused(owner: Rest, mirrors: str, make_mirror: Any) -> None:
     make_mirror("orders")
 

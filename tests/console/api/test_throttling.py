@@ -1,0 +1,66 @@
+"""The rate of an API key: a burst, then the steady rate; counted in Redis, and not at all where that is away."""
+
+from typing import Any
+
+import pytest
+
+from console.api.throttling import KeyThrottle
+from tests.console.api.cast import Rest, make_client
+
+pytestmark = pytest.mark.django_db
+CLUSTERS = "/kafka/v3/clusters"
+
+
+@pytest.fixture(autouse=True)
+def rate(no_rate: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three at once, then one in ten seconds; nobody remembers an outage of another test."""
+    settings.API_RATE_PER_S, settings.API_RATE_BURST = 0.1, 3
+    monkeypatch.setattr(KeyThrottle, "_uncounted_until_s", 0.0)
+
+
+def test_a_key_beyond_its_rate_is_told_when_to_come_back(owner: Rest, redis_url: str) -> None:
+    assert [owner.get(CLUSTERS).status_code for _ in range(3)] == [200] * 3
+
+    answer = owner.get(CLUSTERS)
+
+    assert answer.status_code == 429
+    assert answer["Content-Type"] == "application/json"
+    assert answer.json()["error_code"] == 42901
+    assert 1 <= int(answer["Retry-After"]) <= 10
+
+
+def test_keys_are_counted_apart(owner: Rest, redis_url: str) -> None:
+    other = make_client(None, name="other", role="")
+
+    for _ in range(4):
+        owner.get(CLUSTERS)
+
+    assert other.get(CLUSTERS).status_code == 200
+
+
+def test_refused_requests_do_not_lengthen_the_wait(owner: Rest, redis_url: str) -> None:
+    waits = [int(owner.get(CLUSTERS).headers.get("Retry-After", 0)) for _ in range(10)]
+
+    assert max(waits) <= 10
+
+
+def test_who_is_not_known_is_not_counted(redis_url: str) -> None:
+    stranger = Rest("nobody", "nothing")
+
+    assert {stranger.get(CLUSTERS).status_code for _ in range(5)} == {401}
+
+
+def test_unknown_endpoints_count_too(owner: Rest, redis_url: str) -> None:
+    assert [owner.get("/v3/nothing").status_code for _ in range(4)] == [404, 404, 404, 429]
+
+
+def test_requests_pass_while_redis_is_away(owner: Rest, settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+
+    assert {owner.get(CLUSTERS).status_code for _ in range(6)} == {200}
+
+
+def test_no_rate_is_no_limit(owner: Rest, settings: Any, redis_url: str) -> None:
+    settings.API_RATE_PER_S = 0
+
+    assert {owner.get(CLUSTERS).status_code for _ in range(6)} == {200}
