@@ -65,7 +65,8 @@ def test_a_topic_that_exists_is_refused(link: ClusterLink, owner: Actor, engine:
 def test_a_name_is_mirrored_once_per_destination(
     link: ClusterLink, owner: Actor, engine: Engine, make_mirror: MakeMirror
 ) -> None:
-    make_mirror("orders", MirrorState.PAUSED, created_by="colleague")
+    make_mirror("orders")
+    MirrorTopic.objects.update(created_by="colleague")
 
     with pytest.raises(BadRequestError, match=r"Topic 'orders' already exists\. It is a mirror topic of cluster link"):
         create(link, owner)
