@@ -1,12 +1,13 @@
-"""What may be done with a mirror now, and if not, why not; one table of rules for actions, REST and buttons."""
+"""What may be done with a mirror or a task of a link now, and if not, why not; one place for actions, REST and buttons."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from console.access import Permission
-from console.models import MirrorTopic
+from console.models import ClusterLink, LinkTask, MirrorTopic
 from linkengine.domain.errors import IllegalTransitionError
+from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, OPERATIONS, LinkState, MirrorEvent, MirrorState, next_state
 
 _E = MirrorEvent
@@ -26,6 +27,33 @@ def why_not(mirror: MirrorTopic, operation: MirrorEvent) -> str:
         if reason:
             return reason
     return ""
+
+
+def state_of_task(link: ClusterLink, name: TaskName, *, row: LinkTask | None, mirrors: bool) -> TaskState:
+    """Answer how a recurring task is; ``row`` is what its last run left, ``mirrors``: some are not stopped."""
+    return task_state(
+        configured=is_configured(TASKS[name], value_of=link.config, mirrors=mirrors),
+        link_state=LinkState(link.state),
+        has_run=row is not None and row.finished_at is not None,
+        errors=row.error_count if row else 0,
+    )
+
+
+def why_not_run(link: ClusterLink, name: TaskName, *, state: TaskState) -> str:
+    """Answer why a task in this state cannot run now, "" if it can."""
+    if link.deletion_requested_at is not None:
+        return f"Cluster link '{link.name}' is being deleted."
+    if state is TaskState.NOT_CONFIGURED:
+        needed = TASKS[name].enable_config
+        return f"{name} is switched off. Set {needed} to true." if needed else "The link has no mirror topic that is mirroring."
+    return f"Cluster link '{link.name}' {_TASK_WAYS_OUT[state]}" if state in _TASK_WAYS_OUT else ""
+
+
+_TASK_WAYS_OUT = {
+    TaskState.LINK_PAUSED: "is paused. Set cluster.link.paused to false first.",
+    TaskState.LINK_FAILED: "is broken, so its source cannot be asked. Correct its configs first.",
+    TaskState.LINK_UNAVAILABLE: "cannot reach its source at present. The task runs by itself once it can.",
+}
 
 
 def _is_operation(_mirror: MirrorTopic, operation: MirrorEvent) -> str:

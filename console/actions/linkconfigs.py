@@ -15,9 +15,10 @@ from console.access import Permission, check_permission
 from console.actions import linkchecks
 from console.actors import Actor
 from console.errors import InvalidInputError
-from console.models import ClusterLink, LinkConfig
+from console.models import ClusterLink, LinkConfig, LinkTask
 from linkengine.domain.linkaddresses import uses_registered_security
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
+from linkengine.domain.linktasks import concerned_by
 from linkengine.domain.states import LinkState
 
 PAUSED_CONFIG = "cluster.link.paused"
@@ -76,6 +77,7 @@ def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -
     link.properties = _merged(link.properties, wanted)
     if PAUSED_CONFIG in wanted:
         _pause_or_resume(link, paused=wanted[PAUSED_CONFIG] == "true", now=now)
+    LinkTask.objects.filter(link=link, name__in=concerned_by(wanted)).update(next_run_at=None)
     if any(is_connection(name) for name in wanted):
         link.revision = F("revision") + 1  # running copies end, the next ones have the new settings
     link.sequence = F("sequence") + 1

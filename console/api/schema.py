@@ -51,6 +51,7 @@ PATH_PARAMETERS: Mapping[str, str] = {
     "mirror_topic_name": "The name of the mirror topic on the destination cluster.",
     "topic_name": "The name of the topic.",
     "run_id": "The number of the verify run.",
+    "task_name": "The name of a task of the link.",
 }
 _FAILURES: Mapping[int | str, str] = {
     400: "A parameter or body cannot be read (400), or Kafka or a rule refuses the request (40002).",

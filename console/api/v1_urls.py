@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from console.api.v1 import tokens, views
+from console.api.v1 import tasks, tokens, views
 from console.api.views import UnknownEndpointView
 
 _LINK = "clusters/<str:cluster_id>/links/<str:link_name>"
@@ -10,6 +10,8 @@ _MIRROR = f"{_LINK}/mirrors/<str:mirror_topic_name>"
 
 urlpatterns = [
     path("tokens", tokens.TokenListView.as_view()),
+    path(f"{_LINK}/tasks", tasks.LinkTaskListView.as_view()),
+    path(f"{_LINK}/tasks/<str:task_name>/run", tasks.LinkTaskRunView.as_view()),
     path(f"{_LINK}/rates", views.LinkRatesView.as_view()),
     path(f"{_MIRROR}/verify-runs", views.VerifyRunListView.as_view()),
     path(f"{_MIRROR}/verify-runs/<int:run_id>", views.VerifyRunView.as_view()),

@@ -2,6 +2,7 @@
 
 from console.models.access import ApiKey, AuditEvent, RoleBinding
 from console.models.links import ClusterLink, LinkConfig, TopicFilter
+from console.models.linktasks import LinkTask
 from console.models.mirrors import GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.places import Cluster, Environment, Organization, SourceTopic
 from console.models.slices import CopySlice
@@ -16,6 +17,7 @@ __all__ = [
     "Environment",
     "GapRange",
     "LinkConfig",
+    "LinkTask",
     "MirrorPartition",
     "MirrorTopic",
     "Organization",

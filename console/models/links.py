@@ -9,6 +9,7 @@ from django.db.models import F, Q
 
 from console.models.fields import EncryptedJSONField
 from console.models.places import Cluster
+from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.states import LinkState
 
 
@@ -68,6 +69,11 @@ class ClusterLink(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def config(self, name: str) -> str:
+        """Answer the value of a config that counts, "" where it has none; no query where configs were read with the link."""
+        default = LINK_CONFIGS[name].default or ""
+        return next((one.value for one in self.configs.all() if one.name == name), default)
 
 
 class LinkConfig(models.Model):

@@ -79,6 +79,10 @@ def crumbs(link: ClusterLink, *, last: str = "") -> list[Crumb]:
 
 def tabs(url: str, *, current: str, audit: bool) -> list[Tab]:
     """Answer the tabs of a link; activity is for those who may read the audit."""
-    entries = (("overview", "Overview", url), ("configuration", "Configuration", f"{url}configuration/"))
+    entries = (
+        ("overview", "Overview", url),
+        ("tasks", "Tasks", f"{url}tasks/"),
+        ("configuration", "Configuration", f"{url}configuration/"),
+    )
     activity = (("activity", "Activity", f"{url}activity/"),) if audit else ()
     return [Tab(label=label, url=address, current=key == current) for key, label, address in (*entries, *activity)]

@@ -5,7 +5,20 @@ from __future__ import annotations
 from django.urls import path, re_path
 from django.views.generic import RedirectView
 
-from console.pages import access, audit, createlink, editlink, environments, guide, links, mirrors, operations, session, topics
+from console.pages import (
+    access,
+    audit,
+    createlink,
+    editlink,
+    environments,
+    guide,
+    links,
+    linktasks,
+    mirrors,
+    operations,
+    session,
+    topics,
+)
 
 _LINK = "links/<str:cluster_id>/<str:link_name>/"
 _MIRROR = f"{_LINK}mirrors/<str:mirror_name>/"
@@ -29,6 +42,8 @@ urlpatterns = [
     path(_LINK, links.overview),
     path(f"{_LINK}configuration/", links.configuration),
     path(f"{_LINK}configuration/edit/", editlink.edit),
+    path(f"{_LINK}tasks/", linktasks.tasks),
+    path(f"{_LINK}tasks/<str:task_name>/run/", linktasks.run),
     path(f"{_LINK}activity/", links.activity),
     path(f"{_LINK}delete/", editlink.delete),
     path(f"{_LINK}bulk/", operations.operate_many),

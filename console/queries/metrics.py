@@ -8,13 +8,14 @@ from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.utils import timezone
 
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic
+from console.queries.taskmetrics import task_samples
 from linkengine.domain.states import GapReason, LinkState, MirrorState
 
 Sample = tuple[dict[str, str], float]
 
 
 def prometheus_text() -> str:
-    """Answer all metrics; five queries."""
+    """Answer all metrics; six queries."""
     lines = [
         *_metric("clusterlink_links", "gauge", "Cluster links by state.", _by_state(ClusterLink.objects.all(), LinkState)),
         *_metric(
@@ -22,6 +23,7 @@ def prometheus_text() -> str:
         ),
         *_partition_metrics(),
         *_metric("clusterlink_lost_records", "counter", "Offsets lost to retention on the source.", _lost()),
+        *(line for one in task_samples() for line in _metric(*one)),
     ]
     return "\n".join(lines) + "\n"
 

@@ -33,11 +33,6 @@ _FATAL_IN_SETUP = {
     ErrorCode.POLICY_VIOLATION_ERROR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
 }
-_FATAL_IN_SYNC = {
-    ErrorCode.SOURCE_TOPIC_ID_CHANGED,
-    ErrorCode.SOURCE_PARTITIONS_DECREASED,
-    ErrorCode.MIRROR_TOPIC_MISSING,
-}
 _log = structlog.get_logger(__name__)
 
 
@@ -59,22 +54,6 @@ def setup_mirror(*, mirror_id: int, **_: Any) -> None:
             return
         _note_created(mirror, created, now=timezone.now())
     dispatch.send("reconcile_link", link_id=mirror.link_id)
-
-
-@shared_task(name="sync_mirror")
-def sync_mirror(*, mirror_id: int, **_: Any) -> None:
-    """Let partitions and configs follow the source once."""
-    mirror = load(mirror_id)
-    if mirror is None or mirror.deletion_requested_at is not None or not mirror.num_partitions:
-        return
-    MirrorTopic.objects.filter(pk=mirror_id).update(synced_at=timezone.now())
-    try:
-        follow_source(mirror)
-    except LinkEngineError as error:
-        if error.code in _FATAL_IN_SYNC:
-            note_failure(mirror, error, fatal=True, now=timezone.now())
-        # what else keeps us from the source the copy tasks and the probe of the link tell better
-        _log.info("sync.failed", mirror=mirror.name, link=mirror.link.name, code=error.code)
 
 
 @shared_task(name="delete_mirror")
@@ -100,17 +79,18 @@ def load(mirror_id: int) -> MirrorTopic | None:
     return mirrors.prefetch_related("link__configs", "partitions").filter(pk=mirror_id).first()
 
 
-def follow_source(mirror: MirrorTopic) -> None:
-    """Run one round of synchronisation and keep what it saw."""
+def follow_source(mirror: MirrorTopic) -> int:
+    """Run one round of synchronisation, keep what it saw and answer how many configs it changed."""
     synced = jobs.sync_mirror(plans.sync_of(mirror))
     grown = synced.partitions > mirror.num_partitions
     if not grown and synced.source_configs == mirror.source_configs:
-        return
+        return len(synced.changed)
     mirror.num_partitions, mirror.source_configs = max(synced.partitions, mirror.num_partitions), synced.source_configs
     MirrorTopic.objects.filter(pk=mirror.pk).update(num_partitions=mirror.num_partitions, source_configs=mirror.source_configs)
     if grown:
         _log.info("partitions.grown", mirror=mirror.name, partitions=mirror.num_partitions)
         dispatch.send("reconcile_link", link_id=mirror.link_id)
+    return len(synced.changed)
 
 
 def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, now: datetime) -> None:

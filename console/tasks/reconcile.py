@@ -17,11 +17,13 @@ from console import dispatch, store
 from console.actions.links import remove_link
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
-from console.reconciling import chores, gaps, linkhealth, phases, plans, sampling, slicing
+from console.reconciling import chores, gaps, linkhealth, linktasks, phases, plans, sampling, slicing
+from console.tasks.linktasks import SYNCS
 from console.tasks.verifying import look_after_runs
 from linkengine import jobs
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from linkengine.domain.states import WRITABLE
 
 ROUNDS = 3  # when asked again while at it
 CLAIM_MS = 2_000  # how often one chore is sent, at most
@@ -90,13 +92,21 @@ def _reconcile(link_id: int) -> None:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
         return
     _copy(link, mirrors, rows=rows)
-    for task, mirror_id in chores.chores_of(link=link, mirrors=mirrors, now=timezone.now()):
+    for task, mirror_id in chores.chores_of(mirrors=mirrors, now=timezone.now()):
         if store.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
             dispatch.send(task, mirror_id=mirror_id)
+    _run_tasks(link, mirrors)
+
+
+def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
+    unstopped = any(one.state not in WRITABLE for one in mirrors)
+    for name in linktasks.due_tasks(link=link, mirrors=unstopped, now=timezone.now()):
+        if name in SYNCS and store.claim(f"task:{link.pk}:{name}", ttl_ms=CLAIM_MS):
+            dispatch.send("run_link_task", link_id=link.pk, task=name)
 
 
 def _load(link_id: int) -> ClusterLink | None:
-    links = ClusterLink.objects.select_related("destination__environment", "source").prefetch_related("configs")
+    links = ClusterLink.objects.select_related("destination__environment", "source").prefetch_related("configs", "tasks")
     return links.filter(pk=link_id).first()
 
 

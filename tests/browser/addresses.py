@@ -22,6 +22,7 @@ PAGES = (
     _LINK,
     f"{_LINK}?state=FAILED",
     f"{_LINK}?sort=-lag",
+    f"{_LINK}tasks/",
     f"{_LINK}configuration/",
     f"{_LINK}configuration/?all=1",
     f"{_LINK}configuration/edit/",

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from console.errors import UnavailableError
-from console.models import AuditEvent, ClusterLink, VerifyRun
+from console.models import AuditEvent, ClusterLink, LinkConfig, LinkTask, VerifyRun
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.api.cast import DESTINATION, NOW, SOURCE, Boundary, Rest, make_key
@@ -93,6 +93,8 @@ def test_a_broken_link_tells_its_error(owner: Rest, base: str, link: ClusterLink
 def test_tasks_tell_what_runs_and_what_nobody_asked_for(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     VerifyRun.objects.create(mirror=mirror, status="DIFFERENT", differences=3, requested_by="owner", requested_at=NOW)
+    LinkConfig.objects.create(link=link, name="auto.create.mirror.topics.enable", value="true")
+    LinkTask.objects.create(link=link, name="TopicConfigsSync", finished_at=NOW)
 
     tasks = owner.get(f"{base}/links/from-source?include_tasks=true").json()["tasks"]
 
@@ -100,7 +102,7 @@ def test_tasks_tell_what_runs_and_what_nobody_asked_for(owner: Rest, base: str, 
         "MirrorTopicCopy": "ACTIVE",
         "MirrorTopicVerify": "IN_ERROR",
         "TopicConfigsSync": "ACTIVE",
-        "AutoCreateMirror": "NOT_CONFIGURED",
+        "AutoCreateMirror": "UNKNOWN",
         "ConsumerOffsetSync": "NOT_CONFIGURED",
         "AclSync": "NOT_CONFIGURED",
     }

@@ -48,7 +48,13 @@ OPERATIONS = {
 DOCUMENT = document()  # raises if it is no OpenAPI 3
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 SCHEMA.app = get_wsgi_application()
-NAMES = {"cluster_id": DESTINATION, "link_name": "from-source", "mirror_topic_name": "orders", "topic_name": "orders"}
+NAMES = {
+    "cluster_id": DESTINATION,
+    "link_name": "from-source",
+    "mirror_topic_name": "orders",
+    "topic_name": "orders",
+    "task_name": "TopicConfigsSync",
+}
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -166,3 +166,22 @@ def test_nothing_is_shown_to_a_stranger(stranger: Rest, orders: MirrorTopic, lin
     for part in ("verify-runs", "gaps", "transitions", "partitions"):
         assert stranger.get(f"{ORDERS}/{part}").status_code == 404
     assert stranger.get(f"{LINK}/rates").status_code == 404
+
+
+def test_tasks_tell_their_runs_and_run_when_asked(owner: Rest, orders: MirrorTopic, boundary: Boundary) -> None:
+    answer = owner.post(f"{LINK}/tasks/TopicConfigsSync/run")
+
+    assert answer.status_code == 202
+    task = answer.json()
+    assert (task["name"], task["state"], task["interval_ms"], task["runs"]) == ("TopicConfigsSync", "UNKNOWN", 5000, 0)
+    assert task["requested_at"] is not None
+    assert boundary.sent[-1][0] == "run_link_task"
+    assert task in owner.get(f"{LINK}/tasks").json()["data"]
+
+
+def test_a_task_that_is_switched_off_is_refused_with_the_reason(owner: Rest, link: ClusterLink) -> None:
+    answer = owner.post(f"{LINK}/tasks/AclSync/run")
+
+    assert answer.status_code == 400
+    assert "acl.sync.enable" in answer.json()["message"]
+    assert owner.post(f"{LINK}/tasks/Nonsense/run").status_code == 404

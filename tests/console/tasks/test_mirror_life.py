@@ -13,7 +13,7 @@ from console import store
 from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic, StateTransition, VerifyRun
-from console.tasks import copying, mirrors, reconcile, stopping, verifying
+from console.tasks import copying, mirrors, reconcile, stopping, topicconfigs, verifying
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
@@ -78,7 +78,8 @@ def test_partitions_follow_the_source(mirror: MirrorTopic, source_admin: AdminCl
     source_admin.create_partitions([NewPartitions(mirror.source_topic, 4)])[mirror.source_topic].result(30)
 
     for _ in range(2):
-        mirrors.sync_mirror(mirror_id=mirror.pk)
+        MirrorTopic.objects.update(synced_at=None)
+        assert topicconfigs.follow_topics(mirror.link).errors == ()
 
     assert MirrorTopic.objects.get().num_partitions == 4
 

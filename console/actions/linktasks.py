@@ -1,0 +1,42 @@
+"""Run a recurring task of a link now instead of at its time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from console import audit, dispatch
+from console.access import Permission, check_permission
+from console.actors import Actor
+from console.errors import ConflictError, NotFoundError
+from console.models import ClusterLink, LinkTask
+from console.policies import state_of_task, why_not_run
+from linkengine.domain.linktasks import TaskName
+from linkengine.domain.states import WRITABLE
+
+
+def run_task(*, link: ClusterLink, name: str, by: Actor, now: datetime) -> LinkTask:
+    """Have a task run at once; a run that is under way is followed by another one."""
+    check_permission(by, Permission.MANAGE_LINK, link=link)
+    known = _known(name)
+    row = LinkTask.objects.filter(link=link, name=known).first()
+    mirrors = link.mirrors.exclude(state__in=WRITABLE).exists()
+    reason = why_not_run(link, known, state=state_of_task(link, known, row=row, mirrors=mirrors))
+    if reason:
+        raise ConflictError(reason, code="TASK_NOT_POSSIBLE")
+    with transaction.atomic():
+        row, _ = LinkTask.objects.update_or_create(
+            link=link, name=known, defaults={"requested_at": now, "requested_by": by.name}
+        )
+        audit.record(by=by, action="RunLinkTask", resource=audit.path_of(link), now=now, detail={"task": known})
+    dispatch.send("run_link_task", link_id=link.pk, task=known)
+    return row
+
+
+def _known(name: str) -> TaskName:
+    if name not in set(TaskName):
+        raise NotFoundError(
+            f"A link has no task '{name}' that can be run. There are {', '.join(TaskName)}.", code="UNKNOWN_TASK"
+        )
+    return TaskName(name)

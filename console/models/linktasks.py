@@ -1,0 +1,38 @@
+"""The recurring tasks of a link, as their last run left them."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from console.models.links import ClusterLink
+from linkengine.domain.linktasks import TaskName
+
+
+class LinkTask(models.Model):
+    """One recurring task of a link. Made by its first run or by the first wish for one; what is shown is derived from it.
+
+    ``errors`` holds the first of what the last run left undone, as ``{"code", "message"}``; ``error_count`` counts all.
+    """
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="tasks")
+    name = models.CharField(max_length=40, choices=[(one.value, one.value) for one in TaskName])
+    started_at = models.DateTimeField(null=True)  # of the last run
+    finished_at = models.DateTimeField(null=True)  # null while a first run is under way
+    succeeded_at = models.DateTimeField(null=True)  # end of the last run without an error
+    failing_since = models.DateTimeField(null=True)  # first of an unbroken row of runs with errors
+    next_run_at = models.DateTimeField(null=True)  # null: at once
+    requested_at = models.DateTimeField(null=True)  # somebody does not want to wait
+    requested_by = models.CharField(max_length=150, blank=True, default="")
+    errors = models.JSONField(default=list, blank=True)
+    error_count = models.PositiveIntegerField(default=0)
+    summary = models.TextField(blank=True, default="")
+    runs = models.PositiveBigIntegerField(default=0)
+    failures = models.PositiveBigIntegerField(default=0)  # runs that ended with an error
+    changes = models.PositiveBigIntegerField(default=0)  # things changed by all runs
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["link", "name"], name="link_task_is_unique")]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,39 @@
+"""The tab of a link's tasks: what each does, how its last run ended, and "run now"."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from console.actions.linktasks import run_task
+from console.pages.doors import actor_of, done, page, reply
+from console.pages.linkpages import link_context
+from console.pages.links import is_unchanged, seen_token
+from console.presenters.links import link_url
+from console.presenters.linktasks import task_row
+from console.queries import links as link_queries
+from console.queries.linktasks import list_tasks
+
+
+@page("links")
+@require_GET
+def tasks(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the tasks of a link. Polled like the overview."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    if is_unchanged(request, link.sequence, now=now):
+        return HttpResponse(status=204)
+    rows = [task_row(one, now=now) for one in list_tasks(link=link)]
+    context = {"tasks": rows, "seen": seen_token(link.sequence, now=now)}
+    return reply(request, "links/tasks.html", link_context(link, by=by, now=now, tab="tasks") | context)
+
+
+@page("links")
+@require_POST
+def run(request: HttpRequest, cluster_id: str, link_name: str, task_name: str) -> HttpResponse:
+    """Run a task now."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    run_task(link=link, name=task_name, by=by, now=now)
+    return done(request, f"{link_url(link)}tasks/", f"{task_name} runs now.")

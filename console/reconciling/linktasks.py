@@ -1,0 +1,64 @@
+"""The recurring tasks of links: which are due, and what a run leaves behind."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db.models import F
+
+from console.models import ClusterLink, LinkTask
+from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskName, TaskOutcome, TaskSpec, is_configured
+from linkengine.domain.states import LinkState
+
+MORE_AFTER = timedelta(milliseconds=500)  # where a run ended at its bound
+
+
+def due_tasks(*, link: ClusterLink, mirrors: bool, now: datetime) -> list[TaskName]:
+    """List what shall run now; ``mirrors``: the link has some that are not stopped. One query."""
+    if link.state != LinkState.ACTIVE or link.deletion_requested_at is not None:
+        return []
+    rows = {one.name: one for one in link.tasks.all()}
+    configured = [spec for spec in TASKS.values() if is_configured(spec, value_of=link.config, mirrors=mirrors)]
+    return [spec.name for spec in configured if _is_due(rows.get(spec.name), now=now)]
+
+
+def begin(*, link: ClusterLink, name: TaskName, mirrors: bool, now: datetime) -> LinkTask | None:
+    """Note that a run begins; None where it is not due (any more). Call it under the task's hold only."""
+    if name not in due_tasks(link=link, mirrors=mirrors, now=now):
+        return None
+    row, _ = LinkTask.objects.get_or_create(link=link, name=name)
+    # The next run is fixed now, so that one that dies does not come again at once.
+    values = {"started_at": now, "requested_at": None, "next_run_at": now + _interval(TASKS[name], link)}
+    LinkTask.objects.filter(pk=row.pk).update(**values)
+    for field, value in values.items():
+        setattr(row, field, value)
+    return row
+
+
+def finish(*, row: LinkTask, outcome: TaskOutcome, now: datetime) -> None:
+    """Keep what came of a run."""
+    errors = [{"code": one.code, "message": one.message} for one in outcome.errors[:ERRORS_KEPT]]
+    changed = errors != row.errors or outcome.summary != row.summary or row.finished_at is None
+    LinkTask.objects.filter(pk=row.pk).update(
+        finished_at=now,
+        succeeded_at=row.succeeded_at if errors else now,
+        failing_since=(row.failing_since or now) if errors else None,
+        errors=errors,
+        error_count=len(outcome.errors),
+        summary=outcome.summary,
+        runs=F("runs") + 1,
+        failures=F("failures") + bool(errors),
+        changes=F("changes") + outcome.changes,
+    )
+    if outcome.more:
+        LinkTask.objects.filter(pk=row.pk).update(next_run_at=now + MORE_AFTER)
+    if changed:
+        ClusterLink.objects.filter(pk=row.link_id).update(sequence=F("sequence") + 1)
+
+
+def _is_due(row: LinkTask | None, *, now: datetime) -> bool:
+    return row is None or row.requested_at is not None or row.next_run_at is None or row.next_run_at <= now
+
+
+def _interval(spec: TaskSpec, link: ClusterLink) -> timedelta:
+    return timedelta(milliseconds=int(link.config(spec.interval_config)))

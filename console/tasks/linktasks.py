@@ -1,0 +1,59 @@
+"""The recurring tasks of a link: one Celery task runs them, the table ``SYNCS`` says how.
+
+A sync is a function that takes the link and answers a ``TaskOutcome``. It does a bounded part of its work, raises
+LinkEngineError where nothing could be done at all, and is safe to run twice. A new one is one entry here and one in
+``linkengine.domain.linktasks.TASKS``; when it runs, that it never runs twice at once, rows, REST, page and metrics are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+from celery import shared_task
+from django.utils import timezone
+
+from console import store
+from console.models import ClusterLink
+from console.reconciling import linktasks
+from console.tasks import topicconfigs
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
+from linkengine.domain.states import WRITABLE
+
+Sync = Callable[[ClusterLink], TaskOutcome]
+SYNCS: Mapping[TaskName, Sync] = MappingProxyType({TaskName.TOPIC_CONFIGS: topicconfigs.follow_topics})
+_log = structlog.get_logger(__name__)
+
+
+@shared_task(name="run_link_task")
+def run_link_task(*, link_id: int, task: str, **_: Any) -> None:
+    """Run a task of a link if it is due; never twice at once."""
+    name = TaskName(task)
+    with store.hold(f"linktask:{link_id}:{name}") as ours:
+        link = _load(link_id) if ours and name in SYNCS else None
+        if link is None:
+            return
+        mirrors = link.mirrors.exclude(state__in=WRITABLE).exists()
+        row = linktasks.begin(link=link, name=name, mirrors=mirrors, now=timezone.now())
+        if row is not None:
+            linktasks.finish(row=row, outcome=_outcome(name, link), now=timezone.now())
+
+
+def _load(link_id: int) -> ClusterLink | None:
+    links = ClusterLink.objects.select_related("destination__environment", "source").prefetch_related("configs", "tasks")
+    return links.filter(pk=link_id).first()
+
+
+def _outcome(name: TaskName, link: ClusterLink) -> TaskOutcome:
+    try:
+        return SYNCS[name](link)
+    except LinkEngineError as error:
+        _log.info("link_task.failed", task=name, link=link.name, code=error.code)
+        return TaskOutcome(errors=(TaskError(code=error.code, message=error.message),))
+    except Exception:  # noqa: BLE001 - logged in full, shown on the link, tried again
+        _log.exception("link_task.failed", task=name, link=link.name)
+        message = f"{name} failed unexpectedly; the worker's log has the details. It is tried again by itself."
+        return TaskOutcome(errors=(TaskError(code=ErrorCode.INTERNAL_ERROR, message=message),))

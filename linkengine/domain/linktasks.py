@@ -1,0 +1,130 @@
+"""The recurring tasks of a link: which there are, what switches them on, how often they run, what became of a run.
+
+Names and states are those that Confluent's Kafka REST v3 lists under a link (``include_tasks``); ``Copy`` and ``Verify``
+work are not run from here and have no entry. Knows values only: no clock, no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from linkengine.domain.states import LinkState
+
+ERRORS_KEPT = 50  # of one run; the number of all is kept beside them
+
+
+class TaskName(StrEnum):
+    """What a link does again and again."""
+
+    CONSUMER_OFFSETS = "ConsumerOffsetSync"
+    AUTO_CREATE = "AutoCreateMirror"
+    ACLS = "AclSync"
+    TOPIC_CONFIGS = "TopicConfigsSync"
+
+
+class TaskState(StrEnum):
+    """How a task is; the words of the interface."""
+
+    UNKNOWN = "UNKNOWN"  # switched on, but no run has ended yet
+    ACTIVE = "ACTIVE"
+    IN_ERROR = "IN_ERROR"  # the last run left something undone
+    NOT_CONFIGURED = "NOT_CONFIGURED"
+    LINK_FAILED = "LINK_FAILED"
+    LINK_UNAVAILABLE = "LINK_UNAVAILABLE"
+    LINK_PAUSED = "LINK_PAUSED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """One row of the table."""
+
+    name: TaskName
+    interval_config: str  # in ms
+    enable_config: str = ""  # "": nothing to switch on, it works as long as the link has mirrors
+    other_configs: tuple[str, ...] = ()  # a change of one makes the task run at once
+
+    @property
+    def configs(self) -> frozenset[str]:
+        """The configs that concern the task."""
+        return frozenset({self.interval_config, self.enable_config, *self.other_configs} - {""})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskError:
+    """One thing a run could not do."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOutcome:
+    """What came of a run. An empty tuple of errors means that everything that was to be done is done."""
+
+    errors: tuple[TaskError, ...] = ()
+    summary: str = ""  # one sentence for people
+    changes: int = 0  # topics created, configs set, offsets committed: whatever the task does
+    more: bool = False  # the run ended at its bound; the next one shall follow at once
+
+
+TASKS: Mapping[TaskName, TaskSpec] = MappingProxyType(
+    {
+        spec.name: spec
+        for spec in (
+            TaskSpec(
+                name=TaskName.CONSUMER_OFFSETS,
+                interval_config="consumer.offset.sync.ms",
+                enable_config="consumer.offset.sync.enable",
+                other_configs=("consumer.offset.group.filters",),
+            ),
+            TaskSpec(
+                name=TaskName.AUTO_CREATE,
+                interval_config="metadata.max.age.ms",
+                enable_config="auto.create.mirror.topics.enable",
+                other_configs=("auto.create.mirror.topics.filters",),
+            ),
+            TaskSpec(
+                name=TaskName.ACLS,
+                interval_config="acl.sync.ms",
+                enable_config="acl.sync.enable",
+                other_configs=("acl.filters",),
+            ),
+            TaskSpec(
+                name=TaskName.TOPIC_CONFIGS,
+                interval_config="topic.config.sync.ms",
+                other_configs=("topic.config.sync.include",),
+            ),
+        )
+    }
+)
+_BY_LINK_STATE: Mapping[LinkState, TaskState] = MappingProxyType(
+    {
+        LinkState.PAUSED: TaskState.LINK_PAUSED,
+        LinkState.FAILED: TaskState.LINK_FAILED,
+        LinkState.UNAVAILABLE: TaskState.LINK_UNAVAILABLE,
+    }
+)
+
+
+def is_configured(spec: TaskSpec, *, value_of: Callable[[str], str], mirrors: bool) -> bool:
+    """Tell whether the task has something to do; ``mirrors``: the link has mirror topics that are not stopped."""
+    return value_of(spec.enable_config) == "true" if spec.enable_config else mirrors
+
+
+def task_state(*, configured: bool, link_state: LinkState, has_run: bool, errors: int) -> TaskState:
+    """Answer the state that is shown: what keeps the link keeps its tasks."""
+    if not configured:
+        return TaskState.NOT_CONFIGURED
+    if link_state in _BY_LINK_STATE:
+        return _BY_LINK_STATE[link_state]
+    if errors:
+        return TaskState.IN_ERROR
+    return TaskState.ACTIVE if has_run else TaskState.UNKNOWN
+
+
+def concerned_by(configs: Mapping[str, object]) -> list[TaskName]:
+    """List the tasks that a change of these configs concerns."""
+    return [spec.name for spec in TASKS.values() if spec.configs & set(configs)]

@@ -1,0 +1,72 @@
+"""Run a task of a link now: who may, when, and what it leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.actions.linkconfigs import ConfigChange, alter_configs
+from console.actions.linktasks import run_task
+from console.actors import Actor
+from console.errors import ConflictError, DeniedError, NotFoundError
+from console.models import AuditEvent, ClusterLink, LinkTask, MirrorTopic
+from linkengine.domain.linktasks import TaskName
+from linkengine.domain.states import LinkState
+from tests.console.conftest import NOW
+
+CONFIGS = TaskName.TOPIC_CONFIGS
+
+
+def test_a_wish_is_noted_audited_and_sent(
+    link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: list[tuple[str, dict[str, Any]]]
+) -> None:
+    run_task(link=link, name=CONFIGS, by=owner, now=NOW)
+
+    row = LinkTask.objects.get()
+    assert (row.requested_at, row.requested_by) == (NOW, "owner")
+    assert sent == [("run_link_task", {"link_id": link.pk, "task": CONFIGS})]
+    event = AuditEvent.objects.get()
+    assert (event.action, event.detail) == ("RunLinkTask", {"task": CONFIGS})
+
+
+def test_who_may_only_look_may_not_run(link: ClusterLink, mirror: MirrorTopic, colleague: Actor) -> None:
+    with pytest.raises(DeniedError, match="manage links"):
+        run_task(link=link, name=CONFIGS, by=colleague, now=NOW)
+
+    assert not LinkTask.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["MirrorTopicCopy", "Nonsense", ""])
+def test_only_recurring_tasks_can_be_run(link: ClusterLink, owner: Actor, name: str) -> None:
+    with pytest.raises(NotFoundError, match="AutoCreateMirror"):
+        run_task(link=link, name=name, by=owner, now=NOW)
+
+
+def test_a_task_that_is_switched_off_says_what_switches_it_on(link: ClusterLink, owner: Actor) -> None:
+    with pytest.raises(ConflictError, match=r"Set auto\.create\.mirror\.topics\.enable to true"):
+        run_task(link=link, name=TaskName.AUTO_CREATE, by=owner, now=NOW)
+    with pytest.raises(ConflictError, match="no mirror topic"):
+        run_task(link=link, name=CONFIGS, by=owner, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [(LinkState.PAUSED, "paused"), (LinkState.FAILED, "broken"), (LinkState.UNAVAILABLE, "cannot reach its source")],
+)
+def test_a_link_that_is_down_says_so(
+    link: ClusterLink, mirror: MirrorTopic, owner: Actor, state: LinkState, words: str
+) -> None:
+    link.state = state
+    with pytest.raises(ConflictError, match=words):
+        run_task(link=link, name=CONFIGS, by=owner, now=NOW)
+
+
+def test_a_changed_config_makes_its_task_run_at_once(link: ClusterLink, owner: Actor, sent: object) -> None:
+    LinkTask.objects.create(link=link, name=CONFIGS, next_run_at=NOW)
+    LinkTask.objects.create(link=link, name=TaskName.ACLS, next_run_at=NOW)
+
+    alter_configs(link=link, changes=[ConfigChange(name="topic.config.sync.ms", value="9000")], by=owner, now=NOW)
+
+    assert LinkTask.objects.get(name=CONFIGS).next_run_at is None
+    assert LinkTask.objects.get(name=TaskName.ACLS).next_run_at == NOW

@@ -1,0 +1,36 @@
+"""The tab of a link's tasks."""
+
+from __future__ import annotations
+
+from django.test import Client
+
+from console.models import LinkTask
+from tests.browser.scene import Scene
+from tests.console.pages.conftest import Queue, client_of
+
+
+def test_each_task_has_a_word_its_times_and_a_way_to_run_it(scene: Scene, admin: Client) -> None:
+    errors = [{"code": "TIMEOUT_ERROR", "message": "No broker answered."}]
+    row = LinkTask.objects.create(link=scene.link, name="TopicConfigsSync", errors=errors, error_count=1)
+    LinkTask.objects.filter(pk=row.pk).update(started_at=scene.now, finished_at=scene.now, failing_since=scene.now)
+
+    text = admin.get(f"{scene.link_url}tasks/").content.decode()
+
+    assert "In error" in text
+    assert "No broker answered." in text
+    assert 'id="run-TopicConfigsSync"' in text
+    assert "Set acl.sync.enable to true" in text
+
+
+def test_run_now_sends_the_task_and_says_so(scene: Scene, admin: Client, queue: Queue) -> None:
+    answer = admin.post(f"{scene.link_url}tasks/TopicConfigsSync/run/", follow=True)
+
+    assert queue.sent == ["run_link_task"]
+    assert "TopicConfigsSync runs now." in answer.content.decode()
+
+
+def test_a_reader_has_no_button_and_no_way_around_it(scene: Scene) -> None:
+    client = client_of(scene.reader)
+
+    assert "run-TopicConfigsSync" not in client.get(f"{scene.link_url}tasks/").content.decode()
+    assert client.post(f"{scene.link_url}tasks/TopicConfigsSync/run/").status_code == 403
