@@ -193,7 +193,6 @@ class MirrorBroker:
 
     def _answered(self, request: _Request, body: memoryview) -> None:
         answers = {(one.topic, one.partition): one for one in produce.decode_produce(body, version=request.version)}
-        now_ms = self._services.clock.now_ms()
         for one, attempt, step in request.entries:
             if one.attempt != attempt:
                 continue
@@ -201,7 +200,7 @@ class MirrorBroker:
             if answer.error:
                 self._events.interrupted(one, _refusal(one, answer))
             elif answer.base_offset == step.base_offset:
-                one.acknowledged(step, now_ms=now_ms)
+                one.acknowledged(step)
                 self._ready[one] = None
                 self._events.advanced(one)
             elif answer.base_offset > step.base_offset:

@@ -105,7 +105,7 @@ class MirrorPartition:
             expected_end=None if fresh else self.sent_end,
         )
 
-    def resumed(self, tail: Tail, *, now_ms: int) -> None:
+    def resumed(self, tail: Tail) -> None:
         """Go on from the mirror's end; raise FencedError where a newer owner has been there."""
         assert self.grant is not None
         if self.writer.adopted:
@@ -115,7 +115,7 @@ class MirrorPartition:
         self.tail = tail
         self.lost_marker = None
         self.position = self.sent_end = tail.end
-        self.account.observed_mirror(start=tail.start, end=tail.end, now_ms=now_ms)
+        self.account.observed_mirror(start=tail.start, end=tail.end)
         self.mirror_trouble = None
         self.stage = Stage.COPYING
 
@@ -136,11 +136,11 @@ class MirrorPartition:
         self.sent_end = step.end
         return self._step_done()
 
-    def acknowledged(self, step: Append, *, now_ms: int) -> None:
+    def acknowledged(self, step: Append) -> None:
         """The oldest unanswered batch was appended at its place."""
         first = self.unanswered.popleft()
         assert first is step, "answers come in the order of requests"
-        self.account.appended(step, now_ms=now_ms)
+        self.account.appended(step)
         self.mirror_trouble = None
         self.mirror_backoff.reset()
 

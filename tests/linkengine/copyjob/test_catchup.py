@@ -1,0 +1,61 @@
+"""Until when the mirror holds everything the source had."""
+
+from linkengine.copyjob.catchup import MOST_LOOKS, CatchUp
+
+
+def test_nothing_is_known_before_the_source_was_seen() -> None:
+    catch_up = CatchUp()
+    catch_up.mirror_at(5)
+    assert catch_up.at_ms is None
+
+
+def test_the_time_of_the_look_counts_and_not_that_of_the_copy() -> None:
+    catch_up = CatchUp()
+    catch_up.source_seen(10, at_ms=1_000)
+    catch_up.mirror_at(9)
+    assert catch_up.at_ms is None
+    catch_up.mirror_at(10)
+    assert catch_up.at_ms == 1_000
+
+
+def test_a_source_nobody_sees_does_not_make_the_mirror_look_fresh() -> None:
+    catch_up = CatchUp()
+    catch_up.source_seen(10, at_ms=1_000)
+    catch_up.mirror_at(10)
+    catch_up.mirror_at(10)  # the mirror was looked at again, the source was not
+    assert catch_up.at_ms == 1_000
+
+
+def test_an_idle_source_keeps_the_mirror_fresh() -> None:
+    catch_up = CatchUp()
+    for at_ms in (1_000, 2_000):
+        catch_up.source_seen(10, at_ms=at_ms)
+        catch_up.mirror_at(10)
+    assert catch_up.at_ms == 2_000
+
+
+def test_under_load_the_answer_follows_although_the_source_is_always_ahead() -> None:
+    catch_up = CatchUp()
+    for step in range(1, 50):
+        catch_up.source_seen(step * 10, at_ms=step * 100)
+        catch_up.mirror_at(step * 10 - 15)  # two looks behind
+        assert catch_up.at_ms is None or catch_up.at_ms == (step - 2) * 100
+    assert catch_up.at_ms == 4_700
+
+
+def test_a_source_that_became_shorter_is_believed() -> None:
+    catch_up = CatchUp()
+    catch_up.source_seen(100, at_ms=1_000)
+    catch_up.source_seen(50, at_ms=2_000)
+    catch_up.mirror_at(50)
+    assert catch_up.at_ms == 2_000
+
+
+def test_too_many_looks_make_the_answer_older_and_never_newer() -> None:
+    catch_up = CatchUp()
+    for step in range(2 * MOST_LOOKS):
+        catch_up.source_seen(step + 1, at_ms=step)
+    catch_up.mirror_at(MOST_LOOKS)
+    assert catch_up.at_ms == MOST_LOOKS - 2
+    catch_up.mirror_at(2 * MOST_LOOKS)
+    assert catch_up.at_ms == 2 * MOST_LOOKS - 1
