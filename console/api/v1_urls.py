@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from console.api.v1 import tasks, tokens, views
+from console.api.v1 import stopreports, tasks, tokens, views
 from console.api.views import UnknownEndpointView
 
 _LINK = "clusters/<str:cluster_id>/links/<str:link_name>"
@@ -13,6 +13,8 @@ urlpatterns = [
     path(f"{_LINK}/tasks", tasks.LinkTaskListView.as_view()),
     path(f"{_LINK}/tasks/<str:task_name>/run", tasks.LinkTaskRunView.as_view()),
     path(f"{_LINK}/rates", views.LinkRatesView.as_view()),
+    path(f"{_LINK}/stop-reports", stopreports.LinkStopReportListView.as_view()),
+    path(f"{_MIRROR}/stop-reports", stopreports.MirrorStopReportListView.as_view()),
     path(f"{_MIRROR}/verify-runs", views.VerifyRunListView.as_view()),
     path(f"{_MIRROR}/verify-runs/<int:run_id>", views.VerifyRunView.as_view()),
     path(f"{_MIRROR}/gaps", views.GapListView.as_view()),

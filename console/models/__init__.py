@@ -5,6 +5,7 @@ from console.models.links import ClusterLink, LinkConfig, TopicFilter
 from console.models.linktasks import LinkTask
 from console.models.mirrors import GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.places import Cluster, Environment, Organization, SourceTopic
+from console.models.reports import StopReport
 from console.models.slices import CopySlice
 from console.models.verification import VerifyRun
 
@@ -25,6 +26,7 @@ __all__ = [
     "SourceTopic",
     "StateTransition",
     "StateTransitionError",
+    "StopReport",
     "TopicFilter",
     "VerifyRun",
 ]

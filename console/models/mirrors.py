@@ -67,7 +67,9 @@ class MirrorPartition(models.Model):
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="partitions")
     partition = models.PositiveIntegerField()
     source_start = models.BigIntegerField(null=True)
-    source_end = models.BigIntegerField(null=True)  # last stable offset
+    source_end = models.BigIntegerField(null=True)  # last stable offset; null while nobody sees the source
+    last_source_end = models.BigIntegerField(null=True)  # the same as last seen, and when: what a failover may have left behind
+    last_source_seen_at = models.DateTimeField(null=True)
     mirror_start = models.BigIntegerField(null=True)
     mirror_end = models.BigIntegerField(null=True)
     last_source_fetch_offset = models.BigIntegerField(null=True)

@@ -26,10 +26,12 @@ from console.presenters.mirrors import (
 from console.presenters.notes import error_note, transition_notes
 from console.presenters.numbers import Moment, moment
 from console.presenters.states import mirror_look
+from console.presenters.stopreports import report_row
 from console.presenters.verbs import VERBS, Verb
 from console.presenters.verify import run_view
 from console.queries import mirrors as mirror_queries
 from console.queries import operations as operation_queries
+from console.queries import stopreports as report_queries
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from console.queries.topics import SourceTopicChoice
 
 STEPS_SHOWN = 30
+REPORTS_SHOWN = 5
 _SILENCE_S = 15
 
 
@@ -114,6 +117,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "partitions": [partition_row(row, now=now) for row in summary.partitions],
         "gaps": gap_groups(mirror.gaps.all()),
         "steps": steps(mirror.transitions.all()[:STEPS_SHOWN], now=now),
+        "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
         "run": run_view(mirror.verify_runs.first(), now=now),
         "may_verify": can(by, Permission.VERIFY, mirror=mirror),
         "may_edit": can(by, Permission.MANAGE_LINK, link=mirror.link),
@@ -147,8 +151,12 @@ def mirror_tiles(summary: MirrorSummary) -> list[Tile]:
             value=numbers.count(summary.max_lag),
             hint=f"messages · {numbers.plural(behind, 'partition')} behind" if behind else "messages, worst partition",
         ),
-        Tile(label="Total lag", value=numbers.count(total), hint="messages, all partitions"),
-        Tile(label="Lag in time", value=numbers.lag_time(summary.lag_ms), hint="since caught up"),
+        Tile(
+            label="Total lag",
+            value=numbers.count(total),
+            hint=f"messages, about {numbers.size(summary.lag_bytes)}" if summary.lag_bytes else "messages, all partitions",
+        ),
+        Tile(label="Lag in time", value=numbers.lag_time(summary.lag_ms), hint="a failover now would go back this far"),
         Tile(label="Throughput", value=numbers.byte_rate(summary.bytes_per_s), hint=numbers.record_rate(summary.records_per_s)),
     ]
 

@@ -17,6 +17,7 @@ from console.pages import (
     mirrors,
     operations,
     session,
+    stopreports,
     topics,
 )
 
@@ -45,6 +46,7 @@ urlpatterns = [
     path(f"{_LINK}tasks/", linktasks.tasks),
     path(f"{_LINK}tasks/<str:task_name>/run/", linktasks.run),
     path(f"{_LINK}activity/", links.activity),
+    path(f"{_LINK}stops/", stopreports.stops),
     path(f"{_LINK}delete/", editlink.delete),
     path(f"{_LINK}bulk/", operations.operate_many),
     path(f"{_LINK}mirrors/new/", mirrors.create),

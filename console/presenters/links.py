@@ -108,7 +108,7 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         mirrors=sum(number for _, number in counts),
         notable=counts[:NAMED_STATES],
         attention=sum(number for look, number in counts if needs_attention(look)),
-        max_lag=numbers.count(summary.max_lag),
+        max_lag=numbers.worst_lag(summary.max_lag, unknown=summary.unknown_lags),
         oldest_lag=numbers.lag_time(summary.oldest_lag_ms),
         rate=numbers.byte_rate(summary.bytes_per_s),
         created=moment(link.created_at, now=now),
@@ -133,8 +133,14 @@ def tiles(figures: LinkFigures) -> list[Tile]:
     measured = figures.records_per_s is not None
     return [
         Tile(label="Mirror topics", value=numbers.count(mirrors), hint=numbers.plural(partitions, "partition")),
-        Tile(label="Max lag", value=numbers.count(figures.max_lag), hint="messages, worst partition"),
-        Tile(label="Oldest lag", value=numbers.lag_time(figures.oldest_lag_ms), hint="since caught up"),
+        Tile(
+            label="Max lag",
+            value=numbers.worst_lag(figures.max_lag, unknown=figures.unknown_lags),
+            hint=f"{numbers.plural(figures.unknown_lags, 'partition')} unknown"
+            if figures.unknown_lags
+            else "messages, worst partition",
+        ),
+        Tile(label="RPO now", value=numbers.lag_time(figures.oldest_lag_ms), hint="a failover would go back this far"),
         Tile(
             label="Throughput",
             value=numbers.byte_rate(figures.bytes_per_s),

@@ -24,6 +24,13 @@ def count(number: float | None) -> str:
     return UNKNOWN if number is None else f"{round(number):,}"
 
 
+def worst_lag(known: int | None, *, unknown: int) -> str:
+    """Write the largest lag; with partitions nobody knows it is a lower bound at best, and no lag at all is not claimed."""
+    if unknown and not known:
+        return UNKNOWN
+    return f"≥ {count(known)}" if unknown else count(known)
+
+
 def percent_of(part: int | None, whole: int | None) -> int | None:
     """Answer a share in whole percent, rounded down so that 100 means all; None while either is unknown."""
     if part is None or whole is None:

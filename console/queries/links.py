@@ -29,7 +29,8 @@ class LinkSummary:
     link: ClusterLink
     mirrors_by_state: Mapping[MirrorState, int] = field(default_factory=dict)  # states that occur
     mirrors: int = 0
-    max_lag: int | None = None
+    max_lag: int | None = None  # of the partitions whose lag is known
+    unknown_lags: int = 0  # partitions whose lag is not
     oldest_lag_ms: int | None = None
     bytes_per_s: float | None = None
     records_per_s: float | None = None
@@ -139,11 +140,14 @@ def _mirror_counts(links: list[ClusterLink]) -> tuple[dict[int, Counter[MirrorSt
 
 def _partition_totals(links: list[ClusterLink]) -> dict[int, dict[str, Any]]:
     behind = Q(source_end__gt=F("mirror_end"))
+    hidden = Q(source_end__isnull=True) | Q(mirror_end__isnull=True)
     lag = Case(When(behind, then=F("source_end") - F("mirror_end")), When(source_end__isnull=False, then=Value(0)))
     rows = MirrorPartition.objects.filter(mirror__link__in=links).exclude(mirror__state=MirrorState.STOPPED)
     totals = rows.order_by().values("mirror__link_id").annotate(
         max_lag=Max(lag, filter=Q(mirror_end__isnull=False)),
-        behind_since=Min("caught_up_at", filter=behind),
+        behind_since=Min("caught_up_at", filter=behind | hidden),
+        hidden=Count("pk", filter=hidden),
+        never=Count("pk", filter=(behind | hidden) & Q(caught_up_at__isnull=True)),
         total_bytes=Sum("bytes_per_s"),
         total_records=Sum("records_per_s"),
     )  # fmt: skip
@@ -152,11 +156,12 @@ def _partition_totals(links: list[ClusterLink]) -> dict[int, dict[str, Any]]:
 
 def _figures(total: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     max_lag, since = total.get("max_lag"), total.get("behind_since")
-    oldest = 0 if max_lag == 0 else None
-    if since is not None:
+    oldest = 0 if max_lag == 0 and not total["hidden"] else None
+    if since is not None and not total["never"]:
         oldest = max(0, int((now - since).total_seconds() * 1000))
     return {
         "max_lag": max_lag,
+        "unknown_lags": total.get("hidden", 0),
         "oldest_lag_ms": oldest,
         "bytes_per_s": total.get("total_bytes"),
         "records_per_s": total.get("total_records"),

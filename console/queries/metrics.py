@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.utils import timezone
 
-from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic
+from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StopReport
 from console.queries.taskmetrics import task_samples
-from linkengine.domain.states import GapReason, LinkState, MirrorState
+from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
+_LABELS = {"link": F("mirror__link__name"), "cluster": F("mirror__link__destination__cluster_id")}
+_REPORTS = 1000  # failovers looked through for the newest of each link
 Sample = tuple[dict[str, str], float]
 
 
@@ -22,6 +25,7 @@ def prometheus_text() -> str:
             "clusterlink_mirror_topics", "gauge", "Mirror topics by state.", _by_state(MirrorTopic.objects.all(), MirrorState)
         ),
         *_partition_metrics(),
+        *_metric("clusterlink_last_failover_seconds", "gauge", "RTO of the last failover, as measured.", _recovery_times()),
         *_metric("clusterlink_lost_records", "counter", "Offsets lost to retention on the source.", _lost()),
         *(line for one in task_samples() for line in _metric(*one)),
     ]
@@ -34,35 +38,63 @@ def _by_state(rows: QuerySet[ClusterLink] | QuerySet[MirrorTopic], states: Itera
 
 
 def _partition_metrics() -> list[str]:
-    behind = Q(source_end__gt=F("mirror_end"))
-    measured = MirrorPartition.objects.exclude(mirror__state=MirrorState.STOPPED).order_by()
-    rows = list(
-        measured.values(link=F("mirror__link__name"), cluster=F("mirror__link__destination__cluster_id")).annotate(
-            largest=Max(F("source_end") - F("mirror_end"), filter=behind),
-            since=Min("caught_up_at", filter=behind),
-            rate=Sum("bytes_per_s"),
-        )
-    )
-    copied = MirrorPartition.objects.order_by().values(
-        link=F("mirror__link__name"), cluster=F("mirror__link__destination__cluster_id")
-    ).annotate(copied=Sum("bytes_copied"), records=Sum("records_copied"))  # fmt: skip
-    now = timezone.now()
-    ages = [(_of(row), (now - row["since"]).total_seconds() if row["since"] else 0.0) for row in rows]
-    totals = list(copied)
+    rows, totals = _lags(), _copied()
+    lags = [(_of(row), row["largest"] or 0) for row in rows if not row["hidden"]]
+    ages = [(_of(row), age) for row in rows if (age := _age_s(row)) is not None]
+    rates = [(_of(row), row["rate"]) for row in rows if row["rate"] is not None]
     return [
+        *_metric("clusterlink_max_lag_messages", "gauge", "Largest lag of a partition; no sample while one is unknown.", lags),
+        *_metric("clusterlink_max_lag_seconds", "gauge", "Age of the oldest lag: the RPO a failover would have now.", ages),
         *_metric(
-            "clusterlink_max_lag_messages", "gauge", "Largest lag of a partition.", [(_of(r), r["largest"] or 0) for r in rows]
+            "clusterlink_unknown_lag_partitions",
+            "gauge",
+            "Partitions whose lag nobody knows, for example while the source does not answer.",
+            [(_of(row), row["hidden"]) for row in rows],
         ),
-        *_metric("clusterlink_max_lag_seconds", "gauge", "Age of the oldest lag.", ages),
-        *_metric("clusterlink_bytes_per_second", "gauge", "Copied at present.", [(_of(r), r["rate"] or 0) for r in rows]),
+        *_metric("clusterlink_bytes_per_second", "gauge", "Copied at present; no sample while unknown.", rates),
         *_metric("clusterlink_copied_bytes", "counter", "Copied so far.", [(_of(r), r["copied"]) for r in totals]),
         *_metric("clusterlink_copied_records", "counter", "Copied so far.", [(_of(r), r["records"]) for r in totals]),
     ]
 
 
+def _lags() -> list[dict[str, Any]]:
+    behind = Q(source_end__gt=F("mirror_end"))
+    hidden = Q(source_end__isnull=True) | Q(mirror_end__isnull=True)
+    measured = MirrorPartition.objects.exclude(mirror__state=MirrorState.STOPPED).order_by()
+    found = measured.values(**_LABELS).annotate(
+        largest=Max(F("source_end") - F("mirror_end"), filter=behind),
+        since=Min("caught_up_at"),
+        hidden=Count("pk", filter=hidden),
+        never=Count("pk", filter=Q(caught_up_at__isnull=True)),
+        rate=Sum("bytes_per_s"),
+    )
+    return [dict(row) for row in found]
+
+
+def _age_s(row: Mapping[str, Any]) -> float | None:
+    """Answer the age of the oldest lag; None where a partition has never been seen caught up."""
+    if not row["hidden"] and not row["largest"]:
+        return 0.0
+    return None if row["never"] else max(0.0, (timezone.now() - row["since"]).total_seconds())
+
+
+def _copied() -> list[dict[str, Any]]:
+    rows = MirrorPartition.objects.order_by().values(**_LABELS)
+    return [dict(row) for row in rows.annotate(copied=Sum("bytes_copied"), records=Sum("records_copied"))]
+
+
+def _recovery_times() -> list[Sample]:
+    failovers = StopReport.objects.filter(reason=StopReason.FAILOVER).order_by("-writable_at", "-pk")
+    newest: dict[tuple[str, str], Sample] = {}
+    rows: list[Any] = list(failovers.values("rto_ms", **_LABELS)[:_REPORTS])
+    for row in rows:
+        newest.setdefault((row["cluster"], row["link"]), (_of(row), row["rto_ms"] / 1000))
+    return list(newest.values())
+
+
 def _lost() -> list[Sample]:
     rows = GapRange.objects.filter(reason=GapReason.LOST).order_by()
-    sums = rows.values(link=F("mirror__link__name"), cluster=F("mirror__link__destination__cluster_id"))
+    sums = rows.values(**_LABELS)
     return [(_of(row), row["lost"]) for row in sums.annotate(lost=Sum(F("end") - F("start")))]
 
 

@@ -69,7 +69,8 @@ class LinkFigures:
     """Totals over all mirrors of a link; lag and rates of those that are not stopped. Unknown is None, never 0."""
 
     states: Mapping[MirrorState, StateFigures]
-    max_lag: int | None
+    max_lag: int | None  # of the partitions whose lag is known
+    unknown_lags: int  # partitions whose lag is not
     oldest_lag_ms: int | None
     bytes_per_s: float | None
     records_per_s: float | None
@@ -113,13 +114,15 @@ def link_figures(*, link: ClusterLink) -> LinkFigures:
     states, since = _state_figures(link)
     now = timezone.now()
     behind = Q(source_end__gt=F("mirror_end"))
-    known = Q(source_end__isnull=False, mirror_end__isnull=False)
+    hidden = Q(source_end__isnull=True) | Q(mirror_end__isnull=True)
     total = (
         MirrorPartition.objects.filter(mirror__link=link)
         .exclude(mirror__state=MirrorState.STOPPED)
         .aggregate(
-            max_lag=Max(F("source_end") - F("mirror_end"), filter=known),
-            behind_since=Min("caught_up_at", filter=behind),
+            max_lag=Max(F("source_end") - F("mirror_end")),
+            hidden=Count("pk", filter=hidden),
+            never=Count("pk", filter=(behind | hidden) & Q(caught_up_at__isnull=True)),
+            behind_since=Min("caught_up_at", filter=behind | hidden),
             bytes=Sum("bytes_per_s"),
             records=Sum("records_per_s"),
             heard_at=Max("observed_at", filter=Q(mirror__state__in=COPYING)),
@@ -129,7 +132,8 @@ def link_figures(*, link: ClusterLink) -> LinkFigures:
     return LinkFigures(
         states=states,
         max_lag=max_lag,
-        oldest_lag_ms=_age_ms(total["behind_since"], now) if max_lag else max_lag,
+        unknown_lags=total["hidden"],
+        oldest_lag_ms=_oldest_ms(total, max_lag=max_lag, now=now),
         bytes_per_s=total["bytes"],
         records_per_s=total["records"],
         heard_at=total["heard_at"],
@@ -198,6 +202,12 @@ def _error_rows() -> Coalesce:
 
 def _errors_of(mirror: MirrorTopic) -> int:
     return int(mirror.error_rows) + bool(mirror.error_code)  # type: ignore[attr-defined]
+
+
+def _oldest_ms(total: Mapping[str, Any], *, max_lag: int | None, now: datetime) -> int | None:
+    if not max_lag and not total["hidden"]:
+        return max_lag
+    return None if total["never"] else _age_ms(total["behind_since"], now)
 
 
 def _age_ms(since: datetime | None, now: datetime) -> int | None:

@@ -14,6 +14,7 @@ from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from linkengine.domain.states import MirrorState
+from linkengine.domain.stopreports import estimated_bytes
 
 FRESH = timedelta(seconds=5)  # the copier reports twice a second; an older report says nothing about now
 _RELATED = ("link__destination__environment__organization", "link__source")
@@ -44,6 +45,15 @@ class MirrorSummary:
         """Offsets the mirror still has to copy, over all partitions; None while one is unknown."""
         lags = [one.lag for one in self.partitions]
         return None if not lags or None in lags else sum(lag for lag in lags if lag is not None)
+
+    @property
+    def lag_bytes(self) -> int | None:
+        """Estimate the bytes that the mirror still has to copy from the mean size of its records so far."""
+        return estimated_bytes(
+            lag=self.total_lag,
+            bytes_copied=sum(one.bytes_copied for one in self.partitions),
+            records_copied=sum(one.records_copied for one in self.partitions),
+        )
 
 
 def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) -> MirrorTopic:

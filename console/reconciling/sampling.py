@@ -22,6 +22,8 @@ _COPIED = ("source_start", "source_end", "mirror_start", "mirror_end", "last_tim
 _SHOWN = ("source_start", "source_end", "mirror_start", "mirror_end", "phase", "error_code", "error_message")
 _WRITTEN = (
     *_COPIED,
+    "last_source_end",
+    "last_source_seen_at",
     "last_source_fetch_offset",
     "caught_up_at",
     "bytes_per_s",
@@ -76,6 +78,8 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
             setattr(row, name, value)
     if report.phase in _SOURCE_UNSEEN:
         row.source_end = None
+    elif report.source_end is not None:
+        row.last_source_end, row.last_source_seen_at = report.source_end, observed_at
     if row.mirror_start is not None and row.mirror_end is not None and row.mirror_start > row.mirror_end:
         row.mirror_start = None  # two readings of different moments; the next report has both
     if report.last_fetch_offset is not None:

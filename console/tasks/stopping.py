@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from console import dispatch, store
 from console.actions import transitions
+from console.actions.stopreports import write_stop_report
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import plans, slicing, troubles
@@ -151,7 +152,8 @@ def _note_stopped(mirror: MirrorTopic, *, now: datetime) -> None:
     try:
         with transaction.atomic():
             troubles.clear(mirror=mirror)
-            transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, by=ENGINE, now=now, **facts)
+            stopped = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, by=ENGINE, now=now, **facts)
+            write_stop_report(mirror=stopped, now=now)
     except IllegalTransitionError:  # another run of this task was quicker
         _log.info("stop.done_already", mirror=mirror.name)
 

@@ -28,6 +28,7 @@ from console.models import (
     SourceTopic,
     StateTransition,
     StateTransitionError,
+    StopReport,
     VerifyRun,
 )
 from linkengine.domain.addresses import ClusterAddress, properties_of
@@ -235,6 +236,21 @@ def _add_troubles(scene: Scene) -> None:
             (1, 55_200, 55_201, "TRANSACTION_MARKER"),
             (2, 300, 317, "LOST"),
         )
+    )
+    StopReport.objects.create(
+        mirror=mirrors["gates"],
+        reason="failover",
+        requested_by="amelia",
+        requested_at=now - timedelta(hours=2, seconds=2),
+        writable_at=now - timedelta(hours=2),
+        records_not_copied=412,
+        source_seen_at=now - timedelta(hours=2, seconds=40),
+        rpo_ms=41_300,
+        rto_ms=2_140,
+        partitions=[
+            {"partition": 0, "mirrored_end": 40_000, "source_end": 40_412, "not_copied": 412},
+            {"partition": 1, "mirrored_end": 39_120, "source_end": 39_120, "not_copied": 0},
+        ],
     )
     VerifyRun.objects.create(
         mirror=mirrors["planes"],

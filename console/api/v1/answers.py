@@ -187,4 +187,5 @@ class LinkRates(serializers.Serializer[Any]):
     bytes_per_s = serializers.FloatField(allow_null=True)
     records_per_s = serializers.FloatField(allow_null=True)
     max_lag = OffsetField(allow_null=True)
-    oldest_lag_ms = OffsetField(allow_null=True)
+    unknown_lag_partitions = Number(help_text="Partitions whose lag nobody knows now; above 0, max_lag is null.")
+    oldest_lag_ms = OffsetField(allow_null=True, help_text="The RPO that a failover would have now.")

@@ -21,7 +21,7 @@ from console.models import MirrorTopic, VerifyRun
 from console.queries import links, mirrors, verification
 
 MAX_ROWS = 1000
-_LIMIT = OpenApiParameter("limit", int, description=f"Most rows to answer, 1 to {MAX_ROWS}.", default=100)
+LIMIT = OpenApiParameter("limit", int, description=f"Most rows to answer, 1 to {MAX_ROWS}.", default=100)
 
 
 class MirrorPartView(RestView):
@@ -41,7 +41,7 @@ class VerifyRunListView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/verify-runs"""
 
     @operation(
-        "listVerifyRuns", summary="List verify runs", parameters=[_LIMIT], answers={200: answers.VerifyRunDataList}, tag=OURS
+        "listVerifyRuns", summary="List verify runs", parameters=[LIMIT], answers={200: answers.VerifyRunDataList}, tag=OURS
     )
     def get(self, request: Request, **path: str) -> Response:
         """List the runs of a mirror."""
@@ -79,7 +79,7 @@ class VerifyRunView(MirrorPartView):
 class GapListView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/gaps"""
 
-    @operation("listGaps", summary="List gaps", parameters=[_LIMIT], answers={200: answers.GapDataList}, tag=OURS)
+    @operation("listGaps", summary="List gaps", parameters=[LIMIT], answers={200: answers.GapDataList}, tag=OURS)
     def get(self, request: Request, **path: str) -> Response:
         """List what was filled instead of copied."""
         mirror = self.mirror(request, path)
@@ -93,7 +93,7 @@ class TransitionListView(MirrorPartView):
     @operation(
         "listTransitions",
         summary="List a mirror's transitions",
-        parameters=[_LIMIT],
+        parameters=[LIMIT],
         answers={200: answers.TransitionDataList},
         tag=OURS,
     )
@@ -125,13 +125,15 @@ class LinkRatesView(RestView):
         for state, count in summary.mirrors_by_state.items():
             status = mirror_status(state, link_state=link.state)
             states[status] = states.get(status, 0) + count
-        figures = {name: getattr(summary, name) for name in ("bytes_per_s", "records_per_s", "max_lag", "oldest_lag_ms")}
+        figures = {name: getattr(summary, name) for name in ("bytes_per_s", "records_per_s", "oldest_lag_ms")}
+        figures["max_lag"] = None if summary.unknown_lags else summary.max_lag
+        figures["unknown_lag_partitions"] = summary.unknown_lags
         return Response({"link_name": link.name, "link_state": link.state, "mirrors": states, **figures})
 
 
 def limit_of(request: Request) -> int:
     """Read the query parameter ``limit``."""
-    text = request.query_params.get("limit") or str(_LIMIT.default)
+    text = request.query_params.get("limit") or str(LIMIT.default)
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= MAX_ROWS or len(text) > 9:
         raise UnreadableError(f"Cannot deserialize the query parameter limit: it is a whole number from 1 to {MAX_ROWS}.")
     return int(text)

@@ -158,6 +158,7 @@ def test_rates_of_a_link_are_summed(owner: Rest, orders: MirrorTopic, make_mirro
         "bytes_per_s": 1000.0,
         "records_per_s": 10.0,
         "max_lag": 5,
+        "unknown_lag_partitions": 0,
         "oldest_lag_ms": None,
     }
 

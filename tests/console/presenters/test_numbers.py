@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from console.presenters import numbers
+from console.presenters.numbers import UNKNOWN
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -98,3 +99,11 @@ def test_retention_is_worded(number_ms: int | None, text: str) -> None:
 def test_nouns_follow_their_number() -> None:
     assert numbers.plural(1, "topic") == "1 topic"
     assert numbers.plural(2_000, "topic") == "2,000 topics"
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown", "expected"),
+    [(0, 0, "0"), (1200, 0, "1,200"), (None, 0, UNKNOWN), (0, 1, UNKNOWN), (None, 2, UNKNOWN), (7, 2, "≥ 7")],
+)
+def test_the_largest_lag_never_claims_what_nobody_knows(known: int | None, unknown: int, expected: str) -> None:
+    assert numbers.worst_lag(known, unknown=unknown) == expected

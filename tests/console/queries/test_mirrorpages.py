@@ -153,3 +153,14 @@ def test_nothing_measured_is_unknown_and_not_zero(make_mirror: MakeMirror, link:
 
 def test_a_link_without_mirrors_expects_no_news(link: ClusterLink) -> None:
     assert link_figures(link=link).expected_since is None
+
+
+def test_a_partition_nobody_knows_is_counted_and_not_taken_for_caught_up(link: ClusterLink, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(partitions=2)
+    mirror.partitions.filter(partition=1).update(source_end=None, caught_up_at=timezone.now() - timedelta(minutes=3))
+
+    figures = link_figures(link=link)
+
+    assert (figures.max_lag, figures.unknown_lags) == (0, 1)
+    assert figures.oldest_lag_ms is not None
+    assert figures.oldest_lag_ms >= 3 * 60_000

@@ -1,0 +1,58 @@
+"""Writes down what a stop cost, from the rows as they are at that moment."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+
+from console.models import MirrorPartition, MirrorTopic, StateTransition, StopReport
+from linkengine.domain.states import MirrorState, StopReason
+from linkengine.domain.stopreports import PartitionAtStop, cost_of_stop
+
+
+def write_stop_report(*, mirror: MirrorTopic, now: datetime) -> StopReport:
+    """Write the report of a mirror that has just become writable; part of the caller's transaction."""
+    request = _request_of(mirror)
+    requested_at = request.at if request else mirror.state_since
+    rows = list(MirrorPartition.objects.filter(mirror=mirror))
+    partitions = [_at_stop(row) for row in rows]
+    cost = cost_of_stop(
+        partitions,
+        reason=StopReason(mirror.stop_reason),
+        requested_at_ms=_unix_ms(requested_at),
+        writable_at_ms=_unix_ms(now),
+    )
+    seen = [row.last_source_seen_at for row in rows if row.last_source_seen_at]
+    return StopReport.objects.create(
+        mirror=mirror,
+        reason=mirror.stop_reason,
+        requested_by=request.by if request else "engine",
+        requested_at=requested_at,
+        writable_at=now,
+        records_not_copied=cost.records_not_copied,
+        source_seen_at=min(seen) if seen and len(seen) == len(rows) else None,
+        rpo_ms=cost.rpo_ms,
+        rto_ms=cost.rto_ms,
+        partitions=[asdict(one) | {"not_copied": one.not_copied} for one in partitions],
+    )
+
+
+def _request_of(mirror: MirrorTopic) -> StateTransition | None:
+    """Answer the step that asked for this stop: a failover that overruled a waiting promotion counts from itself."""
+    steps = StateTransition.objects.filter(mirror=mirror, to_state=MirrorState.PENDING_STOPPED)
+    return steps.order_by("-at", "-id").first()
+
+
+def _at_stop(row: MirrorPartition) -> PartitionAtStop:
+    return PartitionAtStop(
+        partition=row.partition,
+        mirrored_end=row.stopped_end,
+        source_end=row.last_source_end,
+        source_seen_at_ms=_unix_ms(row.last_source_seen_at) if row.last_source_seen_at else None,
+        caught_up_at_ms=_unix_ms(row.caught_up_at) if row.caught_up_at else None,
+        last_timestamp_ms=row.last_timestamp_ms,
+    )
+
+
+def _unix_ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)

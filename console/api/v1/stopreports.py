@@ -1,0 +1,108 @@
+"""What promotions and failovers cost, of one mirror and of a link: records left behind, RPO, RTO."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.api.fields import OffsetField
+from console.api.schema import OURS, operation
+from console.api.v1.views import LIMIT, MirrorPartView, limit_of
+from console.api.views import RestView, actor_of
+from console.models import StopReport
+from console.queries import links, stopreports
+
+
+class PartitionAtStop(serializers.Serializer[Any]):
+    """One partition at the moment of the fence."""
+
+    partition = serializers.IntegerField()
+    mirrored_end = OffsetField(allow_null=True, help_text="Offset after the last mirrored one.")
+    source_end = OffsetField(allow_null=True, help_text="The source's last stable offset, as last seen.")
+    source_seen_at_ms = OffsetField(allow_null=True)
+    caught_up_at_ms = OffsetField(allow_null=True, help_text="The mirror holds everything the source had then.")
+    last_timestamp_ms = OffsetField(allow_null=True)
+    not_copied = OffsetField(allow_null=True)
+
+
+class StopReportData(serializers.ModelSerializer[StopReport]):
+    """What a promotion or failover cost. Unknown is null, never 0."""
+
+    mirror_topic_name = serializers.CharField(source="mirror.name")
+    records_not_copied = OffsetField(
+        allow_null=True, help_text="Offsets the source was seen to have and the mirror has not. Unseen, it may have more."
+    )
+    rpo_ms = OffsetField(allow_null=True, help_text="Upper bound: what the source had that long before is in the mirror.")
+    rto_ms = OffsetField(help_text="From the request until producers could write.")
+    partitions = PartitionAtStop(many=True)
+
+    class Meta:
+        model = StopReport
+        fields = (
+            "mirror_topic_name",
+            "reason",
+            "requested_by",
+            "requested_at",
+            "writable_at",
+            "records_not_copied",
+            "source_seen_at",
+            "rpo_ms",
+            "rto_ms",
+            "partitions",
+        )
+
+
+class StopTotals(serializers.Serializer[Any]):
+    """The newest stop of each mirror, added up."""
+
+    mirrors = serializers.IntegerField()
+    records_not_copied = OffsetField(allow_null=True)
+    worst_rpo_ms = OffsetField(allow_null=True)
+    worst_rto_ms = OffsetField(allow_null=True)
+
+
+class StopReportDataList(serializers.Serializer[Any]):
+    """Promotions and failovers, the newest first."""
+
+    totals = StopTotals()
+    data: Any = StopReportData(many=True)
+
+
+class MirrorStopReportListView(MirrorPartView):
+    """…/mirrors/{mirror_topic_name}/stop-reports"""
+
+    @operation(
+        "listMirrorStopReports",
+        summary="List what the stops of a mirror cost",
+        parameters=[LIMIT],
+        answers={200: StopReportDataList},
+        tag=OURS,
+    )
+    def get(self, request: Request, **path: str) -> Response:
+        """List promotions and failovers with records left behind, RPO and RTO."""
+        return _answer(stopreports.list_reports(mirror=self.mirror(request, path), limit=limit_of(request)))
+
+
+class LinkStopReportListView(RestView):
+    """…/links/{link_name}/stop-reports"""
+
+    @operation(
+        "listLinkStopReports",
+        summary="List what the stops of a link's mirrors cost",
+        parameters=[LIMIT],
+        answers={200: StopReportDataList},
+        tag=OURS,
+    )
+    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+        """List promotions and failovers on a link."""
+        link = links.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
+        return _answer(stopreports.list_reports(link=link, limit=limit_of(request)))
+
+
+def _answer(reports: list[StopReport]) -> Response:
+    totals = asdict(stopreports.total_of(reports))
+    return Response({"totals": totals, "data": StopReportData(reports, many=True).data})

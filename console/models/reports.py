@@ -1,0 +1,32 @@
+"""What the stops of mirrors cost: one row per promotion or failover, kept while the mirror is listed."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from console.models.mirrors import MirrorTopic
+from linkengine.domain.states import StopReason
+
+
+class StopReport(models.Model):
+    """A promotion or failover as it went; written in the transaction that makes the mirror STOPPED.
+
+    Unknown is null, never 0.
+    """
+
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="stop_reports")
+    reason = models.CharField(max_length=10, choices=[(r.value, r.value) for r in StopReason])
+    requested_by = models.CharField(max_length=150)
+    requested_at = models.DateTimeField()
+    writable_at = models.DateTimeField()
+    records_not_copied = models.BigIntegerField(null=True)  # as last seen at source_seen_at
+    source_seen_at = models.DateTimeField(null=True)  # oldest of the partitions' last looks at the source
+    rpo_ms = models.BigIntegerField(null=True)
+    rto_ms = models.BigIntegerField()
+    partitions = models.JSONField(default=list)  # of PartitionAtStop as dicts
+
+    class Meta:
+        ordering = ["-writable_at", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.mirror_id} {self.reason} at {self.writable_at:%Y-%m-%d %H:%M:%S}"

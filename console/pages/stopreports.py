@@ -1,0 +1,38 @@
+"""What the promotions and failovers of a link cost: a tab of the link, and the same as a file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from django.forms.models import model_to_dict
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from console.models import StopReport
+from console.pages.doors import actor_of, page, reply
+from console.pages.linkpages import link_context
+from console.presenters.stopreports import report_row, report_tiles
+from console.queries import links as link_queries
+from console.queries import stopreports
+
+_HIDDEN = ("id", "mirror")
+
+
+@page("links")
+@require_GET
+def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """List what was stopped, with records left behind, RPO and RTO; ``?format=json`` answers a file."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    reports = stopreports.list_reports(link=link)
+    totals = stopreports.total_of(reports)
+    if request.GET.get("format") == "json":
+        rows = [_as_json(one) for one in reports]
+        return JsonResponse({"link_name": link.name, "totals": asdict(totals), "data": rows}, json_dumps_params={"indent": 2})
+    context = {"reports": [report_row(one, now=now) for one in reports], "tiles": report_tiles(totals)}
+    return reply(request, "links/stopreports.html", link_context(link, by=by, now=now, tab="stops") | context)
+
+
+def _as_json(report: StopReport) -> dict[str, object]:
+    return {"mirror_topic_name": report.mirror.name, **model_to_dict(report, exclude=_HIDDEN)}

@@ -1,0 +1,100 @@
+"""Reports of promotions and failovers as pages show them. Unknown is said in words, never as 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from console.presenters import numbers
+from console.presenters.links import Tile
+from console.presenters.numbers import Moment, moment
+from linkengine.domain.states import StopReason
+
+if TYPE_CHECKING:
+    from console.models import StopReport
+    from console.queries.stopreports import StopTotals
+
+_WORDS = {StopReason.PROMOTE: "Promoted", StopReason.FAILOVER: "Failed over"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopPartition:
+    """One partition at the fence."""
+
+    partition: int
+    mirrored_end: str
+    source_end: str
+    not_copied: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRow:
+    """One stop."""
+
+    name: str
+    url: str
+    kind: str
+    by: str
+    requested: Moment | None
+    writable: Moment | None
+    rto: str
+    rpo: str
+    not_copied: str
+    loses: bool  # something was left behind, or nobody knows
+    sentence: str
+    partitions: Sequence[StopPartition]
+
+
+def report_row(report: StopReport, *, now: datetime) -> ReportRow:
+    """Present one report."""
+    return ReportRow(
+        name=report.mirror.name,
+        url=f"/links/{report.mirror.link.destination.cluster_id}/{report.mirror.link.name}/mirrors/{report.mirror.name}/",
+        kind=_WORDS[StopReason(report.reason)],
+        by=report.requested_by,
+        requested=moment(report.requested_at, now=now),
+        writable=moment(report.writable_at, now=now),
+        rto=numbers.duration(report.rto_ms),
+        rpo=numbers.lag_time(report.rpo_ms),
+        not_copied=numbers.count(report.records_not_copied),
+        loses=report.records_not_copied != 0,
+        sentence=_sentence(report),
+        partitions=[
+            StopPartition(
+                partition=one["partition"],
+                mirrored_end=numbers.count(one["mirrored_end"]),
+                source_end=numbers.count(one["source_end"]),
+                not_copied=numbers.count(one["not_copied"]),
+            )
+            for one in report.partitions
+        ],
+    )
+
+
+def report_tiles(totals: StopTotals) -> list[Tile]:
+    """Answer the figures of a link's stops."""
+    return [
+        Tile(label="Stopped mirrors", value=numbers.count(totals.mirrors), hint="by their newest stop"),
+        Tile(
+            label="Records not copied",
+            value=numbers.count(totals.records_not_copied),
+            hint="as the source was last seen",
+            alarm=bool(totals.mirrors) and totals.records_not_copied != 0,
+        ),
+        Tile(label="Worst RPO", value=numbers.lag_time(totals.worst_rpo_ms), hint="age of what a mirror was missing"),
+        Tile(label="Worst RTO", value=numbers.duration(totals.worst_rto_ms), hint="from request to writable"),
+    ]
+
+
+def _sentence(report: StopReport) -> str:
+    if report.reason == StopReason.PROMOTE:
+        return "Both sides were equal when the fence was written: nothing was left behind."
+    if report.records_not_copied is None or report.source_seen_at is None:
+        return "Nobody saw how far the source was, so how many records were left behind is not known."
+    seen = f"when the source was last seen, {numbers.exact(report.source_seen_at)}"
+    if not report.records_not_copied:
+        return f"The mirror held everything {seen}. What the source took in after that is not here."
+    records = numbers.plural(report.records_not_copied, "record")
+    return f"{records} were not copied {seen}. What the source took in after that is not here either."

@@ -1,0 +1,53 @@
+"""Reports of promotions and failovers: of one mirror, of a link, and the last measured RTO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from console.models import ClusterLink, MirrorTopic, StopReport
+from linkengine.domain.states import StopReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopTotals:
+    """The stops of a link added up, each mirror by its newest one. Unknown is None, never 0."""
+
+    mirrors: int
+    records_not_copied: int | None
+    worst_rpo_ms: int | None
+    worst_rto_ms: int | None
+
+
+def list_reports(*, mirror: MirrorTopic | None = None, link: ClusterLink | None = None, limit: int = 1000) -> list[StopReport]:
+    """List reports, the newest first, of a mirror or of all mirrors of a link."""
+    reports = StopReport.objects.select_related("mirror__link__destination", "mirror__link__source")
+    if mirror is not None:
+        reports = reports.filter(mirror=mirror)
+    if link is not None:
+        reports = reports.filter(mirror__link=link)
+    return list(reports[:limit])
+
+
+def latest_failover(*, link: ClusterLink) -> StopReport | None:
+    """Answer the last failover on a link: its RTO was measured, not promised."""
+    return StopReport.objects.filter(mirror__link=link, reason=StopReason.FAILOVER).first()
+
+
+def total_of(reports: Sequence[StopReport]) -> StopTotals:
+    """Add reports up, newest first; one unknown makes the sum unknown."""
+    newest: dict[int, StopReport] = {}
+    for report in reports:
+        newest.setdefault(report.mirror_id, report)
+    rows = list(newest.values())
+    return StopTotals(
+        mirrors=len(rows),
+        records_not_copied=_all_known(sum, [one.records_not_copied for one in rows]),
+        worst_rpo_ms=_all_known(max, [one.rpo_ms for one in rows]),
+        worst_rto_ms=max((one.rto_ms for one in rows), default=None),
+    )
+
+
+def _all_known(add_up: Callable[[list[int]], int], values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return add_up(known) if known and len(known) == len(values) else None

@@ -1,0 +1,41 @@
+"""The report of a stop, from rows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from console.actions import transitions
+from console.actions.stopreports import write_stop_report
+from console.actors import Actor
+from console.models import MirrorPartition, MirrorTopic
+from linkengine.domain.states import MirrorEvent, StopReason
+from tests.console.conftest import NOW, MakeMirror
+
+
+def ask(mirror: MirrorTopic, event: MirrorEvent, reason: StopReason, *, by: Actor, after_s: int) -> MirrorTopic:
+    now = NOW + timedelta(seconds=after_s)
+    return transitions.apply_event(mirror=mirror, event=event, by=by, now=now, stop_reason=reason)
+
+
+def test_a_failover_is_written_down_with_what_was_last_seen(make_mirror: MakeMirror, owner: Actor) -> None:
+    mirror = make_mirror(partitions=2)
+    seen = {"last_source_seen_at": NOW - timedelta(seconds=3), "caught_up_at": NOW - timedelta(seconds=5)}
+    MirrorPartition.objects.update(last_source_end=25, stopped_end=20, source_end=None, **seen)
+    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+
+    report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
+
+    assert (report.records_not_copied, report.rpo_ms, report.rto_ms) == (10, 5_000, 2_000)
+    assert (report.requested_by, report.source_seen_at) == ("owner", seen["last_source_seen_at"])
+    assert [one["not_copied"] for one in report.partitions] == [5, 5]
+
+
+def test_a_failover_that_overrules_a_promotion_counts_from_itself(make_mirror: MakeMirror, owner: Actor) -> None:
+    mirror = ask(make_mirror(), MirrorEvent.PROMOTE, StopReason.PROMOTE, by=owner, after_s=0)
+    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=60)
+
+    report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=61))
+
+    assert (report.reason, report.rto_ms) == (StopReason.FAILOVER, 1_000)
+    assert report.records_not_copied is None  # nobody ever saw the source's end
+    assert report.source_seen_at is None

@@ -1,0 +1,68 @@
+"""What stops cost, over REST."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from console.models import MirrorTopic, StopReport
+from tests.console.api.cast import DESTINATION, NOW, Rest
+
+pytestmark = pytest.mark.django_db
+LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"
+PARTITION = {
+    "partition": 0,
+    "mirrored_end": 90,
+    "source_end": 100,
+    "source_seen_at_ms": 5,
+    "caught_up_at_ms": 4,
+    "last_timestamp_ms": 3,
+    "not_copied": 10,
+}
+
+
+def report(mirror: MirrorTopic, *, lost: int | None, rpo_ms: int | None, rto_ms: int, after_s: int = 0) -> StopReport:
+    at = NOW + timedelta(seconds=after_s)
+    return StopReport.objects.create(
+        mirror=mirror,
+        reason="failover",
+        requested_by="owner",
+        requested_at=at,
+        writable_at=at,
+        records_not_copied=lost,
+        rpo_ms=rpo_ms,
+        rto_ms=rto_ms,
+        partitions=[PARTITION],
+    )
+
+
+def test_a_mirror_tells_what_its_failover_cost(owner: Rest, make_mirror: Any) -> None:
+    report(make_mirror("orders"), lost=10, rpo_ms=2_000, rto_ms=400)
+
+    answer = owner.get(f"{LINK}/mirrors/orders/stop-reports").json()
+
+    (row,) = answer["data"]
+    assert (row["mirror_topic_name"], row["records_not_copied"], row["rpo_ms"], row["rto_ms"]) == ("orders", 10, 2_000, 400)
+    assert row["partitions"] == [PARTITION]
+    assert answer["totals"] == {"mirrors": 1, "records_not_copied": 10, "worst_rpo_ms": 2_000, "worst_rto_ms": 400}
+
+
+def test_a_link_adds_up_the_newest_stop_of_each_mirror(owner: Rest, make_mirror: Any) -> None:
+    orders, bills = make_mirror("orders"), make_mirror("bills")
+    report(orders, lost=99, rpo_ms=9_000, rto_ms=900)
+    report(orders, lost=1, rpo_ms=10, rto_ms=100, after_s=1)
+    report(bills, lost=2, rpo_ms=30, rto_ms=50)
+
+    answer = owner.get(f"{LINK}/stop-reports").json()
+
+    assert answer["totals"] == {"mirrors": 2, "records_not_copied": 3, "worst_rpo_ms": 30, "worst_rto_ms": 100}
+    assert [row["records_not_copied"] for row in answer["data"]] == [1, 2, 99]
+
+
+def test_one_unknown_makes_the_sum_unknown(owner: Rest, make_mirror: Any) -> None:
+    report(make_mirror("orders"), lost=None, rpo_ms=None, rto_ms=1)
+    report(make_mirror("bills"), lost=2, rpo_ms=30, rto_ms=50)
+
+    totals = owner.get(f"{LINK}/stop-reports").json()["totals"]
+
+    assert totals == {"mirrors": 2, "records_not_copied": None, "worst_rpo_ms": None, "worst_rto_ms": 50}

@@ -1,0 +1,55 @@
+"""What a stop cost, as far as anybody can know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from linkengine.domain.states import StopReason
+from linkengine.domain.stopreports import PartitionAtStop, StopCost, cost_of_stop, estimated_bytes
+
+SEEN = PartitionAtStop(
+    partition=0, mirrored_end=90, source_end=100, source_seen_at_ms=9_000, caught_up_at_ms=8_000, last_timestamp_ms=7_500
+)
+
+
+def failover(*partitions: PartitionAtStop) -> StopCost:
+    return cost_of_stop(partitions, reason=StopReason.FAILOVER, requested_at_ms=10_000, writable_at_ms=10_400)
+
+
+def test_a_failover_counts_what_was_left_behind_and_how_old_the_mirror_was() -> None:
+    ahead = replace(SEEN, partition=1, mirrored_end=100, caught_up_at_ms=9_900)
+    assert failover(SEEN, ahead) == StopCost(records_not_copied=10, rpo_ms=2_000, rto_ms=400)
+
+
+def test_a_promotion_leaves_nothing_behind() -> None:
+    cost = cost_of_stop([SEEN], reason=StopReason.PROMOTE, requested_at_ms=10_000, writable_at_ms=70_000)
+    assert cost == StopCost(records_not_copied=0, rpo_ms=0, rto_ms=60_000)
+
+
+@pytest.mark.parametrize("hidden", [{"source_end": None}, {"mirrored_end": None}])
+def test_one_partition_nobody_saw_makes_the_count_unknown(hidden: dict[str, None]) -> None:
+    assert failover(SEEN, replace(SEEN, partition=1, **hidden)).records_not_copied is None
+
+
+def test_a_mirror_that_never_caught_up_has_no_known_age() -> None:
+    assert failover(replace(SEEN, caught_up_at_ms=None)).rpo_ms is None
+
+
+def test_a_mirror_without_partitions_knows_nothing() -> None:
+    assert failover() == StopCost(records_not_copied=None, rpo_ms=None, rto_ms=400)
+
+
+def test_a_mirror_beyond_the_source_has_left_nothing_behind() -> None:
+    assert failover(replace(SEEN, mirrored_end=120)).records_not_copied == 0
+
+
+@pytest.mark.parametrize(
+    ("lag", "copied", "records", "expected"),
+    [(10, 5_000, 50, 1_000), (0, 0, 0, 0), (5, 0, 0, None), (None, 5_000, 50, None)],
+)
+def test_a_lag_in_bytes_is_estimated_from_what_was_copied(
+    lag: int | None, copied: int, records: int, expected: int | None
+) -> None:
+    assert estimated_bytes(lag=lag, bytes_copied=copied, records_copied=records) == expected
