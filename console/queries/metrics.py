@@ -18,7 +18,7 @@ Sample = tuple[dict[str, str], float]
 
 
 def prometheus_text() -> str:
-    """Answer all metrics; six queries."""
+    """Answer all metrics; seven queries."""
     lines = [
         *_metric("clusterlink_links", "gauge", "Cluster links by state.", _by_state(ClusterLink.objects.all(), LinkState)),
         *_metric(

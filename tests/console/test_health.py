@@ -88,5 +88,5 @@ def test_metrics_cost_the_same_for_many_rows(
 ) -> None:
     for number in range(20):
         make_mirror(f"m{number}")
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(7):
         client.get("/metrics")
