@@ -31,12 +31,14 @@ def create_mirror(
     mirror_topic: str | None = None,
     replication_factor: int | None = None,
     configs: Mapping[str, str | None] | None = None,
+    validate_only: bool = False,
     by: Actor,
     now: datetime,
 ) -> MirrorTopic:
     """Begin to mirror a topic. Both clusters are asked first; the topic itself is made by the worker (PENDING_SETUP).
 
-    ``configs`` are configs of the new topic; a ``mirror.start.offset.spec`` among them goes before the link's.
+    ``configs`` are configs of the new topic; a ``mirror.start.offset.spec`` among them goes before the link's. With
+    ``validate_only`` the answer is a row that is not stored.
     """
     name = _mirror_name(link, source_topic, mirror_topic)
     check_permission(by, Permission.MANAGE_MIRROR, link=link, resource_type=RoleBinding.ResourceType.TOPIC, resource_name=name)
@@ -60,7 +62,7 @@ def create_mirror(
     if known is not None:
         return _check_repeat(known, mirror, by=by, now=now)
     _ask_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
-    return _store(mirror, by=by, now=now)
+    return mirror if validate_only else _store(mirror, by=by, now=now)
 
 
 def default_start(link: ClusterLink) -> str:
@@ -142,8 +144,9 @@ def _known(link: ClusterLink, name: str) -> MirrorTopic | None:
 
 def _check_repeat(known: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
     """Let a client ask again that never heard of its success: the same mirror, asked for by the same actor a moment ago."""
-    same = [(one.link_id, one.source_topic, one.replication_factor, one.config_overrides) for one in (known, wanted)]
-    if same[0] == same[1] and linkchecks.is_recent(known, by=by, now=now):
+    fields = ("link_id", "source_topic", "start_spec", "replication_factor", "config_overrides")
+    same = all(getattr(known, name) == getattr(wanted, name) for name in fields)
+    if same and linkchecks.is_recent(known, by=by, now=now):
         return known
     raise _exists(wanted.name, f" It is a mirror topic of cluster link '{known.link.name}' in state {known.state}.")
 

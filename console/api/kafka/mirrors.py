@@ -38,8 +38,9 @@ class MirrorListView(RestView):
         "createKafkaMirrorTopic",
         summary="Create a mirror topic",
         description="The answer comes at once; the topic is set up on the destination within seconds.",
+        parameters=[query_flag("validate_only", "Ask both clusters and create nothing. An addition of this product.")],
         body=bodies.CreateMirrorTopicRequestData,
-        answers={204: "The mirror topic is being created."},
+        answers={204: "The mirror topic is being created, or would be."},
     )
     def post(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Create a mirror."""
@@ -51,6 +52,7 @@ class MirrorListView(RestView):
             mirror_topic=wanted.get("mirror_topic_name"),
             replication_factor=wanted.get("replication_factor"),
             configs=config_map(wanted.get("configs", ())),
+            validate_only=flag(request, "validate_only"),
             by=by,
             now=moment(),
         )

@@ -22,7 +22,7 @@ class Rest:
     def __init__(self, key: str, secret: str) -> None:
         self.authorization = "Basic " + base64.b64encode(f"{key}:{secret}".encode()).decode()
         self.client = Client(headers={"authorization": self.authorization}, raise_request_exception=False)
-        self.key = key
+        self.key, self.secret = key, secret
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         more = {} if body is None else {"data": body, "content_type": "application/json"}

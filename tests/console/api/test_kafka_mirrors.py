@@ -205,6 +205,14 @@ def test_a_create_whose_answer_was_lost_may_be_repeated(owner: Rest, mirrors: st
     assert owner.post(mirrors, {**CREATE, "replication_factor": 3}).status_code == 400
 
 
+def test_validate_only_asks_the_clusters_and_creates_nothing(owner: Rest, mirrors: str, boundary: Boundary) -> None:
+    answer = owner.post(f"{mirrors}?validate_only=true", CREATE)
+
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert [name for name, _ in boundary.called] == ["check_mirror"]
+    assert not MirrorTopic.objects.exists()
+
+
 def test_a_mirror_that_is_being_deleted_is_no_repeat(owner: Rest, mirrors: str, base: str) -> None:
     owner.post(mirrors, CREATE)
     owner.delete(f"{base}/topics/orders")

@@ -1,0 +1,47 @@
+"""The program: options of all commands, the groups, shell completion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.shell_completion import get_completion_class
+
+from linkctl import links, mirrors, output
+
+PROGRAM = "linkctl"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--url", metavar="URL", help="Address of the service, such as https://links.example.com. [LINKCTL_URL]")
+@click.option("--cluster", metavar="ID", help="The destination cluster; not needed where there is one. [LINKCTL_CLUSTER]")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="JSON with url, api_key, api_secret, cluster. [LINKCTL_FILE; else var/demo.json, ~/.config/linkctl.json]",
+)
+def program(**_options: object) -> None:
+    """Cluster links and mirror topics between stock Kafka clusters.
+
+    The API key comes from LINKCTL_API_KEY and LINKCTL_API_SECRET, a bearer token from LINKCTL_TOKEN, or all from the file.
+
+    Exit codes: 0 done, 1 refused, 2 command line, 3 not found, 4 not allowed, 5 unavailable (try again).
+    """
+
+
+program.add_command(links.group)
+program.add_command(mirrors.group)
+
+
+@program.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Write the completion script of SHELL: eval "$(linkctl completion bash)"."""
+    kind = get_completion_class(shell)
+    assert kind is not None  # click knows the three
+    output.write_line(kind(program, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source())
+
+
+def main() -> None:
+    """Run the program; its exit code is one of ``linkctl.errors.Exit``."""
+    program(prog_name=PROGRAM)

@@ -1,0 +1,86 @@
+"""A client of the REST API: Kafka REST v3 with cluster linking, HTTP Basic or bearer, JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from linkctl.errors import Exit, LinkctlError, exit_of
+from linkctl.settings import Settings
+
+TIMEOUT_S = 60.0  # creating a link asks two clusters, of which each may be slow
+PREFIX = "/kafka/v3"
+Json = dict[str, Any]
+
+
+class RestClient:
+    """The API of one service; every failure is a LinkctlError with the service's own sentence."""
+
+    def __init__(self, settings: Settings, *, transport: httpx.BaseTransport | None = None) -> None:
+        """Remember where and who; nothing is sent yet."""
+        headers = {"Accept": "application/json", "User-Agent": "linkctl"}
+        auth = None if settings.token else httpx.BasicAuth(settings.api_key, settings.api_secret)
+        if settings.token:
+            headers["Authorization"] = f"Bearer {settings.token}"
+        self._cluster = settings.cluster
+        self._http = httpx.Client(
+            base_url=settings.url.rstrip("/"), auth=auth, headers=headers, timeout=TIMEOUT_S, transport=transport
+        )
+
+    def cluster_id(self) -> str:
+        """Answer the chosen cluster, or the only one we may see."""
+        if not self._cluster:
+            known = [one["cluster_id"] for one in self.call("GET", f"{PREFIX}/clusters")["data"]]
+            if len(known) != 1:
+                listed = ", ".join(known) or "none"
+                message = f"Say which cluster with --cluster or LINKCTL_CLUSTER. The API key may see: {listed}."
+                raise LinkctlError(message, code=Exit.USAGE)
+            self._cluster = known[0]
+        return self._cluster
+
+    def get(self, *parts: str, **query: object) -> Json:
+        """Read below the cluster; parts are escaped."""
+        found: Json = self.call("GET", self._path(parts), query=query)
+        return found
+
+    def send(self, method: str, *parts: str, body: Json | None = None, **query: object) -> Any:
+        """Change something below the cluster; answer the JSON, None for an empty answer."""
+        return self.call(method, self._path(parts), body=body, query=query)
+
+    def call(self, method: str, path: str, *, body: Json | None = None, query: dict[str, object] | None = None) -> Any:
+        """Send one request; flags are written as true and false, what is None is left out."""
+        given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+        try:
+            answer = self._http.request(method, path, json=body, params=given)
+        except httpx.TransportError as error:
+            message = f"{self._http.base_url} does not answer: {error}. Check the address and that the service runs."
+            raise LinkctlError(message, code=Exit.UNAVAILABLE) from None
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise LinkctlError(f"The address of the service is no URL: {error}.", code=Exit.USAGE) from None
+        if not answer.is_success:
+            raise LinkctlError(_reason(answer), code=exit_of(answer.status_code))
+        return _json(answer) if answer.content else None
+
+    def _path(self, parts: tuple[str, ...]) -> str:
+        return "/".join((f"{PREFIX}/clusters", quote(self.cluster_id(), safe=""), *(quote(one, safe=":") for one in parts)))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _json(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        message = f"{answer.url} does not answer JSON. Is it the address of the service?"
+        raise LinkctlError(message, code=Exit.UNAVAILABLE) from None
+
+
+def _reason(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{answer.request.method} {answer.url} was answered {answer.status_code} {answer.reason_phrase}."

@@ -1,0 +1,84 @@
+"""What commands share: the client of this run, options that several have, configs on the command line, completion of names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from linkctl import output
+from linkctl.client import Json, RestClient
+from linkctl.errors import Exit, LinkctlError
+from linkctl.settings import read_settings
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+as_json = click.option("--json", "as_json", is_flag=True, help="Write the service's JSON instead of a table.")
+dry_run = click.option("--dry-run", is_flag=True, help="Let the service check it; change nothing.")
+
+
+def client_of(context: click.Context) -> RestClient:
+    """Answer the client of this run; settings are read when the first command needs them, so that --help needs none.
+
+    The root's object may be a transport of httpx: that of a service in this process.
+    """
+    root = context.find_root()
+    options = {name: root.params.get(name) for name in ("url", "cluster")}
+    return RestClient(read_settings(options=options, file=root.params.get("file")), transport=root.obj)
+
+
+def configs(command: _Command) -> _Command:
+    """Add --config and --config-file."""
+    option = click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="Set a config; may be repeated.")
+    file = click.option(
+        "--config-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Set the configs of a properties file. The place for credentials: a command line is seen by everybody.",
+    )
+    return option(file(command))
+
+
+def config_list(given: Sequence[str], file: Path | None) -> list[Json]:
+    """Read configs of both options as REST wants them; the command line wins."""
+    lines = [] if file is None else _properties(file)
+    values = dict(_pair(line) for line in [*lines, *given])
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def done(text: str, *, dry: bool) -> None:
+    """Say what happened, or would."""
+    output.write_line(f"{text} (dry run: nothing was changed)" if dry else text)
+
+
+def complete_links(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Offer the links of the cluster; nothing where they cannot be asked for."""
+    return _names(context, "links", "link_name", incomplete)
+
+
+def complete_mirrors(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Offer the mirror topics of the link that is named already, else of the cluster."""
+    link = context.params.get("link") or "-"
+    return _names(context, f"links/{link}/mirrors", "mirror_topic_name", incomplete)
+
+
+def _names(context: click.Context, path: str, field: str, incomplete: str) -> list[str]:
+    try:
+        found = client_of(context).get(*path.split("/"))["data"]
+    except LinkctlError:
+        return []
+    return [one[field] for one in found if one[field].startswith(incomplete)]
+
+
+def _properties(file: Path) -> list[str]:
+    """Read a Java properties file as far as Kafka's need it: NAME=VALUE, # comments, a backslash at the end goes on."""
+    text = file.read_text().replace("\\\n", "")
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith(("#", "!"))]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise LinkctlError(f"A config is written NAME=VALUE; this is none: {name.strip()!r}.", code=Exit.USAGE)
+    return name.strip(), value.strip()

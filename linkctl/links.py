@@ -1,0 +1,184 @@
+"""``linkctl link …``: create, list, describe, update and delete cluster links; look at their tasks and configs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from linkctl import output
+from linkctl.commands import as_json, client_of, complete_links, config_list, configs, done, dry_run
+from linkctl.errors import Exit, LinkctlError
+
+_NAME = click.argument("name", shell_complete=complete_links)
+_CREATE_FIELDS = {
+    "source_cluster": ("source_cluster_id", "The cluster to mirror from."),
+    "destination_cluster": ("destination_cluster_id", "The cluster to mirror to, for a link that begins at its source."),
+    "remote_cluster": ("remote_cluster_id", "The other cluster of a bidirectional link."),
+    "link_id": ("cluster_link_id", "The expected id, for the second side of a bidirectional link."),
+}
+
+
+@click.group("link")
+def group() -> None:
+    """Cluster links of a destination cluster."""
+
+
+def _cluster_options(command: Any) -> Any:
+    for name, (_, text) in reversed(_CREATE_FIELDS.items()):
+        command = click.option(f"--{name.replace('_', '-')}", help=text)(command)
+    return command
+
+
+@group.command("create")
+@click.argument("name")
+@_cluster_options
+@click.option("--bootstrap-server", help="First brokers of the other cluster; the same as --config bootstrap.servers=….")
+@click.option("--no-validate-link", is_flag=True, help="Do not ask the source cluster first.")
+@configs
+@dry_run
+@click.pass_context
+def create(context: click.Context, /, **given: Any) -> None:
+    """Create the cluster link NAME."""
+    listed = config_list(given["configs"], given["config_file"])
+    if given["bootstrap_server"]:
+        listed.append({"name": "bootstrap.servers", "value": given["bootstrap_server"]})
+    body = {field: given[option] for option, (field, _) in _CREATE_FIELDS.items() if given[option]}
+    client_of(context).send(
+        "POST",
+        "links",
+        body={**body, "configs": listed},
+        link_name=given["name"],
+        validate_only=given["dry_run"],
+        validate_link=not given["no_validate_link"],
+    )
+    done(f"Cluster link {given['name']} was created", dry=given["dry_run"])
+
+
+@group.command("list")
+@as_json
+@click.pass_context
+def show_all(context: click.Context, *, as_json: bool) -> None:
+    """List cluster links."""
+    found = client_of(context).get("links")
+    if as_json:
+        output.write_json(found)
+        return
+    columns = ("NAME", "STATE", "SOURCE CLUSTER", "MIRROR TOPICS", "ERROR")
+    output.write_table(columns, (_row(one) for one in found["data"]))
+
+
+@group.command("describe")
+@_NAME
+@as_json
+@click.pass_context
+def describe(context: click.Context, name: str, *, as_json: bool) -> None:
+    """Show the cluster link NAME with its configs that were set."""
+    client = client_of(context)
+    link, listed = client.get("links", name), client.get("links", name, "configs")
+    if as_json:
+        output.write_json({**link, "configs": listed["data"]})
+        return
+    output.write_pairs(_facts(link))
+    output.write_line("")
+    output.write_table(("CONFIG", "VALUE"), ((one["name"], _value(one)) for one in listed["data"] if not one["is_default"]))
+
+
+@group.command("update")
+@_NAME
+@configs
+@click.option("--unset", multiple=True, metavar="NAME", help="Give a config its default back; may be repeated.")
+@dry_run
+@click.pass_context
+def update(context: click.Context, /, **given: Any) -> None:
+    """Change configs of the cluster link NAME; all of them, or none."""
+    changes = [{**one, "operation": "SET"} for one in config_list(given["configs"], given["config_file"])]
+    changes += [{"name": one, "operation": "DELETE"} for one in given["unset"]]
+    if not changes:
+        raise LinkctlError("Say what to change: --config NAME=VALUE, --config-file or --unset NAME.", code=Exit.USAGE)
+    client_of(context).send(
+        "PUT", "links", given["name"], "configs:alter", body={"data": changes, "validate_only": given["dry_run"]}
+    )
+    done(f"Cluster link {given['name']} was updated", dry=given["dry_run"])
+
+
+@group.command("delete")
+@_NAME
+@click.option("--force", is_flag=True, help="Fail attached mirror topics over first.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@dry_run
+@click.pass_context
+def delete(context: click.Context, name: str, *, force: bool, yes: bool, dry_run: bool) -> None:
+    """Delete the cluster link NAME; the history of its mirror topics goes with it."""
+    if not yes and not dry_run:
+        click.confirm(f"Delete cluster link {name} and the history of its mirror topics?", abort=True, err=True)
+    client_of(context).send("DELETE", "links", name, force=force, validate_only=dry_run)
+    done(f"Cluster link {name} was deleted" if not force else f"Cluster link {name} is being deleted", dry=dry_run)
+
+
+@group.group("task")
+def task() -> None:
+    """Jobs of a cluster link."""
+
+
+@task.command("list")
+@_NAME
+@as_json
+@click.pass_context
+def tasks(context: click.Context, name: str, *, as_json: bool) -> None:
+    """List what the jobs of the cluster link NAME are doing."""
+    found = client_of(context).get("links", name, include_tasks=True)["tasks"] or []
+    if as_json:
+        output.write_json(found)
+        return
+    output.write_table(("TASK", "STATE", "ERRORS"), ((one["task_name"], one["state"], _errors(one["errors"])) for one in found))
+
+
+@group.group("configuration")
+def configuration() -> None:
+    """Configs of a cluster link."""
+
+
+@configuration.command("list")
+@_NAME
+@as_json
+@click.pass_context
+def configuration_list(context: click.Context, name: str, *, as_json: bool) -> None:
+    """List all configs of the cluster link NAME, set or not."""
+    found = client_of(context).get("links", name, "configs")
+    if as_json:
+        output.write_json(found)
+        return
+    rows = ((one["name"], _value(one), not one["is_default"], one["is_read_only"]) for one in found["data"])
+    output.write_table(("CONFIG", "VALUE", "SET", "READ ONLY"), rows)
+
+
+def _row(link: dict[str, Any]) -> tuple[object, ...]:
+    error = None if link["link_error"] == "NO_ERROR" else link["link_error"]
+    return link["link_name"], link["link_state"], _other(link), len(link["topic_names"]), error
+
+
+def _facts(link: dict[str, Any]) -> list[tuple[str, object]]:
+    counts = [f"{one['count']} {one['state_category'].lower()}" for one in link["category_counts"] or [] if one["count"]]
+    return [
+        ("Name", link["link_name"]),
+        ("Id", link["cluster_link_id"]),
+        ("State", link["link_state"]),
+        ("Other cluster", _other(link)),
+        ("Mirror topics", ", ".join(counts)),
+        ("Error", None if link["link_error"] == "NO_ERROR" else f"{link['link_error']}: {link['link_error_message']}"),
+    ]
+
+
+def _other(link: dict[str, Any]) -> str | None:
+    found: str | None = link["source_cluster_id"] or link["remote_cluster_id"] or link["destination_cluster_id"]
+    return found
+
+
+def _value(config: dict[str, Any]) -> str | None:
+    hidden = config["is_sensitive"] and not config["is_default"]
+    return "(hidden)" if hidden else config["value"]
+
+
+def _errors(errors: list[dict[str, Any]]) -> str:
+    return "; ".join(f"{one['error_code']}: {one['error_message']}" for one in errors)

@@ -1,0 +1,65 @@
+"""linkctl against the real REST API in this process; what a worker would answer, ``boundary`` does."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
+from django.db import close_old_connections
+
+from console.models import Cluster
+from linkctl.cli import PROGRAM, program
+from tests.console.api.cast import Rest, make_client
+from tests.console.api.conftest import (
+    boundary,
+    destination,
+    environment,
+    link,
+    make_mirror,
+    no_rate,
+    owner,
+    reader,
+    source,
+)
+
+__all__ = ["boundary", "destination", "environment", "link", "make_mirror", "no_rate", "owner", "reader", "source"]
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(owner: Rest, destination: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Run:
+    """Run linkctl as the owner, or as another client; answers click's result with exit code and output."""
+    monkeypatch.chdir(tmp_path)
+    transport = httpx.WSGITransport(app=get_wsgi_application())
+
+    def call(*arguments: str, as_: Rest = owner, stdin: str = "", **variables: str) -> Result:
+        secrets = {"LINKCTL_API_KEY": as_.key, "LINKCTL_API_SECRET": as_.secret, "LINKCTL_CLUSTER": destination.cluster_id}
+        environment = {"LINKCTL_URL": "http://testserver", **secrets, **variables}
+        with connection_kept():
+            return CliRunner().invoke(program, arguments, prog_name=PROGRAM, obj=transport, env=environment, input=stdin)
+
+    return call
+
+
+@contextmanager
+def connection_kept() -> Iterator[None]:
+    """A request made within a test's transaction must not close its connection; Django's own test client does the same."""
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+def read_json(result: Result) -> Any:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def anybody() -> Rest:
+    return make_client(None, name="anybody", role="")

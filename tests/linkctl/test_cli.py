@@ -1,0 +1,67 @@
+"""The program as a shell sees it: run by name, and completed."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from linkctl.cli import PROGRAM, program
+from linkctl.errors import Exit
+from tests.linkctl.conftest import Run
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_name_the_program(run: Run, shell: str) -> None:
+    script = run("completion", shell).stdout
+
+    assert "_LINKCTL_COMPLETE" in script
+    assert script.count("linkctl") >= 2
+
+
+def test_commands_are_completed() -> None:
+    completer = ShellComplete(program, {}, PROGRAM, "_LINKCTL_COMPLETE")
+
+    assert {one.value for one in completer.get_completions(["mirror"], "re")} == {
+        "resume",
+        "reverse-and-start",
+        "reverse-and-pause",
+    }
+
+
+def test_names_of_links_and_topics_are_completed(run: Run, make_mirror: Any) -> None:
+    make_mirror("orders")
+    make_mirror("payments")
+
+    def words(*arguments: str) -> set[str]:
+        line = {"COMP_WORDS": " ".join((PROGRAM, *arguments)), "COMP_CWORD": str(len(arguments))}
+        return set(run(_LINKCTL_COMPLETE="bash_complete", **line).stdout.split())
+
+    assert words("link", "describe", "fr") == {"plain,from-source"}
+    assert words("mirror", "pause", "--link", "from-source", "o") == {"plain,orders"}
+
+
+def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
+    done = run_program(tmp_path)
+
+    assert done.returncode == Exit.USAGE
+    assert "LINKCTL_URL" in done.stderr
+
+
+def test_a_service_that_is_away_is_told(tmp_path: Path) -> None:
+    variables = {"LINKCTL_URL": "http://127.0.0.1:1", "LINKCTL_TOKEN": "secret-token", "LINKCTL_CLUSTER": "x"}
+
+    done = run_program(tmp_path, **variables)
+
+    assert done.returncode == Exit.UNAVAILABLE
+    assert "does not answer" in done.stderr
+    assert "secret-token" not in done.stderr
+
+
+def run_program(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the module as a program of its own, in an empty folder with an empty home."""
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(folder), **variables}
+    command = [sys.executable, "-m", "linkctl", "link", "list"]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)

@@ -1,0 +1,172 @@
+"""``linkctl link``: each command says the same as REST, in a table or as JSON."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.errors import UnavailableError
+from console.models import ClusterLink
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from tests.console.api.cast import SOURCE, Boundary, Rest
+from tests.linkctl.conftest import Run, anybody, read_json
+
+CREATE = ("link", "create", "new", "--source-cluster", SOURCE, "--bootstrap-server", "source.test:9092")
+
+
+def test_links_are_listed_in_a_table(run: Run, link: ClusterLink) -> None:
+    lines = run("link", "list").stdout.splitlines()
+
+    assert lines[0].split() == ["NAME", "STATE", "SOURCE", "CLUSTER", "MIRROR", "TOPICS", "ERROR"]
+    assert lines[1].split() == ["from-source", "ACTIVE", SOURCE, "0", "-"]
+
+
+def test_links_are_listed_as_json(run: Run, link: ClusterLink) -> None:
+    assert read_json(run("link", "list", "--json"))["data"][0]["link_name"] == "from-source"
+
+
+def test_a_link_is_described_with_its_configs_and_without_secrets(run: Run, link: ClusterLink) -> None:
+    shown = run("link", "describe", "from-source").stdout
+
+    assert "Other cluster  " + SOURCE in shown
+    assert "sasl.jaas.config" in shown
+    assert "(hidden)" in shown
+    assert "password" not in shown
+    assert read_json(run("link", "describe", "from-source", "--json"))["configs"]
+
+
+def test_a_link_is_created(run: Run, source: Any, boundary: Boundary) -> None:
+    result = run(*CREATE, "--config", "topic.config.sync.ms=7000")
+
+    assert (result.exit_code, result.stdout) == (0, "Cluster link new was created\n")
+    stored = ClusterLink.objects.get(name="new")
+    assert dict(stored.configs.values_list("name", "value")) == {"topic.config.sync.ms": "7000"}
+    assert boundary.called
+
+
+def test_credentials_come_from_a_file(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "source.properties"
+    file.write_text(
+        "# the source\n\nbootstrap.servers = other.test:9093\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
+        'sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\\n  username="u" password="p=q";\n'
+    )
+
+    assert run("link", "create", "new", "--source-cluster", SOURCE, "--config-file", str(file)).exit_code == 0
+    properties = ClusterLink.objects.get(name="new").properties
+    assert properties["bootstrap.servers"] == "other.test:9093"
+    assert 'password="p=q"' in properties["sasl.jaas.config"]
+
+
+def test_a_dry_run_creates_nothing(run: Run, boundary: Boundary) -> None:
+    result = run(*CREATE, "--dry-run")
+
+    assert (result.exit_code, "dry run" in result.stdout) == (0, True)
+    assert boundary.called
+    assert not ClusterLink.objects.exists()
+
+
+def test_the_source_need_not_be_asked(run: Run, boundary: Boundary) -> None:
+    assert run(*CREATE, "--no-validate-link").exit_code == 0
+    assert not boundary.called
+
+
+def test_configs_are_set_and_unset(run: Run, link: ClusterLink) -> None:
+    link.configs.create(name="acl.sync.ms", value="9000")
+
+    result = run("link", "update", "from-source", "--config", "topic.config.sync.ms=7000", "--unset", "acl.sync.ms")
+
+    assert result.exit_code == 0
+    assert dict(link.configs.values_list("name", "value")) == {"topic.config.sync.ms": "7000"}
+
+
+def test_a_dry_run_updates_nothing(run: Run, link: ClusterLink) -> None:
+    assert run("link", "update", "from-source", "--config", "topic.config.sync.ms=7000", "--dry-run").exit_code == 0
+    assert not link.configs.exists()
+    assert run("link", "update", "from-source", "--config", "no.such.config=1", "--dry-run").exit_code == 1
+
+
+def test_an_update_needs_a_change(run: Run, link: ClusterLink) -> None:
+    result = run("link", "update", "from-source")
+
+    assert result.exit_code == 2
+    assert "--config" in result.stderr
+
+
+def test_all_configs_are_listed(run: Run, link: ClusterLink) -> None:
+    shown = run("link", "configuration", "list", "from-source").stdout
+
+    assert "num.cluster.link.fetchers" in shown
+    assert read_json(run("link", "configuration", "list", "from-source", "--json"))["kind"] == "KafkaLinkConfigDataList"
+
+
+def test_tasks_are_listed(run: Run, link: ClusterLink, make_mirror: Any) -> None:
+    make_mirror("orders")
+
+    assert "ConsumerOffsetSync" in run("link", "task", "list", "from-source").stdout
+    assert {one["task_name"] for one in read_json(run("link", "task", "list", "from-source", "--json"))} >= {"AclSync"}
+
+
+def test_deleting_asks_first(run: Run, link: ClusterLink) -> None:
+    assert run("link", "delete", "from-source", stdin="n\n").exit_code == 1
+    assert run("link", "delete", "from-source", "--dry-run").exit_code == 0
+    assert ClusterLink.objects.exists()
+
+    assert run("link", "delete", "from-source", stdin="y\n").exit_code == 0
+    assert not ClusterLink.objects.exists()
+
+
+def test_force_fails_mirrors_over_first(run: Run, link: ClusterLink, make_mirror: Any) -> None:
+    mirror = make_mirror("orders")
+    assert run("link", "delete", "from-source", "--yes").exit_code == 1
+
+    assert run("link", "delete", "from-source", "--yes", "--force").exit_code == 0
+
+    mirror.refresh_from_db()
+    assert mirror.state == "PENDING_STOPPED"
+
+
+class TestExitCodes:
+    """What scripts look at; the sentence on stderr is the service's own."""
+
+    def test_a_link_that_is_not_there_is_3(self, run: Run) -> None:
+        result = run("link", "describe", "nothing")
+
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert "nothing" in result.stderr
+
+    def test_a_refusal_is_1(self, run: Run, boundary: Boundary) -> None:
+        boundary.error = LinkEngineError(ErrorCode.AUTHENTICATION_ERROR, "The source refuses the password.")
+
+        result = run(*CREATE)
+
+        assert (result.exit_code, result.stderr) == (1, "Error: The source refuses the password.\n")
+
+    def test_a_missing_role_and_a_wrong_secret_are_4(self, run: Run, link: ClusterLink, reader: Rest) -> None:
+        assert run("link", "delete", "from-source", "--yes", as_=reader).exit_code == 4
+        assert run("link", "list", LINKCTL_API_SECRET="wrong").exit_code == 4
+
+    def test_a_service_that_does_not_answer_is_5(self, run: Run, boundary: Boundary) -> None:
+        boundary.error = UnavailableError("No worker answers.")
+
+        assert run(*CREATE).exit_code == 5
+
+    @pytest.mark.parametrize("arguments", [("link", "explode"), ("link", "create"), ("mirror", "promote", "a")])
+    def test_a_command_line_that_cannot_be_read_is_2(self, run: Run, arguments: tuple[str, ...]) -> None:
+        assert run(*arguments).exit_code == 2
+
+
+def test_the_only_cluster_need_not_be_named(run: Run, link: ClusterLink) -> None:
+    ClusterLink.objects.update(source=None)
+    assert "from-source" not in run("link", "list", LINKCTL_CLUSTER="").stdout  # two clusters are registered
+
+    result = run("link", "list", LINKCTL_CLUSTER="")
+
+    assert result.exit_code == 2
+    assert SOURCE in result.stderr
+    assert run("link", "list", as_=anybody(), LINKCTL_CLUSTER="").exit_code == 2
+
+
+def test_a_bearer_token_is_enough(run: Run, link: ClusterLink, owner: Rest) -> None:
+    token = owner.post("/api/v1/tokens", {}).json()["access_token"]
+
+    assert run("link", "list", LINKCTL_API_KEY="", LINKCTL_API_SECRET="", LINKCTL_TOKEN=token).exit_code == 0

@@ -1,0 +1,135 @@
+"""``linkctl mirror``: each verb of the documents; per-topic refusals; unknown lag is no zero."""
+
+from typing import Any
+
+import pytest
+
+from console.api.kafka.operations import VERBS as REST_VERBS
+from console.api.kafka.words import MIRROR_STATUSES
+from console.models import ClusterLink, MirrorTopic
+from linkctl.mirrors import STATUSES, VERBS
+from linkengine.domain.states import MirrorState
+from tests.console.api.cast import NOW, Boundary
+from tests.linkctl.conftest import Run, read_json
+
+
+def test_every_verb_and_status_of_rest_has_its_word() -> None:
+    assert {verb for verb, _ in VERBS.values()} == set(REST_VERBS)
+    assert set(STATUSES) == set(MIRROR_STATUSES)
+
+
+def test_mirrors_are_listed_over_all_links(run: Run, make_mirror: Any) -> None:
+    make_mirror("orders", lags=((10, 4), (5, 5)))
+    make_mirror("payments", MirrorState.PAUSED, lags=((10, 4), None))
+
+    rows = [line.split() for line in run("mirror", "list").stdout.splitlines()[1:]]
+
+    assert rows == [
+        ["from-source", "orders", "orders", "ACTIVE", "2", "6", "-"],
+        ["from-source", "payments", "payments", "PAUSED", "2", "unknown", "-"],
+    ]
+
+
+def test_mirrors_are_filtered_by_status(run: Run, make_mirror: Any) -> None:
+    make_mirror("orders")
+    make_mirror("payments", MirrorState.PAUSED)
+
+    found = read_json(run("mirror", "list", "--link", "from-source", "--status", "paused", "--json"))
+
+    assert [one["mirror_topic_name"] for one in found["data"]] == ["payments"]
+
+
+def test_a_mirror_is_described_by_partition(run: Run, make_mirror: Any) -> None:
+    make_mirror("orders", lags=((10, 4), None))
+
+    shown = run("mirror", "describe", "orders", "--link", "from-source").stdout
+
+    assert "Status        ACTIVE since 2026-05-04T10:00:00+00:00" in shown
+    assert shown.splitlines()[-2].split() == ["0", "6", "4"]
+    assert shown.splitlines()[-1].split() == ["1", "unknown", "unknown"]
+
+
+def test_transition_errors_are_listed(run: Run, make_mirror: Any) -> None:
+    mirror = make_mirror("orders", MirrorState.PENDING_STOPPED)
+    mirror.transition_errors.create(code="WAITING_FOR_LAG", message="5 records to go.", since=NOW, last_seen_at=NOW)
+    command = ("mirror", "state-transition-error", "list", "orders", "--link", "from-source")
+
+    assert "WAITING_FOR_LAG  5 records to go." in run(*command).stdout
+    assert read_json(run(*command, "--json")) == [{"error_code": "WAITING_FOR_LAG", "error_message": "5 records to go."}]
+
+
+def test_a_mirror_is_created(run: Run, link: ClusterLink, boundary: Boundary) -> None:
+    result = run(
+        "mirror", "create", "orders", "--link", "from-source", "--replication-factor", "1", "--config", "segment.ms=60000"
+    )
+
+    assert (result.exit_code, result.stdout) == (0, "Topic orders is being mirrored\n")
+    mirror = MirrorTopic.objects.get(name="orders")
+    assert (mirror.replication_factor, mirror.config_overrides) == (1, {"segment.ms": "60000"})
+
+
+def test_a_dry_run_creates_nothing(run: Run, link: ClusterLink, boundary: Boundary) -> None:
+    result = run("mirror", "create", "orders", "--link", "from-source", "--dry-run")
+
+    assert result.exit_code == 0
+    assert [name for name, _ in boundary.called] == ["check_mirror"]
+    assert not MirrorTopic.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("verb", "before", "after"),
+    [
+        ("pause", "ACTIVE", "PAUSED"),
+        ("resume", "PAUSED", "ACTIVE"),
+        ("promote", "ACTIVE", "PENDING_STOPPED"),
+        ("failover", "ACTIVE", "PENDING_STOPPED"),
+    ],
+)
+def test_a_verb_changes_the_state_unless_it_is_a_dry_run(
+    run: Run, make_mirror: Any, verb: str, before: str, after: str
+) -> None:
+    mirror = make_mirror("orders", MirrorState(before))
+
+    dry = run("mirror", verb, "orders", "--link", "from-source", "--dry-run")
+    mirror.refresh_from_db()
+    assert (dry.exit_code, mirror.state) == (0, before)
+    assert "would be accepted" in dry.stdout
+
+    assert run("mirror", verb, "orders", "--link", "from-source").exit_code == 0
+    mirror.refresh_from_db()
+    assert mirror.state == after
+
+
+def test_topics_are_chosen_by_pattern(run: Run, make_mirror: Any) -> None:
+    make_mirror("orders-1")
+    make_mirror("orders-2")
+    make_mirror("payments")
+
+    found = read_json(run("mirror", "pause", "--pattern", "orders-.*", "--link", "from-source", "--json"))
+
+    assert [one["mirror_topic_name"] for one in found["data"]] == ["orders-1", "orders-2"]
+
+
+def test_one_refused_topic_of_several_is_told_and_fails(run: Run, make_mirror: Any) -> None:
+    make_mirror("orders")
+
+    result = run("mirror", "pause", "orders", "nothing", "--link", "from-source")
+
+    assert result.exit_code == 1
+    assert "orders        accepted" in result.stdout
+    assert "is not a mirror topic" in result.stdout
+
+
+@pytest.mark.parametrize("verb", ["reverse-and-start", "reverse-and-pause", "truncate-and-restore"])
+def test_verbs_of_bidirectional_links_are_refused_on_others(run: Run, make_mirror: Any, verb: str) -> None:
+    make_mirror("orders", MirrorState.STOPPED if verb == "truncate-and-restore" else MirrorState.ACTIVE)
+
+    result = run("mirror", verb, "orders", "--link", "from-source")
+
+    assert result.exit_code == 1
+    assert "bidirectional" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("orders", "--pattern", ".*")])
+def test_topics_are_named_or_matched(run: Run, link: ClusterLink, arguments: tuple[str, ...]) -> None:
+    assert run("mirror", "pause", *arguments, "--link", "from-source").exit_code == 2
