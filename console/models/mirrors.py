@@ -146,20 +146,27 @@ class StateTransitionError(models.Model):
 
 
 class GapRange(models.Model):
-    """Offsets ``[start, end)`` of the mirror that hold a filler, and why; neighbours of one reason are one row."""
+    """``filled`` offsets within ``[start, end)`` of the mirror hold a filler, and why; other offsets between hold records.
+
+    Of what was LOST, ``before_ms`` and ``after_ms`` are the timestamps of the records around it.
+    """
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="gaps")
     partition = models.PositiveIntegerField()
     start = models.BigIntegerField()
     end = models.BigIntegerField()
     reason = models.CharField(max_length=30, choices=[(r.value, r.value) for r in GapReason])
-    noted_at = models.DateTimeField()
+    filled = models.BigIntegerField()
+    before_ms = models.BigIntegerField(null=True)
+    after_ms = models.BigIntegerField(null=True)
+    noted_at = models.DateTimeField()  # last time it grew
 
     class Meta:
         ordering = ["partition", "start"]
         constraints = [
             models.UniqueConstraint(fields=["mirror", "partition", "start", "reason"], name="gap_is_noted_once"),
             models.CheckConstraint(condition=Q(start__lt=F("end")), name="gap_is_not_empty"),
+            models.CheckConstraint(condition=Q(filled__gte=1) & Q(filled__lte=F("end") - F("start")), name="gap_is_filled"),
         ]
 
     def __str__(self) -> str:

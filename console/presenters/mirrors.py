@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from console.presenters import numbers
@@ -14,6 +14,7 @@ from console.presenters.notes import ErrorNote, error_note
 from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import GAP_LOOKS, PHASE_LABELS
 from console.presenters.states import mirror_look
+from linkengine.domain.moments import utc_words
 from linkengine.domain.startspec import EARLIEST, LATEST, start_time_ms
 from linkengine.domain.states import COPYING, GapReason, MirrorState
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from console.models import GapRange, MirrorPartition, MirrorTopic, StateTransition
     from console.queries.mirrors import MirrorSummary
 
-_LAST_SHOWN_MS = 253_402_300_800_000  # the year 10000
 SHOWN_RANGES = 20  # gap ranges listed per reason; the rest is counted
 
 
@@ -134,7 +134,7 @@ def gap_groups(gaps: Iterable[GapRange]) -> list[GapGroup]:
 def _gap_group(reason: GapReason, gaps: Sequence[GapRange]) -> GapGroup:
     return GapGroup(
         look=GAP_LOOKS[reason],
-        offsets=numbers.count(sum(gap.end - gap.start for gap in gaps)),
+        offsets=numbers.count(sum(gap.filled for gap in gaps)),
         ranges=[_range_text(gap) for gap in gaps[:SHOWN_RANGES]],
         more=max(0, len(gaps) - SHOWN_RANGES),
         lost=reason is GapReason.LOST,
@@ -144,7 +144,15 @@ def _gap_group(reason: GapReason, gaps: Sequence[GapRange]) -> GapGroup:
 def _range_text(gap: GapRange) -> str:
     last = gap.end - 1
     span = f"{gap.start:,}" if last == gap.start else f"{gap.start:,} to {last:,}"
-    return f"partition {gap.partition}: {span}"
+    some = "" if gap.filled == gap.end - gap.start else f" ({gap.filled:,} of them)"
+    return f"partition {gap.partition}: {span}{some}{_times(gap)}"
+
+
+def _times(gap: GapRange) -> str:
+    """Say when lost records were written, as far as the records around them tell."""
+    ends = [(word, ms) for word, ms in (("after", gap.before_ms), ("before", gap.after_ms)) if ms is not None]
+    words = " and ".join(f"{word} {utc_words(ms)}" for word, ms in ends)
+    return f", written {words}" if words else ""
 
 
 def start_words(spec: str) -> str:
@@ -153,9 +161,7 @@ def start_words(spec: str) -> str:
         return "Oldest record of the source"
     if spec == LATEST:
         return "End of the source when it was created"
-    moment_ms = start_time_ms(spec)
-    at = datetime.fromtimestamp((moment_ms or 0) / 1000, tz=UTC) if (moment_ms or 0) < _LAST_SHOWN_MS else None
-    return f"Records from {at:%Y-%m-%d %H:%M:%S} UTC on" if at else f"Records from {spec} on"
+    return f"Records from {utc_words(start_time_ms(spec) or 0)} on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

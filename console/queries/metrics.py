@@ -95,7 +95,7 @@ def _recovery_times() -> list[Sample]:
 def _lost() -> list[Sample]:
     rows = GapRange.objects.filter(reason=GapReason.LOST).order_by()
     sums = rows.values(**_LABELS)
-    return [(_of(row), row["lost"]) for row in sums.annotate(lost=Sum(F("end") - F("start")))]
+    return [(_of(row), row["lost"]) for row in sums.annotate(lost=Sum("filled"))]
 
 
 def _of(row: Mapping[str, object]) -> dict[str, str]:

@@ -1,89 +1,155 @@
-"""Filled ranges become the gap ledger: as few rows as possible, and an alarm where records were lost."""
+"""Runs of fills become the gap ledger: few rows however busy a topic is, and an alarm where records were lost.
+
+A run keeps its start while it grows (``linkengine.copyjob.fills``), and no two runs of a reason overlap, since every offset is
+filled once. So a report that comes twice or late changes nothing. What has not grown for SETTLED is joined with its neighbours
+and, beyond MOST_ROWS, made coarser (``docs/adr/0005-gap-ledger.md``); HEAD and LOST stay exact.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 from django.db import transaction
-from django.db.models import F, Sum
+from django.db.models import Max, Min, Sum
 
-from console.models import GapRange, MirrorTopic
+from console.models import GapRange, MirrorPartition, MirrorTopic
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import troubles
-from linkengine.domain.ranges import Gap, OffsetRange, merge_gaps
+from linkengine.domain.moments import utc_words
+from linkengine.domain.ranges import Gap, OffsetRange, fewer_gaps
 from linkengine.domain.states import GapReason
 
+SETTLED = timedelta(minutes=3)  # a slice's last report has come by then
+MOST_ROWS = 32  # settled ones per partition and reason; joined when there are twice as many
+NAMED_PARTITIONS = 500  # in one query
 log = structlog.get_logger(__name__)
+Place = tuple[int, str]  # partition, reason
 
 
 def store_gaps(*, mirror: MirrorTopic, gaps: Mapping[int, Iterable[Gap]], now: datetime) -> bool:
-    """Merge gaps (by partition) into the ledger of a mirror; answer whether there was anything new."""
-    reported = {partition: tuple(some) for partition, some in gaps.items()}
-    reported = {partition: some for partition, some in reported.items() if some}
+    """Take reported runs (by partition) into the ledger of a mirror; answer whether there was anything new."""
+    reported = [(partition, gap) for partition, some in gaps.items() for gap in some]
     if not reported:
         return False
-    known = _known(mirror, first=min(gap.range.start for some in reported.values() for gap in some))
-    news = {p: some for p, some in reported.items() if not _covers(known[p], some)}
-    for partition, some in news.items():
-        _merge(mirror, partition, rows=known[partition], gaps=some, now=now)
-    if any(gap.reason is GapReason.LOST for some in news.values() for gap in some):
+    ledger = _known(mirror, reported)
+    fresh, grown = [], []
+    for partition, gap in reported:
+        row = _row_of(gap, ledger[partition, gap.reason])
+        if row is None:
+            fresh.append(_new_row(mirror, partition, gap, now=now))
+        elif _extend(row, gap, now=now):
+            grown.append(row)
+    _date_losses(mirror, fresh)
+    with transaction.atomic():
+        GapRange.objects.bulk_create(fresh, ignore_conflicts=True)
+        GapRange.objects.bulk_update(grown, ["end", "filled", "before_ms", "after_ms", "noted_at"], batch_size=200)
+    if fresh:
+        _settle(mirror, {row.partition for row in fresh}, now=now)
+    if any(row.reason == GapReason.LOST for row in (*fresh, *grown)):
         _alarm(mirror, now=now)
-    return bool(news)
+    return bool(fresh or grown)
 
 
 def note_head(*, mirror: MirrorTopic, seeded: Iterable[tuple[int, int]], now: datetime) -> None:
-    """Note what was filled below the source's log start when the mirror began."""
+    """Note what was filled below the offset the mirror began with."""
     heads = {partition: (Gap(OffsetRange(0, start), GapReason.HEAD),) for partition, start in seeded if start > 0}
     store_gaps(mirror=mirror, gaps=heads, now=now)
 
 
-def _known(mirror: MirrorTopic, *, first: int) -> dict[int, list[GapRange]]:
-    """Read the rows that the new gaps may touch: those that do not end before the first of them."""
-    rows: dict[int, list[GapRange]] = defaultdict(list)
-    for row in GapRange.objects.filter(mirror=mirror, end__gte=first):
-        rows[row.partition].append(row)
+def _known(mirror: MirrorTopic, reported: Iterable[tuple[int, Gap]]) -> dict[Place, list[GapRange]]:
+    """Read the rows that the reported runs may be part of, last first."""
+    partitions = {partition for partition, _ in reported}
+    first = min(gap.range.start for _, gap in reported)
+    rows: dict[Place, list[GapRange]] = defaultdict(list)
+    found = GapRange.objects.filter(mirror=mirror, end__gt=first)
+    if len(partitions) <= NAMED_PARTITIONS:
+        found = found.filter(partition__in=partitions)
+    for row in found.order_by("-start"):
+        rows[row.partition, row.reason].append(row)
     return rows
 
 
-def _covers(rows: Iterable[GapRange], gaps: Iterable[Gap]) -> bool:
-    """Tell whether every gap lies in a row of its reason; rows of one reason never overlap. Transactions make thousands."""
-    ledger: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: row.start):
-        ledger[row.reason].append((row.start, row.end))
-    return all(_lies_in(ledger[gap.reason], gap.range) for gap in gaps)
+def _row_of(gap: Gap, rows: Iterable[GapRange]) -> GapRange | None:
+    """Answer the row that is this run, or that it was joined into."""
+    return next((row for row in rows if row.start <= gap.range.start < row.end), None)
 
 
-def _lies_in(ledger: list[tuple[int, int]], wanted: OffsetRange) -> bool:
-    at = bisect_right(ledger, wanted.start, key=lambda one: one[0]) - 1
-    return at >= 0 and wanted.end <= ledger[at][1]
+def _new_row(mirror: MirrorTopic, partition: int, gap: Gap, *, now: datetime) -> GapRange:
+    return GapRange(
+        mirror=mirror,
+        partition=partition,
+        start=gap.range.start,
+        end=gap.range.end,
+        reason=gap.reason,
+        filled=gap.filled,
+        before_ms=gap.before_ms,
+        after_ms=gap.after_ms,
+        noted_at=now,
+    )
 
 
-def _merge(mirror: MirrorTopic, partition: int, *, rows: list[GapRange], gaps: Iterable[Gap], now: datetime) -> None:
-    old = {_gap(row): row for row in rows}
-    merged = set(merge_gaps([*old, *gaps]))
-    replaced = [row.pk for gap, row in old.items() if gap not in merged]
-    fresh = [
-        GapRange(mirror=mirror, partition=partition, start=gap.range.start, end=gap.range.end, reason=gap.reason, noted_at=now)
-        for gap in merged - old.keys()
-    ]
+def _date_losses(mirror: MirrorTopic, rows: Iterable[GapRange]) -> None:
+    """A slice that begins with a loss has copied no record before it: the last one of the slices before tells the time."""
+    undated = {row.partition: row for row in rows if row.reason == GapReason.LOST and row.before_ms is None}
+    for partition in MirrorPartition.objects.filter(mirror=mirror, partition__in=undated) if undated else ():
+        before_ms, after_ms = partition.last_timestamp_ms, undated[partition.partition].after_ms
+        if before_ms is not None and before_ms >= 0 and (after_ms is None or before_ms <= after_ms):
+            undated[partition.partition].before_ms = before_ms
+
+
+def _extend(row: GapRange, gap: Gap, *, now: datetime) -> bool:
+    """Let the row of a run grow; answer whether it did."""
+    told = gap.after_ms is not None and row.after_ms is None and row.end <= gap.range.end
+    if gap.range.end <= row.end and not told:
+        return False
+    row.filled += max(0, gap.filled - row.filled) if row.start == gap.range.start else gap.range.end - row.end
+    row.end = max(row.end, gap.range.end)
+    row.before_ms = gap.before_ms if row.before_ms is None else row.before_ms
+    row.after_ms, row.noted_at = gap.after_ms, now
+    return True
+
+
+def _settle(mirror: MirrorTopic, partitions: set[int], *, now: datetime) -> None:
+    """Replace many old rows by fewer."""
+    old = GapRange.objects.filter(mirror=mirror, partition__in=partitions, noted_at__lt=now - SETTLED)
+    rows: dict[Place, list[GapRange]] = defaultdict(list)
+    for row in old:
+        rows[row.partition, row.reason].append(row)
+    for (partition, _), some in rows.items():
+        if len(some) > 2 * MOST_ROWS:
+            _join(mirror, partition, some)
+
+
+def _join(mirror: MirrorTopic, partition: int, rows: list[GapRange]) -> None:
+    newest = max(row.noted_at for row in rows)
+    old = {gap_of(row): row.pk for row in rows}
+    fewer = fewer_gaps(old, most=MOST_ROWS)
     with transaction.atomic():
-        GapRange.objects.filter(pk__in=replaced).delete()
-        GapRange.objects.bulk_create(fresh)
+        GapRange.objects.filter(pk__in=[pk for gap, pk in old.items() if gap not in fewer]).delete()
+        GapRange.objects.bulk_create(_new_row(mirror, partition, gap, now=newest) for gap in fewer if gap not in old)
 
 
-def _gap(row: GapRange) -> Gap:
-    return Gap(OffsetRange(row.start, row.end), GapReason(row.reason))
+def gap_of(row: GapRange) -> Gap:
+    """Answer the row as the engine's value."""
+    return Gap(OffsetRange(row.start, row.end), GapReason(row.reason), row.filled, row.before_ms, row.after_ms)
 
 
 def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
-    lost = GapRange.objects.filter(mirror=mirror, reason=GapReason.LOST).aggregate(n=Sum(F("end") - F("start")))["n"] or 0
-    message = (
-        f"{lost} offsets of '{mirror.source_topic}' were deleted by its retention before they could be copied; the mirror "
-        "holds fillers there (see the gap ledger). Lengthen the source's retention, or look for what held the copy up."
+    lost = GapRange.objects.filter(mirror=mirror, reason=GapReason.LOST).aggregate(
+        n=Sum("filled"), first=Min("before_ms"), last=Max("after_ms")
     )
-    troubles.note(mirror=mirror, code=RECORDS_LOST, message=message, now=now)
-    log.warning("records_lost", mirror=mirror.name, link=mirror.link.name, offsets=lost)
+    message = (
+        f"{lost['n'] or 0} offsets of '{mirror.source_topic}' were deleted by its retention before they could be copied"
+        f"{_between(lost['first'], lost['last'])}; the mirror holds fillers there (see the gap ledger). Lengthen the source's "
+        "retention, or look for what held the copy up."
+    )
+    if troubles.note(mirror=mirror, code=RECORDS_LOST, message=message, now=now):
+        log.warning("records_lost", mirror=mirror.name, link=mirror.link.name, offsets=lost["n"])
+
+
+def _between(first_ms: int | None, last_ms: int | None) -> str:
+    known = [f"{word} {utc_words(ms)}" for word, ms in (("after", first_ms), ("before", last_ms)) if ms is not None]
+    return f", written {' and '.join(known)}" if known else ""

@@ -112,13 +112,12 @@ def _load(link_id: int) -> ClusterLink | None:
 
 def _observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress]) -> None:
     now = timezone.now()
-    changed = sampling.store_progress(rows=rows, reports=reports, now=now)
-    filled = {one.key: one.gaps for one in reports if one.gaps}
+    changed = _keep_gaps(mirrors, rows=rows, reports=reports)  # first: a loss lies behind the last timestamp known before it
+    changed |= sampling.store_progress(rows=rows, reports=reports, now=now)
     verdicts = []
     for mirror in mirrors:
         key = plans.mirror_key(mirror)
         own = {n: rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows}
-        changed |= gaps.store_gaps(mirror=mirror, gaps={n: filled.get(f"{key}/{n}", ()) for n in own}, now=now)
         verdict = phases.verdict_on(own.values(), now=now)
         changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now)
         verdicts.append(verdict if slicing.is_wanted(mirror, link) else None)
@@ -129,6 +128,16 @@ def _observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, r
         dispatch.send("probe_link", link_id=link.pk)
     if changed:
         ClusterLink.objects.filter(pk=link.pk).update(sequence=F("sequence") + 1)
+
+
+def _keep_gaps(mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress]) -> bool:
+    filled = {one.key: one.gaps for one in reports if one.gaps and one.key in rows}
+    changed = False
+    for mirror in mirrors if filled else ():
+        key = plans.mirror_key(mirror)
+        own = {n: filled[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in filled}
+        changed |= gaps.store_gaps(mirror=mirror, gaps=own, now=timezone.now())
+    return changed
 
 
 def _give_orders(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:

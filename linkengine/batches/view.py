@@ -63,6 +63,7 @@ MAGIC_AT = _offset_of("magic")
 CRC_AT = _offset_of("crc")
 ATTRIBUTES_AT = _offset_of("attributes")  # the checksum begins here
 RECORDS_AT = HEADER.size
+_BASE_TIMESTAMP = [name for name, _ in _FIELDS].index("base_timestamp")
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -211,6 +212,11 @@ def _refuse_nonsense(view: BatchView) -> None:
             f"The record batch at offset {view.base_offset} uses compression {view.codec}; 0 to {LAST_CODEC} are known.",
             code=ErrorCode.UNSUPPORTED_MESSAGE_FORMAT,
         )
+
+
+def first_timestamp(batch: memoryview | bytes | bytearray) -> int:
+    """Answer the timestamp of the first record of one whole batch of magic 2, as its writer gave it."""
+    return HEADER.unpack_from(batch)[_BASE_TIMESTAMP]  # type: ignore[no-any-return]
 
 
 def verify_crc(buffer: memoryview | bytes | bytearray) -> bool:

@@ -77,9 +77,11 @@ def clear_mirror(url: str, link_id: str, *, mirror_id: str) -> None:
 
 
 def to_json(progress: PartitionProgress) -> str:
-    """Write one observation as JSON; gaps are lists of start, end, reason."""
+    """Write one observation as JSON; gaps are lists of start, end, reason, filled and the times around what was lost."""
     values = {one.name: getattr(progress, one.name) for one in fields(progress)}
-    values["gaps"] = [[gap.range.start, gap.range.end, gap.reason] for gap in progress.gaps]
+    values["gaps"] = [
+        [gap.range.start, gap.range.end, gap.reason, gap.filled, gap.before_ms, gap.after_ms] for gap in progress.gaps
+    ]
     return json.dumps(values)
 
 
@@ -88,10 +90,14 @@ def from_json(text: str) -> PartitionProgress:
     try:
         values = json.loads(text)
         values["phase"] = PartitionPhase(values["phase"])
-        values["gaps"] = tuple(Gap(OffsetRange(start, end), GapReason(reason)) for start, end, reason in values["gaps"])
+        values["gaps"] = tuple(_gap(*words) for words in values["gaps"])
         return PartitionProgress(**values)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a partition's progress: {error}") from error
+
+
+def _gap(start: int, end: int, reason: str, *more: Any) -> Gap:
+    return Gap(OffsetRange(start, end), GapReason(reason), *more)
 
 
 def _readable(text: str) -> PartitionProgress | None:

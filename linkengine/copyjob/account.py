@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from linkengine.batches.steps import Append
+from linkengine.batches.view import first_timestamp
 from linkengine.copyjob.catchup import CatchUp
-from linkengine.domain.ranges import Gap, OffsetRange
+from linkengine.copyjob.fills import FillRuns
+from linkengine.domain.ranges import Gap
 from linkengine.domain.states import GapReason
 
-RECENT_MS = 10_000  # reports come twice a second and are merged: each gap is in twenty of them
+RECENT_MS = 10_000  # reports come twice a second and may be lost: each run of fills is in twenty of them
 
 
 class Account:
@@ -15,7 +17,7 @@ class Account:
 
     __slots__ = (
         "_catch_up",
-        "_gaps",
+        "_fills",
         "bytes_copied",
         "last_timestamp_ms",
         "mirror_end",
@@ -34,7 +36,7 @@ class Account:
         self._catch_up = CatchUp()
         self.bytes_copied = 0
         self.records_copied = 0
-        self._gaps: list[tuple[int, Gap]] = []  # with the time of the last fill
+        self._fills = FillRuns()
 
     def observed_source(self, *, start: int, end: int, now_ms: int) -> None:
         """Take in the source's log start and last stable offset."""
@@ -52,6 +54,11 @@ class Account:
         """Answer until when the mirror holds everything the source had."""
         return self._catch_up.at_ms
 
+    def sending(self, step: Append) -> None:
+        """A batch is about to be sent; afterwards its buffer may hold something else."""
+        if self._fills.awaits_record:
+            self._fills.record_followed(first_timestamp(step.payload))
+
     def appended(self, step: Append) -> None:
         """A batch was acknowledged at its place."""
         self.mirror_end = step.end
@@ -63,16 +70,12 @@ class Account:
     def filled(self, start: int, end: int, reason: GapReason, *, now_ms: int) -> None:
         """Markers were verified at these offsets."""
         self.mirror_end = end
-        last = self._gaps[-1][1] if self._gaps else None
-        if last and last.reason is reason and last.range.end == start:
-            self._gaps[-1] = (now_ms, Gap(OffsetRange(last.range.start, end), reason))
-        else:
-            self._gaps.append((now_ms, Gap(OffsetRange(start, end), reason)))
+        self._fills.add(start, end, reason, now_ms=now_ms, before_ms=self.last_timestamp_ms)
         self._reach()
 
     def gaps(self, *, since_ms: int = 0) -> tuple[Gap, ...]:
-        """Answer the gaps filled since then, and what was lost whenever it was; transactions make thousands a minute."""
-        return tuple(gap for at_ms, gap in self._gaps if at_ms >= since_ms or gap.reason is GapReason.LOST)
+        """Answer what was filled since then, and what was lost whenever it was."""
+        return self._fills.since(since_ms)
 
     def _reach(self) -> None:
         if self.mirror_end is not None:

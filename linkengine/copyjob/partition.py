@@ -27,6 +27,7 @@ from linkengine.copyjob.writer import Writer
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress
+from linkengine.domain.states import GapReason
 
 LEAST_SHARE = 1e-6  # nothing is merged any more
 CHUNKS_AHEAD = 2  # one being written, one waiting: the source never idles while the destination works
@@ -59,6 +60,7 @@ class MirrorPartition:
         self.chunks: deque[Chunk] = deque()
         self.unanswered: deque[Append] = deque()
         self.fill: FillInFlight | None = None
+        self._unverified: FillInFlight | None = None  # its answer was lost: the mirror's end tells what became of it
         self.lost_marker: LostMarker | None = None
         self.mirror_retry_at = 0.0
         self.mirror_backoff = Backoff()
@@ -114,6 +116,7 @@ class MirrorPartition:
             self.writer.adopt(tail.producer, generation=self.grant.generation, clean=self.grant.clean)
         self.tail = tail
         self.lost_marker = None
+        self._settle_unverified(tail.end, now_ms=now_ms)
         self.position = self.sent_end = tail.end
         self.account.observed_mirror(start=tail.start, end=tail.end)
         self.mirror_trouble = None
@@ -132,6 +135,7 @@ class MirrorPartition:
         """Patch the batch for sending and count it as sent; answer its chunk if it was the last step in it."""
         epoch, sequence = self.writer.append(step.count)
         patch_for_append(step.payload, producer_id=self.writer.producer_id, producer_epoch=epoch, base_sequence=sequence)
+        self.account.sending(step)
         self.unanswered.append(step)
         self.sent_end = step.end
         return self._step_done()
@@ -255,6 +259,12 @@ class MirrorPartition:
             return PartitionPhase.WAITING, trouble
         return (trouble.phase if trouble else PartitionPhase.COPYING), trouble
 
+    def _settle_unverified(self, end: int, *, now_ms: int) -> None:
+        """Count the markers of a lost answer that are in the log after all."""
+        fill, self._unverified = self._unverified, None
+        if fill is not None and end > fill.start:
+            self.account.filled(fill.start, min(end, fill.start + fill.count), GapReason(fill.reason), now_ms=now_ms)
+
     def _step_done(self) -> Chunk | None:
         chunk = self.chunks[0]
         chunk.steps.popleft()
@@ -267,6 +277,7 @@ class MirrorPartition:
         self.position = None
         self.fetching = False
         self.unanswered.clear()
+        self._unverified = self.fill or self._unverified
         self.fill = None
         dropped = list(self.chunks)
         self.chunks.clear()

@@ -96,7 +96,7 @@ class PartitionProgress:
     records_copied: int = 0  # likewise; offsets with a record, fillers not counted
     error_code: str = ""
     error_message: str = ""
-    gaps: tuple[Gap, ...] = ()  # filled since the slice took the partition, merged
+    gaps: tuple[Gap, ...] = ()  # runs of fills since the slice took the partition; they only grow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

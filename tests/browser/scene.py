@@ -228,7 +228,7 @@ def _add_troubles(scene: Scene) -> None:
         error_since=now - timedelta(minutes=14),
     )
     GapRange.objects.bulk_create(
-        GapRange(mirror=mirrors["flights"], partition=p, start=s, end=e, reason=r, noted_at=now)
+        GapRange(mirror=mirrors["flights"], partition=p, start=s, end=e, filled=e - s, reason=r, noted_at=now)
         for p, s, e, r in (
             (0, 0, 1_000, "HEAD"),
             (0, 40_120, 40_121, "TRANSACTION_MARKER"),

@@ -81,16 +81,16 @@ class GapData(serializers.ModelSerializer[GapRange]):
     start = OffsetField()
     end = OffsetField(help_text="Exclusive.")
     reason = Text(help_text="TRANSACTION_MARKER, ABORTED, COMPACTED, HEAD or LOST.")
-    offsets = serializers.SerializerMethodField(help_text="How many.")
+    offsets = OffsetField(
+        source="filled",
+        help_text="How many are filled; fewer than the range has where records lie between, since a busy ledger gets coarser.",
+    )
+    before_ms = OffsetField(allow_null=True, help_text="LOST: timestamp of the last record before it, null while unknown.")
+    after_ms = OffsetField(allow_null=True, help_text="LOST: timestamp of the first record after it, null while unknown.")
 
     class Meta:
         model = GapRange
-        fields = ("partition", "start", "end", "offsets", "reason", "noted_at")
-
-    @extend_schema_field(OffsetField())
-    def get_offsets(self, gap: GapRange) -> int:
-        """Count the range."""
-        return gap.end - gap.start
+        fields = ("partition", "start", "end", "offsets", "reason", "before_ms", "after_ms", "noted_at")
 
 
 class GapTotal(serializers.Serializer[Any]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import Count, F, Sum
+from django.db.models import Count, Sum
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -141,4 +141,4 @@ def limit_of(request: Request) -> int:
 
 def _totals(mirror: MirrorTopic) -> list[dict[str, Any]]:
     rows = mirror.gaps.order_by("reason").values("reason")
-    return [dict(row) for row in rows.annotate(ranges=Count("pk"), offsets=Sum(F("end") - F("start")))]
+    return [dict(row) for row in rows.annotate(ranges=Count("pk"), offsets=Sum("filled"))]

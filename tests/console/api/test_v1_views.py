@@ -81,7 +81,7 @@ def test_a_reader_may_not_start_a_run(reader: Rest, orders: MirrorTopic) -> None
 
 def test_gaps_are_listed_and_summed(owner: Rest, orders: MirrorTopic) -> None:
     for partition, start, end, reason in ((0, 5, 6, "TRANSACTION_MARKER"), (0, 9, 12, "COMPACTED"), (1, 2, 4, "COMPACTED")):
-        orders.gaps.create(partition=partition, start=start, end=end, reason=reason, noted_at=NOW)
+        orders.gaps.create(partition=partition, start=start, end=end, filled=end - start, reason=reason, noted_at=NOW)
 
     answer = owner.get(f"{ORDERS}/gaps").json()
 
@@ -95,6 +95,8 @@ def test_gaps_are_listed_and_summed(owner: Rest, orders: MirrorTopic) -> None:
         "end": 6,
         "offsets": 1,
         "reason": "TRANSACTION_MARKER",
+        "before_ms": None,
+        "after_ms": None,
         "noted_at": "2026-05-04T10:00:00Z",
     }
     assert len(owner.get(f"{ORDERS}/gaps?limit=2").json()["data"]) == 2

@@ -52,9 +52,10 @@ def test_a_partition_does_not_start_after_its_end(mirror: MirrorTopic) -> None:
 
 def test_a_gap_is_not_empty_and_noted_once(mirror: MirrorTopic) -> None:
     gap = {"mirror": mirror, "partition": 0, "start": 3, "reason": "ABORTED", "noted_at": NOW}
-    refused(GapRange, end=3, **gap)
-    GapRange.objects.create(end=4, **gap)
-    refused(GapRange, end=5, **gap)
+    refused(GapRange, end=3, filled=0, **gap)
+    refused(GapRange, end=4, filled=2, **gap)
+    GapRange.objects.create(end=4, filled=1, **gap)
+    refused(GapRange, end=5, filled=1, **gap)
 
 
 def test_a_role_is_granted_at_one_place(mirror: MirrorTopic, owner: Any) -> None:

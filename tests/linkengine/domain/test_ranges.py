@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.ranges import Gap, OffsetRange, merge, merge_gaps
+from linkengine.domain.ranges import EXACT_REASONS, Gap, OffsetRange, fewer_gaps, merge
 from linkengine.domain.states import GapReason
 
 offset_ranges = st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pair: OffsetRange(pair[0], pair[0] + pair[1]))
-gaps = st.builds(Gap, offset_ranges, st.sampled_from(GapReason))
 
 
 def covered(ranges: tuple[OffsetRange, ...] | list[OffsetRange]) -> set[int]:
@@ -62,24 +61,45 @@ def test_touching_is_symmetric_and_means_that_two_become_one(one: OffsetRange, o
         assert one.touches(other) == (len(merge([one, other])) == 1)
 
 
-@given(st.lists(gaps))
-def test_merged_gaps_keep_every_offset_with_its_reason(ledger: list[Gap]) -> None:
-    merged = merge_gaps(ledger)
-
-    for reason in GapReason:
-        assert covered([gap.range for gap in merged if gap.reason is reason]) == covered(
-            [gap.range for gap in ledger if gap.reason is reason]
-        )
-
-
-@given(st.lists(gaps))
-def test_a_merged_ledger_ascends_by_range(ledger: list[Gap]) -> None:
-    merged = merge_gaps(ledger)
-
-    assert [gap.range for gap in merged] == sorted(gap.range for gap in merged)
+@st.composite
+def ledgers(draw: st.DrawFn) -> list[Gap]:
+    """Disjoint gaps of one reason, in any order."""
+    reason = draw(st.sampled_from(GapReason))
+    found, start = [], 0
+    for hole, length in draw(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=60)):
+        start += hole
+        found.append(Gap(OffsetRange(start, start + length), reason, draw(st.integers(1, length))))
+        start += length
+    return draw(st.permutations(found))
 
 
-def test_neighbours_with_different_reasons_stay_apart() -> None:
-    aborted, marker = Gap(OffsetRange(0, 5), GapReason.ABORTED), Gap(OffsetRange(5, 6), GapReason.TRANSACTION_MARKER)
+@given(ledgers(), st.integers(2, 20))
+def test_fewer_gaps_are_disjoint_ascend_and_count_the_same_offsets(ledger: list[Gap], most: int) -> None:
+    fewer = fewer_gaps(ledger, most=most)
 
-    assert merge_gaps([marker, aborted]) == (aborted, marker)
+    assert sum(one.filled for one in fewer) == sum(one.filled for one in ledger)
+    assert all(one.range.end <= following.range.start for one, following in itertools.pairwise(fewer))
+    assert covered([one.range for one in ledger]) <= covered([one.range for one in fewer])
+    exact = bool(fewer) and fewer[0].reason in EXACT_REASONS
+    assert exact or len(fewer) <= most
+
+
+@given(ledgers())
+def test_a_ledger_that_is_small_enough_keeps_its_offsets(ledger: list[Gap]) -> None:
+    fewer = fewer_gaps(ledger, most=100)
+
+    assert covered([one.range for one in fewer]) == covered([one.range for one in ledger])
+
+
+def test_the_newest_gaps_stay_as_they_are() -> None:
+    ledger = [Gap(OffsetRange(10 * number, 10 * number + 1), GapReason.ABORTED) for number in range(100)]
+
+    fewer = fewer_gaps(ledger, most=8)
+
+    assert fewer[-4:] == tuple(ledger[-4:])
+    assert sum(one.filled for one in fewer) == 100
+
+
+def test_a_gap_has_no_more_filled_offsets_than_offsets() -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        Gap(OffsetRange(0, 5), GapReason.ABORTED, 6)

@@ -1,0 +1,56 @@
+"""What was filled in a slice: few runs, however many markers; what was lost to the offset, with the times around it."""
+
+from linkengine.copyjob.fills import EXACT_RUNS, RUN_MS, FillRuns
+from linkengine.domain.ranges import Gap, OffsetRange
+from linkengine.domain.states import GapReason
+
+R = GapReason
+
+
+def filled(count: int, *, every_ms: int = 100) -> FillRuns:
+    """One marker after each transaction of nine records."""
+    runs = FillRuns()
+    for number in range(count):
+        at = 10 * number + 9
+        runs.add(at, at + 1, R.TRANSACTION_MARKER, now_ms=number * every_ms, before_ms=None)
+    return runs
+
+
+def test_a_few_fills_are_told_to_the_offset() -> None:
+    assert [gap.range.start for gap in filled(EXACT_RUNS).since(0)] == [10 * number + 9 for number in range(EXACT_RUNS)]
+
+
+def test_a_busy_topic_makes_a_run_every_ten_seconds() -> None:
+    gaps = filled(6_000, every_ms=10).since(0)  # a minute
+
+    assert len(gaps) <= EXACT_RUNS + 60_000 // RUN_MS + 1
+    assert sum(gap.filled for gap in gaps) == 6_000
+
+
+def test_a_run_keeps_its_start_while_it_grows() -> None:
+    few, more = filled(40).since(0), filled(60).since(0)
+
+    assert few[-1].range.start == more[-1].range.start
+    assert (few[-1].filled, more[-1].filled) == (25, 45)
+
+
+def test_reports_list_what_grew_lately_and_all_that_was_lost() -> None:
+    runs = FillRuns()
+    runs.add(0, 5, R.LOST, now_ms=0, before_ms=None)
+    runs.add(7, 8, R.ABORTED, now_ms=0, before_ms=None)
+    runs.add(9, 10, R.ABORTED, now_ms=20_000, before_ms=None)
+
+    assert runs.since(10_000) == (Gap(OffsetRange(0, 5), R.LOST), Gap(OffsetRange(9, 10), R.ABORTED))
+
+
+def test_a_loss_knows_the_times_of_the_records_around_it() -> None:
+    runs = FillRuns()
+    runs.add(10, 1_010, R.LOST, now_ms=0, before_ms=500)
+    runs.add(1_010, 2_000, R.LOST, now_ms=1, before_ms=500)
+    assert runs.awaits_record
+
+    runs.record_followed(900)
+    runs.record_followed(950)
+
+    assert runs.since(0) == (Gap(OffsetRange(10, 2_000), R.LOST, before_ms=500, after_ms=900),)
+    assert not runs.awaits_record
