@@ -156,7 +156,7 @@ class MirrorSide:
             self._failed(one, _missing(one))
             return
         try:
-            one.resumed(tail)
+            one.resumed(tail, now_ms=self._services.clock.now_ms())
         except FencedError as error:
             self._fenced(one, error)
             return

@@ -107,7 +107,7 @@ class MirrorPartition:
             expected_end=None if fresh else self.sent_end,
         )
 
-    def resumed(self, tail: Tail) -> None:
+    def resumed(self, tail: Tail, *, now_ms: int) -> None:
         """Go on from the mirror's end; raise FencedError where a newer owner has been there."""
         assert self.grant is not None
         if self.writer.adopted:
