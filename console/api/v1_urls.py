@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from console.api.v1 import stopreports, tasks, tokens, views
+from console.api.v1 import lineage, stopreports, tasks, tokens, views
 from console.api.views import UnknownEndpointView
 
 _LINK = "clusters/<str:cluster_id>/links/<str:link_name>"
@@ -18,6 +18,7 @@ urlpatterns = [
     path(f"{_MIRROR}/verify-runs", views.VerifyRunListView.as_view()),
     path(f"{_MIRROR}/verify-runs/<int:run_id>", views.VerifyRunView.as_view()),
     path(f"{_MIRROR}/gaps", views.GapListView.as_view()),
+    path(f"{_MIRROR}/lineage", lineage.LineageListView.as_view()),
     path(f"{_MIRROR}/transitions", views.TransitionListView.as_view()),
     path(f"{_MIRROR}/partitions", views.PartitionListView.as_view()),
     re_path(r"^.*$", UnknownEndpointView.as_view()),

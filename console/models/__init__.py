@@ -1,6 +1,7 @@
 """Rows and their invariants. No decisions, no effects: ``queries`` read them, ``actions`` write them."""
 
 from console.models.access import ApiKey, AuditEvent, RoleBinding
+from console.models.lineage import LineageRange
 from console.models.links import ClusterLink, LinkConfig, TopicFilter
 from console.models.linktasks import LinkTask
 from console.models.mirrors import GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
@@ -17,6 +18,7 @@ __all__ = [
     "CopySlice",
     "Environment",
     "GapRange",
+    "LineageRange",
     "LinkConfig",
     "LinkTask",
     "MirrorPartition",

@@ -12,6 +12,7 @@ from console.actors import Actor
 from console.models import MirrorTopic
 from console.pages.linkpages import link_head
 from console.presenters import numbers
+from console.presenters.lineage import origin_rows
 from console.presenters.links import Tile, link_url, source_name
 from console.presenters.looks import Look
 from console.presenters.mirrors import (
@@ -32,6 +33,7 @@ from console.presenters.verify import run_view
 from console.queries import mirrors as mirror_queries
 from console.queries import operations as operation_queries
 from console.queries import stopreports as report_queries
+from console.queries.lineage import cluster_names, lineage_of
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
 
 if TYPE_CHECKING:
@@ -116,6 +118,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "tiles": mirror_tiles(summary),
         "partitions": [partition_row(row, now=now) for row in summary.partitions],
         "gaps": gap_groups(mirror.gaps.all()),
+        "lineage": origin_rows(lineage_of(mirror), names=cluster_names(), now=now),
         "steps": steps(mirror.transitions.all()[:STEPS_SHOWN], now=now),
         "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
         "run": run_view(mirror.verify_runs.first(), now=now),

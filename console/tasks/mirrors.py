@@ -17,7 +17,7 @@ from console import dispatch, store
 from console.actions import transitions
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorTopic, SourceTopic
-from console.reconciling import gaps, plans, sampling, troubles
+from console.reconciling import gaps, lineage, plans, sampling, troubles
 from console.tasks import leases
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -88,6 +88,7 @@ def follow_source(mirror: MirrorTopic) -> int:
     mirror.num_partitions, mirror.source_configs = max(synced.partitions, mirror.num_partitions), synced.source_configs
     MirrorTopic.objects.filter(pk=mirror.pk).update(num_partitions=mirror.num_partitions, source_configs=mirror.source_configs)
     if grown:
+        lineage.open_lineage(mirror=mirror, starts={}, now=timezone.now())
         _log.info("partitions.grown", mirror=mirror.name, partitions=mirror.num_partitions)
         dispatch.send("reconcile_link", link_id=mirror.link_id)
     return len(synced.changed)
@@ -124,6 +125,7 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
         setattr(mirror, name, value)
     sampling.ensure_rows(mirror)
     gaps.note_head(mirror=mirror, seeded=created.seeded, now=now)
+    lineage.open_lineage(mirror=mirror, starts=dict(created.seeded), now=now)
     troubles.clear(mirror=mirror)
     fresh = load(mirror.pk)
     if fresh is not None and can(MirrorState(fresh.state), MirrorEvent.SETUP_DONE):
@@ -132,6 +134,7 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
 
 def _remove(mirror: MirrorTopic) -> None:
     with transaction.atomic():
+        lineage.close_lineage(mirror=mirror, now=timezone.now())
         SourceTopic.objects.filter(cluster=mirror.link.destination_id, name=mirror.name).delete()
         ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
         mirror.delete()

@@ -22,7 +22,7 @@ from console.actions import transitions
 from console.actions.stopreports import write_stop_report
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.reconciling import plans, slicing, troubles
+from console.reconciling import lineage, plans, slicing, troubles
 from console.tasks import leases
 from console.tasks.mirrors import follow_source, load, note_failure
 from linkengine import jobs
@@ -154,6 +154,7 @@ def _note_stopped(mirror: MirrorTopic, *, now: datetime) -> None:
             troubles.clear(mirror=mirror)
             stopped = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, by=ENGINE, now=now, **facts)
             write_stop_report(mirror=stopped, now=now)
+            lineage.close_lineage(mirror=stopped, now=now)
     except IllegalTransitionError:  # another run of this task was quicker
         _log.info("stop.done_already", mirror=mirror.name)
 

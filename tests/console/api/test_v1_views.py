@@ -166,7 +166,7 @@ def test_rates_of_a_link_are_summed(owner: Rest, orders: MirrorTopic, make_mirro
 
 
 def test_nothing_is_shown_to_a_stranger(stranger: Rest, orders: MirrorTopic, link: ClusterLink) -> None:
-    for part in ("verify-runs", "gaps", "transitions", "partitions"):
+    for part in ("verify-runs", "gaps", "lineage", "transitions", "partitions"):
         assert stranger.get(f"{ORDERS}/{part}").status_code == 404
     assert stranger.get(f"{LINK}/rates").status_code == 404
 
