@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from console.access import Permission
-from console.models import ClusterLink, LinkTask, MirrorTopic
-from linkengine.domain.errors import IllegalTransitionError
+from console.models import ClusterLink, LinkTask, MirrorTopic, SourceTopic
+from linkengine.domain.errors import ErrorCode, IllegalTransitionError
+from linkengine.domain.filters import chooses, parse_filters
+from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, OPERATIONS, LinkState, MirrorEvent, MirrorState, next_state
 
@@ -96,6 +98,26 @@ def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     return ""
 
 
+def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    """Deleting what auto-create would make again is futile ; it stays gone where its source topic is gone."""
+    link = mirror.link
+    if operation is not _E.DELETE or link.deletion_requested_at is not None or mirror.deletion_requested_at is not None:
+        return ""
+    if link.config(AUTO_CREATE) != "true" or not chooses(parse_filters(link.config(AUTO_CREATE_FILTERS)), mirror.source_topic):
+        return ""
+    if mirror.error_code == ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED or _is_gone(mirror):
+        return ""
+    return (
+        f"Topic '{mirror.name}' matches the auto-create filters of link '{link.name}', which would create it again. Delete the "
+        "source topic first, or add an EXCLUDE filter for it, or set auto.create.mirror.topics.enable to false."
+    )
+
+
+def _is_gone(mirror: MirrorTopic) -> bool:
+    listed = mirror.link.topics_at is not None
+    return listed and not SourceTopic.objects.filter(link=mirror.link_id, name=mirror.source_topic).exists()
+
+
 _RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
     _is_operation,
     _not_deleting,
@@ -103,4 +125,5 @@ _RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
     _offered,
     _in_table,
     _link_is_on,
+    _stays_deleted,
 )

@@ -18,6 +18,7 @@ from console.errors import InvalidInputError
 from console.models import ClusterLink, LinkConfig, LinkTask
 from linkengine.domain.linkaddresses import uses_registered_security
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
+from linkengine.domain.linkrules import with_consequences
 from linkengine.domain.linktasks import concerned_by
 from linkengine.domain.states import LinkState
 
@@ -42,6 +43,7 @@ def alter_configs(
     if len(wanted) != len(changes):
         raise InvalidInputError("A config is named twice. Name each once.", field="data")
     _check(link, wanted, by=by)
+    wanted = with_consequences(wanted)
     if validate_only or not wanted:
         return
     with transaction.atomic():

@@ -12,13 +12,15 @@ from django.db.models import F
 from console import audit, dispatch
 from console.access import Permission, check_permission
 from console.actions import linkchecks, transitions
-from console.actors import Actor
+from console.actors import ENGINE, Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
-from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
+from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, RoleBinding
+from console.policies import why_not
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.rings import Place, find_ring, ring_words
 from linkengine.domain.startspec import CONFIG as START_SPEC
 from linkengine.domain.startspec import EARLIEST, start_problem
-from linkengine.domain.states import LinkState, MirrorEvent
+from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
 CHECK_TIMEOUT_S = 20.0  # see linkchecks
 _NOT_COPYING = {LinkState.FAILED, LinkState.UNAVAILABLE}
@@ -47,22 +49,34 @@ def create_mirror(
     if replication_factor is not None and replication_factor < 1:
         raise InvalidInputError("replication_factor must be at least 1.", field="replication_factor")
     _check_link_state(link)
-    mirror = MirrorTopic(
+    mirror = draft(link=link, source_topic=source_topic, by=by, now=now)
+    mirror.replication_factor, mirror.config_overrides, mirror.start_spec = replication_factor, overrides, start
+    known = _known(link, name)
+    if known is not None:
+        return _check_repeat(known, mirror, by=by, now=now)
+    _check_ring(mirror)
+    _ask_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
+    return mirror if validate_only else _store(mirror, by=by, now=now)
+
+
+def auto_create(*, link: ClusterLink, source_topic: str, now: datetime) -> MirrorTopic:
+    """Mirror a topic that the link's filters choose; the caller has asked both clusters whether it can be."""
+    mirror = draft(link=link, source_topic=source_topic, by=ENGINE, now=now)
+    mirror.auto_created = True
+    return _store(mirror, by=ENGINE, now=now)
+
+
+def draft(*, link: ClusterLink, source_topic: str, by: Actor, now: datetime) -> MirrorTopic:
+    """Answer a mirror with the link's defaults that is not stored yet."""
+    return MirrorTopic(
         link=link,
-        name=name,
+        name=link.prefix + source_topic,
         source_topic=source_topic,
-        replication_factor=replication_factor,
-        config_overrides=overrides,
-        start_spec=start,
+        start_spec=default_start(link),
         state_since=now,
         created_at=now,
         created_by=by.name,
     )
-    known = _known(link, name)
-    if known is not None:
-        return _check_repeat(known, mirror, by=by, now=now)
-    _ask_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
-    return mirror if validate_only else _store(mirror, by=by, now=now)
 
 
 def default_start(link: ClusterLink) -> str:
@@ -73,9 +87,12 @@ def default_start(link: ClusterLink) -> str:
 def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
     """Delete the mirror topic on the destination, and with it its row; until the topic is gone the row says so.
 
-    Legal in every state. Asking twice is as good as asking once.
+    Legal in every state, but not while auto-create would bring the topic back. Asking twice is as good as asking once.
     """
     check_permission(by, Permission.MANAGE_MIRROR, mirror=mirror)
+    reason = why_not(mirror, MirrorEvent.DELETE)
+    if reason:
+        raise ConflictError(reason, code="MIRROR_WOULD_RETURN")
     with transaction.atomic():
         if not MirrorTopic.objects.filter(pk=mirror.pk, deletion_requested_at=None).update(deletion_requested_at=now):
             return
@@ -149,6 +166,26 @@ def _check_repeat(known: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now: da
     if same and linkchecks.is_recent(known, by=by, now=now):
         return known
     raise _exists(wanted.name, f" It is a mirror topic of cluster link '{known.link.name}' in state {known.state}.")
+
+
+def _check_ring(mirror: MirrorTopic) -> None:
+    """Refuse a mirror whose records would come back to the cluster they come from."""
+    link = mirror.link
+    place = Place(link.destination.cluster_id, mirror.name)
+    ring = find_ring(_source_of, source=Place(link.source_cluster_id, mirror.source_topic), mirror=place)
+    if ring:
+        way = ring_words(ring, names=dict(Cluster.objects.values_list("cluster_id", "name")))
+        message = (
+            f"'{mirror.name}' would be fed by its own cluster: {way}. Mirror the topic that they come from, or stop one of "
+            "the mirrors of this ring first."
+        )
+        raise BadRequestError(message, code="MIRROR_RING", field="source_topic_name")
+
+
+def _source_of(place: Place) -> Place | None:
+    rows = MirrorTopic.objects.filter(link__destination__cluster_id=place.cluster, name=place.topic)
+    found = rows.exclude(state=MirrorState.STOPPED).values_list("link__source_cluster_id", "source_topic").first()
+    return Place(*found) if found else None
 
 
 def _ask_clusters(link: ClusterLink, source_topic: str, name: str, **asked: Any) -> None:

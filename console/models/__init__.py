@@ -2,8 +2,8 @@
 
 from console.models.access import ApiKey, AuditEvent, RoleBinding
 from console.models.lineage import LineageRange
-from console.models.links import ClusterLink, LinkConfig, TopicFilter
-from console.models.linktasks import LinkTask
+from console.models.links import ClusterLink, LinkConfig
+from console.models.linktasks import AutoCreateFailure, LinkTask
 from console.models.mirrors import GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.places import Cluster, Environment, Organization, SourceTopic
 from console.models.reports import StopReport
@@ -13,6 +13,7 @@ from console.models.verification import VerifyRun
 __all__ = [
     "ApiKey",
     "AuditEvent",
+    "AutoCreateFailure",
     "Cluster",
     "ClusterLink",
     "CopySlice",
@@ -29,6 +30,5 @@ __all__ = [
     "StateTransition",
     "StateTransitionError",
     "StopReport",
-    "TopicFilter",
     "VerifyRun",
 ]

@@ -89,26 +89,3 @@ class LinkConfig(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-
-class TopicFilter(models.Model):
-    """One auto-create filter; EXCLUDE wins over INCLUDE, order does not matter."""
-
-    class PatternType(models.TextChoices):
-        LITERAL = "LITERAL"
-        PREFIXED = "PREFIXED"
-
-    class FilterType(models.TextChoices):
-        INCLUDE = "INCLUDE"
-        EXCLUDE = "EXCLUDE"
-
-    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="topic_filters")
-    name = models.CharField(max_length=249)  # or "*"
-    pattern_type = models.CharField(max_length=10, choices=PatternType)
-    filter_type = models.CharField(max_length=10, choices=FilterType)
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["link", "name", "pattern_type", "filter_type"], name="filter_is_unique")]
-
-    def __str__(self) -> str:
-        return f"{self.filter_type} {self.pattern_type} {self.name}"

@@ -1,4 +1,4 @@
-"""The recurring tasks of a link, as their last run left them."""
+"""The recurring tasks of a link, as their last run left them, and which source topics auto-create could not mirror."""
 
 from __future__ import annotations
 
@@ -36,3 +36,21 @@ class LinkTask(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class AutoCreateFailure(models.Model):
+    """Why the last try to mirror a source topic by itself failed. Goes away with the cause."""
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="auto_create_failures")
+    source_topic = models.CharField(max_length=249)
+    code = models.CharField(max_length=60)
+    message = models.TextField()
+    since = models.DateTimeField()
+    tried_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["source_topic"]
+        constraints = [models.UniqueConstraint(fields=["link", "source_topic"], name="auto_create_failure_is_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.source_topic}: {self.code}"

@@ -79,6 +79,7 @@ class SourceTopic(models.Model):
     partitions = models.PositiveIntegerField()
     replication_factor = models.PositiveIntegerField(default=1)
     internal = models.BooleanField(default=False)
+    is_mirror = models.BooleanField(default=False)  # carries the marks of a mirror topic
     retention_ms = models.BigIntegerField(null=True)  # null: the broker's default
     cleanup_policy = models.CharField(max_length=40, blank=True, default="")
     seen_at = models.DateTimeField()

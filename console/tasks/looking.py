@@ -19,6 +19,7 @@ from console.reconciling import linkhealth, plans
 from console.tasks.answers import answering
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
 
@@ -110,6 +111,26 @@ def refresh_topics(*, cluster_pk: int | None = None, link_id: int | None = None,
             dispatch.send("refresh_topics", link_id=pk)
 
 
+def store_topics(topics: Sequence[TopicDescription], *, now: datetime, **owner: Any) -> None:
+    """Replace what was known of an owner's topics; a few statements whatever their number."""
+    rows = [_topic_row(one, now=now, **owner) for one in topics if one.partitions]
+    fields = [
+        "topic_id",
+        "partitions",
+        "replication_factor",
+        "internal",
+        "is_mirror",
+        "retention_ms",
+        "cleanup_policy",
+        "seen_at",
+    ]
+    with transaction.atomic():
+        SourceTopic.objects.bulk_create(
+            rows, update_conflicts=True, unique_fields=[*owner, "name"], update_fields=fields, batch_size=200
+        )
+        SourceTopic.objects.filter(**owner, seen_at__lt=now).delete()
+
+
 def _check_source(link: ClusterLink) -> None:
     probe = jobs.probe_cluster(plans.source_address(link))
     if probe.cluster_id != link.source_cluster_id:
@@ -129,7 +150,7 @@ def _refresh_cluster(cluster_pk: int) -> None:
     except LinkEngineError as error:
         clusters.note_failed_probe(cluster=cluster, error=error)
         return
-    _store_topics(topics, now=timezone.now(), cluster=cluster)
+    store_topics(topics, now=timezone.now(), cluster=cluster)
 
 
 def _refresh_link(link_id: int) -> None:
@@ -143,19 +164,8 @@ def _refresh_link(link_id: int) -> None:
         if error.code in _NO_LIST:  # otherwise the last list is still worth something
             ClusterLink.objects.filter(pk=link_id).update(topics_at=None)
         return
-    _store_topics(topics, now=now, link=link)
+    store_topics(topics, now=now, link=link)
     ClusterLink.objects.filter(pk=link_id).update(topics_at=now if topics else None)
-
-
-def _store_topics(topics: Sequence[TopicDescription], *, now: datetime, **owner: Any) -> None:
-    """Replace what was known of an owner's topics; a few statements whatever their number."""
-    rows = [_topic_row(one, now=now, **owner) for one in topics if one.partitions]
-    fields = ["topic_id", "partitions", "replication_factor", "internal", "retention_ms", "cleanup_policy", "seen_at"]
-    with transaction.atomic():
-        SourceTopic.objects.bulk_create(
-            rows, update_conflicts=True, unique_fields=[*owner, "name"], update_fields=fields, batch_size=200
-        )
-        SourceTopic.objects.filter(**owner, seen_at__lt=now).delete()
 
 
 def _topic_row(topic: TopicDescription, *, now: datetime, **owner: Any) -> SourceTopic:
@@ -167,6 +177,7 @@ def _topic_row(topic: TopicDescription, *, now: datetime, **owner: Any) -> Sourc
         partitions=topic.partitions,
         replication_factor=topic.replication_factor,
         internal=topic.internal,
+        is_mirror=looks_like_mirror(topic.configs),
         retention_ms=int(retention) if retention else None,
         cleanup_policy=topic.configs.get("cleanup.policy", ""),
         seen_at=now,

@@ -110,9 +110,13 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         name="auto.create.mirror.topics.enable",
         kind=_F,
         default="false",
-        description="Mirror matching source topics by themselves." + _LATER,
+        description="Mirror source topics that match the filters by themselves; switching it off clears the filters.",
     ),
-    LinkConfigSpec(name="auto.create.mirror.topics.filters", kind=_J, description="Which source topics those are." + _LATER),
+    LinkConfigSpec(
+        name="auto.create.mirror.topics.filters",
+        kind=_J,
+        description='Which source topics those are: {"topicFilters": [{"name", "patternType", "filterType"}]}; EXCLUDE wins.',
+    ),
     LinkConfigSpec(
         name="bootstrap.servers",
         default=None,
@@ -183,7 +187,7 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
     ),
     *_security_rows("local.", "the local cluster", ("GSSAPI", *MECHANISMS)),
     *_security_rows("", "the source", ("GSSAPI", *MECHANISMS)),
-    _fixed("metadata.max.age.ms", 300_000, "How long knowledge about brokers is trusted."),
+    _fixed("metadata.max.age.ms", 300_000, "How long knowledge about topics is trusted; how often mirrors are auto-created."),
     LinkConfigSpec(
         name="mirror.start.offset.spec",
         default="earliest",

@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.filters import parse_filters
 from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, LinkConfigSpec
 from linkengine.domain.startspec import CONFIG as START_SPEC
 from linkengine.domain.startspec import start_problem
 
+AUTO_CREATE, AUTO_CREATE_FILTERS = "auto.create.mirror.topics.enable", "auto.create.mirror.topics.filters"
+_FILTER_KEYS = {AUTO_CREATE_FILTERS: "topicFilters", "consumer.offset.group.filters": "groupFilters"}
+_MAY_BE_EMPTY = {ConfigKind.TEXT, ConfigKind.NAMES, ConfigKind.FILTERS}
 PREFIX_PATTERN = re.compile(r"[A-Za-z0-9._-]{0,12}")
 
 
@@ -54,14 +58,33 @@ def find_conflicts(configs: Mapping[str, str | None]) -> tuple[ConfigProblem, ..
             )
         if configs.get("link.mode") == "BIDIRECTIONAL":
             problems.append(("consumer.group.prefix.enable", "Consumer groups cannot be prefixed on a bidirectional link."))
+    if configs.get(AUTO_CREATE) == "true" and not configs.get(AUTO_CREATE_FILTERS):
+        problems.append((AUTO_CREATE, f"Auto-create needs at least one filter. Set {AUTO_CREATE_FILTERS} with it."))
     return tuple(ConfigProblem(name=name, message=message) for name, message in problems)
+
+
+def with_consequences(configs: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Add what a change brings with it: switching auto-create off clears its filters."""
+    switched_off = AUTO_CREATE in configs and configs[AUTO_CREATE] != "true"
+    return {**configs, AUTO_CREATE_FILTERS: None} if switched_off else dict(configs)
 
 
 def check_configs(configs: Mapping[str, str | None], *, present: Mapping[str, str | None] | None = None) -> None:
     """Raise LinkConfigError unless ``configs`` can be set; ``present`` holds what an existing link has, None while creating."""
-    problems = find_problems(configs, creating=present is None) or find_conflicts({**(present or {}), **configs})
+    problems = (
+        find_problems(configs, creating=present is None)
+        or _contradictions(configs)
+        or find_conflicts({**(present or {}), **with_consequences(configs)})
+    )
     if problems:
         raise LinkConfigError(problems)
+
+
+def _contradictions(configs: Mapping[str, str | None]) -> tuple[ConfigProblem, ...]:
+    if AUTO_CREATE not in configs or configs[AUTO_CREATE] == "true" or not configs.get(AUTO_CREATE_FILTERS):
+        return ()
+    message = f"Switching auto-create off clears its filters. Leave {AUTO_CREATE_FILTERS} out, or set {AUTO_CREATE} to true."
+    return (ConfigProblem(name=AUTO_CREATE_FILTERS, message=message),)
 
 
 def _problem_of(name: str, value: str | None, *, creating: bool) -> str:
@@ -72,7 +95,9 @@ def _problem_of(name: str, value: str | None, *, creating: bool) -> str:
         return f"{name} is read-only; it is always {spec.default}."
     if spec.immutable and not creating:
         return f"{name} can only be set while the link is created. Create another link to change it."
-    return _value_problem(spec, value) if value else ""
+    if not value and (value is None or (spec.kind in _MAY_BE_EMPTY and not spec.choices)):
+        return ""
+    return _value_problem(spec, value or "")
 
 
 def _value_problem(spec: LinkConfigSpec, value: str) -> str:
@@ -82,8 +107,8 @@ def _value_problem(spec: LinkConfigSpec, value: str) -> str:
         return f"{spec.name} may have up to 12 letters, digits, dots, underscores and dashes."
     if spec.kind is ConfigKind.FLAG and value not in ("true", "false"):
         return f"{spec.name} must be true or false."
-    if spec.kind is ConfigKind.FILTERS and not _is_json(value):
-        return f"{spec.name} must be a JSON document."
+    if spec.kind is ConfigKind.FILTERS:
+        return _filters_problem(spec.name, value)
     if spec.kind is ConfigKind.NUMBER:
         return _number_problem(spec, value)
     return start_problem(value) if spec.name == START_SPEC else ""
@@ -99,9 +124,15 @@ def _number_problem(spec: LinkConfigSpec, value: str) -> str:
     return ""
 
 
-def _is_json(value: str) -> bool:
+def _filters_problem(name: str, value: str) -> str:
+    key = _FILTER_KEYS.get(name)
     try:
-        json.loads(value)
+        if key is None:
+            json.loads(value)
+        elif not parse_filters(value, key=key):
+            return f'{name} must have at least one filter in "{key}".'
     except ValueError:
-        return False
-    return True
+        return f"{name} must be a JSON document."
+    except LinkEngineError as error:
+        return f"{name} cannot be read. {error.message}"
+    return ""

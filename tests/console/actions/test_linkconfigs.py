@@ -90,3 +90,18 @@ def test_credentials_of_the_source_are_not_borrowed_by_an_edit(link: ClusterLink
 def test_who_may_only_look_changes_nothing(link: ClusterLink, colleague: Actor) -> None:
     with pytest.raises(DeniedError):
         alter(link, colleague, acl_sync_ms="9000")
+
+
+def test_switching_auto_create_off_clears_the_filters(link: ClusterLink, owner: Actor) -> None:
+    filters = '{"topicFilters": [{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}]}'
+    alter(
+        link,
+        owner,
+        auto_create_mirror_topics_enable="true",
+        auto_create_mirror_topics_filters=filters,
+    )
+
+    alter(link, owner, auto_create_mirror_topics_enable="false")
+
+    assert list(LinkConfig.objects.values_list("name", "value")) == [("auto.create.mirror.topics.enable", "false")]
+    assert AuditEvent.objects.first().detail["configs"]["auto.create.mirror.topics.filters"] is None  # type: ignore[union-attr]

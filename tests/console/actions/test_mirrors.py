@@ -9,7 +9,7 @@ import pytest
 from console.actions.mirrors import create_mirror, delete_mirror
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, DeniedError, InvalidInputError, NotFoundError
-from console.models import AuditEvent, ClusterLink, LinkConfig, MirrorTopic, StateTransition
+from console.models import AuditEvent, Cluster, ClusterLink, LinkConfig, MirrorTopic, StateTransition
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, Engine, MakeActor, MakeMirror
@@ -130,3 +130,27 @@ def test_a_start_that_names_no_moment_is_refused(link: ClusterLink, owner: Actor
         create(link, owner, configs={"mirror.start.offset.spec": "yesterday"})
     assert caught.value.field == "mirror.start.offset.spec"
     assert not engine.calls
+
+
+def test_a_mirror_that_would_feed_its_own_cluster_is_refused_and_the_ring_named(
+    link: ClusterLink, destination: Cluster, source: Cluster, owner: Actor, engine: Engine, make_mirror: MakeMirror
+) -> None:
+    make_mirror("orders")
+    back = ClusterLink.objects.create(
+        name="east-to-west",
+        destination=source,
+        source=destination,
+        source_cluster_id=destination.cluster_id,
+        properties={},
+        prefix="e.",
+        state_since=NOW,
+        created_at=NOW,
+        created_by="owner",
+    )
+
+    with pytest.raises(BadRequestError, match=r"Source:orders → Destination:orders → Source:e\.orders") as caught:
+        create_mirror(link=back, source_topic="orders", by=owner, now=NOW)
+    assert caught.value.code == "MIRROR_RING"
+
+    MirrorTopic.objects.update(state=MirrorState.STOPPED)
+    assert create_mirror(link=back, source_topic="orders", by=owner, now=NOW).name == "e.orders"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.linkrules import LinkConfigError, check_configs
+from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS, LinkConfigError, check_configs, with_consequences
 
+FILTERS = '{"topicFilters": [{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}]}'
 TERRAFORM = {
     "bootstrap.servers": "SASL_SSL://broker:9092",
     "connection.mode": "OUTBOUND",
@@ -36,6 +37,12 @@ def test_what_terraform_sends_is_accepted() -> None:
         ("security.protocol", "TLS", "must be one of PLAINTEXT, SSL"),
         ("cluster.link.prefix", "a-prefix-too-long", "up to 12 letters"),
         ("cluster.link.prefix", "west/", "up to 12 letters"),
+        ("acl.sync.ms", "", "must be a whole number"),
+        ("acl.sync.enable", "", "true or false"),
+        ("auto.create.mirror.topics.filters", "[]", 'must be an object with the list "topicFilters"'),
+        ("auto.create.mirror.topics.filters", '{"topicFilters": []}', "at least one filter"),
+        ("auto.create.mirror.topics.filters", '{"topicFilters": [{"name": "a"}]}', 'row 1 needs a "patternType"'),
+        ("consumer.offset.group.filters", '{"topicFilters": []}', 'the list "groupFilters"'),
         ("mirror.start.offset.spec", "yesterday", "must be earliest, latest, a time"),
     ],
 )
@@ -50,6 +57,8 @@ def test_a_wrong_value_is_refused_with_a_sentence(name: str, value: str, words: 
     [
         ({"cluster.link.prefix": "w.", "acl.sync.enable": "true"}, "acl.sync.enable"),
         ({"consumer.group.prefix.enable": "true"}, "consumer.group.prefix.enable"),
+        ({AUTO_CREATE: "true"}, AUTO_CREATE),
+        ({AUTO_CREATE: "false", AUTO_CREATE_FILTERS: FILTERS}, AUTO_CREATE_FILTERS),
         (
             {"consumer.group.prefix.enable": "true", "cluster.link.prefix": "w.", "link.mode": "BIDIRECTIONAL"},
             "consumer.group.prefix.enable",
@@ -66,6 +75,19 @@ def test_a_change_is_checked_against_what_the_link_has() -> None:
     with pytest.raises(LinkConfigError, match="prefix"):
         check_configs({"acl.sync.enable": "true"}, present={"cluster.link.prefix": "w."})
     check_configs({"acl.sync.enable": "true"}, present={})
+
+
+def test_switching_auto_create_off_clears_its_filters() -> None:
+    for value in ("false", None):
+        assert with_consequences({AUTO_CREATE: value}) == {AUTO_CREATE: value, AUTO_CREATE_FILTERS: None}
+    assert with_consequences({AUTO_CREATE: "true"}) == {AUTO_CREATE: "true"}
+
+
+def test_filters_may_come_before_the_switch_and_not_go_before_it() -> None:
+    check_configs({AUTO_CREATE_FILTERS: FILTERS}, present={})
+    check_configs({AUTO_CREATE: "true"}, present={AUTO_CREATE_FILTERS: FILTERS})
+    with pytest.raises(LinkConfigError, match="at least one filter"):
+        check_configs({AUTO_CREATE_FILTERS: None}, present={AUTO_CREATE: "true", AUTO_CREATE_FILTERS: FILTERS})
 
 
 def test_what_is_immutable_is_set_at_creation_only() -> None:

@@ -1,0 +1,96 @@
+"""Why source topics of a link are mirrored or not: rows become the facts that ``linkengine.domain.mirrorchecks`` judges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from django.db.models import prefetch_related_objects
+
+from console.models import AutoCreateFailure, Cluster, ClusterLink, MirrorTopic, SourceTopic
+from linkengine.domain.filters import NameFilter, parse_filters
+from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
+from linkengine.domain.linktasks import TaskError
+from linkengine.domain.mirrorability import KnownMirror, Surroundings, Topic, Verdict
+from linkengine.domain.mirrorchecks import judge, judge_all
+from linkengine.domain.rings import Place
+from linkengine.domain.states import LinkState, MirrorState
+
+_TROUBLES = {
+    LinkState.PAUSED: "The link is paused.",
+    LinkState.FAILED: "The link is broken: {}",
+    LinkState.UNAVAILABLE: "The source cannot be reached: {}",
+}
+
+
+def surroundings_of(link: ClusterLink, *, taken: Iterable[str] | None = None) -> Surroundings:
+    """Gather what is known around a link; six queries. ``taken`` are the destination's topics if they were just listed."""
+    prefetch_related_objects([link], "configs")
+    if taken is None:
+        taken = SourceTopic.objects.filter(cluster=link.destination_id).values_list("name", flat=True)
+    return Surroundings(
+        source=link.source_cluster_id,
+        destination=link.destination.cluster_id,
+        prefix=link.prefix,
+        auto_create=link.config(AUTO_CREATE) == "true",
+        filters=filters_of(link),
+        link_trouble=_trouble(link),
+        mirrors=_mirrors(link),
+        taken=frozenset(taken),
+        sources=sources(),
+        cluster_names=dict(Cluster.objects.values_list("cluster_id", "name")),
+        failures=_failures(link),
+    )
+
+
+def filters_of(link: ClusterLink) -> tuple[NameFilter, ...]:
+    """Answer the auto-create filters of a link."""
+    text = link.config(AUTO_CREATE_FILTERS)
+    return parse_filters(text) if text else ()
+
+
+def sources() -> Mapping[Place, Place]:
+    """Answer what each mirror topic that is not stopped mirrors, over all links; one query."""
+    rows = MirrorTopic.objects.exclude(state=MirrorState.STOPPED).order_by()
+    values = rows.values_list("link__destination__cluster_id", "name", "link__source_cluster_id", "source_topic")
+    return {Place(here, name): Place(there, topic) for here, name, there, topic in values}
+
+
+def judge_topic(*, link: ClusterLink, name: str) -> Verdict:
+    """Answer why one topic of the source, by name, is mirrored or not; a name nobody has seen is answered too."""
+    row = SourceTopic.objects.filter(link=link, name=name).first()
+    topic = _topic(row) if row else Topic(name=name, exists=False)
+    return judge(topic, surroundings_of(link))
+
+
+def judge_source(*, link: ClusterLink, search: str = "") -> list[Verdict]:
+    """Judge every topic of the source that was last seen, by name; seven queries."""
+    rows = SourceTopic.objects.filter(link=link)
+    if search:
+        rows = rows.filter(name__icontains=search)
+    return list(judge_all([_topic(row) for row in rows], surroundings_of(link)))
+
+
+def _topic(row: SourceTopic) -> Topic:
+    return Topic(name=row.name, internal=row.internal, is_mirror=row.is_mirror)
+
+
+def _mirrors(link: ClusterLink) -> dict[str, KnownMirror]:
+    rows = MirrorTopic.objects.filter(link__destination=link.destination_id).order_by()
+    known: dict[str, KnownMirror] = {}
+    for name, link_id, link_name, state in rows.values_list("name", "link_id", "link__name", "state"):
+        one = KnownMirror(link=link_name, state=MirrorState(state), own=link_id == link.pk)
+        if one.own or name not in known:
+            known[name] = one
+    return known
+
+
+def _failures(link: ClusterLink) -> dict[str, TaskError]:
+    rows = AutoCreateFailure.objects.filter(link=link).values_list("source_topic", "code", "message")
+    return {topic: TaskError(code=code, message=message) for topic, code, message in rows}
+
+
+def _trouble(link: ClusterLink) -> str:
+    if link.deletion_requested_at is not None:
+        return "The link is being deleted."
+    words = _TROUBLES.get(LinkState(link.state), "")
+    return words.format(link.error_message)

@@ -1,0 +1,108 @@
+"""AutoCreateMirror: mirrors the source topics that the link's filters choose, a bounded number per run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.utils import timezone
+
+from console.actions.mirrors import auto_create, draft
+from console.actors import ENGINE
+from console.errors import BadRequestError
+from console.models import AutoCreateFailure, ClusterLink
+from console.presenters.numbers import plural
+from console.queries.mirrorability import surroundings_of
+from console.reconciling import plans
+from console.tasks.looking import store_topics
+from linkengine import jobs
+from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.linktasks import TaskError, TaskOutcome
+from linkengine.domain.mirrorability import CheckCode, Standing, Topic, Verdict
+from linkengine.domain.mirrorchecks import judge_all
+from linkengine.domain.plans import TopicDescription
+
+TRIES_PER_RUN = 100  # each asks both clusters; the next run follows at once where there are more
+# Nothing about one topic: the whole run ends and says so.
+_FOR_ALL = {
+    ErrorCode.AUTHENTICATION_ERROR,
+    ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
+    ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+    ErrorCode.TIMEOUT_ERROR,
+    ErrorCode.DESTINATION_UNAVAILABLE,
+}
+_CODES = {CheckCode.NAME_FREE: ErrorCode.TOPIC_EXISTS_ERROR, CheckCode.MIRROR_NAME: ErrorCode.INVALID_TOPIC}
+
+
+def create_mirrors(link: ClusterLink) -> TaskOutcome:
+    """Look at both clusters afresh, judge every source topic and create what is missing."""
+    now = timezone.now()
+    topics = jobs.list_topics(plans.source_address(link))
+    taken = [one.name for one in jobs.list_topics(link.destination.address, with_configs=False)]
+    store_topics(topics, now=now, link=link)
+    ClusterLink.objects.filter(pk=link.pk).update(topics_at=now if topics else None)
+    verdicts = list(judge_all([_topic(one) for one in topics], surroundings_of(link, taken=taken)))
+    waiting = _in_order(link, [one for one in verdicts if one.standing is Standing.WAITING])
+    created, failures = _create(link, waiting[:TRIES_PER_RUN], now=now)
+    _forget_failures(link, waiting=waiting)
+    problems = [problem for one in verdicts for problem in _problems(one)]
+    return TaskOutcome(
+        errors=(*failures, *problems),
+        summary=_summary(verdicts, created=created),
+        changes=created,
+        more=len(waiting) > TRIES_PER_RUN,
+    )
+
+
+def _topic(one: TopicDescription) -> Topic:
+    return Topic(name=one.name, internal=one.internal, is_mirror=looks_like_mirror(one.configs))
+
+
+def _in_order(link: ClusterLink, waiting: Sequence[Verdict]) -> list[Verdict]:
+    """Put topics nobody has tried first, then those whose last try is oldest, so that none keeps others from their turn."""
+    tried = dict(AutoCreateFailure.objects.filter(link=link).values_list("source_topic", "tried_at"))
+    return sorted(waiting, key=lambda one: tried[one.topic].timestamp() if one.topic in tried else 0.0)
+
+
+def _create(link: ClusterLink, waiting: Sequence[Verdict], *, now: datetime) -> tuple[int, list[TaskError]]:
+    created, failures = 0, []
+    for one in waiting:
+        try:
+            jobs.check_mirror(plans.setup_of(draft(link=link, source_topic=one.topic, by=ENGINE, now=now)))
+            auto_create(link=link, source_topic=one.topic, now=now)
+            created += 1
+        except LinkEngineError as error:
+            if error.code in _FOR_ALL:
+                raise
+            _note_failure(link, one.topic, error, now=now)
+            failures.append(TaskError(code=error.code, message=f"{one.topic}: {error.message}"))
+        except BadRequestError:  # a person was quicker
+            continue
+    return created, failures
+
+
+def _note_failure(link: ClusterLink, topic: str, error: LinkEngineError, *, now: datetime) -> None:
+    facts = {"code": error.code, "message": error.message, "tried_at": now}
+    AutoCreateFailure.objects.update_or_create(
+        link=link, source_topic=topic, defaults=facts, create_defaults={**facts, "since": now}
+    )
+
+
+def _forget_failures(link: ClusterLink, *, waiting: Sequence[Verdict]) -> None:
+    """Keep failures only of topics that still wait for their mirror."""
+    mirrored = link.mirrors.values_list("source_topic", flat=True)
+    waited_for = {one.topic for one in waiting} - set(mirrored)
+    gone = [row.pk for row in AutoCreateFailure.objects.filter(link=link) if row.source_topic not in waited_for]
+    AutoCreateFailure.objects.filter(pk__in=gone).delete()
+
+
+def _problems(verdict: Verdict) -> list[TaskError]:
+    return [
+        TaskError(code=_CODES[one.code], message=f"{verdict.topic}: {one.finding} {one.next_step}") for one in verdict.problems
+    ]
+
+
+def _summary(verdicts: Sequence[Verdict], *, created: int) -> str:
+    mirrored = sum(1 for one in verdicts if one.standing is Standing.MIRRORED) + created
+    return f"{mirrored} of {plural(len(verdicts), 'source topic')} mirrored; {created} added by the last run."

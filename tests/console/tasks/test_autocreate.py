@@ -1,0 +1,184 @@
+"""Auto-create on real clusters: what the filters choose is created, once, and everything else is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from console.actions.mirrors import delete_mirror
+from console.actors import SYSTEM
+from console.errors import ConflictError
+from console.models import AuditEvent, AutoCreateFailure, ClusterLink, LinkConfig, MirrorTopic, SourceTopic
+from console.queries.mirrorability import judge_topic
+from console.tasks import autocreate
+from devcluster.access import APP
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.linktasks import TaskOutcome
+from linkengine.domain.mirrorability import Standing
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW
+
+pytestmark = pytest.mark.kafka
+Filter = Callable[..., None]
+
+
+@pytest.fixture
+def topics(source_admin: AdminClient, topic_name: str) -> list[str]:
+    """Three topics of the source with one beginning."""
+    names = [f"{topic_name}.{part}" for part in ("a", "b", "secret")]
+    for future in source_admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        future.result(30)
+    return names
+
+
+@pytest.fixture
+def filters(link: ClusterLink, topic_name: str) -> Filter:
+    """Switch auto-create on for everything with the test's beginning but ``.secret``."""
+
+    def write(*excluded: str) -> None:
+        rows = [{"name": topic_name, "patternType": "PREFIXED", "filterType": "INCLUDE"}]
+        rows += [{"name": f"{topic_name}.{one}", "patternType": "LITERAL", "filterType": "EXCLUDE"} for one in excluded]
+        values = {"enable": "true", "filters": json.dumps({"topicFilters": rows})}
+        for name, value in values.items():
+            LinkConfig.objects.update_or_create(link=link, name=f"auto.create.mirror.topics.{name}", defaults={"value": value})
+
+    write("secret")
+    return write
+
+
+def run(link: ClusterLink) -> TaskOutcome:
+    return autocreate.create_mirrors(ClusterLink.objects.select_related("destination", "source").get(pk=link.pk))
+
+
+def mirrored() -> list[str]:
+    return list(MirrorTopic.objects.values_list("name", flat=True))
+
+
+def test_what_the_filters_choose_is_created_once(link: ClusterLink, topics: list[str], filters: Filter) -> None:
+    outcomes = [run(link), run(link)]
+
+    assert [one.changes for one in outcomes] == [2, 0]
+    assert outcomes[1].errors == ()
+    assert mirrored() == topics[:2]
+    assert set(MirrorTopic.objects.values_list("state", "auto_created", "created_by")) == {("PENDING_SETUP", True, "engine")}
+    assert AuditEvent.objects.filter(action="CreateMirrorTopic", actor="engine").count() == 2
+    assert SourceTopic.objects.filter(link=link, name__in=topics).count() == 3
+
+
+def test_an_exclude_added_later_deletes_nothing(link: ClusterLink, topics: list[str], filters: Filter) -> None:
+    run(link)
+    filters("a", "b", "secret")
+
+    assert run(link).changes == 0
+    assert mirrored() == topics[:2]
+
+
+def test_a_stopped_mirror_is_not_created_again(link: ClusterLink, topics: list[str], filters: Filter) -> None:
+    run(link)
+    MirrorTopic.objects.update(state=MirrorState.STOPPED)
+
+    assert run(link) == TaskOutcome(summary=run(link).summary)
+    assert MirrorTopic.objects.count() == 2
+
+
+def test_a_taken_name_is_reported_and_not_touched(
+    link: ClusterLink, topics: list[str], filters: Filter, destination_admin: AdminClient
+) -> None:
+    destination_admin.create_topics([NewTopic(topics[0], 3, 1)])[topics[0]].result(30)
+
+    outcome = run(link)
+
+    assert [one.code for one in outcome.errors] == ["TOPIC_EXISTS_ERROR"]
+    assert topics[0] in outcome.errors[0].message
+    assert mirrored() == topics[1:2]
+    assert len(destination_admin.list_topics(topics[0], timeout=30).topics[topics[0]].partitions) == 3
+
+
+def test_what_the_links_user_may_not_read_is_reported_until_it_may(
+    link: ClusterLink, topics: list[str], filters: Filter, source_cluster: KafkaCluster, source_admin: AdminClient
+) -> None:
+    denial = AclBinding(
+        ResourceType.TOPIC,
+        topics[0],
+        ResourcePatternType.LITERAL,
+        f"User:{APP}",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.DENY,
+    )
+    denial_filter = AclBindingFilter(
+        ResourceType.TOPIC, topics[0], ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    source_admin.create_acls([denial])[denial].result(30)
+    ClusterLink.objects.update(properties=source_cluster.client_properties(APP))
+
+    outcome = run(link)
+
+    assert [(one.code, topics[0] in one.message) for one in outcome.errors] == [("AUTHORIZATION_ERROR", True)]
+    assert (outcome.changes, mirrored()) == (1, topics[1:2])
+    assert "Grant it READ" in AutoCreateFailure.objects.get(source_topic=topics[0]).message
+    assert "Grant it READ" in judge_topic(link=link, name=topics[0]).failed[0].finding
+
+    (lifted,) = source_admin.delete_acls([denial_filter]).values()
+    lifted.result(30)
+
+    assert run(link).errors == ()
+    assert not AutoCreateFailure.objects.exists()
+
+
+def test_a_run_has_a_bound_and_is_followed_by_the_rest(
+    link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autocreate, "TRIES_PER_RUN", 1)
+
+    first, second = run(link), run(link)
+
+    assert (first.changes, first.more) == (1, True)
+    assert (second.changes, second.more) == (1, False)
+    assert mirrored() == topics[:2]
+
+
+def test_a_mirror_that_would_come_back_is_not_deleted(link: ClusterLink, topics: list[str], filters: Filter) -> None:
+    run(link)
+    mirror = MirrorTopic.objects.select_related("link").get(name=topics[0])
+    with pytest.raises(ConflictError, match=r"Delete the source topic first, or add an EXCLUDE filter .* or set auto\.create"):
+        delete_mirror(mirror=mirror, by=SYSTEM, now=NOW)
+
+    filters("a", "secret")
+    delete_mirror(mirror=MirrorTopic.objects.get(pk=mirror.pk), by=SYSTEM, now=NOW)
+
+    assert MirrorTopic.objects.get(pk=mirror.pk).deletion_requested_at is not None
+
+
+def test_a_mirror_whose_source_topic_is_gone_may_be_deleted(
+    link: ClusterLink, topics: list[str], filters: Filter, source_admin: AdminClient
+) -> None:
+    run(link)
+    source_admin.delete_topics(topics[:1])[topics[0]].result(30)
+    run(link)
+
+    delete_mirror(mirror=MirrorTopic.objects.select_related("link").get(name=topics[0]), by=SYSTEM, now=NOW)
+
+    assert MirrorTopic.objects.get(name=topics[0]).deletion_requested_at is not None
+
+
+def test_the_answer_to_why_is_the_one_that_the_run_gives(link: ClusterLink, topics: list[str], filters: Filter) -> None:
+    AutoCreateFailure.objects.create(link=link, source_topic=topics[0], code="X", message="y", since=NOW, tried_at=NOW)
+    run(link)
+
+    standings = [judge_topic(link=link, name=name).standing for name in topics]
+
+    assert standings == [Standing.MIRRORED, Standing.MIRRORED, Standing.NOT_MIRRORED]
+    assert not AutoCreateFailure.objects.exists()

@@ -1,0 +1,101 @@
+"""Why a source topic is mirrored or not: each check by itself, and what they add up to."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from linkengine.domain.filters import FilterType, NameFilter, PatternType
+from linkengine.domain.linktasks import TaskError
+from linkengine.domain.mirrorability import CheckCode, KnownMirror, Standing, Surroundings, Topic, Verdict
+from linkengine.domain.mirrorchecks import judge
+from linkengine.domain.rings import Place
+from linkengine.domain.states import MirrorState
+
+ALL = NameFilter(name="*")
+NO_SECRETS = NameFilter(name="secret", pattern_type=PatternType.PREFIXED, filter_type=FilterType.EXCLUDE)
+CHAINED = {Place("source", "orders"): Place("origin", "orders")}
+LOOPED = {Place("source", "orders"): Place("destination", "orders")}
+
+
+def verdict(name: str = "orders", *, topic: dict[str, Any] | None = None, **around: Any) -> Verdict:
+    facts = {"auto_create": True, "filters": (ALL, NO_SECRETS), **around}
+    return judge(Topic(name=name, **(topic or {})), Surroundings(source="source", destination="destination", **facts))
+
+
+def test_a_topic_with_nothing_in_its_way_waits_for_the_next_run() -> None:
+    found = verdict(prefix="w.")
+
+    assert (found.standing, found.mirror, found.failed) == (Standing.WAITING, "w.orders", ())
+    assert [one.code for one in found.checks] == list(CheckCode)
+
+
+@pytest.mark.parametrize("state", [one for one in MirrorState if one is not MirrorState.STOPPED])
+def test_a_topic_with_a_mirror_of_the_link_is_mirrored_whatever_the_filters_say(state: MirrorState) -> None:
+    mirrors = {"orders": KnownMirror(link="own", state=state, own=True)}
+
+    found = verdict(mirrors=mirrors, filters=(), auto_create=False)
+
+    assert (found.standing, found.mirror_state, found.checks) == (Standing.MIRRORED, state, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "code", "words", "problem"),
+    [
+        ("orders", {"topic": {"exists": False}}, CheckCode.SOURCE_TOPIC, "no such topic", False),
+        ("__consumer_offsets", {}, CheckCode.INTERNAL_TOPIC, "own machinery", False),
+        ("orders", {"topic": {"internal": True}}, CheckCode.INTERNAL_TOPIC, "own machinery", False),
+        ("orders", {"auto_create": False}, CheckCode.AUTO_CREATE, "enable is false", False),
+        ("orders", {"filters": (NO_SECRETS,)}, CheckCode.INCLUDED, "No INCLUDE filter", False),
+        ("secret.a", {}, CheckCode.NOT_EXCLUDED, r"EXCLUDE filter matches: secret\*", False),
+        ("x" * 245, {"prefix": "prefix."}, CheckCode.MIRROR_NAME, "252 characters", True),
+        (
+            "orders",
+            {"mirrors": {"orders": KnownMirror(link="own", state=MirrorState.STOPPED, own=True)}, "taken": {"orders"}},
+            CheckCode.STOPPED_MIRROR,
+            "then stopped",
+            False,
+        ),
+        ("orders", {"sources": LOOPED}, CheckCode.RING, "destination:orders → source:orders → destination:orders", False),
+        ("orders", {"sources": CHAINED, "prefix": "w."}, CheckCode.CHAIN, "mirror topic at the source", False),
+        ("orders", {"topic": {"is_mirror": True}, "prefix": "w."}, CheckCode.CHAIN, "mirror topic at the source", False),
+        ("orders", {"taken": {"orders"}}, CheckCode.NAME_FREE, "ordinary topic orders; it is not touched", True),
+        (
+            "orders",
+            {"mirrors": {"orders": KnownMirror(link="other", state=MirrorState.ACTIVE, own=False)}},
+            CheckCode.NAME_FREE,
+            "mirror topic of link other",
+            True,
+        ),
+        ("orders", {"link_trouble": "The link is paused."}, CheckCode.LINK_STATE, "paused", False),
+    ],
+)
+def test_one_thing_in_the_way_is_named_with_the_next_step(
+    name: str, facts: dict[str, Any], code: CheckCode, words: str, problem: bool
+) -> None:
+    found = verdict(name, **facts)
+
+    assert found.standing is Standing.NOT_MIRRORED
+    (failed,) = found.failed
+    assert failed.code is code
+    assert re.search(words, failed.finding)
+    assert failed.next_step
+    assert bool(found.problems) is problem
+
+
+def test_a_chain_without_a_prefix_is_wanted() -> None:
+    assert verdict(sources=CHAINED).standing is Standing.WAITING
+
+
+def test_a_failed_try_is_told_and_tried_again() -> None:
+    found = verdict(failures={"orders": TaskError(code="AUTHORIZATION_ERROR", message="Grant READ.")})
+
+    assert found.standing is Standing.WAITING
+    assert [one.code for one in found.failed] == [CheckCode.LAST_TRY]
+    assert "Grant READ." in found.failed[0].finding
+
+
+def test_a_taken_name_is_no_problem_of_a_topic_that_nobody_wants() -> None:
+    assert verdict(taken={"orders"}, auto_create=False).problems == ()
