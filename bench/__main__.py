@@ -14,6 +14,8 @@ from bench.engine import EngineCopy
 from bench.latency import Latency, measure_latency
 from bench.measure import Copy, watch_copy
 from bench.report import ENGINE, ENGINE_LOOP, MIRRORMAKER, Row
+from bench.verifying import NAME as VERIFYING
+from bench.verifying import measure_verifying, table
 from bench.workloads import LATENCY_NAME, LATENCY_RATE, LATENCY_SECONDS, THROUGHPUT, Workload
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
@@ -58,9 +60,11 @@ def main() -> int:
             spark=stack.enter_context(SparkConnectServer()),
         )
         rows = list(_measure(stage, only=only))
+        compared = measure_verifying(stage.source, stage.destination, stage.spark) if only in VERIFYING else []
+    appendix = table(compared) if compared else []
     if not only:
-        report.write(rows, now=datetime.now(tz=UTC))
-    print(report.document(rows, now=datetime.now(tz=UTC)))
+        report.write(rows, now=datetime.now(tz=UTC), appendix=appendix)
+    print(report.document(rows, now=datetime.now(tz=UTC), appendix=appendix))
     return 0
 
 

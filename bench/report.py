@@ -32,15 +32,15 @@ class Row:
     p99_ms: float | None = None
 
 
-def write(rows: Sequence[Row], *, now: datetime) -> None:
+def write(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -> None:
     """Write var/benchmarks.json and docs/benchmarks.md."""
     JSON_FILE.parent.mkdir(exist_ok=True)
     JSON_FILE.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
-    TABLE_FILE.write_text(document(rows, now=now))
+    TABLE_FILE.write_text(document(rows, now=now, appendix=appendix))
 
 
-def document(rows: Sequence[Row], *, now: datetime) -> str:
-    """Answer the benchmark page."""
+def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -> str:
+    """Answer the benchmark page; ``appendix`` are lines about what is not copying."""
     return "\n".join([
         "# Benchmarks", "", _MARK, "",
         f"Measured {now:%Y-%m-%d} on {_machine()}. Two Kafka clusters (one broker each, SASL/SCRAM, ACLs on),",
@@ -49,7 +49,7 @@ def document(rows: Sequence[Row], *, now: datetime) -> str:
         "MB/s and CPU count record payload (before compression, decimal units), between 5 % and 100 % of the copy.",
         "CPU is that of the engine's whole process tree: for ours the Spark Connect server, its JVM and its Python workers;",
         "*copy loop only* counts the Python workers alone. Brokers are not counted.", "",
-        *_throughput_table(rows), "", *_latency_table(rows), "", *_ratio_table(rows), "",
+        *_throughput_table(rows), "", *_latency_table(rows), "", *_ratio_table(rows), "", *appendix, "",
     ])  # fmt: skip
 
 

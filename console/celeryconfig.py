@@ -16,7 +16,7 @@ broker_transport_options = {
 
 task_queues = (Queue("control"), Queue("slices"))  # a worker may take one of them only: ``-Q``
 task_default_queue = "control"
-task_routes = {"run_slice": {"queue": "slices"}, "verify_mirror": {"queue": "slices"}}
+task_routes = {name: {"queue": "slices"} for name in ("run_slice", "verify_mirror", "verify_next")}
 task_serializer = "json"
 accept_content = ["json"]
 task_ignore_result = True  # who waits for an answer gets it by ``console.store``, which outlives an outage of Redis

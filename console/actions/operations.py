@@ -17,7 +17,7 @@ from console.actions import mirrors, transitions
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, DeniedError, InvalidInputError, NotFoundError, from_engine
 from console.models import ClusterLink, MirrorTopic
-from console.models.mirrors import RECORDS_LOST
+from console.models.mirrors import STAYING
 from console.policies import permission_for, why_not
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
@@ -105,7 +105,7 @@ def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: datet
     try:
         with transaction.atomic():
             mirror = transitions.apply_event(mirror=mirror, event=operation, by=by, now=now, **changes)
-            mirror.transition_errors.exclude(code=RECORDS_LOST).delete()
+            mirror.transition_errors.exclude(code__in=STAYING).delete()
             detail = {"from": before, "to": mirror.state}
             audit.record(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(mirror), now=now, detail=detail)
     except LinkEngineError as error:

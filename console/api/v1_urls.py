@@ -17,6 +17,8 @@ urlpatterns = [
     path(f"{_MIRROR}/stop-reports", stopreports.MirrorStopReportListView.as_view()),
     path(f"{_MIRROR}/verify-runs", views.VerifyRunListView.as_view()),
     path(f"{_MIRROR}/verify-runs/<int:run_id>", views.VerifyRunView.as_view()),
+    path(f"{_MIRROR}/verification", views.VerificationView.as_view()),
+    path(f"{_MIRROR}/verified-ranges", views.VerifiedRangeListView.as_view()),
     path(f"{_MIRROR}/gaps", views.GapListView.as_view()),
     path(f"{_MIRROR}/lineage", lineage.LineageListView.as_view()),
     path(f"{_MIRROR}/transitions", views.TransitionListView.as_view()),

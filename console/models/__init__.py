@@ -8,7 +8,7 @@ from console.models.mirrors import GapRange, MirrorPartition, MirrorTopic, State
 from console.models.places import Cluster, Environment, Organization, SourceTopic
 from console.models.reports import StopReport
 from console.models.slices import CopySlice
-from console.models.verification import VerifyRun
+from console.models.verification import VerifiedRange, VerifyRun, VerifyWatch
 
 __all__ = [
     "ApiKey",
@@ -30,5 +30,7 @@ __all__ = [
     "StateTransition",
     "StateTransitionError",
     "StopReport",
+    "VerifiedRange",
     "VerifyRun",
+    "VerifyWatch",
 ]

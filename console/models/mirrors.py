@@ -9,6 +9,8 @@ from console.models.links import ClusterLink
 from linkengine.domain.states import GapReason, MirrorState, StopReason
 
 RECORDS_LOST = "RECORDS_LOST"  # transition error that stays: retention was quicker than the copier
+RECORDS_DIFFER = "RECORDS_DIFFER"  # transition error that stays: a comparison found records that are not equal
+STAYING = (RECORDS_LOST, RECORDS_DIFFER)  # no action and no success of the copier removes these
 STATES = [(s.value, s.value) for s in MirrorState]
 
 

@@ -1,8 +1,9 @@
-"""Runs of the verify job and what they saw."""
+"""Runs of the verify job, what they saw, and the ledger of what has been compared so far."""
 
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import F, Q
 
 from console.models.mirrors import MirrorTopic
 
@@ -36,3 +37,45 @@ class VerifyRun(models.Model):
 
     def __str__(self) -> str:
         return f"{self.mirror_id} {self.status}"
+
+
+class VerifiedRange(models.Model):
+    """Offsets ``[start, end)`` that were compared; equal neighbours are one row. Outlives the mirroring itself.
+
+    ``hash`` and ``records`` are of what the mirror held then (``linkengine.domain.coverage``); unknown where a later comparison
+    replaced a part of the range.
+    """
+
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="verified_ranges")
+    partition = models.PositiveIntegerField()
+    start = models.BigIntegerField()
+    end = models.BigIntegerField()
+    records = models.BigIntegerField(null=True)
+    hash = models.CharField(max_length=32, blank=True)
+    differences = models.BigIntegerField(default=0)  # above 0: these offsets are not verified, they differ
+    first_difference = models.JSONField(null=True)  # a RecordDifference as dict
+    first_verified_at = models.DateTimeField()
+    verified_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["partition", "start"]
+        constraints = [
+            models.UniqueConstraint(fields=["mirror", "partition", "start"], name="verified_range_is_noted_once"),
+            models.CheckConstraint(condition=Q(start__lt=F("end")), name="verified_range_is_not_empty"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.partition}: [{self.start}, {self.end})"
+
+
+class VerifyWatch(models.Model):
+    """When the next range of a mirror is compared, and how the last attempt went."""
+
+    mirror = models.OneToOneField(MirrorTopic, on_delete=models.CASCADE, related_name="verify_watch")
+    next_at = models.DateTimeField(db_index=True)
+    finished_at = models.DateTimeField(null=True)  # last attempt
+    duration_ms = models.BigIntegerField(null=True)
+    error_message = models.TextField(blank=True, default="")  # of the last attempt; "" if it came about
+
+    def __str__(self) -> str:
+        return f"{self.mirror_id} at {self.next_at}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from console.access import Permission, can
 from console.actors import Actor
-from console.models import MirrorTopic
+from console.models import MirrorTopic, VerifyWatch
 from console.pages.linkpages import link_head
 from console.presenters import numbers
 from console.presenters.lineage import origin_rows
@@ -29,10 +29,11 @@ from console.presenters.numbers import Moment, moment
 from console.presenters.states import mirror_look
 from console.presenters.stopreports import report_row
 from console.presenters.verbs import VERBS, Verb
-from console.presenters.verify import run_view
+from console.presenters.verify import coverage_view, run_view
 from console.queries import mirrors as mirror_queries
 from console.queries import operations as operation_queries
 from console.queries import stopreports as report_queries
+from console.queries import verification
 from console.queries.lineage import cluster_names, lineage_of
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
 
@@ -122,6 +123,12 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "steps": steps(mirror.transitions.all()[:STEPS_SHOWN], now=now),
         "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
         "run": run_view(mirror.verify_runs.first(), now=now),
+        "coverage": coverage_view(
+            verification.coverage(mirror=mirror),
+            VerifyWatch.objects.filter(mirror=mirror).first(),
+            enabled=verification.is_continuous(link=mirror.link),
+            now=now,
+        ),
         "may_verify": can(by, Permission.VERIFY, mirror=mirror),
         "may_edit": can(by, Permission.MANAGE_LINK, link=mirror.link),
         "edit_url": f"{link_url(mirror.link)}configuration/edit/",

@@ -153,6 +153,11 @@ _CONSOLE_ROWS: tuple[tuple[str, str, str], ...] = (
         "Raise the source's retention above the longest outage you expect. The gap ledger lists the offsets.",
     ),
     (
+        "RECORDS_DIFFER",
+        "A comparison read records that are not the same on both sides; the verification lists them.",
+        "Look at the offsets named before either topic is changed. Once it is right, verify the whole mirror; that ends this.",
+    ),
+    (
         "COPY_ENGINE_UNAVAILABLE",
         "Both clusters may be fine, but no copy job can run.",
         "Check Spark and Redis. It is tried again by itself, and nothing is lost meanwhile.",

@@ -1,8 +1,8 @@
-"""A verify run as the mirror's page shows it."""
+"""A verify run, and how much of a mirror was compared, as the mirror's page shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,8 @@ from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import VERIFY_LOOKS
 
 if TYPE_CHECKING:
-    from console.models import VerifyRun
+    from console.models import VerifyRun, VerifyWatch
+    from console.queries.verification import PartitionCoverage
 
 SHOWN_DIFFERENCES = 20
 _LIVE = frozenset({"QUEUED", "RUNNING"})
@@ -44,6 +45,42 @@ class RunView:
     by: str
     error: str
     first: Sequence[Difference]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageRow:
+    """One partition: verified up to where, of what."""
+
+    partition: int
+    verified_to: str
+    end: str
+    unverified: str
+    differences: str
+    differs: bool
+    share: int | None
+    at: Moment | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageView:
+    """The whole mirror: a sentence, and its partitions."""
+
+    sentence: str
+    last: Moment | None  # last attempt to compare a range
+    error: str  # why it did not come about
+    rows: Sequence[CoverageRow]
+
+
+def coverage_view(
+    parts: Sequence[PartitionCoverage], watch: VerifyWatch | None, *, enabled: bool, now: datetime
+) -> CoverageView:
+    """Present what was compared; what was not is said as plainly."""
+    return CoverageView(
+        sentence=f"{_coverage_words(parts)} {_habit_words(enabled=enabled)}",
+        last=moment(watch.finished_at, now=now) if watch else None,
+        error=watch.error_message if watch else "",
+        rows=[_coverage_row(one, now=now) for one in parts],
+    )
 
 
 def run_view(run: VerifyRun | None, *, now: datetime) -> RunView | None:
@@ -84,3 +121,33 @@ def _difference(one: dict[str, Any]) -> Difference:
 
 def _value(value: object) -> str:
     return numbers.UNKNOWN if value is None else str(value)
+
+
+def _coverage_words(parts: Iterable[PartitionCoverage]) -> str:
+    unverified = [one.unverified for one in parts]
+    known = [one for one in unverified if one is not None]
+    if not known or len(known) < len(unverified):
+        return "How much is verified is not known yet."
+    if sum(known) == 0:
+        return "Every offset the mirror holds was compared and is equal."
+    return f"{numbers.count(sum(known))} offsets of the mirror are not verified."
+
+
+def _habit_words(*, enabled: bool) -> str:
+    if enabled:
+        return "New records are compared range by range behind the copy."
+    return "New records are not compared by themselves (verify.continuous.enable is false)."
+
+
+def _coverage_row(one: PartitionCoverage, *, now: datetime) -> CoverageRow:
+    whole = None if one.start is None or one.end is None else one.end - one.start
+    return CoverageRow(
+        partition=one.partition,
+        verified_to=numbers.count(one.verified_to),
+        end=numbers.count(one.end),
+        unverified=numbers.count(one.unverified),
+        differences=numbers.count(one.differences),
+        differs=one.differences > 0,
+        share=numbers.percent_of(one.verified, whole),
+        at=moment(one.verified_at, now=now),
+    )

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StopReport
 from console.queries.taskmetrics import task_samples
+from console.queries.verifymetrics import verify_samples
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
 _LABELS = {"link": F("mirror__link__name"), "cluster": F("mirror__link__destination__cluster_id")}
@@ -27,7 +28,7 @@ def prometheus_text() -> str:
         *_partition_metrics(),
         *_metric("clusterlink_last_failover_seconds", "gauge", "RTO of the last failover, as measured.", _recovery_times()),
         *_metric("clusterlink_lost_records", "counter", "Offsets lost to retention on the source.", _lost()),
-        *(line for one in task_samples() for line in _metric(*one)),
+        *(line for one in (*task_samples(), *verify_samples()) for line in _metric(*one)),
     ]
     return "\n".join(lines) + "\n"
 

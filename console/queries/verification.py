@@ -1,11 +1,17 @@
-"""Runs of the verify job."""
+"""Runs of the verify job, and how much of a mirror was compared."""
 
 from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
-from console.models import MirrorTopic, VerifyRun
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
+from linkengine.domain.linkconfigs import LINK_CONFIGS
 
 
 def latest_run(*, mirror: MirrorTopic) -> VerifyRun | None:
@@ -25,3 +31,69 @@ def get_run(*, run_id: int, by: Actor) -> VerifyRun:
     if run is None:
         raise NotFoundError(f"Verify run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
     return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCoverage:
+    """How far one partition was compared and found equal. Unknown is None, never 0.
+
+    ``verified_to``: up to here everything from the start is equal. ``verified`` counts offsets between start and end, wherever
+    they lie; what is neither verified nor different was not compared.
+    """
+
+    partition: int
+    start: int | None
+    end: int | None
+    verified_to: int | None
+    verified: int | None
+    differences: int
+    verified_at: datetime | None
+
+    @property
+    def unverified(self) -> int | None:
+        """Offsets that nobody found equal; None while the mirror's ends are unknown."""
+        if self.start is None or self.end is None or self.verified is None:
+            return None
+        return self.end - self.start - self.verified
+
+
+def coverage(*, mirror: MirrorTopic) -> list[PartitionCoverage]:
+    """Answer what is known of every partition; two queries."""
+    ledger: dict[int, list[VerifiedRange]] = defaultdict(list)
+    for row in mirror.verified_ranges.all():
+        ledger[row.partition].append(row)
+    return [_coverage(row, ledger[row.partition]) for row in mirror.partitions.all()]
+
+
+def is_continuous(*, link: ClusterLink) -> bool:
+    """Tell whether new records of a link's mirrors are compared by themselves; no query where its configs were read."""
+    name = "verify.continuous.enable"
+    value = next((one.value for one in link.configs.all() if one.name == name), "")
+    return (value or LINK_CONFIGS[name].default) == "true"
+
+
+def list_ranges(*, mirror: MirrorTopic, limit: int) -> list[VerifiedRange]:
+    """List the ledger by partition and offset."""
+    return list(mirror.verified_ranges.all()[:limit])
+
+
+def _coverage(row: MirrorPartition, ranges: Sequence[VerifiedRange]) -> PartitionCoverage:
+    end = row.stopped_end if row.stopped_end is not None else row.mirror_end
+    starts = [one for one in (row.source_start, row.mirror_start) if one is not None]
+    start = None if row.mirror_start is None or end is None else min(max(starts), end)
+    verified_to, verified = start, None if start is None else 0
+    for one in ranges:
+        if start is None or end is None or verified is None or verified_to is None or one.differences:
+            continue
+        verified += max(0, min(one.end, end) - max(one.start, start))
+        if one.start <= verified_to < one.end:
+            verified_to = min(one.end, end)
+    return PartitionCoverage(
+        partition=row.partition,
+        start=start,
+        end=end,
+        verified_to=verified_to,
+        verified=verified,
+        differences=sum(one.differences for one in ranges),
+        verified_at=max((one.verified_at for one in ranges), default=None),
+    )

@@ -23,6 +23,7 @@ from linkengine.domain.plans import (
 from linkengine.domain.states import StopReason
 
 TUNING = CopyTuning()
+VERIFY_READERS = 4  # Spark tasks per topic when somebody waits for the result
 PARTITIONS_PER_TASK = 4  # one event loop serves many, but a second core is worth having from here on
 
 
@@ -122,7 +123,7 @@ def stop_of(mirror: MirrorTopic, *, generation: int) -> MirrorStop:
     )
 
 
-def verify_of(mirror: MirrorTopic) -> VerifyPlan:
+def verify_of(mirror: MirrorTopic, *, readers: int = VERIFY_READERS) -> VerifyPlan:
     """Answer what to compare: up to the mirror's end now, or to where it was stopped."""
     return VerifyPlan(
         source=source_address(mirror.link),
@@ -130,6 +131,7 @@ def verify_of(mirror: MirrorTopic) -> VerifyPlan:
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
         ends=stopped_ends(mirror),
+        readers=readers,
     )
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db.models import F
 
 from console.models import MirrorTopic, StateTransitionError
-from console.models.mirrors import RECORDS_LOST
+from console.models.mirrors import STAYING
 
 
 def note(*, mirror: MirrorTopic, code: str, message: str, now: datetime) -> bool:
@@ -31,6 +31,6 @@ def replace(*, mirror: MirrorTopic, errors: Mapping[str, str], now: datetime) ->
 
 
 def clear(*, mirror: MirrorTopic, keep: Iterable[str] = ()) -> bool:
-    """Remove errors whose cause is gone; lost records stay lost."""
-    gone, _ = mirror.transition_errors.exclude(code__in=[*keep, RECORDS_LOST]).delete()
+    """Remove errors whose cause is gone; lost records stay lost, different ones different."""
+    gone, _ = mirror.transition_errors.exclude(code__in=[*keep, *STAYING]).delete()
     return bool(gone)

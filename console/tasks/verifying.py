@@ -13,7 +13,7 @@ from django.utils import timezone
 from console import dispatch, store
 from console.actions import verification
 from console.models import VerifyRun
-from console.reconciling import plans
+from console.reconciling import coverage, plans
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.sparkclient import SparkUnavailableError
@@ -61,3 +61,6 @@ def _compare(run: VerifyRun) -> None:
         raise
     else:
         verification.record_result(run=run, report=report, now=timezone.now())
+        if not report.differences:
+            coverage.note_equal_run(run=run, now=timezone.now())
+        coverage.note_report(mirror=run.mirror, report=report, now=timezone.now())

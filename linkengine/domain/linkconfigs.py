@@ -225,6 +225,29 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         highest=_DAY_MS,
         description="How often topic configs are carried over.",
     ),
+    LinkConfigSpec(
+        name="verify.continuous.enable",
+        kind=_F,
+        default="true",
+        description="Compare new records of the mirrors with the source, some at a time.",
+    ),
+    LinkConfigSpec(
+        name="verify.interval.ms",
+        kind=_N,
+        default="60000",
+        lowest=1000,
+        highest=_DAY_MS,
+        description="How long after one comparison of a mirror the next one begins; a slow one is followed by four times its "
+        "own duration.",
+    ),
+    LinkConfigSpec(
+        name="verify.max.records.per.run",
+        kind=_N,
+        default="500000",
+        lowest=1000,
+        highest=100_000_000,
+        description="How many offsets of a mirror are compared at a time, at most.",
+    ),
 )
 LINK_CONFIGS: Mapping[str, LinkConfigSpec] = MappingProxyType(
     {row.name: row for row in sorted(_ROWS, key=lambda row: row.name)}

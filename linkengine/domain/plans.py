@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.coverage import CheckedRange, RecordDifference
 from linkengine.domain.ranges import Gap
 from linkengine.domain.states import StopReason
 
@@ -207,25 +208,16 @@ class MirrorStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyPlan:
-    """Compare a mirror with its source, record by record, up to the ends known at the start."""
+    """Compare a mirror with its source: every record within ``[starts, ends)``, both known at the start."""
 
     source: ClusterAddress
     destination: ClusterAddress
     source_topic: str
     mirror_topic: str
     ends: tuple[tuple[int, int], ...] = ()  # (partition, offset to compare up to); empty: the mirror's end now
+    starts: tuple[tuple[int, int], ...] = ()  # (partition, first offset to compare); 0 where it is not named
     compacted: bool = False  # either side compacts: an offset may be missing where ADR 0002 explains it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordDifference:
-    """One record that is not equal on both sides; ``kind`` is a column name, "missing" or "extra"."""
-
-    partition: int
-    offset: int
-    kind: str
-    source_value: str | None = None  # shortened, printable
-    mirror_value: str | None = None
+    readers: int = 4  # Spark tasks that read one topic; fewer leave more of the machine to the copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +230,7 @@ class VerifyReport:
     bytes_compared: int
     duration_ms: int
     partitions: tuple[tuple[int, int, int], ...] = ()  # (partition, first offset, end offset) compared
+    checked: tuple[CheckedRange, ...] = ()  # the same offsets, cut where records differ; neighbours merged
 
 
 def producer_id_for(link_number: int, mirror_number: int, partition: int) -> int:

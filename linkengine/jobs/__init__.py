@@ -11,7 +11,7 @@ from linkengine.jobs.promoting import promotion_blockers
 from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import stop_mirror
 from linkengine.jobs.syncing import discover_mirrors, sync_mirror
-from linkengine.jobs.verifying import verify
+from linkengine.jobs.verifying import verify, verify_next
 
 __all__ = [
     "check_link",
@@ -31,5 +31,6 @@ __all__ = [
     "stop_mirror",
     "sync_mirror",
     "verify",
+    "verify_next",
     "write_orders",
 ]

@@ -1,23 +1,67 @@
-"""Ask the independent witness whether a mirror equals its source."""
+"""Ask the independent witness whether a mirror equals its source: all of it, or what nobody has compared yet."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from linkengine.domain.configs import is_compacted
+from linkengine.domain.coverage import next_pieces
 from linkengine.domain.plans import VerifyPlan, VerifyReport
+from linkengine.domain.ranges import OffsetRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.verifyjob.job import run_verify
+
+LOOKS = 3  # retention may take records on one side while both are read; then what is left is compared again
 
 
 def verify(plan: VerifyPlan, *, spark_url: str, tag: str = "verify") -> VerifyReport:
     """Compare source and mirror record by record up to ``plan.ends``, by default the mirror's end now. Blocks."""
-    return run_verify(complete(plan), spark_url=spark_url, tag=tag)
+    return _verify(complete(plan), spark_url=spark_url, tag=tag)
+
+
+def verify_next(
+    plan: VerifyPlan, *, covered: Mapping[int, Iterable[OffsetRange]], most: int, spark_url: str, tag: str = "verify"
+) -> VerifyReport | None:
+    """Compare at most ``most`` offsets that are not covered yet, the lowest first; None where nothing is left. Blocks."""
+    whole = complete(plan)
+    starts = dict(whole.starts)
+    wanted = {partition: OffsetRange(starts[partition], end) for partition, end in whole.ends}
+    pieces = sorted(next_pieces(wanted=wanted, covered=covered, most=most).items())
+    if not pieces:
+        return None
+    narrow = replace(
+        whole,
+        starts=tuple((partition, one.start) for partition, one in pieces),
+        ends=tuple((partition, one.end) for partition, one in pieces),
+    )
+    return _verify(narrow, spark_url=spark_url, tag=tag)
 
 
 def complete(plan: VerifyPlan) -> VerifyPlan:
-    """Fill in the ends where the plan names none, and whether either side compacts."""
+    """Fill in where to begin and to end, and whether either side compacts.
+
+    Begins at the higher of both log starts: below it one side's retention took what the other may still have.
+    """
     source, mirror = ClusterAdmin(plan.source), ClusterAdmin(plan.destination)
     ends = plan.ends or tuple(sorted(mirror.offsets(plan.mirror_topic, OffsetKind.END).items()))
+    lowest = (
+        dict(plan.starts),
+        source.offsets(plan.source_topic, OffsetKind.START),
+        mirror.offsets(plan.mirror_topic, OffsetKind.START),
+    )
+    starts = tuple((partition, min(end, max(one.get(partition, 0) for one in lowest))) for partition, end in ends)
     sides = (source.effective_configs(plan.source_topic), mirror.effective_configs(plan.mirror_topic))
-    return replace(plan, ends=ends, compacted=plan.compacted or any(is_compacted(configs) for configs in sides))
+    return replace(plan, starts=starts, ends=ends, compacted=plan.compacted or any(is_compacted(configs) for configs in sides))
+
+
+def _verify(plan: VerifyPlan, *, spark_url: str, tag: str) -> VerifyReport:
+    report = run_verify(plan, spark_url=spark_url, tag=tag)
+    for _ in range(LOOKS - 1):
+        if not report.differences:
+            break
+        later = complete(plan)
+        if later.starts == plan.starts:
+            break
+        plan, report = later, run_verify(later, spark_url=spark_url, tag=tag)
+    return report

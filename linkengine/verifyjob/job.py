@@ -1,33 +1,36 @@
-"""The verify job: read both topics, join them on partition and offset, count, and name the first records that differ.
+"""The verify job: read both topics, compare them block by block, and name the first records that differ.
 
-Which records are compared. Up to ``plan.ends`` (exclusive), from the first record the source still has: below that the
-source's retention took them, and a mirror that still holds them is right. Everything from there on must be on both sides.
-With ``plan.compacted`` a record that one side lacks is accepted where compaction may remove it (``compaction.sql``), which
-takes reading beyond the ends, since the record that replaced it may lie there.
+First look. Each side is read once and reduced to a few numbers per block of offsets: how many records and bytes, and their
+hashes (``digests.sql``). Only these are shuffled and compared. A record's hash covers partition, offset, timestamp, headers
+and the SHA-256 of key and value, so that nobody can choose contents that collide; three 64-bit hashes are combined, one of
+them with a secret of this run, which even who can write to the mirror cannot know beforehand.
 
-Equal means equal: keys, headers and timestamps are compared as they are, values by length and SHA-256, which nobody can make
-collide, neither by accident nor on purpose; a 64-bit hash could be fooled by whoever can write to the mirror.
+Second look, where blocks are not equal: both sides are joined on partition and offset over the doubtful offsets, counted, and
+the first differences are fetched. Keys, headers and timestamps are compared as they are, values by length and SHA-256; they are
+never shuffled, since Spark's memory is shared with the copy jobs. With ``plan.compacted`` a record that one side lacks is
+accepted where compaction may remove it (``compaction.sql``), which takes reading the whole log: the record that replaced it may
+lie beyond the end, and what it replaces before the start.
+
 Transaction markers, aborted data and fillers are invisible to the committed reader that Spark is.
-
-One pass when all is well. Records that the mirror has below the source's first ask for a second one without them,
-differences for two small ones: where are the first, and what do they look like. All read from the first place of doubt only.
-Values are never shuffled: Spark's memory is shared with the copy jobs.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from linkengine.domain.coverage import RecordDifference
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import RecordDifference, VerifyPlan, VerifyReport
+from linkengine.domain.plans import VerifyPlan, VerifyReport
+from linkengine.domain.ranges import OffsetRange
 from linkengine.sparkclient import session, spark_answers, tagged
+from linkengine.verifyjob.blocks import Block, Pieces, Place, block_of, block_offsets, checked_ranges, doubtful
 from linkengine.verifyjob.failures import failure_of
-from linkengine.verifyjob.reading import LATEST, read_topic
+from linkengine.verifyjob.reading import EARLIEST, LATEST, read_topic
 from linkengine.verifyjob.report import difference_of
 
 if TYPE_CHECKING:
@@ -39,15 +42,16 @@ PLACES_SCHEMA = "partition int, offset bigint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Bounds:
-    """What of a partition is compared: ``[first, end)``; read from ``first`` where it is known."""
+class _Seen:
+    """What both looks saw; ``recounted`` tells records and bytes of the blocks that were looked at twice."""
 
-    first: int | None
-    end: int
+    blocks: tuple[Block, ...]
+    recounted: dict[Place, tuple[int, int]]
+    differences: tuple[RecordDifference, ...] = ()
 
 
 def run_verify(plan: VerifyPlan, *, spark_url: str, tag: str = "verify") -> VerifyReport:
-    """Compare both topics up to ``plan.ends``, which the caller always gives; block until done.
+    """Compare both topics within ``[plan.starts, plan.ends)``, which the caller gives; block until done.
 
     Raises LinkEngineError when the ends are missing or a cluster cannot be read, SparkUnavailableError without Spark.
     """
@@ -57,99 +61,99 @@ def run_verify(plan: VerifyPlan, *, spark_url: str, tag: str = "verify") -> Veri
         message = "There is nothing to verify: the plan names no end offsets. Give the mirror's end of every partition."
         raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, message)
     started_at = time.monotonic()
+    pieces = {partition: one for partition, one in _pieces(plan).items() if len(one)}
     spark = session(spark_url)
     try:
         with spark_answers("finish the comparison"), tagged(spark, tag):
-            totals, differences = _compare(spark, plan)
+            seen = _compare(spark, plan, pieces)
     except PySparkException as error:
         raise failure_of(error, plan=plan) from error
-    return _report(plan, totals, differences, duration_ms=round((time.monotonic() - started_at) * 1000))
+    return _report(plan, pieces, seen, duration_ms=round((time.monotonic() - started_at) * 1000))
 
 
-def _compare(spark: SparkSession, plan: VerifyPlan) -> tuple[list[Any], tuple[RecordDifference, ...]]:
-    bounds = {partition: _Bounds(first=None, end=end) for partition, end in plan.ends if end > 0}
-    if not bounds:
-        return [], ()
-    totals = _totals(spark, plan, bounds)
-    if any(_extra_below_the_source(row) for row in totals):
-        bounds = _from_the_source_start(bounds, totals)
-        totals = _totals(spark, plan, bounds)
-    differences = _differences(spark, plan, totals) if any(row["differences"] for row in totals) else ()
-    return totals, differences
+def _pieces(plan: VerifyPlan) -> dict[int, OffsetRange]:
+    starts = dict(plan.starts)
+    return {partition: OffsetRange(min(starts.get(partition, 0), end), end) for partition, end in plan.ends}
 
 
-def _extra_below_the_source(row: Any) -> bool:
-    return row["first_extra"] is not None and row["first_extra"] < _either(row["first_source_offset"], row["first_extra"] + 1)
+def _compare(spark: SparkSession, plan: VerifyPlan, pieces: Pieces) -> _Seen:
+    if not pieces:
+        return _Seen(blocks=(), recounted={})
+    size = block_offsets(pieces)
+    blocks = _first_look(spark, plan, pieces, size=size)
+    doubts = doubtful(blocks, pieces, size=size)
+    if not doubts:
+        return _Seen(blocks=blocks, recounted={})
+    totals = spark.sql(_sql("totals"), args={"block_offsets": size}, compared=_judged(spark, plan, pieces, doubts)).collect()
+    found = {(row["partition"], row["block"]): row["differences"] for row in totals}
+    return _Seen(
+        blocks=tuple(replace(one, differences=0 if one.equal else found.get(one.place, 0)) for one in blocks),
+        recounted={(row["partition"], row["block"]): (row["records"], row["bytes"]) for row in totals},
+        differences=_differences(spark, plan, pieces, doubts) if any(found.values()) else (),
+    )
 
 
-def _from_the_source_start(bounds: Mapping[int, _Bounds], totals: list[Any]) -> dict[int, _Bounds]:
-    starts = {row["partition"]: row["first_source_offset"] for row in totals}
-    return {partition: _Bounds(first=_either(starts.get(partition), one.end), end=one.end) for partition, one in bounds.items()}
+def _first_look(spark: SparkSession, plan: VerifyPlan, pieces: Pieces, *, size: int) -> tuple[Block, ...]:
+    arguments = {"block_offsets": size, "secret": secrets.randbits(63)}
+    source, mirror = _read(spark, plan, pieces)
+    rows = spark.sql(
+        _sql("blocks"),
+        source=spark.sql(_sql("digests"), args=arguments, topic=source),
+        mirror=spark.sql(_sql("digests"), args=arguments, topic=mirror),
+    ).collect()
+    return tuple(block_of(row) for row in rows)
 
 
-def _totals(spark: SparkSession, plan: VerifyPlan, bounds: Mapping[int, _Bounds]) -> list[Any]:
-    return list(spark.sql(_sql("totals"), compared=_judged(spark, plan, bounds)).collect())
-
-
-def _differences(spark: SparkSession, plan: VerifyPlan, totals: list[Any]) -> tuple[RecordDifference, ...]:
+def _differences(spark: SparkSession, plan: VerifyPlan, pieces: Pieces, doubts: Pieces) -> tuple[RecordDifference, ...]:
     """Find the first places, then fetch only the records there: half a topic that differs must not fill Spark's memory."""
-    doubtful = {
-        row["partition"]: _Bounds(first=row["first_difference"], end=row["last_difference"] + 1)
-        for row in totals
-        if row["differences"]
-    }
-    found = spark.sql(_sql("places"), compared=_judged(spark, plan, doubtful)).collect()
+    found = spark.sql(_sql("places"), compared=_judged(spark, plan, pieces, doubts)).collect()
     offsets: dict[int, list[int]] = {}
     for row in found:
         offsets.setdefault(row["partition"], []).append(row["offset"])
-    narrow = {partition: _Bounds(first=min(some), end=max(some) + 1) for partition, some in offsets.items()}
+    narrow = {partition: OffsetRange(min(some), max(some) + 1) for partition, some in offsets.items()}
     places = spark.createDataFrame([(row["partition"], row["offset"]) for row in found], PLACES_SCHEMA)
-    rows = spark.sql(_sql("differences"), compared=_compared(spark, plan, narrow), places=places).collect()
+    compared = _joined(spark, _read(spark, plan, narrow), narrow)
+    rows = spark.sql(_sql("differences"), compared=compared, places=places).collect()
     return tuple(difference_of(row) for row in rows)
 
 
-def _judged(spark: SparkSession, plan: VerifyPlan, bounds: Mapping[int, _Bounds]) -> DataFrame:
+def _judged(spark: SparkSession, plan: VerifyPlan, pieces: Pieces, doubts: Pieces) -> DataFrame:
     if not plan.compacted:
-        return _compared(spark, plan, bounds)
-    return spark.sql(_sql("compaction"), compared=_compared(spark, plan, bounds, beyond_the_end=True))
+        return _joined(spark, _read(spark, plan, doubts), doubts)
+    whole = {partition: OffsetRange(one.start, pieces[partition].end) for partition, one in doubts.items()}
+    compared = _joined(spark, _read(spark, plan, whole, all_of_it=True), whole)
+    return spark.sql(_sql("compaction"), compared=compared)
 
 
-def _compared(
-    spark: SparkSession, plan: VerifyPlan, bounds: Mapping[int, _Bounds], *, beyond_the_end: bool = False
-) -> DataFrame:
-    starts = {partition: one.first for partition, one in bounds.items() if one.first is not None}
-    ends = {partition: LATEST if beyond_the_end else one.end for partition, one in bounds.items()}
-    source = read_topic(spark, address=plan.source, topic=plan.source_topic, starts=starts, ends=ends)
-    mirror = read_topic(spark, address=plan.destination, topic=plan.mirror_topic, starts=starts, ends=ends)
-    return spark.sql(
-        _sql("compare"),
-        source=spark.sql(_sql("records"), topic=source),
-        mirror=spark.sql(_sql("records"), topic=mirror),
-        bounds=_bounds_table(spark, bounds),
+def _joined(spark: SparkSession, sides: tuple[DataFrame, DataFrame], bounds: Pieces) -> DataFrame:
+    source, mirror = (spark.sql(_sql("records"), topic=side) for side in sides)
+    rows = [(partition, one.start, one.end) for partition, one in sorted(bounds.items())]
+    table = spark.createDataFrame(rows, BOUNDS_SCHEMA)
+    return spark.sql(_sql("compare"), source=source, mirror=mirror, bounds=table)
+
+
+def _read(spark: SparkSession, plan: VerifyPlan, pieces: Pieces, *, all_of_it: bool = False) -> tuple[DataFrame, DataFrame]:
+    starts = {partition: EARLIEST if all_of_it else one.start for partition, one in pieces.items()}
+    ends = {partition: LATEST if all_of_it else one.end for partition, one in pieces.items()}
+    sides = ((plan.source, plan.source_topic), (plan.destination, plan.mirror_topic))
+    source, mirror = (
+        read_topic(spark, address=address, topic=topic, starts=starts, ends=ends, readers=plan.readers)
+        for address, topic in sides
     )
+    return source, mirror
 
 
-def _bounds_table(spark: SparkSession, bounds: Mapping[int, _Bounds]) -> DataFrame:
-    rows = [(partition, _either(one.first, 0), one.end) for partition, one in sorted(bounds.items())]
-    return spark.createDataFrame(rows, BOUNDS_SCHEMA)
-
-
-def _report(
-    plan: VerifyPlan, totals: list[Any], differences: tuple[RecordDifference, ...], *, duration_ms: int
-) -> VerifyReport:
-    starts = {row["partition"]: row["first_source_offset"] for row in totals}
+def _report(plan: VerifyPlan, pieces: Pieces, seen: _Seen, *, duration_ms: int) -> VerifyReport:
+    counted = [seen.recounted.get(one.place, (0, 0)) if not one.equal else (one.records, one.bytes) for one in seen.blocks]
     return VerifyReport(
-        records_compared=sum(row["records"] for row in totals),
-        differences=sum(row["differences"] for row in totals),
-        first_differences=differences,
-        bytes_compared=sum(row["bytes"] for row in totals),
+        records_compared=sum(records for records, _ in counted),
+        differences=sum(one.differences for one in seen.blocks),
+        first_differences=seen.differences,
+        bytes_compared=sum(octets for _, octets in counted),
         duration_ms=duration_ms,
-        partitions=tuple((partition, _either(starts.get(partition), end), end) for partition, end in sorted(plan.ends)),
+        partitions=tuple((partition, one.start, one.end) for partition, one in sorted(_pieces(plan).items())),
+        checked=checked_ranges(seen.blocks, pieces, size=block_offsets(pieces)),
     )
-
-
-def _either(value: int | None, default: int) -> int:
-    return default if value is None else value
 
 
 @cache

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 EARLIEST, LATEST = -2, -1  # what Spark's offset JSON says for "whatever the log has"
-MIN_PARTITIONS = 4  # a topic of one partition is split, so that all cores read it
 LIMITS = {
     "kafka.request.timeout.ms": "15000",  # one answer of a broker
     "kafka.default.api.timeout.ms": "20000",  # one call with its retries: a cluster that is away shows in 20 s
@@ -35,19 +34,21 @@ def read_topic(
     topic: str,
     starts: Mapping[int, int],
     ends: Mapping[int, int],
+    readers: int,
 ) -> DataFrame:
-    """Plan to read what a committed reader sees of ``topic`` within ``[starts, ends)`` of the partitions in ``ends``.
+    """Plan to read what a committed reader sees of ``topic`` within ``[starts, ends)``, in at least ``readers`` tasks.
+
+    A topic with fewer partitions is split, so that all cores read it.
 
     ``failOnDataLoss`` is off: an offset that is not there is what we came to find out, not a reason to give up.
     """
-    offsets = {partition: starts.get(partition, EARLIEST) for partition in ends}
     options = {
         "assign": json.dumps({topic: sorted(ends)}),
-        "startingOffsets": _offsets(topic, offsets),
+        "startingOffsets": _offsets(topic, starts),
         "endingOffsets": _offsets(topic, ends),
         "includeHeaders": "true",
         "failOnDataLoss": "false",
-        "minPartitions": str(MIN_PARTITIONS),
+        "minPartitions": str(readers),
         "kafka.isolation.level": "read_committed",
         **LIMITS,
         **{f"kafka.{name}": value for name, value in properties_of(address).items()},

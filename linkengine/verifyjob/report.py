@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from linkengine.domain.plans import RecordDifference
+from linkengine.domain.coverage import RecordDifference
 
 SHOWN_BYTES = 60  # of a key or value
 CONTEXT_BYTES = 12  # shown before the first byte that differs

@@ -1,14 +1,10 @@
--- How much was compared between the bounds, and how much of it differs? One row per partition that has records.
+-- How much was compared between the bounds, and how much of it differs? One row per block of offsets that has records.
 SELECT
     partition,
+    offset DIV :block_offsets AS block,
     count(*) AS records,
     sum(bytes) AS bytes,
-    count(kind) AS differences,
-    min(CASE WHEN kind = 'extra' THEN offset END) AS first_extra,
-    min(source_offset) AS first_source_offset,
-    min(CASE WHEN kind IS NOT NULL THEN offset END) AS first_difference,
-    max(CASE WHEN kind IS NOT NULL THEN offset END) AS last_difference
+    count(kind) AS differences
 FROM {compared}
 WHERE offset >= first_offset AND offset < end_offset
-GROUP BY partition
-ORDER BY partition
+GROUP BY partition, offset DIV :block_offsets

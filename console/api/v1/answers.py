@@ -9,7 +9,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from console.api.fields import OffsetField
-from console.models import GapRange, MirrorPartition, StateTransition, VerifyRun
+from console.models import GapRange, MirrorPartition, StateTransition, VerifiedRange, VerifyRun
 
 Text, Number, Time = serializers.CharField, serializers.IntegerField, serializers.DateTimeField
 
@@ -73,6 +73,67 @@ class VerifyRunDataList(serializers.Serializer[Any]):
     """The mirror's verify runs, newest first."""
 
     data: Any = VerifyRunData(many=True)
+
+
+class VerifiedRangeData(serializers.ModelSerializer[VerifiedRange]):
+    """Offsets that were compared; equal neighbours are one range."""
+
+    start = OffsetField()
+    end = OffsetField(help_text="Exclusive.")
+    records = OffsetField(allow_null=True, help_text="What the mirror held there; null where a part was compared anew.")
+    hash = Text(help_text="128 bits, hexadecimal: the exclusive or of the hashes of all records; empty where it is not known.")
+    differences = OffsetField(help_text="Above 0: these offsets are not verified, so many records differ.")
+    first_difference = RecordDifference(allow_null=True)
+
+    class Meta:
+        model = VerifiedRange
+        fields = (
+            "partition",
+            "start",
+            "end",
+            "records",
+            "hash",
+            "differences",
+            "first_difference",
+            "first_verified_at",
+            "verified_at",
+        )
+
+
+class VerifiedRangeDataList(serializers.Serializer[Any]):
+    """The ledger of a mirror's comparisons, by partition and offset."""
+
+    data: Any = VerifiedRangeData(many=True)
+
+
+class CoverageData(serializers.Serializer[Any]):
+    """How far a partition was compared and found equal. Unknown is null, never 0."""
+
+    partition = Number()
+    start = OffsetField(allow_null=True, help_text="The higher of both sides' first offsets.")
+    end = OffsetField(allow_null=True, help_text="The mirror's end, or where it was stopped. Exclusive.")
+    verified_to = OffsetField(allow_null=True, help_text="From the start up to here everything was compared and is equal.")
+    verified = OffsetField(allow_null=True, help_text="How many offsets between start and end are equal, wherever they lie.")
+    unverified = OffsetField(allow_null=True, help_text="How many are not: they differ, or nobody has compared them.")
+    differences = OffsetField(help_text="Records that differ.")
+    verified_at = Time(allow_null=True, help_text="Last comparison.")
+
+
+class ContinuousData(serializers.Serializer[Any]):
+    """How new records are compared behind the copy."""
+
+    enabled = serializers.BooleanField()
+    next_at = Time(allow_null=True)
+    finished_at = Time(allow_null=True, help_text="Last attempt.")
+    duration_ms = OffsetField(allow_null=True)
+    error_message = Text(help_text="Why the last attempt did not come about; this says nothing about the data.")
+
+
+class VerificationData(serializers.Serializer[Any]):
+    """How much of a mirror was compared."""
+
+    continuous = ContinuousData()
+    data: Any = CoverageData(many=True)
 
 
 class GapData(serializers.ModelSerializer[GapRange]):

@@ -17,7 +17,7 @@ from console.api.schema import OURS, operation
 from console.api.v1 import answers
 from console.api.views import RestView, actor_of, moment
 from console.errors import NotFoundError
-from console.models import MirrorTopic, VerifyRun
+from console.models import MirrorTopic, VerifyRun, VerifyWatch
 from console.queries import links, mirrors, verification
 
 MAX_ROWS = 1000
@@ -74,6 +74,39 @@ class VerifyRunView(MirrorPartView):
         if run.mirror_id != mirror.pk:
             raise NotFoundError(f"Verify run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
         return Response(answers.VerifyRunData(run).data)
+
+
+class VerificationView(MirrorPartView):
+    """…/mirrors/{mirror_topic_name}/verification"""
+
+    @operation(
+        "getVerification", summary="Get how much of a mirror is verified", answers={200: answers.VerificationData}, tag=OURS
+    )
+    def get(self, request: Request, **path: str) -> Response:
+        """Show how far every partition was compared."""
+        mirror = self.mirror(request, path)
+        watch = VerifyWatch.objects.filter(mirror=mirror).first() or VerifyWatch()
+        names = ("next_at", "finished_at", "duration_ms", "error_message")
+        continuous = {name: getattr(watch, name) for name in names}
+        continuous["enabled"] = verification.is_continuous(link=mirror.link)
+        parts = verification.coverage(mirror=mirror)
+        return Response(answers.VerificationData({"continuous": continuous, "data": parts}).data)
+
+
+class VerifiedRangeListView(MirrorPartView):
+    """…/mirrors/{mirror_topic_name}/verified-ranges"""
+
+    @operation(
+        "listVerifiedRanges",
+        summary="List verified ranges",
+        parameters=[LIMIT],
+        answers={200: answers.VerifiedRangeDataList},
+        tag=OURS,
+    )
+    def get(self, request: Request, **path: str) -> Response:
+        """List the ledger of comparisons."""
+        rows = verification.list_ranges(mirror=self.mirror(request, path), limit=limit_of(request))
+        return Response({"data": answers.VerifiedRangeData(rows, many=True).data})
 
 
 class GapListView(MirrorPartView):

@@ -12,7 +12,8 @@ from console.actors import Actor
 from console.errors import ConflictError, DeniedError, NotFoundError
 from console.models import MirrorTopic, VerifyRun
 from console.queries.verification import get_run, latest_run, list_runs
-from linkengine.domain.plans import RecordDifference, VerifyReport
+from linkengine.domain.coverage import RecordDifference
+from linkengine.domain.plans import VerifyReport
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 

@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import VerifyPlan
-from linkengine.jobs.verifying import complete
+from linkengine.domain.ranges import OffsetRange
+from linkengine.jobs.verifying import complete, verify_next
 from linkengine.kafka.admin import ClusterAdmin
 
 pytestmark = pytest.mark.kafka
@@ -35,3 +37,32 @@ def test_a_topic_that_is_compacted_on_either_side_is_compared_as_such(
     admin.set_configs(plan.source_topic, {"cleanup.policy": "compact,delete"})
 
     assert complete(plan).compacted
+
+
+def test_comparing_begins_at_the_higher_of_both_log_starts(
+    plan: VerifyPlan, send_here: Send, send_there: Send, here: ClusterAdmin, there: ClusterAdmin
+) -> None:
+    for send in (send_here, send_there):
+        send(plan.mirror_topic, partition=0, count=10)
+        send(plan.mirror_topic, partition=1, count=10)
+    here.trim(plan.mirror_topic, {0: 4})
+    there.trim(plan.source_topic, {0: 2, 1: 7})
+
+    assert complete(plan).starts == ((0, 4), (1, 7))
+    assert complete(replace(plan, starts=((0, 5),), ends=((0, 9), (1, 3)))).starts == ((0, 5), (1, 3))
+
+
+@pytest.mark.spark
+def test_what_nobody_has_compared_is_compared_next(
+    plan: VerifyPlan, send_here: Send, send_there: Send, spark_connect_url: str
+) -> None:
+    for send in (send_here, send_there):
+        send(plan.mirror_topic, partition=1, count=8)
+
+    def following(*covered: OffsetRange) -> tuple[tuple[int, int, int], ...] | None:
+        report = verify_next(plan, covered={1: covered}, most=5, spark_url=spark_connect_url)
+        return None if report is None else report.partitions
+
+    assert following() == ((1, 0, 5),)
+    assert following(OffsetRange(0, 5)) == ((1, 5, 8),)
+    assert following(OffsetRange(0, 8)) is None

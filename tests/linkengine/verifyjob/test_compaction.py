@@ -80,6 +80,30 @@ def test_compaction_explains_what_it_does_and_nothing_else(
     assert strict.differences == 15
 
 
+def test_a_range_is_judged_by_what_lies_before_and_behind_it(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    cases = [
+        (at("h"), at("h")),
+        (at("before"), HOLE),  # not within the range
+        (at("h", None), HOLE),  # 2: missing: the mirror still shows h, from before the range
+        (at("n", None), HOLE),  # 3: gone on the mirror as n itself is
+        (at("p", "old"), HOLE),  # 4: replaced on the mirror, behind the range
+        (at("both"), at("both")),
+        (at("p"), at("p")),
+    ]
+    for topic, side in ((pair.source_topic, 0), (pair.mirror_topic, 1)):
+        create(source_cluster, topic)
+        write(source_cluster, topic, [case[side] for case in cases])
+
+    report = run_verify(replace(pair, starts=((0, 2 * 2),), ends=((0, 2 * 6),)), spark_url=spark_connect_url)
+
+    assert places(report) == [(2, "missing")]
+    assert [(one.start, one.end, one.differences) for one in report.checked] == [(4, 12, 1)]
+    rest = run_verify(replace(pair, starts=((0, 2 * 3),), ends=((0, 2 * 6),)), spark_url=spark_connect_url)
+    assert [(one.start, one.end, one.records, one.differences) for one in rest.checked] == [(6, 12, 1, 0)]
+
+
 def test_a_topic_the_cleaner_has_been_through_is_read_without_loss(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:

@@ -11,8 +11,9 @@ from confluent_kafka.admin import AdminClient
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.coverage import RecordDifference, combine
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import RecordDifference, VerifyPlan, VerifyReport
+from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.sparkclient import SparkUnavailableError
 from linkengine.verifyjob import reading
 from linkengine.verifyjob.job import run_verify
@@ -143,7 +144,7 @@ def test_below_the_first_record_of_the_source_nothing_is_compared(
     for deleted in admin.delete_records(doomed).values():
         deleted.result(30)
 
-    report = run_verify(replace(pair, ends=((0, 11), (1, 10))), spark_url=spark_connect_url)
+    report = run_verify(replace(pair, starts=((0, 4), (1, 10)), ends=((0, 11), (1, 10))), spark_url=spark_connect_url)
 
     assert places(report) == [(10, "value")]
     assert report.records_compared == 7
@@ -157,6 +158,41 @@ def test_a_source_that_ends_before_the_mirror_shows_the_rest_as_extra(
     report = verify(spark_connect_url, source_cluster, pair, source=[Rec()] * 3, mirror=[Rec()] * 5, ends=((0, 5),))
 
     assert places(report) == [(3, "extra"), (4, "extra")]
+
+
+def test_what_an_empty_source_never_had_is_extra(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(reading.LIMITS, "kafkaConsumer.pollTimeoutMs", "2000")
+    report = verify(spark_connect_url, source_cluster, pair, source=[], mirror=[Rec()], ends=((0, 1),))
+
+    assert places(report) == [(0, "extra")]
+
+
+def test_contents_that_only_look_alike_are_told_apart(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    source = [Rec(key=b"ab", value=b"c"), Rec(key=None, value=b"x"), Rec(headers=(("h", None), ("x", b"a")))]
+    mirror = [Rec(key=b"a", value=b"bc"), Rec(key=b"", value=b"x"), Rec(headers=(("h", b"x"), ("a", None)))]
+
+    report = verify(spark_connect_url, source_cluster, pair, source=source, mirror=mirror, ends=((0, 3),))
+
+    assert places(report) == [(0, "key"), (1, "key"), (2, "headers")]
+
+
+def test_equal_ranges_have_equal_hashes_that_add_up(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    records = [Rec(value=str(number).encode()) for number in range(10)]
+    whole = verify(spark_connect_url, source_cluster, pair, source=records, mirror=records, ends=((0, 10),))
+    first, second = (
+        run_verify(replace(pair, starts=((0, start),), ends=((0, end),)), spark_url=spark_connect_url)
+        for start, end in ((0, 4), (4, 10))
+    )
+
+    [one], [other], [both] = first.checked, second.checked, whole.checked
+    assert both.hash == combine(one.hash, other.hash) != one.hash != other.hash
+    assert (one.records, other.records, both.records) == (4, 6, 10)
 
 
 def test_half_a_topic_that_differs_is_counted_in_full_and_shown_in_part(

@@ -1,0 +1,88 @@
+"""How fast the witness compares: a million records of 1 KB on two clusters, source and mirror written alike beforehand.
+
+The first run in a fresh Spark server pays for its compilers; the second is what a running installation sees. Both are shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import Producer
+
+from bench.load import create_topic, delete_topic
+from bench.measure import cpu_times
+from devcluster.kafka import KafkaCluster
+from devcluster.spark import SparkConnectServer
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.plans import VerifyPlan
+from linkengine.jobs.verifying import verify
+
+NAME = "verification"
+RECORDS, RECORD_BYTES = 1_000_000, 1024
+_VALUES = 500  # different ones; the key makes each record its own
+_FLUSH_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One run; CPU seconds are Spark's."""
+
+    run: str
+    seconds: float
+    records: int
+    cpu_s: float
+
+
+def measure_verifying(source: KafkaCluster, destination: KafkaCluster, spark: SparkConnectServer) -> list[Comparison]:
+    """Compare twice; raises RuntimeError where the witness counts wrong."""
+    topic, now_ms = "bench-verifying", time.time_ns() // 1_000_000
+    for cluster in (source, destination):
+        create_topic(cluster, topic, partitions=1)
+        _fill(cluster, topic, now_ms=now_ms)
+    plan = VerifyPlan(
+        source=address_from_properties(source.client_properties("admin")),
+        destination=address_from_properties(destination.client_properties("admin")),
+        source_topic=topic,
+        mirror_topic=topic,
+    )
+    found = [_compare(plan, spark, run=run) for run in ("first after the start of Spark", "later")]
+    for cluster in (source, destination):
+        delete_topic(cluster, topic)
+    return found
+
+
+def table(found: Sequence[Comparison]) -> list[str]:
+    """Answer the lines of the benchmark page."""
+    lines = [
+        f"Verification of {RECORDS:,} records of {RECORD_BYTES} B, 1 partition, uncompressed; both topics read in full:",
+        "",
+        "| comparison | seconds | records/s | CPU-s of Spark |",
+        "|---|---:|---:|---:|",
+    ]
+    return lines + [f"| {one.run} | {one.seconds:.1f} | {one.records / one.seconds:,.0f} | {one.cpu_s:.1f} |" for one in found]
+
+
+def _compare(plan: VerifyPlan, spark: SparkConnectServer, *, run: str) -> Comparison:
+    before, began = cpu_times(spark.pid), time.monotonic()
+    report = verify(plan, spark_url=spark.url)
+    seconds, cpu = time.monotonic() - began, cpu_times(spark.pid).total_s - before.total_s
+    if (report.records_compared, report.differences) != (RECORDS, 0):
+        raise RuntimeError(f"The witness saw {report.records_compared} records and {report.differences} differences.")
+    print(f"  {NAME}, {run}: {seconds:.1f} s, {cpu:.1f} CPU-s", flush=True)
+    return Comparison(run=run, seconds=seconds, records=RECORDS, cpu_s=cpu)
+
+
+def _fill(cluster: KafkaCluster, topic: str, *, now_ms: int) -> None:
+    producer = Producer({**cluster.client("admin"), "enable.idempotence": True, "linger.ms": 50, "batch.size": 131_072})
+    for number in range(RECORDS):
+        value = (b"%d " % (number % _VALUES)) * RECORD_BYTES
+        while True:
+            try:
+                producer.produce(topic, value[:RECORD_BYTES], key=b"%d" % number, partition=0, timestamp=now_ms)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    if producer.flush(_FLUSH_TIMEOUT_S):
+        raise RuntimeError(f"Filling {topic} took longer than {_FLUSH_TIMEOUT_S:.0f} s")

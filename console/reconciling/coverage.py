@@ -1,0 +1,147 @@
+"""The ledger of compared ranges: as few rows as possible, what is still open, and the alarm where records differ."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from itertools import groupby
+
+import structlog
+from django.db import transaction
+from django.db.models import F
+
+from console import audit
+from console.actors import ENGINE
+from console.models import ClusterLink, MirrorTopic, VerifiedRange, VerifyRun
+from console.models.mirrors import RECORDS_DIFFER
+from console.reconciling import troubles
+from linkengine.domain.coverage import CheckedRange, RecordDifference, combine
+from linkengine.domain.plans import VerifyReport
+from linkengine.domain.ranges import OffsetRange
+
+_log = structlog.get_logger(__name__)
+Covered = dict[int, list[OffsetRange]]
+
+
+def covered(mirror: MirrorTopic) -> Covered:
+    """Answer which offsets were compared, by partition; those that differ are among them."""
+    found: Covered = defaultdict(list)
+    for partition, start, end in mirror.verified_ranges.values_list("partition", "start", "end"):
+        found[partition].append(OffsetRange(start, end))
+    return found
+
+
+def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime) -> None:
+    """Keep what a comparison saw; raise the alarm where records differ."""
+    ordered = sorted(report.checked, key=lambda one: (one.partition, one.start))
+    with transaction.atomic():
+        MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)  # one writer of the ledger at a time
+        for partition, ranges in groupby(ordered, key=lambda one: one.partition):
+            fresh = [_row(mirror, one, report.first_differences, now=now) for one in ranges]
+            _store(mirror, partition, fresh)
+        if report.differences:
+            _alarm(mirror, now=now)
+        ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+
+
+def note_equal_run(*, run: VerifyRun, now: datetime) -> None:
+    """End the alarm: somebody had the whole mirror compared and all was equal. What had differed goes to the audit."""
+    mirror = run.mirror
+    differing = mirror.verified_ranges.filter(differences__gt=0)
+    with transaction.atomic():
+        ranges = [f"partition {one.partition}: {one.start} to {one.end - 1}, {one.differences} differ" for one in differing]
+        if not ranges and not mirror.transition_errors.filter(code=RECORDS_DIFFER).exists():
+            return
+        detail = {"run": run.pk, "requested_by": run.requested_by, "ranges": ranges}
+        audit.record(by=ENGINE, action="EndDifferenceAlarm", resource=audit.path_of(mirror), now=now, detail=detail)
+        differing.delete()
+        mirror.transition_errors.filter(code=RECORDS_DIFFER).delete()
+
+
+def _row(mirror: MirrorTopic, one: CheckedRange, differences: Sequence[RecordDifference], *, now: datetime) -> VerifiedRange:
+    first = next((d for d in differences if d.partition == one.partition and one.start <= d.offset < one.end), None)
+    return VerifiedRange(
+        mirror=mirror,
+        partition=one.partition,
+        start=one.start,
+        end=one.end,
+        records=one.records,
+        hash=one.hash,
+        differences=one.differences,
+        first_difference=None if first is None else asdict(first),
+        first_verified_at=now,
+        verified_at=now,
+    )
+
+
+def _store(mirror: MirrorTopic, partition: int, fresh: list[VerifiedRange]) -> None:
+    rows = mirror.verified_ranges.filter(partition=partition, end__gte=fresh[0].start, start__lte=fresh[-1].end)
+    old = list(rows)
+    rows.delete()
+    kept = [rest for row in old for rest in _outside(row, fresh[0].start, fresh[-1].end)]
+    VerifiedRange.objects.bulk_create(_merged([*kept, *fresh]))
+
+
+def _outside(row: VerifiedRange, start: int, end: int) -> Iterable[VerifiedRange]:
+    """Answer what of an older row lies outside a comparison that replaces the rest of it."""
+    if row.end <= start or row.start >= end:
+        return [_part(row, row.start, row.end)]
+    return [_part(row, *piece) for piece in ((row.start, start), (end, row.end)) if piece[0] < piece[1]]
+
+
+def _part(row: VerifiedRange, start: int, end: int) -> VerifiedRange:
+    whole = (start, end) == (row.start, row.end)
+    return VerifiedRange(
+        mirror_id=row.mirror_id,
+        partition=row.partition,
+        start=start,
+        end=end,
+        records=row.records if whole else None,
+        hash=row.hash if whole else "",
+        differences=row.differences,
+        first_difference=row.first_difference,
+        first_verified_at=row.first_verified_at,
+        verified_at=row.verified_at,
+    )
+
+
+def _merged(rows: Iterable[VerifiedRange]) -> list[VerifiedRange]:
+    done: list[VerifiedRange] = []
+    for row in sorted(rows, key=lambda one: one.start):
+        last = done[-1] if done else None
+        if last is None or not _are_one(last, row):
+            done.append(row)
+            continue
+        last.end, last.hash = row.end, combine(last.hash, row.hash)
+        last.records = None if last.records is None or row.records is None else last.records + row.records
+        last.first_verified_at = min(last.first_verified_at, row.first_verified_at)
+        last.verified_at = max(last.verified_at, row.verified_at)
+    return done
+
+
+def _are_one(last: VerifiedRange, row: VerifiedRange) -> bool:
+    """Neighbours that are equal on both sides; a hash that is known is not given up for one that is not."""
+    return last.end == row.start and not last.differences and not row.differences and bool(last.hash) == bool(row.hash)
+
+
+def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
+    rows = list(mirror.verified_ranges.filter(differences__gt=0))
+    first = next((row.first_difference for row in rows if row.first_difference), None)
+    count = sum(row.differences for row in rows)
+    message = (
+        f"{count} records of '{mirror.name}' are not what the source holds.{_named(first)} Keep both topics as they are and "
+        "look at these offsets first."
+    )
+    troubles.note(mirror=mirror, code=RECORDS_DIFFER, message=message, now=now)
+    _log.error("verify.records_differ", mirror=mirror.name, link=mirror.link.name, differences=count)
+
+
+def _named(first: dict[str, object] | None) -> str:
+    if first is None:
+        return ""
+    place = f" The first: partition {first['partition']}, offset {first['offset']}: "
+    if first["kind"] in {"missing", "extra"}:
+        return f"{place}{'missing on the mirror' if first['kind'] == 'missing' else 'not on the source'}."
+    return f"{place}another {first['kind']} ({first['source_value']} on the source, {first['mirror_value']} on the mirror)."

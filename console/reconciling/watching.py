@@ -1,0 +1,67 @@
+"""When which mirror's next range is compared: rows of VerifyWatch, one comparison at a time on the whole installation."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db.models import F, QuerySet
+
+from console.models import ClusterLink, MirrorTopic, VerifyWatch
+from console.queries.verification import is_continuous
+from console.reconciling.plans import config_of
+from linkengine.domain.linkconfigs import LINK_CONFIGS
+from linkengine.domain.states import MirrorState
+
+WATCHED = (MirrorState.ACTIVE, MirrorState.PAUSED)
+REST = 4  # times a comparison's duration passes before the mirror's next one: the copy needs the machine more
+AT_ONCE = 50  # mirrors looked at per round
+
+
+def ensure_watches(*, now: datetime) -> None:
+    """Give every mirror that is copied its row; the first comparison comes after one interval."""
+    new = MirrorTopic.objects.filter(verify_watch=None, state__in=WATCHED, deletion_requested_at=None)
+    rows = [VerifyWatch(mirror=one, next_at=now + interval(one.link)) for one in _with_configs(new)[:AT_ONCE]]
+    if rows:
+        VerifyWatch.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def next_due(*, now: datetime) -> VerifyWatch | None:
+    """Answer whose turn it is; mirrors of links that do not want it are put off."""
+    due = VerifyWatch.objects.filter(next_at__lte=now, mirror__state__in=WATCHED, mirror__deletion_requested_at=None).order_by(
+        "next_at", "pk"
+    )
+    for watch in due.select_related("mirror__link").prefetch_related("mirror__link__configs")[:AT_ONCE]:
+        if is_continuous(link=watch.mirror.link):
+            return watch
+        VerifyWatch.objects.filter(pk=watch.pk).update(next_at=now + interval(watch.mirror.link))
+    return None
+
+
+def note_attempt(*, mirror: MirrorTopic, started_at: datetime, now: datetime, error: str = "") -> None:
+    """Say when the next range is due, and what went wrong, if anything; it is tried again in any case."""
+    took = now - started_at
+    VerifyWatch.objects.filter(mirror=mirror).update(
+        next_at=now + max(interval(mirror.link), REST * took),
+        finished_at=now,
+        duration_ms=round(took.total_seconds() * 1000),
+        error_message=error,
+    )
+    ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+
+
+def interval(link: ClusterLink) -> timedelta:
+    """Answer ``verify.interval.ms``."""
+    return timedelta(milliseconds=int(_value(link, "verify.interval.ms")))
+
+
+def most_records(link: ClusterLink) -> int:
+    """Answer ``verify.max.records.per.run``."""
+    return int(_value(link, "verify.max.records.per.run"))
+
+
+def _value(link: ClusterLink, name: str) -> str:
+    return config_of(link, name) or LINK_CONFIGS[name].default or ""
+
+
+def _with_configs(mirrors: QuerySet[MirrorTopic]) -> QuerySet[MirrorTopic]:
+    return mirrors.select_related("link").prefetch_related("link__configs")

@@ -1,0 +1,67 @@
+"""Continuous verification: the witness follows the copy, one range of one mirror at a time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import structlog
+from celery import shared_task
+from django.conf import settings
+from django.utils import timezone
+
+from console import dispatch, store
+from console.models import MirrorTopic
+from console.reconciling import coverage, plans, watching
+from linkengine import jobs
+from linkengine.domain.errors import LinkEngineError
+from linkengine.sparkclient import SparkUnavailableError
+
+HOLD = "verify-next"  # one comparison at a time: Spark's memory and the machine are shared with the copy
+CLAIM_MS = 2_000
+READERS = 1  # Spark tasks per topic
+_log = structlog.get_logger(__name__)
+
+
+@shared_task(name="verify_next")
+def verify_next(*, mirror_id: int, **_: Any) -> None:
+    """Compare the next range of a mirror; nothing where another comparison of this kind is under way."""
+    with store.hold(HOLD) as ours:
+        mirror = _load(mirror_id) if ours else None
+        if mirror is not None:
+            started_at = timezone.now()
+            error = _compare(mirror)
+            watching.note_attempt(mirror=mirror, started_at=started_at, now=timezone.now(), error=error)
+
+
+def look_after_coverage(*, now: datetime) -> None:
+    """Send the comparison that is due, if none is under way."""
+    watching.ensure_watches(now=now)
+    watch = watching.next_due(now=now)
+    if watch is not None and not store.is_held(HOLD) and store.claim(HOLD, ttl_ms=CLAIM_MS):
+        dispatch.send("verify_next", mirror_id=watch.mirror_id)
+
+
+def _load(mirror_id: int) -> MirrorTopic | None:
+    mirrors = MirrorTopic.objects.select_related("link__destination", "link__source").prefetch_related("link__configs")
+    return mirrors.filter(pk=mirror_id, state__in=watching.WATCHED, deletion_requested_at=None).first()
+
+
+def _compare(mirror: MirrorTopic) -> str:
+    """Answer what went wrong, "" if nothing did; a comparison that did not come about says nothing about the data."""
+    try:
+        report = jobs.verify_next(
+            plans.verify_of(mirror, readers=READERS),
+            covered=coverage.covered(mirror),
+            most=watching.most_records(mirror.link),
+            spark_url=settings.SPARK_URL,
+            tag=f"verify-next-{mirror.pk}",
+        )
+    except (LinkEngineError, SparkUnavailableError) as error:
+        return getattr(error, "message", str(error))
+    except Exception as error:  # noqa: BLE001 - nobody foresaw it: logged in full, shown, tried again
+        _log.exception("verify_next.failed", mirror=mirror.name)
+        return f"The comparison failed unexpectedly ({type(error).__name__}); the worker's log has the details."
+    if report is not None and MirrorTopic.objects.filter(pk=mirror.pk).exists():
+        coverage.note_report(mirror=mirror, report=report, now=timezone.now())
+    return ""

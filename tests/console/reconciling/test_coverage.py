@@ -1,0 +1,115 @@
+"""The ledger of comparisons: small, exact, and with an alarm that only a full comparison ends."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from console.models import AuditEvent, MirrorTopic, StateTransitionError, VerifiedRange, VerifyRun
+from console.models.mirrors import RECORDS_DIFFER
+from console.queries import verification
+from console.reconciling import coverage, troubles
+from linkengine.domain.coverage import CheckedRange, RecordDifference, combine, hash_of
+from linkengine.domain.plans import VerifyReport
+from linkengine.domain.ranges import OffsetRange
+from tests.console.conftest import NOW
+
+LATER = NOW + timedelta(minutes=5)
+DIFFERENCE = RecordDifference(partition=0, offset=7, kind="value", source_value="a", mirror_value="b")
+
+
+def checked(start: int, end: int, *, differences: int = 0, partition: int = 0) -> CheckedRange:
+    return CheckedRange(
+        partition=partition, start=start, end=end, records=end - start, hash=hash_of(start, end), differences=differences
+    )
+
+
+def report(*ranges: CheckedRange, first: tuple[RecordDifference, ...] = ()) -> VerifyReport:
+    return VerifyReport(
+        records_compared=1, differences=sum(one.differences for one in ranges), first_differences=first, bytes_compared=1,
+        duration_ms=1, checked=ranges,
+    )  # fmt: skip
+
+
+def ledger(mirror: MirrorTopic) -> list[tuple[int, int, int, int | None]]:
+    return [(one.partition, one.start, one.end, one.records) for one in mirror.verified_ranges.all()]
+
+
+def test_ranges_that_follow_each_other_are_one_row_with_the_hash_of_both(mirror: MirrorTopic) -> None:
+    coverage.note_report(mirror=mirror, report=report(checked(0, 10), checked(0, 4, partition=1)), now=NOW)
+    coverage.note_report(mirror=mirror, report=report(checked(10, 30)), now=LATER)
+
+    row = mirror.verified_ranges.get(partition=0)
+    assert ledger(mirror) == [(0, 0, 30, 30), (1, 0, 4, 4)]
+    assert row.hash == combine(hash_of(0, 10), hash_of(10, 30))
+    assert (row.first_verified_at, row.verified_at) == (NOW, LATER)
+    assert coverage.covered(mirror) == {0: [OffsetRange(0, 30)], 1: [OffsetRange(0, 4)]}
+
+
+def test_a_later_comparison_replaces_what_it_covers_and_keeps_the_rest(mirror: MirrorTopic) -> None:
+    coverage.note_report(mirror=mirror, report=report(checked(0, 100)), now=NOW)
+    coverage.note_report(mirror=mirror, report=report(checked(40, 120)), now=LATER)
+
+    first, second = mirror.verified_ranges.all()
+    assert (first.start, first.end, first.records, first.hash, first.verified_at) == (0, 40, None, "", NOW)
+    assert (second.start, second.end, second.hash, second.verified_at) == (40, 120, hash_of(40, 120), LATER)
+
+
+def test_a_difference_raises_an_alarm_that_names_it_and_stays(mirror: MirrorTopic) -> None:
+    found = report(checked(0, 5), checked(5, 9, differences=2), first=(DIFFERENCE,))
+    coverage.note_report(mirror=mirror, report=found, now=NOW)
+    coverage.note_report(mirror=mirror, report=report(checked(9, 20)), now=LATER)
+    troubles.clear(mirror=mirror)
+
+    error = StateTransitionError.objects.get()
+    assert error.code == RECORDS_DIFFER
+    assert "2 records" in error.message
+    assert "partition 0, offset 7: another value (a on the source, b on the mirror)" in error.message
+    assert ledger(mirror) == [(0, 0, 5, 5), (0, 5, 9, 4), (0, 9, 20, 11)]
+
+
+@pytest.mark.parametrize(("kind", "words"), [("missing", "missing on the mirror"), ("extra", "not on the source")])
+def test_records_that_only_one_side_has_are_named_so(mirror: MirrorTopic, kind: str, words: str) -> None:
+    one_sided = RecordDifference(partition=0, offset=7, kind=kind)
+
+    coverage.note_report(mirror=mirror, report=report(checked(5, 9, differences=1), first=(one_sided,)), now=NOW)
+
+    assert words in StateTransitionError.objects.get().message
+
+
+def test_a_full_comparison_that_finds_all_equal_ends_the_alarm_and_leaves_a_trace(mirror: MirrorTopic) -> None:
+    coverage.note_report(mirror=mirror, report=report(checked(5, 9, differences=2), first=(DIFFERENCE,)), now=NOW)
+    run = VerifyRun.objects.create(mirror=mirror, requested_by="owner", requested_at=NOW)
+
+    coverage.note_equal_run(run=run, now=LATER)
+    coverage.note_equal_run(run=run, now=LATER)
+
+    assert not StateTransitionError.objects.exists()
+    event = AuditEvent.objects.get(action="EndDifferenceAlarm")
+    assert event.detail["requested_by"] == "owner"
+    assert event.detail["ranges"] == ["partition 0: 5 to 8, 2 differ"]
+
+
+def test_what_is_not_compared_is_not_called_verified(mirror: MirrorTopic) -> None:
+    mirror.partitions.filter(partition=0).update(source_start=2, mirror_start=0, mirror_end=100)
+    mirror.partitions.exclude(partition=0).update(mirror_end=None)
+    [one, *others] = verification.coverage(mirror=mirror)
+    assert (one.start, one.end, one.verified_to, one.unverified, one.verified_at) == (2, 100, 2, 98, None)
+    assert all(other.verified_to is None and other.unverified is None for other in others)
+
+    ranges = report(checked(0, 40), checked(40, 50, differences=1), checked(50, 90), first=(DIFFERENCE,))
+    coverage.note_report(mirror=mirror, report=ranges, now=NOW)
+
+    one = verification.coverage(mirror=mirror)[0]
+    assert (one.verified_to, one.verified, one.unverified, one.differences, one.verified_at) == (40, 78, 20, 1, NOW)
+
+
+def test_a_stopped_mirror_keeps_its_ledger_and_is_verified_up_to_its_stop(mirror: MirrorTopic) -> None:
+    coverage.note_report(mirror=mirror, report=report(checked(0, 10)), now=NOW)
+    mirror.partitions.filter(partition=0).update(source_start=0, mirror_start=0, mirror_end=50, stopped_end=10)
+
+    one = verification.coverage(mirror=mirror)[0]
+
+    assert VerifiedRange.objects.count() == 1
+    assert (one.verified_to, one.end, one.unverified) == (10, 10, 0)

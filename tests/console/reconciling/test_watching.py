@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from console.models import ClusterLink, LinkConfig, MirrorTopic, VerifyWatch
+from console.reconciling import watching
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+MINUTE = timedelta(minutes=1)
+
+
+def configure(link: ClusterLink, **configs: str) -> None:
+    for name, value in configs.items():
+        LinkConfig.objects.create(link=link, name=name.replace("_", "."), value=value)
+
+
+def test_a_mirrors_first_comparison_comes_after_one_interval(mirror: MirrorTopic) -> None:
+    watching.ensure_watches(now=NOW)
+    watching.ensure_watches(now=NOW + MINUTE)
+
+    assert VerifyWatch.objects.get().next_at == NOW + MINUTE
+    assert watching.next_due(now=NOW) is None
+    due = watching.next_due(now=NOW + MINUTE)
+    assert due is not None
+    assert due.mirror == mirror
+
+
+def test_who_has_waited_longest_comes_first(make_mirror: MakeMirror) -> None:
+    late, early = make_mirror("late"), make_mirror("early")
+    VerifyWatch.objects.create(mirror=late, next_at=NOW)
+    VerifyWatch.objects.create(mirror=early, next_at=NOW - MINUTE)
+
+    due = watching.next_due(now=NOW)
+
+    assert due is not None
+    assert due.mirror == early
+
+
+def test_mirrors_that_are_stopped_or_not_to_be_compared_have_no_turn(
+    link: ClusterLink, make_mirror: MakeMirror, mirror: MirrorTopic
+) -> None:
+    stopped = make_mirror("stopped", MirrorState.STOPPED)
+    for one in (mirror, stopped):
+        VerifyWatch.objects.create(mirror=one, next_at=NOW)
+    configure(link, verify_continuous_enable="false", verify_interval_ms="5000")
+
+    assert watching.next_due(now=NOW) is None
+    assert VerifyWatch.objects.get(mirror=mirror).next_at == NOW + timedelta(seconds=5)
+
+
+def test_a_slow_comparison_is_followed_by_a_long_rest_and_a_failure_is_kept(mirror: MirrorTopic) -> None:
+    watching.ensure_watches(now=NOW)
+
+    watching.note_attempt(mirror=mirror, started_at=NOW, now=NOW + MINUTE, error="No Spark.")
+
+    watch = VerifyWatch.objects.get()
+    assert (watch.next_at, watch.duration_ms, watch.error_message) == (NOW + 5 * MINUTE, 60_000, "No Spark.")
+    watching.note_attempt(mirror=mirror, started_at=NOW, now=NOW)
+    watch.refresh_from_db()
+    assert (watch.next_at, watch.error_message) == (NOW + MINUTE, "")

@@ -1,0 +1,108 @@
+"""The witness behind the copy, on real topics: ranges are compared and kept, a difference raises the alarm."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from django.utils import timezone
+
+from console import store
+from console.models import LinkConfig, MirrorTopic, VerifyRun, VerifyWatch
+from console.models.mirrors import RECORDS_DIFFER
+from console.queries import verification
+from console.tasks.covering import HOLD, look_after_coverage, verify_next
+from console.tasks.verifying import verify_mirror
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+Sent = list[tuple[str, dict[str, Any]]]
+BASE_MS = 1_000 * int(timezone.now().timestamp())
+
+
+def send(cluster: KafkaCluster, topic: str, values: list[str]) -> None:
+    producer = Producer({**cluster.client("admin"), "enable.idempotence": True})
+    for value in values:
+        producer.produce(topic, value, partition=0, timestamp=BASE_MS)
+    assert producer.flush(30) == 0
+
+
+@pytest.fixture
+def both(
+    link: Any, topic_name: str, source_admin: AdminClient, destination_admin: AdminClient, spark_connect_url: str
+) -> MirrorTopic:
+    """A mirror row with a topic on either side; the test writes both."""
+    for admin in (source_admin, destination_admin):
+        admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(30)
+    mirror = MirrorTopic.objects.create(
+        link=link, name=topic_name, source_topic=topic_name, state=MirrorState.ACTIVE, num_partitions=1, state_since=NOW,
+        created_at=NOW,
+    )  # fmt: skip
+    mirror.partitions.create(partition=0, source_start=0, mirror_start=0, mirror_end=0)
+    return mirror
+
+
+def test_the_ledger_follows_the_copy_and_a_difference_raises_an_alarm_until_all_is_compared_again(
+    both: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
+) -> None:
+    VerifyWatch.objects.create(mirror=both, next_at=NOW)
+    LinkConfig.objects.create(link=both.link, name="verify.max.records.per.run", value="1000")
+    for cluster in (source_cluster, destination_cluster):
+        send(cluster, both.name, [f"value {number}" for number in range(1_500)])
+    both.partitions.update(mirror_end=1_500)
+
+    verify_next(mirror_id=both.pk)
+    first = both.verified_ranges.get()
+    assert (first.start, first.end, first.records, first.differences) == (0, 1_000, 1_000, 0)
+
+    verify_next(mirror_id=both.pk)
+    whole = both.verified_ranges.get()
+    assert (whole.start, whole.end, whole.records) == (0, 1_500, 1_500)
+    assert whole.hash != first.hash
+    assert verification.coverage(mirror=both)[0].unverified == 0
+
+    send(source_cluster, both.name, ["good"])
+    send(destination_cluster, both.name, ["evil"])
+    verify_next(mirror_id=both.pk)
+    verify_next(mirror_id=both.pk)
+    error = both.transition_errors.get()
+    assert error.code == RECORDS_DIFFER
+    assert "partition 0, offset 1500: another value (good on the source, evil on the mirror)" in error.message
+    assert [(one.start, one.end, one.differences) for one in both.verified_ranges.all()] == [(0, 1_500, 0), (1_500, 1_501, 1)]
+    assert VerifyWatch.objects.get().error_message == ""
+
+    run = VerifyRun.objects.create(mirror=both, requested_by="owner", requested_at=NOW)
+    verify_mirror(run_id=run.pk)
+    assert both.transition_errors.get().code == RECORDS_DIFFER
+    assert sum(one.differences for one in both.verified_ranges.all()) == 1
+
+
+def test_an_attempt_that_fails_is_shown_and_repeated_later(both: MirrorTopic, destination_admin: AdminClient) -> None:
+    VerifyWatch.objects.create(mirror=both, next_at=NOW)
+    MirrorTopic.objects.update(source_topic="not-there")
+
+    verify_next(mirror_id=both.pk)
+
+    watch = VerifyWatch.objects.get()
+    assert "not-there" in watch.error_message
+    assert watch.next_at > timezone.now() + timedelta(seconds=30)
+    assert not both.transition_errors.exists()
+
+
+def test_one_comparison_at_a_time(both: MirrorTopic, sent: Sent) -> None:
+    VerifyWatch.objects.create(mirror=both, next_at=NOW)
+    store.client().delete(f"console:claim:{HOLD}")
+
+    with store.hold(HOLD):
+        verify_next(mirror_id=both.pk)
+        look_after_coverage(now=timezone.now())
+    assert (sent, VerifyWatch.objects.get().finished_at) == ([], None)
+
+    look_after_coverage(now=timezone.now())
+    look_after_coverage(now=timezone.now())
+    assert sent == [("verify_next", {"mirror_id": both.pk})]

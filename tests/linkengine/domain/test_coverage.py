@@ -1,0 +1,85 @@
+from functools import reduce
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linkengine.domain.coverage import NO_RECORDS, CheckedRange, combine, first_open, hash_of, joined, next_pieces
+from linkengine.domain.ranges import OffsetRange
+
+HASHES = st.integers(0, (1 << 128) - 1).map(lambda number: f"{number:032x}")
+SPANS = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda pair: OffsetRange(min(pair), max(pair)))
+
+
+def test_two_signed_halves_make_32_digits() -> None:
+    assert hash_of(-1, 1) == "f" * 16 + "0" * 15 + "1"
+    assert hash_of(0, 0) == NO_RECORDS
+
+
+@given(st.lists(HASHES, min_size=1), st.randoms())
+def test_hashes_combine_in_any_order_and_nothing_is_neutral(hashes: list[str], shuffle: object) -> None:
+    mixed = sorted(hashes)
+
+    assert reduce(combine, hashes) == reduce(combine, mixed)
+    assert combine(hashes[0], NO_RECORDS) == hashes[0]
+    assert combine(hashes[0], "") == ""
+
+
+def checked(start: int, end: int, *, partition: int = 0, differences: int = 0) -> CheckedRange:
+    digest = hash_of(start, end)
+    return CheckedRange(partition=partition, start=start, end=end, records=1, hash=digest, differences=differences)
+
+
+def test_equal_neighbours_become_one_and_what_differs_stays_apart() -> None:
+    found = joined([checked(5, 9), checked(0, 5), checked(9, 12, differences=2), checked(12, 13), checked(13, 13)])
+
+    assert [(one.start, one.end, one.records, one.differences) for one in found] == [
+        (0, 9, 2, 0),
+        (9, 12, 1, 2),
+        (12, 13, 1, 0),
+    ]
+    assert found[0].hash == combine(hash_of(0, 5), hash_of(5, 9))
+
+
+def test_ranges_of_two_partitions_and_ranges_with_a_hole_between_stay_apart() -> None:
+    some = [checked(0, 5), checked(5, 6, partition=1), checked(7, 9)]
+
+    assert len(joined(some)) == 3
+
+
+@pytest.mark.parametrize(
+    ("covered", "expected"),
+    [
+        ([], (10, 20)),
+        ([(0, 5)], (10, 20)),
+        ([(0, 12)], (12, 20)),
+        ([(14, 16)], (10, 14)),
+        ([(8, 14), (14, 16), (18, 30)], (16, 18)),
+        ([(8, 40)], (20, 20)),
+        ([(30, 40)], (10, 20)),
+    ],
+)
+def test_the_first_open_stretch_is_found(covered: list[tuple[int, int]], expected: tuple[int, int]) -> None:
+    assert first_open(OffsetRange(10, 20), [OffsetRange(*one) for one in covered]) == OffsetRange(*expected)
+
+
+@given(SPANS, st.lists(SPANS, max_size=6))
+def test_piece_by_piece_everything_gets_covered_once(wanted: OffsetRange, covered: list[OffsetRange]) -> None:
+    seen = [offset for one in covered for offset in range(one.start, one.end)]
+    rest = [offset for offset in range(wanted.start, wanted.end) if offset not in seen]
+
+    found = []
+    while pieces := next_pieces(wanted={0: wanted}, covered={0: covered}, most=7):
+        assert 0 < len(pieces[0]) <= 7
+        found += range(pieces[0].start, pieces[0].end)
+        covered = [*covered, pieces[0]]
+
+    assert found == rest
+
+
+def test_partitions_share_the_budget_and_give_what_they_do_not_need() -> None:
+    wanted = {0: OffsetRange(0, 100), 1: OffsetRange(50, 53), 2: OffsetRange(0, 100), 3: OffsetRange(9, 9)}
+
+    pieces = next_pieces(wanted=wanted, covered={2: [OffsetRange(0, 90)]}, most=30)
+
+    assert pieces == {1: OffsetRange(50, 53), 2: OffsetRange(90, 100), 0: OffsetRange(0, 17)}

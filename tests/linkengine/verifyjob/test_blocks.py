@@ -1,0 +1,41 @@
+from linkengine.domain.coverage import combine, hash_of
+from linkengine.domain.ranges import OffsetRange
+from linkengine.verifyjob.blocks import Block, block_offsets, checked_ranges, doubtful
+
+PIECE = OffsetRange(5, 35)
+
+
+def block(number: int, *, equal: bool = True, differences: int = 0) -> Block:
+    digest = hash_of(number + 1, 0)
+    return Block(
+        partition=0, number=number, records=10, bytes=9, hash=digest, equal=equal, differences=differences
+    )  # fmt: skip
+
+
+def test_short_topics_have_small_blocks_and_long_ones_few() -> None:
+    assert block_offsets({0: OffsetRange(0, 10)}) == 4096
+    assert block_offsets({0: OffsetRange(0, 1 << 35), 1: OffsetRange(0, 1 << 35)}) == 1 << 24
+
+
+def test_doubt_reaches_from_the_first_to_the_last_block_within_the_piece() -> None:
+    blocks = [block(0, equal=False), block(1), block(3, equal=False)]
+
+    assert doubtful(blocks, {0: PIECE}, size=10) == {0: OffsetRange(5, 35)}
+    assert doubtful(blocks[:2], {0: PIECE}, size=10) == {0: OffsetRange(5, 10)}
+    assert doubtful([block(1)], {0: PIECE}, size=10) == {}
+
+
+def test_checked_ranges_cover_the_piece_and_are_cut_where_records_differ() -> None:
+    blocks = [block(0), block(2, equal=False, differences=4), block(3, equal=False)]
+
+    first, second, third = checked_ranges(blocks, {0: PIECE}, size=10)
+
+    assert (first.start, first.end, first.records, first.differences) == (5, 20, 10, 0)
+    assert (second.start, second.end, second.differences) == (20, 30, 4)
+    assert (third.start, third.end, third.records, third.hash) == (30, 35, 10, hash_of(4, 0))
+
+
+def test_equal_blocks_are_one_range_with_one_hash() -> None:
+    [one] = checked_ranges([block(1), block(0)], {0: PIECE}, size=10)
+
+    assert (one.start, one.end, one.records, one.hash) == (5, 35, 20, combine(hash_of(1, 0), hash_of(2, 0)))
