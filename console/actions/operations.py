@@ -14,6 +14,7 @@ from django.db import transaction
 from console import audit, dispatch
 from console.access import check_permission, visible_mirrors
 from console.actions import mirrors, transitions
+from console.actions.gates import check_gate
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, DeniedError, InvalidInputError, NotFoundError, from_engine
 from console.models import ClusterLink, MirrorTopic
@@ -56,6 +57,8 @@ def operate(
     reason = why_not(mirror, operation)
     if reason:
         raise ConflictError(reason)
+    if operation is _E.PROMOTE:
+        check_gate(mirror=mirror, now=now)
     if validate_only:
         return mirror
     return _apply(mirror, operation, by=by, now=now)

@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from console.api.v1 import lineage, stopreports, tasks, tokens, views
+from console.api.v1 import gates, lineage, stopreports, tasks, tokens, views
 from console.api.views import UnknownEndpointView
 
 _LINK = "clusters/<str:cluster_id>/links/<str:link_name>"
@@ -15,6 +15,8 @@ urlpatterns = [
     path(f"{_LINK}/rates", views.LinkRatesView.as_view()),
     path(f"{_LINK}/stop-reports", stopreports.LinkStopReportListView.as_view()),
     path(f"{_MIRROR}/stop-reports", stopreports.MirrorStopReportListView.as_view()),
+    path(f"{_MIRROR}/gate-runs", gates.GateRunListView.as_view()),
+    path(f"{_MIRROR}/gate-overrides", gates.GateOverrideView.as_view()),
     path(f"{_MIRROR}/verify-runs", views.VerifyRunListView.as_view()),
     path(f"{_MIRROR}/verify-runs/<int:run_id>", views.VerifyRunView.as_view()),
     path(f"{_MIRROR}/verification", views.VerificationView.as_view()),

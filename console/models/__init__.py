@@ -1,6 +1,7 @@
 """Rows and their invariants. No decisions, no effects: ``queries`` read them, ``actions`` write them."""
 
 from console.models.access import ApiKey, AuditEvent, RoleBinding
+from console.models.gates import GateRun
 from console.models.lineage import LineageRange
 from console.models.links import ClusterLink, LinkConfig
 from console.models.linktasks import AutoCreateFailure, LinkTask
@@ -19,6 +20,7 @@ __all__ = [
     "CopySlice",
     "Environment",
     "GapRange",
+    "GateRun",
     "LineageRange",
     "LinkConfig",
     "LinkTask",

@@ -12,6 +12,7 @@ from console.actors import Actor
 from console.models import MirrorTopic, VerifyWatch
 from console.pages.linkpages import link_head
 from console.presenters import numbers
+from console.presenters.gates import gate_view
 from console.presenters.lineage import origin_rows
 from console.presenters.links import Tile, link_url, source_name
 from console.presenters.looks import Look
@@ -122,6 +123,8 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "lineage": origin_rows(lineage_of(mirror), names=cluster_names(), now=now),
         "steps": steps(mirror.transitions.all()[:STEPS_SHOWN], now=now),
         "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
+        "gate": gate_view(mirror.gate_runs.first(), now=now),
+        "gate_on": mirror.link.config("migration.gate.enable") == "true",
         "run": run_view(mirror.verify_runs.first(), now=now),
         "coverage": coverage_view(
             verification.coverage(mirror=mirror),
@@ -130,6 +133,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
             now=now,
         ),
         "may_verify": can(by, Permission.VERIFY, mirror=mirror),
+        "may_operate": can(by, Permission.OPERATE_MIRROR, mirror=mirror),
         "may_edit": can(by, Permission.MANAGE_LINK, link=mirror.link),
         "edit_url": f"{link_url(mirror.link)}configuration/edit/",
     }

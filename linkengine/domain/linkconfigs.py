@@ -189,6 +189,20 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
     *_security_rows("", "the source", ("GSSAPI", *MECHANISMS)),
     _fixed("metadata.max.age.ms", 300_000, "How long knowledge about topics is trusted; how often mirrors are auto-created."),
     LinkConfigSpec(
+        name="migration.gate.enable",
+        kind=_F,
+        default="false",
+        description="Promote only what its migration gate has found green, or what a person has overridden with a reason.",
+    ),
+    LinkConfigSpec(
+        name="migration.gate.max.age.ms",
+        kind=_N,
+        default="900000",
+        lowest=1000,
+        highest=_DAY_MS,
+        description="How long a green gate stays open.",
+    ),
+    LinkConfigSpec(
         name="mirror.start.offset.spec",
         default="earliest",
         description="Where new mirror topics start: earliest, latest, a time (ISO 8601) or Unix milliseconds.",

@@ -4,6 +4,7 @@ Each is safe to run twice. Anticipated failures are raised as LinkEngineError; a
 database, Celery or pages, and callers need no other room of the engine than this one and ``linkengine.domain``.
 """
 
+from linkengine.jobs.canary import read_canary
 from linkengine.jobs.copying import clear_link, clear_mirror, copy_slice, interrupt_slice, read_progress, write_orders
 from linkengine.jobs.deleting import delete_mirror
 from linkengine.jobs.looking import check_link, list_topics, partition_offsets, probe_cluster
@@ -26,6 +27,7 @@ __all__ = [
     "partition_offsets",
     "probe_cluster",
     "promotion_blockers",
+    "read_canary",
     "read_progress",
     "setup_mirror",
     "stop_mirror",

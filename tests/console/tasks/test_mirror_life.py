@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from console import store
 from console.actions.operations import operate
 from console.actors import SYSTEM
-from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic, StateTransition, VerifyRun
-from console.tasks import copying, mirrors, reconcile, stopping, topicconfigs, verifying
+from console.models import ClusterLink, CopySlice, GateRun, MirrorPartition, MirrorTopic, StateTransition, VerifyRun
+from console.tasks import copying, gates, mirrors, reconcile, stopping, topicconfigs, verifying
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
@@ -203,6 +203,15 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
         verifying.verify_mirror(run_id=run.pk)
     run.refresh_from_db()
     assert (run.status, run.records_compared, run.error_message) == ("EQUAL", 200, "")
+
+    gate = GateRun.objects.create(mirror=mirror, status="RUNNING", requested_by="test", requested_at=NOW, verify_run=run)
+    for _ in range(2):
+        gates.advance_gate(run_id=gate.pk)
+    gate.refresh_from_db()
+    assert (gate.status, {one["name"]: one["state"] for one in gate.checks if one["state"] != "PASSED"}) == (
+        "GREEN",
+        {"GROUPS_SYNCED": "NOT_APPLICABLE", "ACLS_SYNCED": "NOT_APPLICABLE"},
+    )
 
     operate(mirror=mirror, operation=MirrorEvent.PAUSE, by=SYSTEM, now=NOW)
     until(beat(lambda: {row.phase for row in rows.all()} == {"RELEASED"}))

@@ -1,0 +1,106 @@
+"""The migration gate of a mirror: run its checklist, do without it for a reason, and ask it before a promotion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F
+
+from console import audit, dispatch
+from console.access import Permission, check_permission
+from console.actions.verification import start_verify
+from console.actors import Actor
+from console.errors import ConflictError, InvalidInputError
+from console.models import ClusterLink, GateRun, MirrorTopic
+from linkengine.domain.gates import GateCheck, is_green
+from linkengine.domain.states import MirrorState
+
+Status = GateRun.Status
+ENABLE, MAX_AGE = "migration.gate.enable", "migration.gate.max.age.ms"
+SHORTEST_REASON = 10
+_OPEN = (Status.GREEN, Status.OVERRIDDEN)
+_GATED = (MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED)
+
+
+def start_gate(*, mirror: MirrorTopic, by: Actor, now: datetime) -> GateRun:
+    """Begin a run, with a comparison of every record; answer the one that is under way if there is one."""
+    check_permission(by, Permission.VERIFY, mirror=mirror)
+    if mirror.state not in _GATED:
+        raise ConflictError(f"Topic '{mirror.name}' is {mirror.state}: there is nothing to promote.")
+    with transaction.atomic():
+        ClusterLink.objects.select_for_update(of=("self",)).get(pk=mirror.link_id)  # one starter at a time
+        running = mirror.gate_runs.filter(status=Status.RUNNING).first()
+        if running is not None:
+            return running
+        comparison = start_verify(mirror=mirror, by=by, now=now)
+        run = GateRun.objects.create(
+            mirror=mirror, status=Status.RUNNING, requested_by=by.name, requested_at=now, verify_run=comparison
+        )
+        audit.record(by=by, action="RunMigrationGate", resource=audit.path_of(mirror), now=now, detail={"run": run.pk})
+        _show(mirror)
+    dispatch.send("advance_gate", run_id=run.pk)
+    return run
+
+
+def override_gate(*, mirror: MirrorTopic, reason: str, by: Actor, now: datetime) -> GateRun:
+    """Open the gate without a green checklist; who did so and why stays in the audit."""
+    check_permission(by, Permission.OPERATE_MIRROR, mirror=mirror)
+    words = " ".join(reason.split())
+    if len(words) < SHORTEST_REASON:
+        message = f"Say why in at least {SHORTEST_REASON} characters: the reason is kept with the promotion."
+        raise InvalidInputError(message, field="reason")
+    with transaction.atomic():
+        run = GateRun.objects.create(
+            mirror=mirror,
+            status=Status.OVERRIDDEN,
+            requested_by=by.name,
+            requested_at=now,
+            finished_at=now,
+            reason=words,
+        )
+        audit.record(by=by, action="OverrideMigrationGate", resource=audit.path_of(mirror), now=now, detail={"reason": words})
+        _show(mirror)
+    return run
+
+
+def record_checks(*, run: GateRun, checks: Sequence[GateCheck], now: datetime) -> None:
+    """Close a run with what it saw; one that was closed meanwhile stays as it is."""
+    values = {
+        "status": Status.GREEN if is_green(checks) else Status.RED,
+        "checks": [asdict(one) for one in checks],
+        "finished_at": now,
+    }
+    GateRun.objects.filter(pk=run.pk, status=Status.RUNNING).update(**values)
+    _show(run.mirror)
+
+
+def check_gate(*, mirror: MirrorTopic, now: datetime) -> None:
+    """Raise ConflictError where the link has a gate and it is not open for this mirror."""
+    if mirror.link.config(ENABLE) != "true":
+        return
+    age = timedelta(milliseconds=int(mirror.link.config(MAX_AGE)))
+    newest = mirror.gate_runs.exclude(status=Status.RUNNING).first()
+    if newest is not None and newest.status in _OPEN and newest.finished_at and now - newest.finished_at <= age:
+        return
+    raise ConflictError(_closed(mirror, newest), code="GATE_CLOSED")
+
+
+def _closed(mirror: MirrorTopic, newest: GateRun | None) -> str:
+    if newest is None:
+        what = "it has not been run yet"
+    elif newest.status in _OPEN:
+        what = "its last green run is too old"
+    else:
+        failed = [one["name"] for one in newest.checks if one["state"] == "FAILED"]
+        what = f"its last run failed ({', '.join(failed) or 'nothing could be checked'})"
+    return (
+        f"The migration gate of topic '{mirror.name}' is closed: {what}. Run the gate, or override it with a reason; "
+        "a failover is always possible."
+    )
+
+
+def _show(mirror: MirrorTopic) -> None:
+    ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)

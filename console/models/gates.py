@@ -1,0 +1,37 @@
+"""Runs of the migration gate: a checklist over a mirror that shall be promoted."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from console.models.mirrors import MirrorTopic
+from console.models.verification import VerifyRun
+
+
+class GateRun(models.Model):
+    """One run of the checklist, or a person's decision to do without."""
+
+    class Status(models.TextChoices):
+        RUNNING = "RUNNING"
+        GREEN = "GREEN"
+        RED = "RED"
+        OVERRIDDEN = "OVERRIDDEN"  # a person takes the responsibility, with a reason
+
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="gate_runs")
+    status = models.CharField(max_length=10, choices=Status)
+    requested_by = models.CharField(max_length=150)
+    requested_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+    verify_run = models.ForeignKey(VerifyRun, on_delete=models.SET_NULL, null=True, related_name="+")
+    checks = models.JSONField(default=list)  # of GateCheck as dicts
+    reason = models.TextField(blank=True, default="")  # of an override
+
+    class Meta:
+        ordering = ["-requested_at", "-id"]
+        constraints = [
+            models.CheckConstraint(condition=~Q(status="OVERRIDDEN") | ~Q(reason=""), name="override_has_a_reason"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.mirror_id} {self.status}"

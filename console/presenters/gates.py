@@ -1,0 +1,112 @@
+"""The migration gate as the mirror's page shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from console.presenters.looks import Family, Look
+from console.presenters.numbers import Moment, moment
+from linkengine.domain.gates import GateCheckName, GateCheckState
+
+if TYPE_CHECKING:
+    from console.models import GateRun
+
+GATE_LOOKS: Mapping[str, Look] = MappingProxyType(
+    {
+        "RUNNING": Look(
+            code="RUNNING",
+            label="Checking",
+            icon="arrow-repeat",
+            family=Family.BUSY,
+            meaning="Every record is being compared; the other checks follow.",
+        ),
+        "GREEN": Look(
+            code="GREEN",
+            label="Green",
+            icon="check-circle-fill",
+            family=Family.OK,
+            meaning="Nothing speaks against promoting this topic.",
+            next_step="Stop the writers at the source, then promote.",
+        ),
+        "RED": Look(
+            code="RED",
+            label="Red",
+            icon="x-octagon-fill",
+            family=Family.BAD,
+            meaning="Something would be missing or different after a promotion.",
+            next_step="Mend what failed and run the gate again, or override it with a reason.",
+        ),
+        "OVERRIDDEN": Look(
+            code="OVERRIDDEN",
+            label="Overridden",
+            icon="exclamation-triangle-fill",
+            family=Family.WARN,
+            meaning="A person opened the gate without a green run.",
+        ),
+    }
+)
+_CHECK_LOOKS: Mapping[GateCheckState, tuple[str, str]] = MappingProxyType(
+    {
+        GateCheckState.PASSED: ("check-circle-fill", "passed"),
+        GateCheckState.FAILED: ("x-octagon-fill", "failed"),
+        GateCheckState.NOT_APPLICABLE: ("info-circle", "not part of this link"),
+    }
+)
+_NAMES: Mapping[GateCheckName, str] = MappingProxyType(
+    {
+        GateCheckName.DATA_VERIFIED: "Every record compared",
+        GateCheckName.NOTHING_LOST: "Nothing lost on the way",
+        GateCheckName.NO_LAG: "No lag",
+        GateCheckName.CONFIGS_EQUAL: "Partitions and configs equal",
+        GateCheckName.GROUPS_SYNCED: "Consumer groups carried over",
+        GateCheckName.ACLS_SYNCED: "ACLs carried over",
+        GateCheckName.CANARY_READ: "A consumer can read it",
+    }
+)
+if set(_NAMES) != set(GateCheckName) or set(_CHECK_LOOKS) != set(GateCheckState):
+    raise AssertionError("every check needs its words")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckView:
+    """One line of the checklist."""
+
+    name: str
+    icon: str
+    word: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateView:
+    """The newest run."""
+
+    look: Look
+    live: bool
+    at: Moment | None
+    by: str
+    reason: str
+    checks: Sequence[CheckView]
+
+
+def gate_view(run: GateRun | None, *, now: datetime) -> GateView | None:
+    """Present a run."""
+    if run is None:
+        return None
+    return GateView(
+        look=GATE_LOOKS[run.status],
+        live=run.status == "RUNNING",
+        at=moment(run.finished_at or run.requested_at, now=now),
+        by=run.requested_by,
+        reason=run.reason,
+        checks=[_check(one) for one in run.checks],
+    )
+
+
+def _check(one: Mapping[str, str]) -> CheckView:
+    icon, word = _CHECK_LOOKS[GateCheckState(one["state"])]
+    return CheckView(name=_NAMES[GateCheckName(one["name"])], icon=icon, word=word, detail=one["detail"])

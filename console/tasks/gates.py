@@ -1,0 +1,115 @@
+"""The migration gate at work: wait for the comparison, look at everything else, close the run."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from celery import shared_task
+from django.db.models import F, Sum
+from django.utils import timezone
+
+from console import dispatch, store
+from console.actions import gates
+from console.models import GateRun, MirrorTopic, VerifyRun
+from console.queries.linktasks import list_tasks
+from console.reconciling import plans
+from console.tasks.mirrors import follow_source
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.gates import (
+    CanaryRead,
+    GateCheck,
+    VerifiedData,
+    check_blockers,
+    check_canary,
+    check_data,
+    check_losses,
+    check_task,
+)
+from linkengine.domain.linktasks import TaskName
+from linkengine.domain.states import GapReason
+
+RESEND_MS = 2_000
+OVERDUE = timedelta(hours=2)
+_UNFINISHED = (VerifyRun.Status.QUEUED, VerifyRun.Status.RUNNING)
+_RELATED = ("mirror__link__destination__environment", "mirror__link__source", "verify_run")
+_log = structlog.get_logger(__name__)
+
+
+@shared_task(name="advance_gate")
+def advance_gate(*, run_id: int, **_: Any) -> None:
+    """Close a run whose comparison has ended; never twice at once."""
+    with store.hold(f"gate:{run_id}") as ours:
+        runs = GateRun.objects.select_related(*_RELATED).filter(pk=run_id, status=GateRun.Status.RUNNING)
+        run = runs.first() if ours else None
+        if run is None or _is_waiting(run, now=timezone.now()):
+            return
+        gates.record_checks(run=run, checks=list(_look(run)), now=timezone.now())
+
+
+def look_after_gates() -> None:
+    """Send again what has not come to its end."""
+    for run_id in GateRun.objects.filter(status=GateRun.Status.RUNNING).values_list("pk", flat=True):
+        if store.claim(f"gate:{run_id}", ttl_ms=RESEND_MS):
+            dispatch.send("advance_gate", run_id=run_id)
+
+
+def _is_waiting(run: GateRun, *, now: datetime) -> bool:
+    comparison = run.verify_run
+    return comparison is not None and comparison.status in _UNFINISHED and now - run.requested_at < OVERDUE
+
+
+def _look(run: GateRun) -> list[GateCheck]:
+    mirror = run.mirror
+    tasks = {one.name: one for one in list_tasks(link=mirror.link)}
+    return [
+        check_data(_comparison(run.verify_run)),
+        check_losses(_lost(mirror)),
+        *check_blockers(_blockers(mirror)),
+        *(
+            check_task(name, tasks[name].state, [one.message for one in tasks[name].errors[:3]])
+            for name in (TaskName.CONSUMER_OFFSETS, TaskName.ACLS)
+        ),
+        check_canary(_canary(mirror)),
+    ]
+
+
+def _comparison(run: VerifyRun | None) -> VerifiedData:
+    if run is None or run.status in _UNFINISHED or run.status == VerifyRun.Status.ERROR:
+        problem = run.error_message if run and run.error_message else "it did not end in time."
+        return VerifiedData(records=0, differences=None, problem=problem)
+    return VerifiedData(records=run.records_compared or 0, differences=run.differences or 0)
+
+
+def _lost(mirror: MirrorTopic) -> int:
+    lost = mirror.gaps.filter(reason=GapReason.LOST).aggregate(offsets=Sum(F("end") - F("start")))
+    return lost["offsets"] or 0
+
+
+def _blockers(mirror: MirrorTopic) -> list[tuple[ErrorCode, str]]:
+    try:
+        follow_source(mirror)
+    except LinkEngineError as error:
+        return [(error.code, error.message)]
+    return jobs.promotion_blockers(
+        source=plans.source_address(mirror.link),
+        destination=mirror.link.destination.address,
+        source_topic=mirror.source_topic,
+        mirror_topic=mirror.name,
+        sync_include=plans.sync_include(mirror.link),
+    )
+
+
+def _canary(mirror: MirrorTopic) -> list[CanaryRead]:
+    try:
+        return jobs.read_canary(
+            source=plans.source_address(mirror.link),
+            destination=mirror.link.destination.address,
+            source_topic=mirror.source_topic,
+            mirror_topic=mirror.name,
+        )
+    except LinkEngineError as error:
+        _log.info("canary.failed", mirror=mirror.name, code=error.code)
+        return [CanaryRead(partition=0, offset=None, problem=error.message)]

@@ -1,0 +1,135 @@
+"""The migration gate: what has to be true before a mirror is promoted, as a list of checks. Pure: the caller looks.
+
+A check that could not be made is no passed check. What a link does not do (no group sync, no ACL sync) is not applicable and
+says so, so that nobody takes it for done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.linktasks import TaskName, TaskState
+
+
+class GateCheckName(StrEnum):
+    """What is looked at."""
+
+    DATA_VERIFIED = "DATA_VERIFIED"
+    NOTHING_LOST = "NOTHING_LOST"
+    NO_LAG = "NO_LAG"
+    CONFIGS_EQUAL = "CONFIGS_EQUAL"
+    GROUPS_SYNCED = "GROUPS_SYNCED"
+    ACLS_SYNCED = "ACLS_SYNCED"
+    CANARY_READ = "CANARY_READ"
+
+
+class GateCheckState(StrEnum):
+    """What came of a check."""
+
+    PASSED = "PASSED"
+    FAILED = "FAILED"
+    NOT_APPLICABLE = "NOT_APPLICABLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateCheck:
+    """One line of the checklist."""
+
+    name: GateCheckName
+    state: GateCheckState
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryRead:
+    """The newest record of a mirror partition as an ordinary consumer reads it, beside the source's at that offset."""
+
+    partition: int
+    offset: int | None  # None: the partition holds no record
+    problem: str = ""  # "": equal, or nothing to read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedData:
+    """What the witness said. ``differences`` is None where it could not compare."""
+
+    records: int
+    differences: int | None
+    problem: str = ""
+
+
+_TASKS: Mapping[TaskName, GateCheckName] = {
+    TaskName.CONSUMER_OFFSETS: GateCheckName.GROUPS_SYNCED,
+    TaskName.ACLS: GateCheckName.ACLS_SYNCED,
+}
+_LAG = {ErrorCode.WAITING_FOR_LAG, ErrorCode.UNEXPECTED_TRUNCATION}
+
+
+def is_green(checks: Sequence[GateCheck]) -> bool:
+    """Tell whether the gate is open: something was checked, and nothing failed."""
+    return bool(checks) and all(one.state is not GateCheckState.FAILED for one in checks)
+
+
+def check_data(seen: VerifiedData) -> GateCheck:
+    """Judge the comparison of every record."""
+    if seen.differences is None:
+        return _failed(GateCheckName.DATA_VERIFIED, f"The comparison did not come about: {seen.problem}")
+    if seen.differences:
+        return _failed(GateCheckName.DATA_VERIFIED, f"{seen.differences} of {seen.records} records differ from the source.")
+    return _passed(GateCheckName.DATA_VERIFIED, f"{seen.records} records compared, none differs.")
+
+
+def check_losses(lost: int) -> GateCheck:
+    """Judge the gap ledger: offsets that retention removed on the source before they were copied."""
+    if lost:
+        return _failed(GateCheckName.NOTHING_LOST, f"{lost} offsets were gone from the source before they were copied.")
+    return _passed(GateCheckName.NOTHING_LOST, "Everything the source had since the mirror began was copied.")
+
+
+def check_blockers(blockers: Iterable[tuple[ErrorCode, str]]) -> list[GateCheck]:
+    """Sort what a promotion would wait for into lag and everything else."""
+    lags: list[str] = []
+    others: list[str] = []
+    for code, message in blockers:
+        (lags if code in _LAG else others).append(message)
+    return [
+        _judged(GateCheckName.NO_LAG, lags, "Both sides end at the same offsets."),
+        _judged(GateCheckName.CONFIGS_EQUAL, others, "Partitions and configs are the source's."),
+    ]
+
+
+def check_task(name: TaskName, state: TaskState, errors: Sequence[str]) -> GateCheck:
+    """Judge a recurring task of the link by its last run."""
+    check = _TASKS[name]
+    if state is TaskState.NOT_CONFIGURED:
+        detail = f"The link does not run {name}: take care of it yourself, or switch it on."
+        return GateCheck(name=check, state=GateCheckState.NOT_APPLICABLE, detail=detail)
+    if state is TaskState.ACTIVE:
+        return _passed(check, f"The last run of {name} left nothing undone.")
+    return _failed(check, f"{name} is {state}. {' '.join(errors)}".strip())
+
+
+def check_canary(reads: Sequence[CanaryRead]) -> GateCheck:
+    """Judge what an ordinary consumer read."""
+    problems = [f"partition {one.partition}: {one.problem}" for one in reads if one.problem]
+    if problems or not reads:
+        return _failed(GateCheckName.CANARY_READ, "; ".join(problems[:3]) or "No partition could be read.")
+    found = sum(1 for one in reads if one.offset is not None)
+    return _passed(
+        GateCheckName.CANARY_READ, f"A consumer read the newest record of {found} of {len(reads)} partitions, equal."
+    )
+
+
+def _judged(name: GateCheckName, problems: list[str], good: str) -> GateCheck:
+    return _failed(name, " ".join(problems)) if problems else _passed(name, good)
+
+
+def _passed(name: GateCheckName, detail: str) -> GateCheck:
+    return GateCheck(name=name, state=GateCheckState.PASSED, detail=detail)
+
+
+def _failed(name: GateCheckName, detail: str) -> GateCheck:
+    return GateCheck(name=name, state=GateCheckState.FAILED, detail=detail)

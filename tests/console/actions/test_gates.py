@@ -1,0 +1,102 @@
+"""The migration gate: runs, overrides, and the promotion that asks it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from console.access import Permission
+from console.actions.gates import override_gate, record_checks, start_gate
+from console.actions.operations import operate
+from console.actors import Actor
+from console.errors import ConflictError, DeniedError, InvalidInputError
+from console.models import AuditEvent, ClusterLink, GateRun, LinkConfig, MirrorTopic
+from linkengine.domain.gates import check_losses
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+Sent = list[tuple[str, dict[str, Any]]]
+REASON = "Sales moves tonight, the rest is agreed."
+
+
+@pytest.fixture
+def gated(link: ClusterLink) -> ClusterLink:
+    LinkConfig.objects.create(link=link, name="migration.gate.enable", value="true")
+    return link
+
+
+def promote(mirror: MirrorTopic, by: Actor, *, after_s: int = 0) -> MirrorTopic:
+    fresh = MirrorTopic.objects.select_related("link__destination__environment").get(pk=mirror.pk)
+    return operate(mirror=fresh, operation=MirrorEvent.PROMOTE, by=by, now=NOW + timedelta(seconds=after_s))
+
+
+def finished(mirror: MirrorTopic, by: Actor, *, lost: int) -> GateRun:
+    run = start_gate(mirror=mirror, by=by, now=NOW)
+    record_checks(run=run, checks=[check_losses(lost)], now=NOW)
+    return run
+
+
+def test_a_run_begins_with_a_comparison_and_is_not_doubled(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    run = start_gate(mirror=mirror, by=owner, now=NOW)
+
+    assert start_gate(mirror=mirror, by=owner, now=NOW) == run
+    assert run.verify_run is not None
+    assert [task for task, _ in sent] == ["verify_mirror", "advance_gate"]
+    assert AuditEvent.objects.filter(action="RunMigrationGate").count() == 1
+
+
+def test_a_link_without_a_gate_promotes_as_before(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    assert promote(mirror, owner).state == MirrorState.PENDING_STOPPED
+
+
+def test_a_gate_that_was_not_run_is_closed(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    with pytest.raises(ConflictError, match="has not been run yet"):
+        promote(mirror, owner)
+
+
+def test_a_green_gate_opens_for_a_while(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    finished(mirror, owner, lost=0)
+    with pytest.raises(ConflictError, match="too old"):
+        promote(mirror, owner, after_s=901)
+    assert promote(mirror, owner, after_s=899).state == MirrorState.PENDING_STOPPED
+
+
+def test_a_red_gate_names_what_failed(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    finished(mirror, owner, lost=3)
+    with pytest.raises(ConflictError, match="NOTHING_LOST"):
+        promote(mirror, owner)
+
+
+def test_a_failover_never_asks_the_gate(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    stopped = operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=owner, now=NOW)
+    assert stopped.state == MirrorState.PENDING_STOPPED
+
+
+def test_an_override_opens_the_gate_and_stays_in_the_audit(
+    gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
+) -> None:
+    finished(mirror, owner, lost=3)
+    override_gate(mirror=mirror, reason=f"  {REASON}\n", by=owner, now=NOW + timedelta(seconds=1))
+
+    assert promote(mirror, owner, after_s=2).state == MirrorState.PENDING_STOPPED
+    assert AuditEvent.objects.get(action="OverrideMigrationGate").detail == {"reason": REASON}
+
+
+@pytest.mark.parametrize("reason", ["", "   \n ", "because"])
+def test_an_override_needs_a_reason(mirror: MirrorTopic, owner: Actor, reason: str) -> None:
+    with pytest.raises(InvalidInputError, match="Say why"):
+        override_gate(mirror=mirror, reason=reason, by=owner, now=NOW)
+
+
+def test_a_reader_may_neither_run_nor_override(mirror: MirrorTopic, colleague: Actor) -> None:
+    with pytest.raises(DeniedError, match=Permission.VERIFY):
+        start_gate(mirror=mirror, by=colleague, now=NOW)
+    with pytest.raises(DeniedError, match=Permission.OPERATE_MIRROR):
+        override_gate(mirror=mirror, reason=REASON, by=colleague, now=NOW)
+
+
+def test_what_is_stopped_has_no_gate(make_mirror: MakeMirror, owner: Actor) -> None:
+    with pytest.raises(ConflictError, match="nothing to promote"):
+        start_gate(mirror=make_mirror(state=MirrorState.STOPPED), by=owner, now=NOW)

@@ -1,0 +1,63 @@
+"""The checklist before a promotion."""
+
+from __future__ import annotations
+
+import pytest
+
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.gates import (
+    CanaryRead,
+    GateCheckState,
+    VerifiedData,
+    check_blockers,
+    check_canary,
+    check_data,
+    check_losses,
+    check_task,
+    is_green,
+)
+from linkengine.domain.linktasks import TaskName, TaskState
+
+PASSED, FAILED, NONE = GateCheckState.PASSED, GateCheckState.FAILED, GateCheckState.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("differences", "state"), [(0, PASSED), (1, FAILED), (None, FAILED)], ids=["equal", "different", "not compared"]
+)
+def test_data_passes_only_where_every_record_was_compared(differences: int | None, state: GateCheckState) -> None:
+    assert check_data(VerifiedData(records=10, differences=differences, problem="Spark is away.")).state is state
+
+
+def test_a_loss_is_never_green() -> None:
+    assert check_losses(0).state is PASSED
+    assert check_losses(17).state is FAILED
+    assert "17" in check_losses(17).detail
+
+
+def test_lag_and_configs_are_told_apart() -> None:
+    lag, configs = check_blockers([(ErrorCode.WAITING_FOR_LAG, "5 offsets"), (ErrorCode.WAITING_FOR_CONFIGS, "retention.ms")])
+    assert (lag.state, configs.state) == (FAILED, FAILED)
+    assert (lag.detail, configs.detail) == ("5 offsets", "retention.ms")
+    assert [one.state for one in check_blockers([])] == [PASSED, PASSED]
+
+
+def test_a_source_nobody_reaches_fails_the_gate() -> None:
+    assert not is_green(check_blockers([(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "no broker answers")]))
+
+
+@pytest.mark.parametrize("state", list(TaskState))
+def test_a_task_passes_only_when_it_works(state: TaskState) -> None:
+    expected = {TaskState.ACTIVE: PASSED, TaskState.NOT_CONFIGURED: NONE}.get(state, FAILED)
+    assert check_task(TaskName.ACLS, state, ["no right"]).state is expected
+
+
+def test_the_canary_names_the_partition() -> None:
+    reads = [CanaryRead(partition=0, offset=9), CanaryRead(partition=3, offset=4, problem="another value")]
+    check = check_canary(reads)
+    assert (check.state, check.detail) == (FAILED, "partition 3: another value")
+    assert check_canary(reads[:1]).state is PASSED
+    assert check_canary([]).state is FAILED
+
+
+def test_nothing_checked_is_not_green() -> None:
+    assert not is_green([])

@@ -1,0 +1,86 @@
+"""What an ordinary consumer reads of a mirror, beside its source."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import LinkEngineError
+from linkengine.jobs import read_canary
+
+pytestmark = pytest.mark.kafka
+TIMEOUT_S = 30.0
+NOW_MS = int(time.time() * 1000)  # the same on both sides; an old one would fall to retention
+
+
+@pytest.fixture
+def topic(topic_name: str, source_admin: AdminClient, destination_admin: AdminClient) -> str:
+    """A topic of three partitions on both sides."""
+    for admin in (source_admin, destination_admin):
+        admin.create_topics([NewTopic(topic_name, 3, 1)])[topic_name].result(TIMEOUT_S)
+    return topic_name
+
+
+def write(cluster: KafkaCluster, topic: str, *records: tuple[int, str]) -> None:
+    producer = Producer(cluster.client("admin"))
+    for partition, value in records:
+        producer.produce(topic, value, "key", partition=partition, timestamp=NOW_MS)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def test_the_newest_record_of_each_partition_is_compared(
+    topic: str,
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+) -> None:
+    write(source_cluster, topic, *((0, f"v{n}") for n in range(30)), (1, "right"))
+    write(destination_cluster, topic, *((0, f"v{n}") for n in range(30)), (1, "wrong"))
+
+    reads = read_canary(source=source, destination=destination, source_topic=topic, mirror_topic=topic)
+
+    assert [(one.partition, one.offset) for one in reads] == [(0, 29), (1, 0), (2, None)]
+    assert [one.problem for one in reads] == ["", "the record at offset 0 has another value than the source's", ""]
+
+
+def test_a_record_the_source_does_not_have_is_found(
+    topic: str, source: ClusterAddress, destination: ClusterAddress, destination_cluster: KafkaCluster
+) -> None:
+    write(destination_cluster, topic, (2, "mine"))
+
+    reads = read_canary(source=source, destination=destination, source_topic=topic, mirror_topic=topic)
+
+    assert reads[2].problem == "the source has no record at offset 0"
+
+
+def test_markers_at_the_end_are_looked_past(
+    topic: str,
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+) -> None:
+    for cluster in (source_cluster, destination_cluster):
+        write(cluster, topic, (0, "first"))
+        producer = Producer({**cluster.client("admin"), "transactional.id": f"canary-{topic}"})
+        producer.init_transactions(TIMEOUT_S)
+        for _ in range(15):  # each leaves an aborted record and a marker
+            producer.begin_transaction()
+            producer.produce(topic, "aborted", partition=0)
+            producer.flush(TIMEOUT_S)
+            producer.abort_transaction(TIMEOUT_S)
+
+    reads = read_canary(source=source, destination=destination, source_topic=topic, mirror_topic=topic)
+
+    assert (reads[0].offset, reads[0].problem) == (0, "")
+
+
+def test_a_mirror_that_is_not_there_is_an_error(source: ClusterAddress, destination: ClusterAddress, topic_name: str) -> None:
+    with pytest.raises(LinkEngineError, match=topic_name):
+        read_canary(source=source, destination=destination, source_topic=topic_name, mirror_topic=topic_name)
