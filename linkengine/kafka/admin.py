@@ -14,8 +14,9 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import Committed, Group, Place
 from linkengine.domain.plans import ClusterProbe, TopicDescription
-from linkengine.kafka import admin_acls, admin_topics
+from linkengine.kafka import admin_acls, admin_groups, admin_topics
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from linkengine.kafka.admin_topics import OffsetKind
 from linkengine.kafka.preflight import broker_facts
@@ -168,6 +169,20 @@ class ClusterAdmin:
     def trim(self, topic: str, starts: Mapping[int, int]) -> None:
         """Move log starts up: partition -> first offset that stays."""
         admin_topics.trim(self._session, {(topic, partition): offset for partition, offset in starts.items()})
+
+    # consumer groups
+
+    def groups(self) -> tuple[dict[str, Group], str]:
+        """List the groups of every type by name, and why the list may be incomplete ("" if it is not); a request per broker."""
+        return admin_groups.list_groups(self.address)
+
+    def committed(self, groups: Iterable[str]) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
+        """Read what groups have committed, by topic and partition; those that cannot be read come with the reason."""
+        return admin_groups.committed(self._session, groups)
+
+    def commit(self, offsets: Mapping[str, Mapping[Place, Committed]]) -> dict[str, dict[Place, LinkEngineError | None]]:
+        """Commit in the names of groups without members; answer the refusals, GroupInUseError where there are members."""
+        return admin_groups.commit(self._session, offsets)
 
     # guards
 

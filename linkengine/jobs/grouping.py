@@ -1,0 +1,65 @@
+"""Carry offsets of consumer groups over, and say which of them a promotion still waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.groups import GroupOutcome, GroupReport, GroupStatus
+from linkengine.kafka.admin import ClusterAdmin
+from linkengine.sync import groups
+from linkengine.sync.groups import GroupSync, Recall
+
+__all__ = ["GroupSync", "group_blockers", "sync_groups"]
+_NAMED_AT_MOST = 5  # groups listed in a message
+
+
+def sync_groups(*, source: ClusterAddress, destination: ClusterAddress, sync: GroupSync, recall: Recall) -> GroupReport:
+    """Carry one batch of groups over; ``recall`` tells what earlier runs did with the groups of the batch. Safe to repeat.
+
+    Raises only what keeps us from a cluster as a whole; a group that fails is an outcome of its own.
+    """
+    return groups.sync_groups(ClusterAdmin(source), ClusterAdmin(destination), sync, recall=recall)
+
+
+def group_blockers(report: GroupReport) -> list[tuple[ErrorCode, str]]:
+    """List what keeps the destination's groups from being equal to the source's after a run over all groups."""
+    found = list(_blockers(report.groups))
+    if report.incomplete:
+        message = f"Not every broker of the source lists its consumer groups. {report.incomplete}"
+        found.append((ErrorCode.WAITING_FOR_GROUPS, message))
+    return found
+
+
+def _blockers(outcomes: Iterable[GroupOutcome]) -> Iterator[tuple[ErrorCode, str]]:
+    unequal = [one for one in outcomes if one.status is GroupStatus.FAILED or not all(p.is_settled for p in one.partitions)]
+    in_use = [one for one in unequal if one.status is GroupStatus.IN_USE]
+    others = [one for one in unequal if one.status is not GroupStatus.IN_USE]
+    if in_use:
+        yield (
+            ErrorCode.CONSUMER_GROUP_IN_USE_ERROR,
+            (
+                f"{_named(in_use)} {_have(in_use)} active members on the destination and other offsets than on the source. "
+                "Stop these consumers, or exclude the groups in consumer.offset.group.filters if they have moved for good."
+            ),
+        )
+    if others:
+        reason = next((one.message for one in others if one.message), "")
+        yield (
+            ErrorCode.WAITING_FOR_GROUPS,
+            (
+                f"{_named(others)} {_have(others)} other offsets than on the source. {reason} Set them to the "
+                "source's offsets, or exclude the groups in consumer.offset.group.filters."
+            ),
+        )
+
+
+def _named(groups_: list[GroupOutcome]) -> str:
+    more = f" and {len(groups_) - _NAMED_AT_MOST} more" if len(groups_) > _NAMED_AT_MOST else ""
+    names = ", ".join(one.destination_name for one in groups_[:_NAMED_AT_MOST])
+    return f"Consumer group{'s' if len(groups_) > 1 else ''} {names}{more}"
+
+
+def _have(groups_: list[GroupOutcome]) -> str:
+    return "have" if len(groups_) > 1 else "has"

@@ -1,0 +1,222 @@
+"""Carry committed offsets of consumer groups over to the mirrors. What to do is decided in ``linkengine.domain.groups``.
+
+Order of the looks: the source's offsets, then the destination's, then the mirrors' ends. A mirror that grows meanwhile only
+allows more. One group that cannot be read or written is that group's outcome and stops no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.filters import NameFilter
+from linkengine.domain.groups import (
+    Committed,
+    Group,
+    GroupOutcome,
+    GroupReport,
+    GroupStatus,
+    Memory,
+    MirroredTopic,
+    OffsetDecision,
+    OffsetFacts,
+    OffsetOutcome,
+    PartitionOutcome,
+    Place,
+    decide,
+    next_batch,
+    status_of,
+    why_skipped,
+)
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.admin_groups import GroupInUseError
+
+BATCH = 200  # groups of one run; a handful of small requests each
+Recall = Callable[[Sequence[str]], Mapping[str, Memory]]  # groups of the source -> what was done with them before
+Refusals = Mapping[str, Mapping[Place, LinkEngineError | None]]
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSync:
+    """What shall be carried over: which groups, of which topics, and where this run begins."""
+
+    filters: tuple[NameFilter, ...]
+    topics: tuple[MirroredTopic, ...]
+    group_prefix: str = ""
+    after: str = ""
+    batch: int | None = BATCH  # None: every group at once
+
+
+@dataclass(slots=True)
+class _Case:
+    """One group that may follow, and what was found of it."""
+
+    group: Group
+    name: str  # at the destination
+    in_use: bool
+    decisions: dict[Place, tuple[OffsetFacts, OffsetDecision]] = field(default_factory=dict)
+    blind: dict[Place, int] = field(default_factory=dict)  # source's offsets where the mirror does not tell its own
+    error: LinkEngineError | None = None
+
+    @property
+    def writes(self) -> dict[Place, Committed]:
+        """What is to be committed; nothing in the name of a group with members."""
+        return {
+            place: Committed(offset=decision.target, metadata=facts.source.metadata)
+            for place, (facts, decision) in self.decisions.items()
+            if decision.write and not self.in_use
+        }
+
+
+def sync_groups(source: ClusterAdmin, destination: ClusterAdmin, sync: GroupSync, *, recall: Recall) -> GroupReport:
+    """Carry one batch of groups over and say of every group of the source how it stands.
+
+    Raises what keeps us from either cluster as a whole.
+    """
+    theirs, incomplete = source.groups()
+    skipped = {name: reason for name, one in theirs.items() if (reason := why_skipped(one, filters=sync.filters))}
+    able = [name for name in theirs if name not in skipped]
+    batch, next_after = (able, "") if sync.batch is None else next_batch(able, after=sync.after, size=sync.batch)
+    ours, _ = destination.groups() if batch else ({}, "")
+    cases = [_case(theirs[name], ours, prefix=sync.group_prefix) for name in batch]
+    _examine(source, destination, cases, topics=sync.topics, memories=recall(batch) if batch else {})
+    refusals = _write(destination, cases)
+    waiting = set(able) - set(batch)
+    outcomes = [_outcome(case, refusals.get(case.name, {})) for case in cases]
+    outcomes += [_skipped(theirs[name], *reason, prefix=sync.group_prefix) for name, reason in skipped.items()]
+    outcomes += [_skipped(theirs[name], GroupStatus.WAITING, "", prefix=sync.group_prefix) for name in sorted(waiting)]
+    return GroupReport(groups=outcomes, next_after=next_after, incomplete=incomplete)
+
+
+def _case(group: Group, ours: Mapping[str, Group], *, prefix: str) -> _Case:
+    name = f"{prefix}{group.name}"
+    return _Case(group=group, name=name, in_use=name in ours and ours[name].is_active)
+
+
+def _examine(
+    source: ClusterAdmin,
+    destination: ClusterAdmin,
+    cases: Sequence[_Case],
+    *,
+    topics: Sequence[MirroredTopic],
+    memories: Mapping[str, Memory],
+) -> None:
+    """Find out and decide, for every case, about the partitions of mirrored topics it has an offset for."""
+    wanted, failures = source.committed([case.group.name for case in cases])
+    mirrored = {(one.source_topic, n): (one.mirror_topic, n) for one in topics for n in range(one.partitions)}
+    goals = {
+        name: {mirrored[place]: offset for place, offset in offsets.items() if place in mirrored}
+        for name, offsets in wanted.items()
+    }
+    present, refusals = destination.committed([case.name for case in cases if goals.get(case.group.name)])
+    places = sorted({place for offsets in goals.values() for place in offsets})
+    starts, ends = destination.many_offsets(places, OffsetKind.START), destination.many_offsets(places, OffsetKind.END)
+    for case in cases:
+        case.error = failures.get(case.group.name) or refusals.get(case.name)
+        memory = memories.get(case.group.name, {})
+        for place, offset in goals.get(case.group.name, {}).items() if case.error is None else ():
+            if place not in starts or place not in ends:
+                case.blind[place] = offset.offset
+            else:
+                facts = OffsetFacts(
+                    source=offset,
+                    mirror_start=starts[place],
+                    mirror_end=ends[place],
+                    destination=present.get(case.name, {}).get(place),
+                    remembered=memory.get(place),
+                )
+                case.decisions[place] = (facts, decide(facts))
+
+
+def _write(destination: ClusterAdmin, cases: Iterable[_Case]) -> Refusals:
+    wanted = {case.name: case.writes for case in cases if case.writes}
+    return destination.commit(wanted) if wanted else {}
+
+
+def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> GroupOutcome:
+    if case.error is not None:
+        log.info("group_not_synced", group=case.group.name, code=case.error.code)
+        return _skipped(case.group, GroupStatus.FAILED, case.error.message, name=case.name)
+    if not case.decisions and not case.blind:
+        message = "This group has committed no offset for a topic that the link mirrors now."
+        return _skipped(case.group, GroupStatus.NO_MIRROR_TOPIC, message, name=case.name)
+    in_use = case.in_use or any(isinstance(error, GroupInUseError) for error in refusals.values())
+    partitions = (
+        *(_partition(place, *both, error=refusals.get(place), in_use=in_use) for place, both in sorted(case.decisions.items())),
+        *(_blind(place, source) for place, source in sorted(case.blind.items())),
+    )
+    status = status_of((one.outcome for one in partitions), in_use=in_use)
+    message = next((one.message for one in partitions if one.message), "")
+    if in_use:
+        message = (
+            f"Group {case.name!r} has active members on the destination cluster, so its offsets are not touched. Exclude it in "
+            "consumer.offset.group.filters once its consumers have moved, or stop them here."
+        )
+    return GroupOutcome(
+        name=case.group.name,
+        destination_name=case.name,
+        kind=case.group.kind,
+        status=status,
+        message=message,
+        partitions=partitions,
+    )
+
+
+def _partition(
+    place: Place, facts: OffsetFacts, decision: OffsetDecision, *, error: LinkEngineError | None, in_use: bool
+) -> PartitionOutcome:
+    here = facts.destination.offset if facts.destination else None
+    done = PartitionOutcome(
+        mirror_topic=place[0],
+        partition=place[1],
+        source=facts.source.offset,
+        destination=here,
+        target=decision.target,
+        outcome=decision.outcome,
+    )
+    if in_use:
+        equal = decision.outcome is OffsetOutcome.EQUAL
+        return replace(done, outcome=OffsetOutcome.EQUAL if equal else OffsetOutcome.IN_USE)
+    if error is not None:
+        return replace(done, outcome=OffsetOutcome.FAILED, message=error.message)
+    if decision.write:
+        return replace(done, destination=decision.target, written=True)
+    return replace(done, message=_why_left(decision.outcome, done))
+
+
+def _blind(place: Place, source: int) -> PartitionOutcome:
+    message = f"Partition {place[1]} of mirror topic {place[0]!r} does not tell its offsets: it has no leader now. Retrying."
+    return PartitionOutcome(
+        mirror_topic=place[0],
+        partition=place[1],
+        source=source,
+        destination=None,
+        target=source,
+        outcome=OffsetOutcome.FAILED,
+        message=message,
+    )
+
+
+def _why_left(outcome: OffsetOutcome, one: PartitionOutcome) -> str:
+    where = f"{one.mirror_topic} partition {one.partition}"
+    if outcome is OffsetOutcome.AHEAD:
+        return (
+            f"In {where} the group is at {one.destination} here and at {one.source} on the source. Offsets are never moved "
+            "backwards; the source's are followed again once they are higher."
+        )
+    if outcome is OffsetOutcome.CHANGED_HERE:
+        return (
+            f"In {where} somebody moved the group to {one.destination} here; the source is at {one.source}. That stays until "
+            "the source's group commits again."
+        )
+    return ""
+
+
+def _skipped(group: Group, status: GroupStatus, message: str, *, prefix: str = "", name: str = "") -> GroupOutcome:
+    return GroupOutcome(
+        name=group.name, destination_name=name or f"{prefix}{group.name}", kind=group.kind, status=status, message=message
+    )

@@ -1,0 +1,228 @@
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from threading import Event, Thread
+
+import pytest
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.filters import FilterType, NameFilter, PatternType
+from linkengine.domain.groups import (
+    SETTLED,
+    GroupOutcome,
+    GroupReport,
+    GroupStatus,
+    Memory,
+    MirroredTopic,
+    OffsetOutcome,
+    Remembered,
+)
+from linkengine.kafka.admin import ClusterAdmin
+from linkengine.sync.groups import GroupSync, sync_groups
+from tests.linkengine.sync.conftest import commit, commit_as, fill, member, offsets_of
+
+pytestmark = pytest.mark.kafka
+
+
+class Link:
+    """Runs of one link, which remembers as the console does."""
+
+    def __init__(self, there: ClusterAdmin, here: ClusterAdmin, sync: GroupSync) -> None:
+        self.there, self.here, self.sync = there, here, sync
+        self.memory: dict[str, dict[tuple[str, int], Remembered]] = {}
+
+    def run(self, **changes: object) -> GroupReport:
+        report = sync_groups(self.there, self.here, replace(self.sync, **changes), recall=self._recall)  # type: ignore[arg-type]
+        for group in report.groups:
+            for one in group.partitions:
+                if one.outcome in SETTLED:
+                    memory = self.memory.setdefault(group.name, {})
+                    memory[one.mirror_topic, one.partition] = Remembered(source=one.source, destination=one.target)
+        return report
+
+    def outcome(self, group: str, **changes: object) -> GroupOutcome:
+        return next(one for one in self.run(**changes).groups if one.name == group)
+
+    def _recall(self, names: Sequence[str]) -> Mapping[str, Memory]:
+        return {name: self.memory[name] for name in names if name in self.memory}
+
+
+@pytest.fixture
+def link(there: ClusterAdmin, here: ClusterAdmin, twin_topic: str) -> Link:
+    """A link that carries over all groups whose name begins with the topic's."""
+    filters = (NameFilter(name=twin_topic, pattern_type=PatternType.PREFIXED),)
+    topics = (MirroredTopic(source_topic=twin_topic, mirror_topic=twin_topic, partitions=2),)
+    return Link(there, here, GroupSync(filters=filters, topics=topics))
+
+
+@pytest.fixture
+def group(twin_topic: str) -> str:
+    return f"{twin_topic}-app"
+
+
+def test_offsets_follow_the_source_as_far_as_the_mirror_reaches(link: Link, group: str, twin_topic: str) -> None:
+    commit(link.there, group, twin_topic, {0: 40, 1: 95}, metadata="kept")
+
+    first = link.outcome(group)
+    fill_rest = offsets_of(link.here, group, twin_topic)
+    again = link.outcome(group)
+
+    assert first.status is GroupStatus.SYNCED
+    assert fill_rest == {0: 40, 1: 60}
+    assert [one.written for one in again.partitions] == [False, False]
+    found, _ = link.here.committed([group])
+    assert {one.metadata for one in found[group].values()} == {"kept"}
+
+
+def test_an_offset_held_back_by_the_mirror_follows_as_it_grows(
+    link: Link, group: str, twin_topic: str, destination_cluster: KafkaCluster
+) -> None:
+    commit(link.there, group, twin_topic, {1: 95})
+    link.run()
+
+    fill(destination_cluster, twin_topic, partition=1, count=40)
+    link.run()
+
+    assert offsets_of(link.here, group, twin_topic) == {1: 95}
+
+
+def test_an_offset_before_the_mirrors_start_is_raised_to_it(link: Link, group: str, twin_topic: str) -> None:
+    link.here.trim(twin_topic, {0: 30})
+    commit(link.there, group, twin_topic, {0: 7})
+
+    link.run()
+
+    assert offsets_of(link.here, group, twin_topic) == {0: 30}
+
+
+def test_a_group_with_members_at_the_destination_is_not_touched_even_if_the_source_rewinds(
+    link: Link, group: str, twin_topic: str, destination_cluster: KafkaCluster
+) -> None:
+    commit(link.there, group, twin_topic, {0: 50})
+    link.run()
+
+    with member(destination_cluster, group, twin_topic):
+        commit(link.there, group, twin_topic, {0: 10})
+        used = link.outcome(group)
+    freed = link.outcome(group)
+
+    assert used.status is GroupStatus.IN_USE
+    assert used.partitions[0].outcome is OffsetOutcome.IN_USE
+    assert "active members" in used.message
+    assert freed.partitions[0].outcome is OffsetOutcome.REWOUND
+    assert offsets_of(link.here, group, twin_topic) == {0: 10}
+
+
+def test_a_member_that_joins_between_look_and_commit_is_noticed_by_the_coordinator(
+    link: Link, group: str, twin_topic: str, destination_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(link.there, group, twin_topic, {0: 50})
+    monkeypatch.setattr(link.here, "groups", lambda: ({}, ""))
+
+    with member(destination_cluster, group, twin_topic):
+        outcome = link.outcome(group)
+
+    assert outcome.status is GroupStatus.IN_USE
+    assert offsets_of(link.here, group, twin_topic) == {}
+
+
+def test_one_partition_ahead_or_moved_back_does_not_hold_up_the_others(link: Link, group: str, twin_topic: str) -> None:
+    commit(link.here, group, twin_topic, {0: 55})
+    commit(link.there, group, twin_topic, {0: 20, 1: 20})
+
+    outcome = link.outcome(group)
+
+    assert outcome.status is GroupStatus.PARTLY_SYNCED
+    assert [one.outcome for one in outcome.partitions] == [OffsetOutcome.AHEAD, OffsetOutcome.ADVANCED]
+    assert "never moved backwards" in outcome.message
+    assert offsets_of(link.here, group, twin_topic) == {0: 55, 1: 20}
+
+
+def test_a_group_moved_back_here_stays_until_the_source_commits_again(link: Link, group: str, twin_topic: str) -> None:
+    commit(link.there, group, twin_topic, {0: 50})
+    link.run()
+    commit(link.here, group, twin_topic, {0: 5})
+
+    held = link.outcome(group)
+    commit(link.there, group, twin_topic, {0: 51})
+    link.run()
+
+    assert held.partitions[0].outcome is OffsetOutcome.CHANGED_HERE
+    assert offsets_of(link.here, group, twin_topic) == {0: 51}
+
+
+def test_groups_are_skipped_with_the_reason(link: Link, group: str, twin_topic: str, there: ClusterAdmin) -> None:
+    there.create_topic(f"{twin_topic}.other", partitions=1)
+    commit(there, group, f"{twin_topic}.other", {0: 0})
+    commit(there, f"{group}-secret", twin_topic, {0: 1})
+    filters = (*link.sync.filters, NameFilter(name=f"{group}-secret", filter_type=FilterType.EXCLUDE))
+
+    found = {one.name: one for one in link.run(filters=filters).groups}
+
+    assert found[group].status is GroupStatus.NO_MIRROR_TOPIC
+    assert found[f"{group}-secret"].status is GroupStatus.EXCLUDED
+    assert offsets_of(link.here, f"{group}-secret", twin_topic) == {}
+
+
+def test_prefixed_topics_and_groups_are_mapped(link: Link, group: str, twin_topic: str, there: ClusterAdmin) -> None:
+    there.create_topic(f"{twin_topic}-plain", partitions=1)
+    commit(there, group, f"{twin_topic}-plain", {0: 0})
+    link.here.create_topic(f"us_{twin_topic}-plain", partitions=1)
+    topic = MirroredTopic(source_topic=f"{twin_topic}-plain", mirror_topic=f"us_{twin_topic}-plain", partitions=1)
+
+    link.run(topics=(topic,), group_prefix="us_")
+
+    assert offsets_of(link.here, f"us_{group}", f"us_{twin_topic}-plain") == {0: 0}
+
+
+def test_batches_go_round_and_the_rest_is_told_to_wait(link: Link, group: str, twin_topic: str) -> None:
+    for number in range(3):
+        commit(link.there, f"{group}-{number}", twin_topic, {0: number})
+
+    first = link.run(batch=2)
+    second = link.run(batch=2, after=first.next_after)
+
+    assert [one.name for one in first.groups if one.status is GroupStatus.WAITING] == [f"{group}-2"]
+    assert offsets_of(link.here, f"{group}-2", twin_topic) == {0: 2}
+    assert second.next_after == ""
+
+
+def test_a_group_that_cannot_be_read_stops_no_other(
+    link: Link, group: str, twin_topic: str, there: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that Kafka refuses stands in for a group whose coordinator is away."""
+    commit(there, group, twin_topic, {0: 9})
+    listed, _ = there.groups()
+    bad = replace(listed[group], name="")
+    monkeypatch.setattr(there, "groups", lambda: ({"": bad, group: listed[group]}, ""))
+
+    found = {one.name: one for one in link.run(filters=(NameFilter(name="*"),)).groups}
+
+    assert found[group].status is GroupStatus.SYNCED
+    assert found[""].status is not GroupStatus.SYNCED
+
+
+def test_offsets_never_pass_the_mirror_and_arrive_while_the_source_commits_all_the_time(
+    link: Link, group: str, twin_topic: str, source_cluster: KafkaCluster
+) -> None:
+    stop, names = Event(), [f"{group}-{number}" for number in range(3)]
+
+    def consume(name: str) -> None:
+        with member(source_cluster, name, twin_topic) as consumer:
+            for offset in range(1, 61):
+                commit_as(consumer, twin_topic, {0: offset, 1: offset // 2})
+                if stop.wait(0.01):
+                    return
+
+    threads = [Thread(target=consume, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    seen = []
+    while any(thread.is_alive() for thread in threads):
+        link.run()
+        seen.append([offsets_of(link.here, name, twin_topic).get(0, 0) for name in names])
+    stop.set()
+    link.run()
+
+    assert all(later >= earlier for row, following in pairwise(seen) for earlier, later in zip(row, following, strict=True))
+    assert [offsets_of(link.here, name, twin_topic) for name in names] == [{0: 60, 1: 30}] * 3
