@@ -2,6 +2,7 @@
 
 from console.models.access import ApiKey, AuditEvent, RoleBinding
 from console.models.gates import GateRun
+from console.models.groups import ClampedOffset, GroupOffset, SyncedGroup
 from console.models.lineage import LineageRange
 from console.models.links import ClusterLink, LinkConfig
 from console.models.linktasks import AutoCreateFailure, LinkTask
@@ -15,12 +16,14 @@ __all__ = [
     "ApiKey",
     "AuditEvent",
     "AutoCreateFailure",
+    "ClampedOffset",
     "Cluster",
     "ClusterLink",
     "CopySlice",
     "Environment",
     "GapRange",
     "GateRun",
+    "GroupOffset",
     "LineageRange",
     "LinkConfig",
     "LinkTask",
@@ -32,6 +35,7 @@ __all__ = [
     "StateTransition",
     "StateTransitionError",
     "StopReport",
+    "SyncedGroup",
     "VerifiedRange",
     "VerifyRun",
     "VerifyWatch",

@@ -8,6 +8,7 @@ from math import ceil
 from django.conf import settings
 
 from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
+from console.reconciling.groups import known_offsets
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.linkaddresses import source_properties
 from linkengine.domain.plans import (
@@ -120,6 +121,7 @@ def stop_of(mirror: MirrorTopic, *, generation: int) -> MirrorStop:
         source_configs=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),
         sync_include=sync_include(mirror.link),
+        group_offsets=known_offsets(mirror),
     )
 
 

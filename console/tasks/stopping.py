@@ -22,8 +22,9 @@ from console.actions import transitions
 from console.actions.stopreports import write_stop_report
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.reconciling import lineage, plans, slicing, troubles
+from console.reconciling import groups, lineage, plans, slicing, troubles
 from console.tasks import leases
+from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source, load, note_failure
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
@@ -35,7 +36,13 @@ DRAIN_S = 20.0  # of watching the lag in one task; the next one goes on
 LOOK_EVERY_S = 0.4  # so that an empty lag is noticed within a second
 PROMOTE_RELEASE_S = 10.0  # a copier lets go within a second; a dead one's lease runs out after four
 FAILOVER_RELEASE_S = 1.0
-_WAITING = {ErrorCode.WAITING_FOR_LAG, ErrorCode.WAITING_FOR_CONFIGS, ErrorCode.WAITING_FOR_PARTITIONS}
+_WAITING = {
+    ErrorCode.WAITING_FOR_LAG,
+    ErrorCode.WAITING_FOR_CONFIGS,
+    ErrorCode.WAITING_FOR_PARTITIONS,
+    ErrorCode.WAITING_FOR_GROUPS,
+    ErrorCode.CONSUMER_GROUP_IN_USE_ERROR,
+}
 _log = structlog.get_logger(__name__)
 
 
@@ -98,7 +105,8 @@ def _fence(mirror: MirrorTopic, *, generation: int) -> None:
     """From the mark on there is no way back to copying: the fence is a batch of our own in the mirror."""
     MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_STOPPED).update(fencing_at=timezone.now())
     try:
-        jobs.stop_mirror(plans.stop_of(mirror, generation=generation), on_fenced=partial(_record_ends, mirror))
+        stopped = jobs.stop_mirror(plans.stop_of(mirror, generation=generation), on_fenced=partial(_record_ends, mirror))
+        groups.store_clamped(mirror=mirror, clamped=stopped.clamped, now=timezone.now())
     except LinkEngineError as error:
         if error.code != ErrorCode.MIRROR_TOPIC_MISSING:  # where nothing is left, nothing needs a fence
             note_failure(mirror, error, fatal=False, now=timezone.now())
@@ -131,7 +139,15 @@ def _blockers(mirror: MirrorTopic) -> dict[ErrorCode, str]:
         mirror_topic=mirror.name,
         sync_include=plans.sync_include(mirror.link),
     )
-    return dict(found)
+    return dict(found) or _unequal_groups(mirror)
+
+
+def _unequal_groups(mirror: MirrorTopic) -> dict[ErrorCode, str]:
+    """Look at consumer groups last: their offsets can be equal only once the records are."""
+    try:
+        return group_blockers(mirror)
+    except LinkEngineError as error:
+        return {error.code: error.message}
 
 
 def _note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: datetime) -> None:

@@ -12,7 +12,7 @@ per group and partition (``Remembered``), which tells apart three things that lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -80,6 +80,10 @@ class Remembered:
     source: int
     destination: int
     stale: bool = False  # long ago: written again, since offsets of a group without members expire
+
+
+Place = tuple[str, int]  # mirror topic, partition
+Memory = Mapping[Place, Remembered]  # of one group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,81 +189,3 @@ def status_of(outcomes: Iterable[OffsetOutcome], *, in_use: bool) -> GroupStatus
     if found <= SETTLED:
         return GroupStatus.SYNCED
     return GroupStatus.FAILED if found == {OffsetOutcome.FAILED} else GroupStatus.PARTLY_SYNCED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirroredTopic:
-    """A topic whose offsets are carried over."""
-
-    source_topic: str
-    mirror_topic: str
-    partitions: int
-
-
-Place = tuple[str, int]  # mirror topic, partition
-Memory = Mapping[Place, Remembered]  # of one group
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOutcome:
-    """One partition of a group after a run. ``destination`` is what the destination holds now, None: nothing."""
-
-    mirror_topic: str
-    partition: int
-    source: int
-    destination: int | None
-    target: int
-    outcome: OffsetOutcome
-    written: bool = False
-    message: str = ""
-
-    @property
-    def is_settled(self) -> bool:
-        """Tell whether the destination holds what it should."""
-        return self.destination == self.target
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOutcome:
-    """One group of the source after a run."""
-
-    name: str
-    destination_name: str
-    status: GroupStatus
-    kind: str = ""
-    message: str = ""
-    partitions: tuple[PartitionOutcome, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupReport:
-    """What one run saw. ``next_after`` is where the next one goes on; "" once every group had its turn.
-
-    ``incomplete`` says why there may be groups nobody told us of: a broker of the source did not answer.
-    """
-
-    groups: Sequence[GroupOutcome]
-    next_after: str = ""
-    incomplete: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownOffset:
-    """What is known of a group's partition when its mirror is stopped; the source need not answer any more."""
-
-    group: str  # its name at the destination
-    partition: int
-    source: int  # the source's offset as last seen
-    remembered: Remembered | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClampedOffset:
-    """A group's offset that the end of a stopped mirror limits. ``before`` is the destination's offset, None: it had none."""
-
-    group: str
-    partition: int
-    source: int | None
-    before: int | None
-    after: int | None
-    message: str = ""  # why it could not be moved

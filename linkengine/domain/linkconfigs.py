@@ -154,14 +154,14 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         kind=_F,
         default="false",
         immutable=True,
-        description="Prefix consumer groups too." + _LATER,
+        description="Prefix the names of consumer groups too.",
     ),
-    LinkConfigSpec(name="consumer.offset.group.filters", kind=_J, description="Which consumer groups to carry over." + _LATER),
+    LinkConfigSpec(name="consumer.offset.group.filters", kind=_J, description="Which consumer groups to carry over."),
     LinkConfigSpec(
         name="consumer.offset.sync.enable",
         kind=_F,
         default="false",
-        description="Carry offsets of consumer groups over." + _LATER,
+        description="Carry committed offsets of consumer groups over.",
     ),
     LinkConfigSpec(
         name="consumer.offset.sync.ms",

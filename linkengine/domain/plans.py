@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.coverage import CheckedRange, RecordDifference
+from linkengine.domain.groupplans import ClampedOffset, KnownOffset
 from linkengine.domain.ranges import Gap
 from linkengine.domain.states import StopReason
 
@@ -197,6 +198,7 @@ class MirrorStop:
     source_configs: dict[str, str] = field(default_factory=dict)  # last known; used when the source does not answer
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
     sync_include: tuple[str, ...] | None = None
+    group_offsets: tuple[KnownOffset, ...] = ()  # of the consumer groups that were carried over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +206,7 @@ class MirrorStopped:
     """Where the mirror ended, per partition: the offset after the last mirrored one, before the fence marker."""
 
     ends: tuple[tuple[int, int], ...]
+    clamped: tuple[ClampedOffset, ...] = ()  # offsets of groups that the end limits; known after the fence only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ database, Celery or pages, and callers need no other room of the engine than thi
 from linkengine.jobs.canary import read_canary
 from linkengine.jobs.copying import clear_link, clear_mirror, copy_slice, interrupt_slice, read_progress, write_orders
 from linkengine.jobs.deleting import delete_mirror
+from linkengine.jobs.grouping import group_blockers, sync_groups
 from linkengine.jobs.looking import check_link, list_topics, partition_offsets, probe_cluster
 from linkengine.jobs.promoting import promotion_blockers
 from linkengine.jobs.setup import check_mirror, setup_mirror
@@ -22,6 +23,7 @@ __all__ = [
     "copy_slice",
     "delete_mirror",
     "discover_mirrors",
+    "group_blockers",
     "interrupt_slice",
     "list_topics",
     "partition_offsets",
@@ -31,6 +33,7 @@ __all__ = [
     "read_progress",
     "setup_mirror",
     "stop_mirror",
+    "sync_groups",
     "sync_mirror",
     "verify",
     "verify_next",

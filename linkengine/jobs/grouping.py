@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.groups import GroupOutcome, GroupReport, GroupStatus
+from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync
+from linkengine.domain.groups import GroupStatus
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sync import groups
-from linkengine.sync.groups import GroupSync, Recall
+from linkengine.sync.groups import Recall
 
-__all__ = ["GroupSync", "group_blockers", "sync_groups"]
 _NAMED_AT_MOST = 5  # groups listed in a message
 
 

@@ -1,12 +1,14 @@
 """Turn a mirror into an ordinary, writable topic: the last step of a promotion and all of a failover.
 
-The fence comes first, so that no late writer of ours appends behind it; then the source's configs; then producers are let in.
+The fence comes first, so that no late writer of ours appends behind it; then consumer groups are brought to the end and the
+source's configs taken over; then producers are let in.
 A failover asks nothing of the source as long as its configs are known from before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 
@@ -16,6 +18,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import MirrorStop, MirrorStopped
 from linkengine.domain.states import StopReason
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.sync.clamping import clamp_groups
 from linkengine.sync.configs import read_source_configs
 from linkengine.sync.topics import missing_mirror
 
@@ -23,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 def stop_mirror(stop: MirrorStop, *, on_fenced: Callable[[MirrorStopped], None] | None = None) -> MirrorStopped:
-    """Fence the mirror, give it the source's configs, let producers write. Safe to repeat; the source may be down.
+    """Fence the mirror, settle groups, take the source's configs, let producers write. Safe to repeat without a source.
 
     ``on_fenced`` records the ends before producers are let in. Once they have written, the ends cannot be told from the log
     any more: an attempt after that needs them back in ``stop.fenced_ends``. Raises MIRROR_TOPIC_MISSING where the topic is
@@ -37,11 +40,12 @@ def stop_mirror(stop: MirrorStop, *, on_fenced: Callable[[MirrorStopped], None] 
     if on_fenced is not None:
         on_fenced(stopped)
     _finish_seeding(destination, topic)
+    clamped = clamp_groups(destination, topic, ends=dict(stopped.ends), known=stop.group_offsets)
     change = configs_at_stop(_source_configs(stop), include=stop.sync_include, overrides=stop.configs)
     destination.change_configs(topic, change)
     destination.allow_writes(topic)
-    log.info("mirror_stopped", topic=topic, reason=stop.reason, ends=stopped.ends)
-    return stopped
+    log.info("mirror_stopped", topic=topic, reason=stop.reason, ends=stopped.ends, clamped=len(clamped))
+    return replace(stopped, clamped=tuple(clamped))
 
 
 def _fence(stop: MirrorStop) -> MirrorStopped:

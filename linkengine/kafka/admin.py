@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # its own type hints leave the name out
 
@@ -19,6 +20,7 @@ from linkengine.domain.plans import ClusterProbe, TopicDescription
 from linkengine.kafka import admin_acls, admin_groups, admin_topics
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from linkengine.kafka.admin_topics import OffsetKind
+from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.preflight import broker_facts
 
 __all__ = ["ClusterAdmin", "OffsetKind"]
@@ -174,15 +176,18 @@ class ClusterAdmin:
 
     def groups(self) -> tuple[dict[str, Group], str]:
         """List the groups of every type by name, and why the list may be incomplete ("" if it is not); a request per broker."""
-        return admin_groups.list_groups(self.address)
+        with closing(Cluster(self.address)) as cluster:
+            return admin_groups.list_groups(cluster)
 
     def committed(self, groups: Iterable[str]) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
         """Read what groups have committed, by topic and partition; those that cannot be read come with the reason."""
-        return admin_groups.committed(self._session, groups)
+        with closing(Cluster(self.address)) as cluster:
+            return admin_groups.committed(cluster, groups)
 
     def commit(self, offsets: Mapping[str, Mapping[Place, Committed]]) -> dict[str, dict[Place, LinkEngineError | None]]:
         """Commit in the names of groups without members; answer the refusals, GroupInUseError where there are members."""
-        return admin_groups.commit(self._session, offsets)
+        with closing(Cluster(self.address)) as cluster:
+            return admin_groups.commit(cluster, offsets)
 
     # guards
 

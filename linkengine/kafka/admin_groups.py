@@ -1,103 +1,138 @@
-"""Consumer groups of a cluster: which there are, what they have committed, and commits in their name.
+"""Consumer groups of a cluster: which there are, what they have committed, and commits in their name. Blocking.
 
-Offsets go through librdkafka. The list is asked of every broker directly, since librdkafka leaves out share and streams groups
-and each broker knows only those it coordinates. A commit in a group's name is refused by its coordinator (UNKNOWN_MEMBER_ID)
-while the group has members, so a group that comes to life between our look and our commit is never overwritten.
+Spoken on the wire (ListGroups, FindCoordinator 4, OffsetFetch 8, OffsetCommit), many groups a request: librdkafka leaves share
+and streams groups out of its list, takes one group a call, and was seen to end the process when a group's first coordinator is
+just being made. A commit without a member is refused by the coordinator while the group has members, so a group that comes to
+life between our look and our commit is never overwritten. ``None`` among results means success.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import closing
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin import ListGroupsRequest, ListGroupsResponse
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
+from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
-from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.groups import Committed, Group, Place
-from linkengine.kafka.admin_errors import translated
-from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.connection import Connection
 
-BATCH = 100  # groups asked for at the same time
-_LIST_VERSION = 5  # group types (KIP-1043)
-_IN_USE = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.NON_EMPTY_GROUP})
-
-
-def list_groups(address: ClusterAddress) -> tuple[dict[str, Group], str]:
-    """List the groups the principal may describe, by name, and why the list may not be complete ("" if it is)."""
-    found: dict[str, Group] = {}
-    missing = []
-    with closing(Cluster(address)) as cluster:
-        cluster.topics([])
-        for broker in cluster.brokers():
-            try:
-                found |= {group.name: group for group in _groups_of(cluster, broker)}
-            except LinkEngineError as error:
-                missing.append(error)
-    if missing and len(missing) == len(cluster.brokers()):
-        raise missing[0]
-    return found, " ".join(error.message for error in missing)
-
-
-def committed(
-    session: AdminSession, groups: Iterable[str]
-) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
-    """Read all committed offsets of groups by topic and partition, and why those of others cannot be read."""
-    offsets: dict[str, dict[Place, Committed]] = {}
-    failures: dict[str, LinkEngineError] = {}
-    for batch in _batches(groups):
-        values, errors = session.gather(_start_reading(batch), what="read the offsets of consumer groups")
-        for name, result in values.items():
-            refused = next((one.error for one in result.topic_partitions if one.error is not None), None)
-            if refused is None:
-                offsets[name] = _offsets(result)
-            else:  # half of the offsets is not "no offset" for the rest
-                errors[name] = refused
-        failures |= {
-            name: translated(error, what=f"read the offsets of consumer group {name!r}") for name, error in errors.items()
-        }
-    return offsets, failures
-
-
-def commit(
-    session: AdminSession, offsets: Mapping[str, Mapping[Place, Committed]]
-) -> dict[str, dict[Place, LinkEngineError | None]]:
-    """Commit offsets in the names of groups, without a leader epoch; answer by group and partition what failed, or None."""
-    outcomes: dict[str, dict[Place, LinkEngineError | None]] = {}
-    for batch in _batches(offsets):
-        values, errors = session.gather(
-            _start_committing({name: offsets[name] for name in batch}), what="commit the offsets of consumer groups"
-        )
-        for name in batch:
-            results = {} if name in errors else {(one.topic, one.partition): one.error for one in values[name].topic_partitions}
-            outcomes[name] = {
-                place: _refusal(name, errors[name] if name in errors else results.get(place)) for place in offsets[name]
-            }
-    return outcomes
+BATCH = 100  # groups of one request
+ATTEMPTS = 6  # while a coordinator is being made or moves: half a second each
+RETRY_AFTER_S = 0.5
+_GROUP = 0  # type of key in FindCoordinator
+_MOVING = frozenset({KafkaCode.COORDINATOR_LOAD_IN_PROGRESS, KafkaCode.COORDINATOR_NOT_AVAILABLE, KafkaCode.NOT_COORDINATOR})
+_IN_USE = frozenset({KafkaCode.UNKNOWN_MEMBER_ID, KafkaCode.ILLEGAL_GENERATION, KafkaCode.STALE_MEMBER_EPOCH})
+Offsets = Mapping[Place, Committed]
+_Result = TypeVar("_Result")
+_Answers = dict[str, _Result | LinkEngineError]  # by group
 
 
 class GroupInUseError(LinkEngineError):
     """The coordinator refused a commit because the group has members."""
 
 
-def _refusal(name: str, error: KafkaError | None) -> LinkEngineError | None:
-    if error is None:
-        return None
-    told = translated(error, what=f"commit offsets of consumer group {name!r}")
-    return GroupInUseError(told.code, told.message) if error.code() in _IN_USE else told
+def list_groups(cluster: Cluster) -> tuple[dict[str, Group], str]:
+    """List the groups the principal may describe, by name, and why the list may not be complete ("" if it is)."""
+    found: dict[str, Group] = {}
+    missing = []
+    cluster.topics([])
+    for broker in cluster.brokers():
+        try:
+            found |= {group.name: group for group in _groups_of(cluster, broker)}
+        except LinkEngineError as error:
+            missing.append(error)
+    if missing and len(missing) == len(cluster.brokers()):
+        raise missing[0]
+    return found, " ".join(error.message for error in missing)
+
+
+def committed(cluster: Cluster, groups: Iterable[str]) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
+    """Read all committed offsets of groups by topic and partition, and why those of others cannot be read."""
+    answers = _at_coordinators(cluster, groups, _fetch)
+    offsets = {name: one for name, one in answers.items() if not isinstance(one, LinkEngineError)}
+    return offsets, {name: one for name, one in answers.items() if isinstance(one, LinkEngineError)}
+
+
+def commit(cluster: Cluster, offsets: Mapping[str, Offsets]) -> dict[str, dict[Place, LinkEngineError | None]]:
+    """Commit offsets in the names of groups, without a leader epoch; answer by group and partition what failed, or None."""
+
+    def work(broker: int, names: Sequence[str]) -> _Answers[dict[Place, LinkEngineError | None]]:
+        return {name: _commit_one(cluster, broker, name, offsets[name]) for name in names}
+
+    answers = _at_coordinators(cluster, offsets, lambda _, broker, names: work(broker, names))
+    return {
+        name: dict.fromkeys(offsets[name], one) if isinstance(one, LinkEngineError) else one for name, one in answers.items()
+    }
+
+
+def _at_coordinators(
+    cluster: Cluster, groups: Iterable[str], work: Callable[[Cluster, int, Sequence[str]], _Answers[_Result]]
+) -> _Answers[_Result]:
+    """Do ``work`` where each group is coordinated; again while coordinators are being made or move."""
+    left = list(groups)
+    answers: _Answers[_Result] = {}
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(RETRY_AFTER_S)
+        for batch in _batches(left):
+            answers |= _once(cluster, batch, work)
+        left = [name for name in left if _is_moving(answers[name])]
+        if not left:
+            break
+    return answers
+
+
+def _once(
+    cluster: Cluster, batch: Sequence[str], work: Callable[[Cluster, int, Sequence[str]], _Answers[_Result]]
+) -> _Answers[_Result]:
+    coordinators = _coordinators(cluster, batch)
+    answers: _Answers[_Result] = {name: one for name, one in coordinators.items() if isinstance(one, LinkEngineError)}
+    for broker in sorted({one for one in coordinators.values() if isinstance(one, int)}):
+        names = [name for name in batch if coordinators[name] == broker]
+        try:
+            answers |= work(cluster, broker, names)
+        except LinkEngineError as error:  # this broker's groups only
+            answers |= dict.fromkeys(names, error)
+    return answers
+
+
+def _coordinators(cluster: Cluster, names: Sequence[str]) -> dict[str, int | LinkEngineError]:
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(FindCoordinatorRequest.API_KEY, highest=4, lowest=4)
+        return FindCoordinatorRequest(version=version, key_type=_GROUP, coordinator_keys=list(names))
+
+    answer = _ask_any(cluster, build)
+    return {
+        one.key: _error(one.error_code, f"Consumer group {one.key!r} has no coordinator now")
+        if one.error_code
+        else int(one.node_id)
+        for one in answer.coordinators
+    }
+
+
+def _ask_any(cluster: Cluster, build: Callable[[Connection], Any]) -> Any:
+    if not cluster.brokers():
+        cluster.topics([])
+    failure: LinkEngineError | None = None
+    for broker in cluster.brokers():
+        try:
+            return cluster.call(broker, build, response=FindCoordinatorResponse)
+        except LinkEngineError as error:
+            failure = failure or error
+    assert failure is not None  # metadata names at least the broker that answered it
+    raise failure
 
 
 def _groups_of(cluster: Cluster, broker: int) -> Iterator[Group]:
     def build(connection: Connection) -> Any:
-        version = connection.version_for(ListGroupsRequest.API_KEY, highest=_LIST_VERSION, lowest=0)
+        version = connection.version_for(ListGroupsRequest.API_KEY, highest=5)  # 5: types of groups (KIP-848)
         return ListGroupsRequest(version=version, states_filter=[], types_filter=[])
 
     answer = cluster.call(broker, build, response=ListGroupsResponse)
@@ -108,38 +143,76 @@ def _groups_of(cluster: Cluster, broker: int) -> Iterator[Group]:
         yield Group(name=one.group_id, kind=kind, state=getattr(one, "group_state", "") or "")
 
 
-def _start_reading(names: Sequence[str]) -> Callable[[AdminClient], dict[str, Future[Any]]]:
-    def start(client: AdminClient) -> dict[str, Future[Any]]:
-        futures: dict[str, Future[Any]] = {}
-        for name in names:  # the client takes one group a call
-            futures |= client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(name)], request_timeout=REQUEST_TIMEOUT_S
-            )
-        return futures
+def _fetch(cluster: Cluster, broker: int, names: Sequence[str]) -> _Answers[dict[Place, Committed]]:
+    OneGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 
-    return start
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(OffsetFetchRequest.API_KEY, highest=9, lowest=8)
+        groups = [OneGroup(group_id=name, member_id=None, member_epoch=-1, topics=None) for name in names]
+        return OffsetFetchRequest(version=version, groups=groups, require_stable=False)
 
-
-def _start_committing(
-    offsets: Mapping[str, Mapping[Place, Committed]],
-) -> Callable[[AdminClient], dict[str, Future[Any]]]:
-    def start(client: AdminClient) -> dict[str, Future[Any]]:
-        futures: dict[str, Future[Any]] = {}
-        for name, places in offsets.items():
-            wanted = [TopicPartition(topic, partition, one.offset, one.metadata) for (topic, partition), one in places.items()]
-            request = ConsumerGroupTopicPartitions(name, wanted)
-            futures |= client.alter_consumer_group_offsets([request], request_timeout=REQUEST_TIMEOUT_S)
-        return futures
-
-    return start
+    answer = cluster.call(broker, build, response=OffsetFetchResponse)
+    return {group.group_id: _offsets_of(group) for group in answer.groups}
 
 
-def _offsets(result: Any) -> dict[Place, Committed]:
+def _offsets_of(group: Any) -> dict[Place, Committed] | LinkEngineError:
+    rows = [(topic.name, one) for topic in group.topics for one in topic.partitions]
+    # half of the offsets would not mean that there are none for the rest
+    code = next((one.error_code for _, one in rows if one.error_code), group.error_code)
+    if code:
+        return _error(code, f"The offsets of consumer group {group.group_id!r} cannot be read")
     return {
-        (one.topic, one.partition): Committed(offset=one.offset, metadata=one.metadata or "")
-        for one in result.topic_partitions
-        if one.offset >= 0  # otherwise there is none
+        (topic, one.partition_index): Committed(offset=one.committed_offset, metadata=one.metadata or "")
+        for topic, one in rows
+        if one.committed_offset >= 0  # otherwise there is none
     }
+
+
+def _commit_one(
+    cluster: Cluster, broker: int, name: str, offsets: Offsets
+) -> dict[Place, LinkEngineError | None] | LinkEngineError:
+    Topic = OffsetCommitRequest.OffsetCommitRequestTopic
+
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(OffsetCommitRequest.API_KEY, highest=9, lowest=6)
+        topics = [
+            Topic(name=topic, partitions=[_wire(Topic, place[1], offsets[place]) for place in offsets if place[0] == topic])
+            for topic in sorted({topic for topic, _ in offsets})
+        ]
+        return OffsetCommitRequest(
+            version=version,
+            group_id=name,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=topics,
+        )
+
+    answer = cluster.call(broker, build, response=OffsetCommitResponse)
+    results = {
+        (topic.name, one.partition_index): _error(one.error_code, f"Offsets of consumer group {name!r} cannot be committed")
+        if one.error_code
+        else None
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+    moving = next((error for error in results.values() if _is_moving(error)), None)
+    return results if moving is None else moving
+
+
+def _wire(topic: Any, partition: int, one: Committed) -> Any:
+    return topic.OffsetCommitRequestPartition(
+        partition_index=partition, committed_offset=one.offset, committed_leader_epoch=-1, committed_metadata=one.metadata
+    )
+
+
+def _error(code: int, what: str) -> LinkEngineError:
+    told = BrokerError(code, what)
+    return GroupInUseError(told.code, told.message) if code in _IN_USE else told
+
+
+def _is_moving(answer: object) -> bool:
+    return isinstance(answer, BrokerError) and answer.kafka_code in _MOVING
 
 
 def _batches(names: Iterable[str]) -> Iterator[list[str]]:

@@ -105,16 +105,6 @@ class AdminSession:
         self, start: Callable[[AdminClient], Mapping[_Key, Future[_Value]]], *, what: str
     ) -> tuple[dict[_Key, _Value], dict[_Key, KafkaError]]:
         """Start a batch and answer values and the broker's refusals by key; raise only if the cluster did not answer."""
-        values, failures = self.gather(start, what=what)
-        for failure in failures.values():
-            if failure.code() in NO_ANSWER:
-                raise self._reason(failure, what=what)
-        return values, failures
-
-    def gather(
-        self, start: Callable[[AdminClient], Mapping[_Key, Future[_Value]]], *, what: str
-    ) -> tuple[dict[_Key, _Value], dict[_Key, KafkaError]]:
-        """Do as ``settle``, but count no answer for a key (its broker may be away) as that key's failure only."""
         client = self._client(what)
         try:
             futures = start(client)
@@ -123,7 +113,11 @@ class AdminSession:
         if wait(futures.values(), timeout=SILENCE_S).not_done:
             self._check_alive(what)
             wait(futures.values(), timeout=ANSWER_TIMEOUT_S - SILENCE_S)
-        return _sorted_out(futures)
+        values, failures = _sorted_out(futures)
+        for failure in failures.values():
+            if failure.code() in NO_ANSWER:
+                raise self._reason(failure, what=what)
+        return values, failures
 
     def direct(self, call: Callable[[AdminClient], _Value], *, what: str) -> _Value:
         """Run a call that blocks inside librdkafka; it must carry its own timeout."""

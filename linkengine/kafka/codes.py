@@ -22,7 +22,13 @@ class KafkaCode(IntEnum):
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    ILLEGAL_GENERATION = 22
+    UNKNOWN_MEMBER_ID = 25
     TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
     UNSUPPORTED_SASL_MECHANISM = 33
     UNSUPPORTED_VERSION = 35
@@ -36,6 +42,7 @@ class KafkaCode(IntEnum):
     UNKNOWN_LEADER_EPOCH = 75
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    STALE_MEMBER_EPOCH = 113
 
 
 REFUSED = frozenset({KafkaCode.TOPIC_AUTHORIZATION_FAILED, KafkaCode.CLUSTER_AUTHORIZATION_FAILED})
@@ -54,6 +61,10 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
     **dict.fromkeys(TOPIC_GONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR),
     **dict.fromkeys(LEADER_MOVED, ErrorCode.TIMEOUT_ERROR),
     KafkaCode.REQUEST_TIMED_OUT: ErrorCode.TIMEOUT_ERROR,
+    KafkaCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.TIMEOUT_ERROR,
+    KafkaCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,
+    KafkaCode.NOT_COORDINATOR: ErrorCode.TIMEOUT_ERROR,
+    KafkaCode.GROUP_AUTHORIZATION_FAILED: ErrorCode.AUTHORIZATION_ERROR,
     KafkaCode.MESSAGE_TOO_LARGE: ErrorCode.MISCONFIGURATION_ERROR,
     KafkaCode.POLICY_VIOLATION: ErrorCode.POLICY_VIOLATION_ERROR,
     KafkaCode.SASL_AUTHENTICATION_FAILED: ErrorCode.AUTHENTICATION_ERROR,
@@ -86,6 +97,8 @@ def _advice(kafka_code: int) -> str:
         return "Give the link's principal the right on the topic (READ and DESCRIBE on the source) and wait for the next try."
     if kafka_code == KafkaCode.CLUSTER_AUTHORIZATION_FAILED:
         return "Give the link's principal ALTER (or CLUSTER_ACTION) on the destination cluster and wait for the next try."
+    if kafka_code == KafkaCode.GROUP_AUTHORIZATION_FAILED:
+        return "Give the link's principal DESCRIBE on the group at the source, and READ on it at the destination."
     if kafka_code == KafkaCode.MESSAGE_TOO_LARGE:
         return "Raise max.message.bytes of the mirror topic to at least the source's largest batch."
     return ""

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.groups import ClampedOffset, Committed, KnownOffset, OffsetDecision, OffsetFacts, Place, settle
+from linkengine.domain.groupplans import ClampedOffset, KnownOffset
+from linkengine.domain.groups import Committed, OffsetDecision, OffsetFacts, Place, settle
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
 

@@ -12,19 +12,15 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.filters import NameFilter
+from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, MirroredTopic, PartitionOutcome
 from linkengine.domain.groups import (
     Committed,
     Group,
-    GroupOutcome,
-    GroupReport,
     GroupStatus,
     Memory,
-    MirroredTopic,
     OffsetDecision,
     OffsetFacts,
     OffsetOutcome,
-    PartitionOutcome,
     Place,
     decide,
     next_batch,
@@ -34,21 +30,9 @@ from linkengine.domain.groups import (
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import GroupInUseError
 
-BATCH = 200  # groups of one run; a handful of small requests each
 Recall = Callable[[Sequence[str]], Mapping[str, Memory]]  # groups of the source -> what was done with them before
 Refusals = Mapping[str, Mapping[Place, LinkEngineError | None]]
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSync:
-    """What shall be carried over: which groups, of which topics, and where this run begins."""
-
-    filters: tuple[NameFilter, ...]
-    topics: tuple[MirroredTopic, ...]
-    group_prefix: str = ""
-    after: str = ""
-    batch: int | None = BATCH  # None: every group at once
 
 
 @dataclass(slots=True)

@@ -7,18 +7,10 @@ import pytest
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.filters import FilterType, NameFilter, PatternType
-from linkengine.domain.groups import (
-    SETTLED,
-    GroupOutcome,
-    GroupReport,
-    GroupStatus,
-    Memory,
-    MirroredTopic,
-    OffsetOutcome,
-    Remembered,
-)
+from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, MirroredTopic
+from linkengine.domain.groups import SETTLED, GroupStatus, Memory, OffsetOutcome, Remembered
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.sync.groups import GroupSync, sync_groups
+from linkengine.sync.groups import sync_groups
 from tests.linkengine.sync.conftest import commit, commit_as, fill, member, offsets_of
 
 pytestmark = pytest.mark.kafka

@@ -1,0 +1,76 @@
+"""Consumer groups of a link's source: how each stands at the destination, and what was done with its offsets."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from console.models.links import ClusterLink
+from console.models.mirrors import MirrorTopic
+from linkengine.domain.groups import GroupStatus, OffsetOutcome
+
+
+class SyncedGroup(models.Model):
+    """A group that the source lists, followed or skipped; ``message`` says why where it is not simply followed."""
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="groups")
+    name = models.CharField(max_length=255)
+    destination_name = models.CharField(max_length=270)
+    kind = models.CharField(max_length=20, blank=True, default="")  # classic, consumer, share, …; "": the broker does not tell
+    status = models.CharField(max_length=20, choices=[(one.value, one.value) for one in GroupStatus])
+    message = models.TextField(blank=True, default="")
+    looked_at = models.DateTimeField(null=True)  # its offsets, last
+    listed_at = models.DateTimeField()  # the source last named it
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["link", "name"], name="group_is_unique_on_its_link")]
+        indexes = [models.Index(fields=["link", "status"], name="group_by_status")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class GroupOffset(models.Model):
+    """One partition of a mirror for one group. ``acted_*`` is what the last success saw and left behind: it steers the next."""
+
+    group = models.ForeignKey(SyncedGroup, on_delete=models.CASCADE, related_name="offsets")
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="group_offsets")
+    partition = models.PositiveIntegerField()
+    source_offset = models.BigIntegerField()
+    destination_offset = models.BigIntegerField(null=True)  # null: the destination has none
+    target = models.BigIntegerField()
+    outcome = models.CharField(max_length=20, choices=[(one.value, one.value) for one in OffsetOutcome])
+    message = models.TextField(blank=True, default="")
+    acted_source = models.BigIntegerField(null=True)
+    acted_destination = models.BigIntegerField(null=True)
+    acted_at = models.DateTimeField(null=True)  # last commit of ours, or when both were found equal at first
+
+    class Meta:
+        ordering = ["mirror", "partition"]
+        constraints = [models.UniqueConstraint(fields=["group", "mirror", "partition"], name="group_offset_is_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.group_id} {self.mirror_id}/{self.partition}"
+
+
+class ClampedOffset(models.Model):
+    """A group that had read further than was mirrored when its mirror was stopped. One row per stop, group and partition."""
+
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="clamped_offsets")
+    stopping_since = models.DateTimeField()  # tells one stop of a mirror from the next
+    group = models.CharField(max_length=270)  # at the destination
+    partition = models.PositiveIntegerField()
+    source_offset = models.BigIntegerField(null=True)  # as last seen
+    before = models.BigIntegerField(null=True)  # at the destination; null: none, or it could not be read
+    after = models.BigIntegerField(null=True)
+    message = models.TextField(blank=True, default="")  # why it could not be moved
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["group", "partition"]
+        constraints = [
+            models.UniqueConstraint(fields=["mirror", "stopping_since", "group", "partition"], name="offset_is_clamped_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group} {self.mirror_id}/{self.partition}"

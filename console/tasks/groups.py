@@ -1,0 +1,62 @@
+"""ConsumerOffsetSync: committed offsets of consumer groups follow the source, and a promotion waits until they are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from django.db.models import Count
+from django.utils import timezone
+
+from console.models import ClusterLink, MirrorTopic, SyncedGroup
+from console.reconciling import groups, plans
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.groupplans import GroupReport, GroupSync
+from linkengine.domain.groups import GroupStatus, Memory
+from linkengine.domain.linktasks import ERRORS_KEPT, TaskError, TaskOutcome
+
+_CODES = {GroupStatus.IN_USE: ErrorCode.CONSUMER_GROUP_IN_USE_ERROR, GroupStatus.FAILED: ErrorCode.INTERNAL_ERROR}
+_FOLLOWED = (GroupStatus.SYNCED, GroupStatus.PARTLY_SYNCED)
+
+
+def follow_groups(link: ClusterLink) -> TaskOutcome:
+    """Carry one batch of groups over; the errors are those of all groups as they stand now."""
+    report = _run(link, groups.sync_of(link))
+    groups.store_report(link=link, report=report, whole=True, now=timezone.now())
+    changes = sum(one.written for group in report.groups for one in group.partitions)
+    return TaskOutcome(errors=_errors(link, report), summary=_summary(link), changes=changes, more=bool(report.next_after))
+
+
+def group_blockers(mirror: MirrorTopic) -> dict[ErrorCode, str]:
+    """Carry the offsets of one mirror over for the last time and answer which groups are not equal yet."""
+    if not groups.is_on(mirror.link):
+        return {}
+    report = _run(mirror.link, groups.sync_of(mirror.link, only=mirror))
+    groups.store_report(link=mirror.link, report=report, whole=False, now=timezone.now())
+    return dict(jobs.group_blockers(report))
+
+
+def _run(link: ClusterLink, sync: GroupSync) -> GroupReport:
+    def recall(names: Sequence[str]) -> Mapping[str, Memory]:
+        return groups.recall(link, names, now=timezone.now())
+
+    return jobs.sync_groups(source=plans.source_address(link), destination=link.destination.address, sync=sync, recall=recall)
+
+
+def _errors(link: ClusterLink, report: GroupReport) -> tuple[TaskError, ...]:
+    rows = SyncedGroup.objects.filter(link=link, status__in=_CODES)[:ERRORS_KEPT]
+    errors = [TaskError(code=_CODES[GroupStatus(row.status)], message=f"{row.name}: {row.message}") for row in rows]
+    if report.incomplete:
+        message = f"Not every broker of the source lists its consumer groups. {report.incomplete}"
+        errors.insert(0, TaskError(code=ErrorCode.TIMEOUT_ERROR, message=message))
+    return tuple(errors)
+
+
+def _summary(link: ClusterLink) -> str:
+    counts = SyncedGroup.objects.filter(link=link).order_by().values_list("status").annotate(count=Count("pk"))
+    by_status = dict(counts)
+    followed = sum(by_status.get(status, 0) for status in _FOLLOWED)
+    waiting = by_status.get(GroupStatus.WAITING, 0)
+    skipped = sum(by_status.values()) - followed - waiting
+    later = f", {waiting} wait for the next run" if waiting else ""
+    return f"Groups that follow: {followed}; skipped: {skipped}{later}."
