@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from console import pairs
 from console.access import Permission
 from console.models import ClusterLink, LinkTask, MirrorTopic, SourceTopic
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError
@@ -13,8 +14,21 @@ from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configure
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, OPERATIONS, LinkState, MirrorEvent, MirrorState, next_state
 
 _E = MirrorEvent
-# In the order of buttons. The others of the transition table need bidirectional links.
-OFFERED = (_E.PAUSE, _E.RESUME, _E.PROMOTE, _E.FAILOVER, _E.DELETE)
+# In the order of buttons.
+OFFERED = (
+    _E.PAUSE,
+    _E.RESUME,
+    _E.PROMOTE,
+    _E.FAILOVER,
+    _E.REVERSE_AND_START,
+    _E.REVERSE_AND_PAUSE,
+    _E.RESTORE,
+    _E.RECOVER,
+    _E.DELETE,
+)
+_REVERSALS = (_E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)
+# Failures whose cause a person can take away, after which the offsets still mean the same.
+SAVABLE = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ""}
 
 
 def permission_for(operation: MirrorEvent) -> Permission:
@@ -74,14 +88,8 @@ def _bidirectional(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     return f"{operation} needs a bidirectional link; '{mirror.link.name}' has mode {mirror.link.mode}."
 
 
-def _offered(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    if operation in OFFERED:
-        return ""
-    return f"{operation} is not offered by this version."
-
-
 def _in_table(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    if mirror.state == MirrorState.STOPPED and operation is not _E.DELETE:
+    if mirror.state == MirrorState.STOPPED and operation not in (_E.DELETE, _E.RESTORE):
         return f"Topic '{mirror.name}' has already stopped its mirror from '{mirror.link.name}'."
     try:
         next_state(MirrorState(mirror.state), operation)
@@ -118,12 +126,80 @@ def _is_gone(mirror: MirrorTopic) -> bool:
     return listed and not SourceTopic.objects.filter(link=mirror.link_id, name=mirror.source_topic).exists()
 
 
+def _can_be_saved(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if operation is not _E.RECOVER:
+        return ""
+    if not mirror.num_partitions or not mirror.holds_copy:
+        return f"Topic '{mirror.name}' failed before it was a mirror. Delete it here and create it again."
+    if mirror.error_code not in SAVABLE:
+        return (
+            f"Topic '{mirror.name}' failed with {mirror.error_code}: its offsets and the source's do not mean the same any "
+            "more. Fail over to keep what was copied, or delete it and create it again."
+        )
+    return ""
+
+
+def _other_side_takes_part(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    if operation not in BIDIRECTIONAL_ONLY:
+        return ""
+    other = pairs.other_side(mirror.link)
+    if other is None:
+        return (
+            f"The other side of cluster link '{mirror.link.name}' is missing: create a bidirectional link of this name on "
+            f"cluster {mirror.link.source_cluster_id}, with remote_cluster_id {mirror.link.destination.cluster_id}."
+        )
+    for side in (mirror.link, other):
+        if side.state != LinkState.ACTIVE:
+            place = side.destination.cluster_id
+            return f"Cluster link '{side.name}' on cluster {place} is {side.state}; this needs both clusters."
+    if operation in _REVERSALS:
+        return _source_can_turn(mirror, other)
+    return _can_be_restored(mirror, other)
+
+
+def _source_can_turn(mirror: MirrorTopic, other: ClusterLink) -> str:
+    if not other.destination.has_authorizer:
+        return f"Cluster {other.destination.cluster_id} has no authorizer, so the source topic cannot be made read-only."
+    if not mirror.read_only:
+        return f"Topic '{mirror.name}' is not read-only, since its cluster has no authorizer; it cannot be reversed safely."
+    name = mirror.source_topic
+    taken = _mirror_there(other, name)
+    if taken is None:
+        return ""
+    if taken.link_id == other.pk and taken.source_topic == mirror.name:
+        return f"Topic '{name}' on the other side is {taken.state} itself."
+    return f"Topic '{name}' on the other side is a mirror topic of link '{taken.link.name}', so it cannot turn round."
+
+
+def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
+    there = pairs.counterpart(mirror, other=other)
+    if there is not None and (there.state != MirrorState.STOPPED or there.deletion_requested_at is not None):
+        return f"Topic '{there.name}' on the other side is {there.state}; it has to be STOPPED to be mirrored from."
+    if there is None and _mirror_there(other, mirror.source_topic) is not None:
+        return f"Topic '{mirror.source_topic}' on the other side is a mirror topic of another link."
+    if pairs.last_stop(mirror, there) is None:
+        return (
+            f"Neither '{mirror.name}' nor the topic on the other side was a mirror of the other: nobody knows where they part."
+        )
+    taken = _mirror_there(mirror.link, mirror.name)
+    if taken is not None:
+        return f"Topic '{mirror.name}' is a mirror topic of link '{taken.link.name}' in state {taken.state}."
+    return ""
+
+
+def _mirror_there(link: ClusterLink, name: str) -> MirrorTopic | None:
+    """Answer the mirror that is not stopped and owns a topic of the link's cluster."""
+    rows = MirrorTopic.objects.filter(link__destination=link.destination_id, name=name).exclude(state=MirrorState.STOPPED)
+    return rows.select_related("link").first()
+
+
 _RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
     _is_operation,
     _not_deleting,
     _bidirectional,
-    _offered,
     _in_table,
     _link_is_on,
     _stays_deleted,
+    _can_be_saved,
+    _other_side_takes_part,
 )

@@ -23,6 +23,7 @@ DEBUG = _env.flag("CLUSTERLINK_DEBUG")
 ALLOWED_HOSTS = _env.words("CLUSTERLINK_ALLOWED_HOSTS")
 CSRF_TRUSTED_ORIGINS = _env.words("CLUSTERLINK_CSRF_TRUSTED_ORIGINS", "")
 BEHIND_TLS = _env.flag("CLUSTERLINK_BEHIND_TLS")  # a proxy ends TLS: cookies become secure, HSTS is sent
+EXPORT_DIR = _env.text("CLUSTERLINK_EXPORT_DIR", str(BASE_DIR / "var" / "exports"))  # records a restore set aside
 WORKER_THREADS = _env.number("CLUSTERLINK_WORKER_THREADS", 64)
 COPY_TASKS = _env.number("CLUSTERLINK_COPY_TASKS", 2)  # Spark tasks of one slice, at most
 API_RATE_PER_S = _env.number("CLUSTERLINK_API_RATE_PER_S", 50)  # requests of one API key; 0: no limit

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from console import dispatch
+from console import dispatch, pairs
 from console.access import visible_clusters
 from console.actors import Actor
 from console.errors import BadRequestError, InvalidInputError, from_engine
@@ -48,6 +50,7 @@ def draft_link(
     destination: Cluster,
     name: str,
     source_cluster_id: str,
+    cluster_link_id: str = "",
     configs: Mapping[str, str | None],
     by: Actor,
     now: datetime,
@@ -55,11 +58,6 @@ def draft_link(
     """Read the configs; raise InvalidInputError, naming the config, for what cannot work."""
     check_values(configs)
     values = {key: value for key, value in configs.items() if value}
-    if values.get("link.mode") == LinkMode.SOURCE:
-        message = (
-            "A link is created at its destination here. Create it there with link.mode DESTINATION, or leave link.mode out."
-        )
-        raise BadRequestError(message, field="link.mode")
     if source_cluster_id and source_cluster_id == destination.cluster_id:
         raise BadRequestError("Source and destination are the same cluster. Name another source.", field="source_cluster_id")
     link = ClusterLink(
@@ -76,6 +74,7 @@ def draft_link(
         created_by=by.name,
     )
     check_address(link)
+    join_pair(link, cluster_link_id)
     return LinkDraft(link=link, others={key: value for key, value in values.items() if not is_connection(key)})
 
 
@@ -102,6 +101,27 @@ def ask_source(link: ClusterLink) -> dict[str, str]:
     except LinkEngineError as error:
         raise from_engine(error) from error
     return found
+
+
+def join_pair(link: ClusterLink, cluster_link_id: str) -> None:
+    """Give the second side of a link the id of the first; raise where the caller expects another one."""
+    other = pairs.other_side(link)
+    expected = _read_id(cluster_link_id) if cluster_link_id else None
+    if other is not None and expected not in (None, other.shown_uuid):
+        raise BadRequestError(
+            f"The other side of the link has the id {other.shown_uuid}, expected was {expected}. Leave cluster_link_id out, or "
+            "give the other side's.",
+            field="cluster_link_id",
+        )
+    link.pair_uuid = other.shown_uuid if other is not None else expected
+
+
+def _read_id(text: str) -> uuid.UUID:
+    """Read a link id as clients write it: 22 characters of base64url, or a hyphenated UUID."""
+    try:
+        return uuid.UUID(text) if "-" in text and len(text) == 36 else uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except ValueError:
+        raise BadRequestError(f"'{text}' is not the id of a cluster link.", field="cluster_link_id") from None
 
 
 def check_values(configs: Mapping[str, str | None], *, present: Mapping[str, str | None] | None = None) -> None:

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
+from django.db.models import F
 
-from console import audit, dispatch
+from console import audit, dispatch, pairs
 from console.access import Permission, check_permission
 from console.actions import linkchecks, operations
 from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, UnavailableError
 from console.models import Cluster, ClusterLink, LinkConfig, RoleBinding
-from linkengine.domain.states import MirrorState
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.states import LinkState, MirrorState
 
 __all__ = ["ConfigChange", "alter_configs", "create_link", "delete_link", "remove_link"]
 
@@ -23,11 +25,12 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NAMES_SHOWN = 5  # in a message that lists mirrors
 
 
-def create_link(
+def create_link(  # noqa: PLR0913 - what a client sends, one keyword each
     *,
     destination: Cluster,
     name: str,
     source_cluster_id: str,
+    cluster_link_id: str = "",
     configs: Mapping[str, str | None],
     validate_only: bool = False,
     validate_link: bool = True,
@@ -36,6 +39,8 @@ def create_link(
 ) -> ClusterLink | None:
     """Link ``destination`` to a source cluster; answer None, storing nothing, for ``validate_only``.
 
+    ``destination`` is the cluster the row belongs to and ``source_cluster_id`` the other one, whatever the link's mode; the
+    second side of a pair takes over the first one's id (``cluster_link_id``, if given, must be that).
     ``source_cluster_id`` may be empty: then the source tells its own. Where the source is registered here and the configs carry
     no security that could work with it, the registered cluster's credentials are used (``source_properties``); the actor must
     be allowed to see that cluster for it. With ``validate_link`` the source is asked, which takes up to
@@ -47,7 +52,13 @@ def create_link(
     )
     _check_name(name)
     draft = linkchecks.draft_link(
-        destination=destination, name=name, source_cluster_id=source_cluster_id, configs=configs, by=by, now=now
+        destination=destination,
+        name=name,
+        source_cluster_id=source_cluster_id,
+        cluster_link_id=cluster_link_id,
+        configs=configs,
+        by=by,
+        now=now,
     )
     existing = ClusterLink.objects.filter(destination=destination, name=name).first()
     if existing is not None:
@@ -89,10 +100,25 @@ def remove_link(*, link: ClusterLink, by: Actor, now: datetime, detail: Mapping[
         attached = list(locked.mirrors.exclude(state=MirrorState.STOPPED).values_list("name", flat=True))
         if attached:
             raise ConflictError(_still_attached(link, attached), code="LINK_IN_USE")
+        leave_pair(locked, now=now)
         audit.record(by=by, action="DeleteClusterLink", resource=audit.path_of(link), now=now, detail=dict(detail or {}))
         locked.mirrors.all().delete()
         locked.delete()
     dispatch.send("forget_link", link_key=link.link_uuid.hex)
+
+
+def leave_pair(link: ClusterLink, *, now: datetime) -> None:
+    """Tell the other side that it is alone: an inbound link does nothing without the side that opens its connections."""
+    other = pairs.other_side(link)
+    if other is not None and pairs.needs_other_side(other):
+        ClusterLink.objects.filter(pk=other.pk).update(
+            state=LinkState.FAILED,
+            state_since=now,
+            error_code=ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR,
+            error_message=pairs.missing_side(other),
+            sequence=F("sequence") + 1,
+        )
+        dispatch.send("reconcile_link", link_id=other.pk, probe=True)
 
 
 def _fail_over_first(link: ClusterLink, *, by: Actor, now: datetime) -> None:
@@ -121,6 +147,9 @@ def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterL
         raise _exists(link.name) from None
     dispatch.send("reconcile_link", link_id=link.pk)
     dispatch.send("refresh_topics", link_id=link.pk)
+    other = pairs.other_side(link)
+    if other is not None:
+        dispatch.send("reconcile_link", link_id=other.pk, probe=True)
     return link
 
 

@@ -15,6 +15,7 @@ from console.actions import linkchecks, transitions
 from console.actors import ENGINE, Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, RoleBinding
+from console.models.links import LinkMode
 from console.policies import why_not
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.rings import Place, find_ring, ring_words
@@ -87,7 +88,8 @@ def default_start(link: ClusterLink) -> str:
 def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
     """Delete the mirror topic on the destination, and with it its row; until the topic is gone the row says so.
 
-    Legal in every state, but not while auto-create would bring the topic back. Asking twice is as good as asking once.
+    Refused while auto-create would bring the topic back, and while it is only becoming a mirror. Asking twice is as good as
+    asking once.
     """
     check_permission(by, Permission.MANAGE_MIRROR, mirror=mirror)
     reason = why_not(mirror, MirrorEvent.DELETE)
@@ -147,6 +149,10 @@ def _start(link: ClusterLink, asked: str) -> str:
 
 
 def _check_link_state(link: ClusterLink) -> None:
+    if link.mode == LinkMode.SOURCE:
+        raise ConflictError(
+            f"Cluster link '{link.name}' begins here; its mirror topics are created on cluster {link.source_cluster_id}."
+        )
     if link.deletion_requested_at is not None:
         raise ConflictError(f"Cluster link '{link.name}' is being deleted.")
     if link.state == LinkState.PAUSED:

@@ -1,4 +1,4 @@
-"""The operations of people on mirror topics: pause, resume, promote, fail over; one topic or many."""
+"""The operations of people on mirror topics, from pause to truncate-and-restore; one topic or many."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 from django.db import transaction
 
-from console import audit, dispatch
-from console.access import check_permission, visible_mirrors
-from console.actions import mirrors, transitions
+from console import audit, dispatch, pairs
+from console.access import Permission, check_permission, visible_mirrors
+from console.actions import mirrors, restoring, reversing, transitions
 from console.actions.gates import check_gate
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, DeniedError, InvalidInputError, NotFoundError, from_engine
-from console.models import ClusterLink, MirrorTopic
+from console.models import ClusterLink, MirrorTopic, RoleBinding
 from console.models.mirrors import STAYING
 from console.policies import permission_for, why_not
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
+from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState, StopReason
 
 _E = MirrorEvent
 AUDIT_NAMES: Mapping[MirrorEvent, str] = MappingProxyType(
@@ -30,6 +30,10 @@ AUDIT_NAMES: Mapping[MirrorEvent, str] = MappingProxyType(
         _E.RESUME: "ResumeMirrorTopic",
         _E.PROMOTE: "PromoteMirrorTopic",
         _E.FAILOVER: "FailoverMirrorTopic",
+        _E.REVERSE_AND_START: "ReverseAndStartMirrorTopic",
+        _E.REVERSE_AND_PAUSE: "ReverseAndPauseMirrorTopic",
+        _E.RESTORE: "TruncateAndRestoreMirrorTopic",
+        _E.RECOVER: "RecoverMirrorTopic",
     }
 )
 _PATTERN_LENGTH = 500  # a regular expression of a stranger
@@ -59,6 +63,8 @@ def operate(
         raise ConflictError(reason)
     if operation is _E.PROMOTE:
         check_gate(mirror=mirror, now=now)
+    if operation in BIDIRECTIONAL_ONLY:
+        _check_other_side(mirror, by)
     if validate_only:
         return mirror
     return _apply(mirror, operation, by=by, now=now)
@@ -81,6 +87,8 @@ def operate_many(
 ) -> list[OperationResult]:
     """Operate on named mirrors, or on all whose name matches a whole regular expression; each succeeds or fails by itself."""
     known = {one.name: one for one in _mirrors_of(link, by)}
+    if operation is _E.RESTORE:
+        known = {one.name: one for one in restoring.candidates(link, by)} | known
     chosen = list(dict.fromkeys(names)) if names else _matching(known, pattern)
     results = []
     for name in chosen:
@@ -107,7 +115,7 @@ def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: datet
     before = mirror.state
     try:
         with transaction.atomic():
-            mirror = transitions.apply_event(mirror=mirror, event=operation, by=by, now=now, **changes)
+            mirror = _move(mirror, operation, by=by, now=now, changes=changes)
             mirror.transition_errors.exclude(code__in=STAYING).delete()
             detail = {"from": before, "to": mirror.state}
             audit.record(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(mirror), now=now, detail=detail)
@@ -117,6 +125,29 @@ def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: datet
     if mirror.state == MirrorState.PENDING_STOPPED:
         dispatch.send("advance_stop", mirror_id=mirror.pk)
     return mirror
+
+
+def _move(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: datetime, changes: dict[str, Any]) -> MirrorTopic:
+    """Move the row and whatever has to move with it."""
+    if operation in reversing.REVERSALS:
+        return reversing.begin(mirror=mirror, operation=operation, by=by, now=now)
+    if operation is _E.RESTORE:
+        return restoring.begin(mirror=mirror, by=by, now=now)
+    became_mirror = mirror.state == MirrorState.PENDING_MIRROR
+    mirror = transitions.apply_event(mirror=mirror, event=operation, by=by, now=now, **changes)
+    if operation is _E.FAILOVER and became_mirror:
+        reversing.end_at_other_side(mirror=mirror, now=now)
+    if operation in (_E.RESUME, _E.RECOVER):
+        return reversing.go_on(mirror=mirror, by=by, now=now)
+    return mirror
+
+
+def _check_other_side(mirror: MirrorTopic, by: Actor) -> None:
+    """Both topics change, so both have to be the actor's to operate."""
+    other = pairs.other_side(mirror.link)
+    if other is not None:
+        topic = RoleBinding.ResourceType.TOPIC
+        check_permission(by, Permission.OPERATE_MIRROR, link=other, resource_type=topic, resource_name=mirror.source_topic)
 
 
 def _operate_row(

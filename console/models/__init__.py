@@ -9,6 +9,7 @@ from console.models.linktasks import AutoCreateFailure, LinkTask
 from console.models.mirrors import GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.places import Cluster, Environment, Organization, SourceTopic
 from console.models.reports import StopReport
+from console.models.restores import RestoreRun
 from console.models.slices import CopySlice
 from console.models.verification import VerifiedRange, VerifyRun, VerifyWatch
 
@@ -30,6 +31,7 @@ __all__ = [
     "MirrorPartition",
     "MirrorTopic",
     "Organization",
+    "RestoreRun",
     "RoleBinding",
     "SourceTopic",
     "StateTransition",

@@ -27,12 +27,17 @@ class ConnectionMode(models.TextChoices):
 class ClusterLink(models.Model):
     """Connects a source cluster to the destination cluster that owns the link.
 
+    On a bidirectional link each side has a row of its own, and ``destination`` is the side the row belongs to. A row of mode
+    SOURCE belongs to the source: its ``destination`` is the cluster it lives on, its ``source`` the other one, and it has no
+    mirrors. ``linkengine.domain.pairs`` says which rows belong together.
+
     ``source`` is the registered cluster behind ``source_cluster_id`` if there is one; a link may also name a cluster nobody
     registered. ``properties`` are the Kafka client properties with which the source is reached (configs bootstrap.servers,
     security.*, sasl.*, ssl.*); ``LinkConfig`` holds all other configs that were set.
     """
 
     link_uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    pair_uuid = models.UUIDField(null=True, editable=False)  # id that both sides of a pair show; null: the link's own
     name = models.CharField(max_length=249)
     destination = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="links_in")
     source = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="links_out", null=True, blank=True)
@@ -74,6 +79,11 @@ class ClusterLink(models.Model):
         """Answer the value of a config that counts, "" where it has none; no query where configs were read with the link."""
         default = LINK_CONFIGS[name].default or ""
         return next((one.value for one in self.configs.all() if one.name == name), default)
+
+    @property
+    def shown_uuid(self) -> uuid.UUID:
+        """The link id as clients see it: one for both sides of a pair."""
+        return self.pair_uuid or self.link_uuid
 
 
 class LinkConfig(models.Model):

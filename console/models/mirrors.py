@@ -41,6 +41,10 @@ class MirrorTopic(models.Model):
     source_configs = models.JSONField(default=dict, blank=True)  # last known; applied when the topic is stopped
     read_only = models.BooleanField(default=True)  # False: the destination cannot deny writes
     auto_created = models.BooleanField(default=False)
+    reversal = models.CharField(max_length=20, blank=True, default="")  # the reverse operation under way, on both sides
+    holds_copy = models.BooleanField(
+        default=True
+    )  # False: still becoming a mirror, so its ends say nothing about the other side
     drained_at = models.DateTimeField(null=True)  # a promotion saw both sides equal and has ordered the copier to let go
     fencing_at = models.DateTimeField(null=True)  # from here on the copier must never touch the topic again
     synced_at = models.DateTimeField(null=True)  # last round of configs and partitions that was begun

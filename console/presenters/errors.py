@@ -109,6 +109,31 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         "It is tried again by itself.",
     ),
     (
+        _E.WAITING_FOR_TRANSACTIONS,
+        "A transaction has not ended, so the records of the topic are not final yet.",
+        "End it at its producer, or wait for its timeout.",
+    ),
+    (
+        _E.WAITING_FOR_OTHER_SIDE,
+        "The topic becomes a mirror as soon as the topic on the other side is stopped.",
+        "Look at the other side's mirror topic; in a disaster, fail over here.",
+    ),
+    (
+        _E.REMOTE_LINK_NOT_FOUND_ERROR,
+        "This kind of link has two sides, and the other one has not been created.",
+        "Create the link of the same name on the other cluster; the message says how.",
+    ),
+    (
+        _E.REMOTE_MIRROR_NOT_FOUND_ERROR,
+        "The mirror topic on the other side is gone.",
+        "Fail over to make this topic writable, then mirror it again.",
+    ),
+    (
+        _E.SIDES_DIVERGED,
+        "Both sides hold records that the other one lacks.",
+        "Decide which side counts: fail over here, or restore this topic, which sets its records aside in a file.",
+    ),
+    (
         _E.SOURCE_TOPIC_MAY_BE_DELETED,
         "The source topic is gone.",
         "Fail over to keep what was copied as a writable topic, or delete the mirror.",

@@ -8,6 +8,15 @@ from datetime import datetime
 from console.models import ClusterLink, MirrorTopic
 from linkengine.domain.states import MirrorState
 
+_ADVANCED_BY = {
+    MirrorState.PENDING_SETUP: "setup_mirror",
+    MirrorState.PENDING_STOPPED: "advance_stop",
+    MirrorState.PENDING_SYNCHRONIZE: "advance_reversal",
+    MirrorState.PENDING_MIRROR: "turn_into_mirror",
+    MirrorState.PENDING_SETUP_FOR_RESTORE: "advance_restore",
+    MirrorState.PENDING_RESTORE_MIRROR: "advance_restore",
+}
+
 Chore = tuple[str, int]  # name of the task, primary key of the mirror
 
 
@@ -16,10 +25,8 @@ def chores_of(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Chor
     for mirror in mirrors:
         if mirror.deletion_requested_at is not None:
             task = "delete_mirror"
-        elif mirror.state == MirrorState.PENDING_SETUP:
-            task = "setup_mirror"
-        elif mirror.state == MirrorState.PENDING_STOPPED:
-            task = "advance_stop"
+        elif mirror.state in _ADVANCED_BY:
+            task = _ADVANCED_BY[MirrorState(mirror.state)]
         else:
             continue
         if mirror.retry_at is None or mirror.retry_at <= now:

@@ -63,8 +63,8 @@ def apply_verdict(
 
 
 def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
-    if mirror.state == MirrorState.PENDING_STOPPED:
-        return False  # its errors say what the promotion waits for
+    if mirror.state in (MirrorState.PENDING_STOPPED, MirrorState.PENDING_SYNCHRONIZE):
+        return False  # its errors say what the promotion or the reversal waits for
     changed = troubles.clear(mirror=mirror)
     if mirror.error_code or mirror.error_since:
         MirrorTopic.objects.filter(pk=mirror.pk).update(error_code="", error_message="", error_since=None, retry_count=0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import ceil
 
 from django.conf import settings
 
+from console import pairs
 from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
+from console.models.links import LinkMode
 from console.reconciling.groups import known_offsets
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.linkaddresses import source_properties
@@ -17,6 +19,7 @@ from linkengine.domain.plans import (
     MirrorSetup,
     MirrorStop,
     MirrorSync,
+    MirrorTurn,
     PartitionAssignment,
     VerifyPlan,
     producer_id_for,
@@ -39,7 +42,12 @@ def mirror_key(mirror: MirrorTopic) -> str:
 
 
 def source_address(link: ClusterLink) -> ClusterAddress:
-    """Answer how the link reaches its source."""
+    """Answer how the link reaches its source; of an inbound link the other side says how to sign in there."""
+    if link.mode == LinkMode.DESTINATION and pairs.needs_other_side(link):
+        there, other = link.source.properties if link.source else {}, pairs.other_side(link)
+        given = other.properties if other else {}
+        local = {name.removeprefix("local."): value for name, value in given.items() if name.startswith("local.")}
+        return address_from_properties({**there, **local})
     return address_from_properties(source_properties(link.properties, link.source.properties if link.source else None))
 
 
@@ -122,6 +130,21 @@ def stop_of(mirror: MirrorTopic, *, generation: int) -> MirrorStop:
         configs=dict(mirror.config_overrides),
         sync_include=sync_include(mirror.link),
         group_offsets=known_offsets(mirror),
+    )
+
+
+def turn_of(mirror: MirrorTopic, *, ends: Mapping[int, int], generation: int) -> MirrorTurn:
+    """Answer what to take over as a mirror, and where its new source was fenced."""
+    return MirrorTurn(
+        source=source_address(mirror.link),
+        destination=mirror.link.destination.address,
+        source_topic=mirror.source_topic,
+        mirror_topic=mirror.name,
+        assignments=assignments_of(mirror),
+        ends=tuple(sorted(ends.items())),
+        generation=generation,
+        configs=dict(mirror.config_overrides),
+        sync_include=sync_include(mirror.link),
     )
 
 

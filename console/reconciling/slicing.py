@@ -11,6 +11,7 @@ from django.db.models import F
 
 from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
 from console.reconciling.plans import TUNING, mirror_key
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.slices import NewSlice, RunningSlice, decide_slices
 from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
 
@@ -23,6 +24,8 @@ KEEP = timedelta(hours=1)  # rows of finished slices, for people who look into t
 
 def is_wanted(mirror: MirrorTopic, link: ClusterLink) -> bool:
     """Tell whether the mirror shall be copied now. A stopping one only while its promotion drains."""
+    if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR:  # whoever opens the connections is not there
+        return False
     if link.state == LinkState.PAUSED or mirror.deletion_requested_at is not None or not mirror.num_partitions:
         return False
     state = MirrorState(mirror.state)

@@ -4,6 +4,30 @@ Known by name only (``console.dispatch``). Keyword arguments, safe to run twice,
 that may import ``linkengine.jobs``.
 """
 
-from console.tasks import copying, covering, gates, linktasks, looking, mirrors, reconcile, stopping, verifying
+from console.tasks import (
+    copying,
+    covering,
+    gates,
+    linktasks,
+    looking,
+    mirrors,
+    reconcile,
+    restoring,
+    reversing,
+    stopping,
+    verifying,
+)
 
-__all__ = ["copying", "covering", "gates", "linktasks", "looking", "mirrors", "reconcile", "stopping", "verifying"]
+__all__ = [
+    "copying",
+    "covering",
+    "gates",
+    "linktasks",
+    "looking",
+    "mirrors",
+    "reconcile",
+    "restoring",
+    "reversing",
+    "stopping",
+    "verifying",
+]

@@ -11,7 +11,7 @@ from celery import shared_task
 from django.db import transaction
 from django.utils import timezone
 
-from console import dispatch
+from console import dispatch, pairs
 from console.actions import clusters
 from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import unseal
@@ -132,6 +132,8 @@ def store_topics(topics: Sequence[TopicDescription], *, now: datetime, **owner: 
 
 
 def _check_source(link: ClusterLink) -> None:
+    if pairs.needs_other_side(link) and pairs.other_side(link) is None:
+        raise LinkEngineError(ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR, pairs.missing_side(link))
     probe = jobs.probe_cluster(plans.source_address(link))
     if probe.cluster_id != link.source_cluster_id:
         message = (

@@ -64,8 +64,8 @@ def advance_stop(*, mirror_id: int, **_: Any) -> None:
 def _promote(mirror: MirrorTopic) -> None:
     deadline = time.monotonic() + DRAIN_S
     while _is_stopping(mirror) and mirror.stop_reason == StopReason.PROMOTE:
-        blockers = _blockers(mirror)
-        _note_blockers(mirror, blockers, now=timezone.now())
+        blockers = blockers_of(mirror)
+        note_blockers(mirror, blockers, now=timezone.now())
         if not blockers:
             _let_go_and_stop(mirror)
         elif not blockers.keys() <= _WAITING:
@@ -86,8 +86,8 @@ def _let_go_and_stop(mirror: MirrorTopic) -> None:
     _set_drained(mirror, at=timezone.now())
     give_orders(mirror.link_id)
     with leases.taken(mirror, wait_s=PROMOTE_RELEASE_S) as taken:
-        blockers = _blockers(mirror) if taken.complete else {ErrorCode.WAITING_FOR_LAG: "The copier has not let go yet."}
-        _note_blockers(mirror, blockers, now=timezone.now())
+        blockers = blockers_of(mirror) if taken.complete else {ErrorCode.WAITING_FOR_LAG: "The copier has not let go yet."}
+        note_blockers(mirror, blockers, now=timezone.now())
         if blockers:
             _set_drained(mirror, at=None)  # copy on
         else:
@@ -97,8 +97,27 @@ def _let_go_and_stop(mirror: MirrorTopic) -> None:
 def _stop_now(mirror: MirrorTopic) -> None:
     """Fence, whatever the source does: a failover, or a stop that had begun to fence before."""
     give_orders(mirror.link_id)
+    if not _remove_doomed(mirror):
+        return
     with leases.taken(mirror, wait_s=FAILOVER_RELEASE_S) as taken:
         _fence(mirror, generation=taken.generation)
+
+
+def _remove_doomed(mirror: MirrorTopic) -> bool:
+    """Finish the deletion a restore had begun before it was cut short: nobody may write to a topic that is about to go."""
+    run = mirror.restores.filter(finished_at=None).exclude(doomed_at=None).first()
+    if run is None:
+        return True
+    here = mirror.link.destination.address
+    try:
+        jobs.delete_diverged(destination=here, topic=mirror.name, topic_id=run.diverged_topic_id)
+        if jobs.find_topic(here, mirror.name) is None:
+            jobs.open_topic(here, mirror.name)
+    except LinkEngineError as error:
+        note_failure(mirror, error, fatal=False, now=timezone.now())
+        return False
+    mirror.restores.filter(pk=run.pk).update(finished_at=timezone.now())
+    return True
 
 
 def _fence(mirror: MirrorTopic, *, generation: int) -> None:
@@ -127,7 +146,7 @@ def give_orders(link_id: int) -> None:
         _log.warning("orders.not_written", link=link.name, error=str(error))
 
 
-def _blockers(mirror: MirrorTopic) -> dict[ErrorCode, str]:
+def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     try:
         follow_source(mirror)
     except LinkEngineError as error:
@@ -150,7 +169,7 @@ def _unequal_groups(mirror: MirrorTopic) -> dict[ErrorCode, str]:
         return {error.code: error.message}
 
 
-def _note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: datetime) -> None:
+def note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: datetime) -> None:
     errors = {str(code): message for code, message in blockers.items()}
     if troubles.replace(mirror=mirror, errors=errors, now=now):
         dispatch.send("reconcile_link", link_id=mirror.link_id)

@@ -27,7 +27,7 @@ from linkengine.batches.steps import Append, Fill, Step
 from linkengine.batches.view import CONTROL_BIT, CURRENT_MAGIC, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, BatchView, iter_batches
 from linkengine.domain.states import GapReason
 
-__all__ = ["AbortedTransaction", "Append", "Fill", "SegmentPlanner", "Step"]
+__all__ = ["AbortedTransaction", "AbortedTransactions", "Append", "Fill", "SegmentPlanner", "Step", "gap_reason"]
 
 COALESCE_BYTES = 1 << 20  # the default of Kafka's message.max.bytes is 12 bytes more
 
@@ -60,14 +60,14 @@ class SegmentPlanner:
         ``buffer``, which must be writable to be patched and must live until they are sent. Raises CorruptBatchError.
         """
         draft = _Draft(next_offset=next_offset, high_end=high_end, coalesce_bytes=coalesce_bytes)
-        transactions = _AbortedTransactions(aborted)
+        transactions = AbortedTransactions(aborted)
         for start, view in iter_batches(buffer):
             batch = buffer[start : start + view.length + LOG_OVERHEAD]
-            draft.add(view, batch, gap=_gap_reason(view, aborted=transactions.contain(view, batch)))
+            draft.add(view, batch, gap=gap_reason(view, aborted=transactions.contain(view, batch)))
         return draft.finish()
 
 
-def _gap_reason(view: BatchView, *, aborted: bool) -> GapReason | None:
+def gap_reason(view: BatchView, *, aborted: bool) -> GapReason | None:
     """Tell why a batch shows no record to anybody; None when it does."""
     if view.attributes & CONTROL_BIT:
         return GapReason.TRANSACTION_MARKER
@@ -76,7 +76,7 @@ def _gap_reason(view: BatchView, *, aborted: bool) -> GapReason | None:
     return GapReason.ABORTED if aborted else None
 
 
-class _AbortedTransactions:
+class AbortedTransactions:
     """Which producers are inside an aborted transaction at the batch being looked at."""
 
     __slots__ = ("_aborting", "_waiting")

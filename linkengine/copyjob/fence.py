@@ -79,7 +79,7 @@ def _fence_round(
             if _ends_with_fence(cluster, one, tail):
                 ends[one.partition] = tail.end - 1
             else:
-                _write_fence(cluster, one, tail, generation=generation)
+                write_marker(cluster, one, tail, generation=generation, commit=True)
         except LinkEngineError as error:
             failure = error
     return failure
@@ -87,8 +87,15 @@ def _fence_round(
 
 def _ends_with_fence(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> bool:
     """Tell whether the last batch is a COMMIT marker of our producer. Waits for the high watermark through the caller."""
-    if tail.end == tail.start or tail.producer.epoch < 0:
+    if tail.producer.epoch < 0:
         return False
+    return last_marker(cluster, one, tail) == (one.producer_id, ControlType.COMMIT)
+
+
+def last_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> tuple[int, ControlType] | None:
+    """Answer (producer id, type) of the marker a mirror ends with, None where it ends with records or is empty."""
+    if tail.end == tail.start:
+        return None
     connection = cluster.open(tail.leader.broker)
     try:
         place = (one.mirror_topic, tail.topic_id, one.partition)
@@ -104,17 +111,17 @@ def _ends_with_fence(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> 
             f"The end of mirror {one.mirror_topic}-{one.partition} is not replicated yet; its followers may be down. Retrying.",
         )
     at, view = found[0]
-    ours = view.is_control and view.producer_id == one.producer_id
-    return ours and control_type(view, records[at : at + view.size]) is ControlType.COMMIT
+    return (view.producer_id, control_type(view, records[at : at + view.size])) if view.is_control else None
 
 
-def _write_fence(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, generation: int) -> None:
+def write_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, generation: int, commit: bool) -> None:
+    """Append one marker with a higher epoch and coordinator epoch than any before it."""
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     topic = marker.WritableTxnMarkerTopic(name=one.mirror_topic, partition_indexes=[one.partition])
     wanted = marker(
         producer_id=one.producer_id,
         producer_epoch=min(tail.producer.epoch + 1, LAST_EPOCH),
-        transaction_result=True,
+        transaction_result=commit,
         topics=[topic],
         coordinator_epoch=max(generation, tail.producer.coordinator_epoch + 1),
     )
@@ -125,4 +132,4 @@ def _write_fence(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, gene
     answer = cluster.call(tail.leader.broker, build, response=WriteTxnMarkersResponse, timeout_s=MARKER_TIMEOUT_S)
     error = answer.markers[0].topics[0].partitions[0].error_code
     if error:
-        raise BrokerError(error, f"Mirror {one.mirror_topic}-{one.partition} cannot be fenced")
+        raise BrokerError(error, f"Mirror {one.mirror_topic}-{one.partition} cannot be marked")

@@ -210,6 +210,31 @@ class MirrorStopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorTurn:
+    """A topic to become the mirror of its former mirror, where it stands."""
+
+    source: ClusterAddress
+    destination: ClusterAddress
+    source_topic: str
+    mirror_topic: str
+    assignments: tuple[PartitionAssignment, ...]
+    ends: tuple[tuple[int, int], ...]  # (partition, offset at which the other side was fenced)
+    generation: int
+    configs: dict[str, str] = field(default_factory=dict)
+    sync_include: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRange:
+    """What a partition holds now: ``end`` is the log end, ``stable_end`` the last stable offset."""
+
+    partition: int
+    start: int
+    end: int
+    stable_end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyPlan:
     """Compare a mirror with its source: every record within ``[starts, ends)``, both known at the start."""
 

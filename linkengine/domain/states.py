@@ -58,6 +58,8 @@ class MirrorEvent(StrEnum):
     OFFSETS_AGREED = "offsets-agreed"  # restoring: truncation point known
     MIRROR_READY = "mirror-ready"  # reversing or restoring: the topic is a mirror now
     MIRROR_READY_PAUSED = "mirror-ready-paused"
+    BECOME_MIRROR = "become-mirror"  # reversing: the other side asked; this topic is closed to producers
+    REVERSAL_ENDED = "reversal-ended"  # the other side was failed over before the swap: go on mirroring
     FENCED = "fenced"  # every late writer of ours is shut out, DENY WRITE removed
 
 
@@ -79,7 +81,8 @@ BIDIRECTIONAL_ONLY: frozenset[MirrorEvent] = frozenset(
 )
 
 _S, _E = MirrorState, MirrorEvent
-# DELETE keeps the state: the row shows what the topic was until the topic is gone, then the row goes too.
+# DELETE keeps the state: the row shows what the topic was until the topic is gone, then the row goes too. A topic that is only
+# becoming a mirror holds records nobody else has, so it cannot be deleted before it was failed over.
 _TABLE: dict[MirrorState, dict[MirrorEvent, MirrorState]] = {
     _S.PENDING_SETUP: {
         _E.FAILOVER: _S.PENDING_STOPPED,
@@ -109,6 +112,7 @@ _TABLE: dict[MirrorState, dict[MirrorEvent, MirrorState]] = {
         _E.PAUSE: _S.PAUSED,
         _E.FAILOVER: _S.PENDING_STOPPED,
         _E.SYNCHRONIZED: _S.PENDING_STOPPED,
+        _E.REVERSAL_ENDED: _S.ACTIVE,
         _E.DELETE: _S.PENDING_SYNCHRONIZE,
         _E.FATAL: _S.FAILED,
     },
@@ -116,19 +120,16 @@ _TABLE: dict[MirrorState, dict[MirrorEvent, MirrorState]] = {
         _E.FAILOVER: _S.PENDING_STOPPED,
         _E.MIRROR_READY: _S.ACTIVE,
         _E.MIRROR_READY_PAUSED: _S.PAUSED,
-        _E.DELETE: _S.PENDING_MIRROR,
         _E.FATAL: _S.FAILED,
     },
     _S.PENDING_SETUP_FOR_RESTORE: {
         _E.FAILOVER: _S.PENDING_STOPPED,
         _E.OFFSETS_AGREED: _S.PENDING_RESTORE_MIRROR,
-        _E.DELETE: _S.PENDING_SETUP_FOR_RESTORE,
         _E.FATAL: _S.FAILED,
     },
     _S.PENDING_RESTORE_MIRROR: {
         _E.FAILOVER: _S.PENDING_STOPPED,
         _E.MIRROR_READY: _S.ACTIVE,
-        _E.DELETE: _S.PENDING_RESTORE_MIRROR,
         _E.FATAL: _S.FAILED,
     },
     _S.PENDING_STOPPED: {
@@ -138,6 +139,7 @@ _TABLE: dict[MirrorState, dict[MirrorEvent, MirrorState]] = {
     },
     _S.STOPPED: {
         _E.RESTORE: _S.PENDING_SETUP_FOR_RESTORE,
+        _E.BECOME_MIRROR: _S.PENDING_MIRROR,
         _E.DELETE: _S.STOPPED,
     },
     _S.SOURCE_UNAVAILABLE: {

@@ -6,10 +6,12 @@ database, Celery or pages, and callers need no other room of the engine than thi
 
 from linkengine.jobs.canary import read_canary
 from linkengine.jobs.copying import clear_link, clear_mirror, copy_slice, interrupt_slice, read_progress, write_orders
-from linkengine.jobs.deleting import delete_mirror
+from linkengine.jobs.deleting import delete_diverged, delete_mirror
+from linkengine.jobs.exporting import export_records
 from linkengine.jobs.grouping import group_blockers, sync_groups
-from linkengine.jobs.looking import check_link, list_topics, partition_offsets, probe_cluster
+from linkengine.jobs.looking import check_link, find_topic, list_topics, partition_offsets, probe_cluster
 from linkengine.jobs.promoting import promotion_blockers
+from linkengine.jobs.reversing import close_topic, log_ranges, open_topic, turn_mirror
 from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import stop_mirror
 from linkengine.jobs.syncing import discover_mirrors, sync_mirror
@@ -20,12 +22,18 @@ __all__ = [
     "check_mirror",
     "clear_link",
     "clear_mirror",
+    "close_topic",
     "copy_slice",
+    "delete_diverged",
     "delete_mirror",
     "discover_mirrors",
+    "export_records",
+    "find_topic",
     "group_blockers",
     "interrupt_slice",
     "list_topics",
+    "log_ranges",
+    "open_topic",
     "partition_offsets",
     "probe_cluster",
     "promotion_blockers",
@@ -35,6 +43,7 @@ __all__ = [
     "stop_mirror",
     "sync_groups",
     "sync_mirror",
+    "turn_mirror",
     "verify",
     "verify_next",
     "write_orders",

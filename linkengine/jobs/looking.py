@@ -27,6 +27,11 @@ def list_topics(address: ClusterAddress, *, with_configs: bool = True) -> list[T
     return ClusterAdmin(address).topics(with_configs=with_configs)
 
 
+def find_topic(address: ClusterAddress, topic: str) -> TopicDescription | None:
+    """Describe one topic, None if there is none."""
+    return ClusterAdmin(address).find(topic)
+
+
 def check_link(
     *, source: ClusterAddress, destination: ClusterAddress, expected_source_cluster_id: str | None = None
 ) -> ClusterProbe:

@@ -21,6 +21,7 @@ from linkengine.kafka import admin_acls, admin_groups, admin_topics
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from linkengine.kafka.admin_topics import OffsetKind
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.deletion import delete_by_id
 from linkengine.kafka.preflight import broker_facts
 
 __all__ = ["ClusterAdmin", "OffsetKind"]
@@ -97,6 +98,12 @@ class ClusterAdmin:
         deleted = admin_topics.delete(self._session, topic)
         if before is not None:
             self._wait_until(lambda: not self._is_there(before), what=f"topic {topic!r} is still there, though deleted")
+        return deleted
+
+    def delete_topic_by_id(self, topic: TopicDescription) -> bool:
+        """Delete exactly this topic, never a later one of its name; wait until it is gone. False if it was gone already."""
+        deleted = delete_by_id(self.address, topic.topic_id)
+        self._wait_until(lambda: not self._is_there(topic), what=f"topic {topic.name!r} is still there, though deleted")
         return deleted
 
     def _is_there(self, topic: TopicDescription) -> bool:

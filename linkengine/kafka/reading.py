@@ -7,8 +7,9 @@ from typing import Any
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
+from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.fetch import BY_ID, BY_NAME
+from linkengine.kafka.fetch import BY_ID, BY_NAME, READ_COMMITTED
 
 MAX_BYTES = 4 << 20
 _WAIT_MS = 500
@@ -18,6 +19,35 @@ def read_batches(
     connection: Connection, *, topic: tuple[str, bytes, int], leader_epoch: int, offset: int, max_bytes: int = MAX_BYTES
 ) -> tuple[int, memoryview]:
     """Answer (error, batches) from ``offset`` on, uncommitted data included; ``topic`` is (name, id, partition)."""
+    first = _read(connection, topic=topic, leader_epoch=leader_epoch, offset=offset, max_bytes=max_bytes, isolation_level=0)
+    return first.error_code, memoryview(first.records or b"")
+
+
+def read_committed(
+    connection: Connection, *, topic: tuple[str, bytes, int], leader_epoch: int, offset: int, max_bytes: int = MAX_BYTES
+) -> tuple[int, tuple[tuple[int, int], ...], memoryview]:
+    """Answer (error, aborted transactions, batches) up to the last stable offset; aborted are (producer id, first offset)."""
+    first = _read(
+        connection,
+        topic=topic,
+        leader_epoch=leader_epoch,
+        offset=offset,
+        max_bytes=max_bytes,
+        isolation_level=READ_COMMITTED,
+    )
+    aborted = tuple((one.producer_id, one.first_offset) for one in first.aborted_transactions or ())
+    return first.error_code, aborted, memoryview(first.records or b"")
+
+
+def _read(
+    connection: Connection,
+    *,
+    topic: tuple[str, bytes, int],
+    leader_epoch: int,
+    offset: int,
+    max_bytes: int,
+    isolation_level: int,
+) -> Any:
     name, topic_id, partition = topic
     version = connection.version_for(FetchRequest.API_KEY, highest=BY_ID if any(topic_id) else BY_NAME, lowest=BY_NAME)
     wanted = FetchRequest.FetchTopic.FetchPartition(
@@ -31,14 +61,13 @@ def read_batches(
         max_wait_ms=_WAIT_MS,
         min_bytes=1,
         max_bytes=max_bytes,
-        isolation_level=0,
+        isolation_level=isolation_level,
         topics=[_topic(name, topic_id, version=version, partition=wanted)],
     )
     answer = connection.request(request, response=FetchResponse)
     if answer.error_code:
-        return answer.error_code, memoryview(b"")
-    first = answer.responses[0].partitions[0]
-    return first.error_code, memoryview(first.records or b"")
+        raise BrokerError(answer.error_code, f"Topic {name!r} cannot be read")
+    return answer.responses[0].partitions[0]
 
 
 def _topic(name: str, topic_id: bytes, *, version: int, partition: Any) -> Any:

@@ -115,6 +115,24 @@ def link(destination: Cluster, source: Cluster) -> ClusterLink:
 
 
 @pytest.fixture
+def back(link: ClusterLink, destination: Cluster, source: Cluster) -> ClusterLink:
+    """Make the link bidirectional; the row of its other side."""
+    link.mode = "BIDIRECTIONAL"
+    link.save()
+    return ClusterLink.objects.create(
+        name=link.name,
+        mode="BIDIRECTIONAL",
+        destination=source,
+        source=destination,
+        source_cluster_id=destination.cluster_id,
+        properties=dict(destination.properties),
+        state_since=NOW,
+        created_at=NOW,
+        created_by="owner",
+    )
+
+
+@pytest.fixture
 def make_mirror(link: ClusterLink) -> MakeMirror:
     """Make a mirror of the link with ``partitions`` partitions, all caught up at offset 10."""
 

@@ -20,9 +20,9 @@ class CreateLinkRequestData(serializers.Serializer[Any]):
     """A cluster link to be created."""
 
     source_cluster_id = TextField(required=False, help_text="The cluster to mirror from.")
-    destination_cluster_id = TextField(required=False, help_text="Links created at the source: not in this release.")
-    remote_cluster_id = TextField(required=False, help_text="Bidirectional links: not in this release.")
-    cluster_link_id = TextField(required=False, help_text="Bidirectional links: not in this release.")
+    destination_cluster_id = TextField(required=False, help_text="The cluster to mirror to, of a link created at the source.")
+    remote_cluster_id = TextField(required=False, help_text="The other cluster of a bidirectional link.")
+    cluster_link_id = TextField(required=False, help_text="Second side of a link: the id of the first, if it must be that one.")
     configs = ConfigData(many=True, required=False)
 
 

@@ -71,11 +71,11 @@ class LinkListView(RestView):
         name = request.query_params.get("link_name", "")
         if not name:
             raise UnreadableError("The query parameter link_name is missing.")
-        _refuse_other_modes(wanted, cluster_id=cluster_id)
         actions.create_link(
             destination=clusters.get_cluster(cluster_id=cluster_id, by=by),
             name=name,
-            source_cluster_id=wanted.get("source_cluster_id", ""),
+            source_cluster_id=_other_cluster(wanted, cluster_id=cluster_id),
+            cluster_link_id=wanted.get("cluster_link_id", ""),
             configs=config_map(wanted.get("configs", ())),
             validate_only=flag(request, "validate_only"),
             validate_link=flag(request, "validate_link", default=True),
@@ -128,14 +128,14 @@ def config_map(configs: Sequence[dict[str, Any]]) -> dict[str, str | None]:
     return values
 
 
-def _refuse_other_modes(wanted: dict[str, Any], *, cluster_id: str) -> None:
-    if wanted.get("remote_cluster_id") or wanted.get("cluster_link_id"):
+def _other_cluster(wanted: dict[str, Any], *, cluster_id: str) -> str:
+    """Answer the id of the cluster at the other end, however the link's mode calls it; the path names this one."""
+    names = ("source_cluster_id", "destination_cluster_id", "remote_cluster_id")
+    given = {name: wanted[name] for name in names if wanted.get(name) not in (None, "", cluster_id)}
+    if len(set(given.values())) > 1:
         raise BadRequestError(
-            "remote_cluster_id and cluster_link_id belong to bidirectional links, which this release does not have. "
-            "Give source_cluster_id."
+            f"{' and '.join(given)} name different clusters. A link joins the cluster of the path to one other."
         )
-    if wanted.get("destination_cluster_id") not in (None, "", cluster_id):
-        raise BadRequestError(
-            "destination_cluster_id belongs to links created at the source, which this release does not have. "
-            "Create the link on the destination cluster and give source_cluster_id."
-        )
+    if not given and wanted.get("source_cluster_id") == cluster_id:
+        raise BadRequestError("Source and destination are the same cluster. Name another source.", field="source_cluster_id")
+    return next(iter(given.values()), "")

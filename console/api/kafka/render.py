@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from console.api.kafka.words import CATEGORY, mirror_status, short_id, unix_ms
 from console.api.views import absolute
 from console.models import Cluster, ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
+from console.models.links import LinkMode
 
 Json = dict[str, Any]
 UNKNOWN_LAG = -1  # 0 would claim that the mirror holds every record
@@ -44,11 +45,11 @@ def link(
         "kind": "KafkaLinkData",
         "metadata": {"self": absolute(request, "clusters", cluster_id, "links", row.name)},
         "link_name": row.name,
-        "link_id": str(row.link_uuid),
-        "cluster_link_id": short_id(row.link_uuid),
-        "source_cluster_id": row.source_cluster_id,
-        "destination_cluster_id": None,  # of links that begin at the source
-        "remote_cluster_id": None,  # of bidirectional links
+        "link_id": str(row.shown_uuid),
+        "cluster_link_id": short_id(row.shown_uuid),
+        "source_cluster_id": row.source_cluster_id if row.mode == LinkMode.DESTINATION else None,
+        "destination_cluster_id": row.source_cluster_id if row.mode == LinkMode.SOURCE else None,
+        "remote_cluster_id": row.source_cluster_id if row.mode == LinkMode.BIDIRECTIONAL else None,
         "topic_names": [name for name, _ in mirrors],
         "link_state": row.state,
         "link_error": row.error_code or NO_ERROR,

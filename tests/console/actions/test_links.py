@@ -112,11 +112,6 @@ def test_input_that_cannot_work_names_its_field(
     assert not engine.calls
 
 
-def test_a_source_initiated_link_is_refused_with_the_way_out(destination: Cluster, owner: Actor) -> None:
-    with pytest.raises(BadRequestError, match="created at its destination"):
-        create(destination, owner, configs={**SOURCE_PROPERTIES, "link.mode": "SOURCE"})
-
-
 def test_a_cluster_cannot_be_its_own_source(destination: Cluster, owner: Actor) -> None:
     with pytest.raises(BadRequestError, match="same cluster"):
         create(destination, owner, source_cluster_id="destination-id")

@@ -97,8 +97,27 @@ def test_a_role_on_the_topic_is_enough(link: ClusterLink, make_actor: MakeActor,
         create(link, developer, source_topic="planes")
 
 
-@pytest.mark.parametrize("state", list(MirrorState))
-def test_a_mirror_is_deleted_in_every_state(state: MirrorState, make_mirror: MakeMirror, owner: Actor, sent: Sent) -> None:
+BECOMING_MIRROR = (
+    MirrorState.PENDING_MIRROR,
+    MirrorState.PENDING_SETUP_FOR_RESTORE,
+    MirrorState.PENDING_RESTORE_MIRROR,
+)
+
+
+@pytest.mark.parametrize("state", BECOMING_MIRROR)
+def test_a_topic_that_holds_records_of_its_own_is_not_deleted(
+    state: MirrorState, make_mirror: MakeMirror, owner: Actor
+) -> None:
+    with pytest.raises(ConflictError, match="Allowed now: failover"):
+        delete_mirror(mirror=make_mirror("orders", state), by=owner, now=NOW)
+
+    assert MirrorTopic.objects.get().deletion_requested_at is None
+
+
+@pytest.mark.parametrize("state", sorted(set(MirrorState) - {*BECOMING_MIRROR}))
+def test_a_mirror_is_deleted_in_every_other_state(
+    state: MirrorState, make_mirror: MakeMirror, owner: Actor, sent: Sent
+) -> None:
     mirror = make_mirror("orders", state)
 
     delete_mirror(mirror=mirror, by=owner, now=NOW)

@@ -12,7 +12,7 @@ from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransitionError
 from console.models.mirrors import RECORDS_LOST
 from console.policies import OFFERED, why_not
-from linkengine.domain.states import OPERATIONS, LinkState, MirrorEvent, MirrorState, can
+from linkengine.domain.states import BIDIRECTIONAL_ONLY, OPERATIONS, LinkState, MirrorEvent, MirrorState, can
 from tests.console.conftest import NOW, MakeActor, MakeMirror
 
 E, S = MirrorEvent, MirrorState
@@ -64,12 +64,46 @@ def test_validate_only_changes_nothing(mirror: MirrorTopic, owner: Actor, sent: 
 
 @pytest.mark.parametrize("state", list(S))
 @pytest.mark.parametrize("event", sorted(OPERATIONS))
-def test_the_reason_is_empty_exactly_where_the_table_has_the_edge(state: S, event: E, make_mirror: MakeMirror) -> None:
-    mirror = make_mirror("orders", state, partitions=0)
+def test_the_reason_is_empty_exactly_where_the_table_has_the_edge(
+    state: S, event: E, link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror
+) -> None:
+    mirror = make_mirror("orders", state)
 
     reason = why_not(mirror, event)
 
-    assert (reason == "") == (event in OFFERED and can(state, event))
+    assert event in OFFERED
+    assert (reason == "") == can(state, event)
+
+
+@pytest.mark.parametrize("event", sorted(BIDIRECTIONAL_ONLY))
+def test_on_other_links_nothing_is_reversed_or_restored(event: E, make_mirror: MakeMirror) -> None:
+    state = S.STOPPED if event is E.RESTORE else S.ACTIVE
+
+    assert "needs a bidirectional link" in why_not(make_mirror("orders", state), event)
+
+
+def test_a_reversal_needs_both_sides(link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror("orders")
+    back.state = LinkState.UNAVAILABLE
+    back.save()
+    assert "needs both clusters" in why_not(mirror, E.REVERSE_AND_START)
+    back.delete()
+    assert "other side" in why_not(mirror, E.REVERSE_AND_START)
+
+
+def test_a_source_that_is_a_mirror_itself_cannot_turn_round(
+    link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror
+) -> None:
+    mirror = make_mirror("orders")
+    make_mirror("orders", link=back)
+
+    assert "on the other side is ACTIVE itself" in why_not(mirror, E.REVERSE_AND_PAUSE)
+
+
+def test_a_failure_that_changed_the_meaning_of_offsets_cannot_be_recovered(make_mirror: MakeMirror) -> None:
+    assert why_not(make_mirror("a", S.FAILED, error_code="AUTHORIZATION_ERROR"), E.RECOVER) == ""
+    assert "do not mean the same" in why_not(make_mirror("b", S.FAILED, error_code="SOURCE_TOPIC_ID_CHANGED"), E.RECOVER)
+    assert "before it was a mirror" in why_not(make_mirror("c", S.FAILED, partitions=0), E.RECOVER)
 
 
 def test_a_stopped_mirror_says_so_in_the_words_of_rest(make_mirror: MakeMirror) -> None:

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from console.errors import UnavailableError
-from console.models import AuditEvent, ClusterLink, LinkConfig, LinkTask, VerifyRun
+from console.models import AuditEvent, Cluster, ClusterLink, LinkConfig, LinkTask, VerifyRun
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.api.cast import DESTINATION, NOW, SOURCE, Boundary, Rest, make_key
@@ -231,12 +231,43 @@ def test_a_config_given_twice_is_refused(owner: Rest, base: str) -> None:
     assert answer.json() == {"error_code": 40002, "message": "Config 'acl.sync.ms' is given twice."}
 
 
-@pytest.mark.parametrize("field", ["remote_cluster_id", "cluster_link_id", "destination_cluster_id"])
-def test_links_of_other_kinds_are_refused_with_a_reason(owner: Rest, base: str, field: str) -> None:
-    answer = owner.post(f"{base}/links?link_name=new", {field: "another"})
+def test_both_sides_of_a_bidirectional_link_have_one_id(owner: Rest, base: str, source: Cluster) -> None:
+    mode = [{"name": "link.mode", "value": "BIDIRECTIONAL"}]
+    there = f"/kafka/v3/clusters/{source.cluster_id}"
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
-    assert field in answer.json()["message"]
+    assert owner.post(f"{base}/links?link_name=pair", {"remote_cluster_id": SOURCE, "configs": mode}).status_code == 204
+    first = owner.get(f"{base}/links/pair").json()
+    wrong = {"remote_cluster_id": DESTINATION, "cluster_link_id": "A" * 22, "configs": mode}
+    refused = owner.post(f"{there}/links?link_name=pair", wrong)
+    right = {**wrong, "cluster_link_id": first["cluster_link_id"]}
+    assert owner.post(f"{there}/links?link_name=pair", right).status_code == 204
+
+    assert refused.status_code == 400
+    assert "cluster_link_id" in refused.json()["message"]
+    second = owner.get(f"{there}/links/pair").json()
+    assert (first["remote_cluster_id"], second["remote_cluster_id"]) == (SOURCE, DESTINATION)
+    assert first["source_cluster_id"] is first["destination_cluster_id"] is None
+    assert (second["cluster_link_id"], second["link_id"]) == (first["cluster_link_id"], first["link_id"])
+
+
+def test_a_link_created_at_the_source_names_its_destination(owner: Rest, base: str, source: Cluster) -> None:
+    there = f"/kafka/v3/clusters/{source.cluster_id}"
+    body = {"destination_cluster_id": DESTINATION, "configs": [{"name": "link.mode", "value": "SOURCE"}]}
+
+    assert owner.post(f"{there}/links?link_name=pushed", body).status_code == 204
+
+    shown = owner.get(f"{there}/links/pushed").json()
+    assert (shown["source_cluster_id"], shown["destination_cluster_id"]) == (None, DESTINATION)
+    refused = owner.post(f"{there}/links/pushed/mirrors", {"source_topic_name": "orders"})
+    assert refused.status_code == 400
+    assert "begins here" in refused.json()["message"]
+
+
+def test_clusters_that_contradict_each_other_are_refused(owner: Rest, base: str) -> None:
+    answer = owner.post(f"{base}/links?link_name=new", {"source_cluster_id": SOURCE, "remote_cluster_id": "another"})
+
+    assert answer.status_code == 400
+    assert "different clusters" in answer.json()["message"]
 
 
 def test_deleting_a_link_answers_200_with_nothing(owner: Rest, base: str, link: ClusterLink) -> None:

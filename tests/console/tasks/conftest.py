@@ -13,9 +13,18 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from django.db import connection
 
 from console.models import Cluster, ClusterLink, CopySlice, Environment, MirrorPartition, MirrorTopic
+from console.tasks import mirrors
 from devcluster.kafka import KafkaCluster
+from linkengine import jobs
+from linkengine.coordination.lease import RedisLease
+from linkengine.coordination.orders import RedisOrders
+from linkengine.coordination.progress import RedisProgress
+from linkengine.copyjob.loop import run_task
+from linkengine.copyjob.ports import SystemClock
+from linkengine.domain.plans import CopyPlan, PartitionProgress
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
+from tests.console.tasks.reversal import Drive, beat, side_of
 
 MakeTopic = Callable[..., str]
 Until = Callable[[Callable[[], Any]], Any]
@@ -133,3 +142,52 @@ def _register(environment: Environment, name: str, cluster: KafkaCluster) -> Clu
         properties=cluster.client_properties("admin"),
         created_at=NOW,
     )
+
+
+@pytest.fixture
+def copier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy in a thread of this process: the copy loop itself, with its leases, orders and reports, only without Spark."""
+
+    def copy(plan: CopyPlan, *, spark_url: str) -> list[PartitionProgress]:
+        assert spark_url
+        return list(
+            run_task(
+                plan,
+                plan.assignments,
+                lease=RedisLease(plan.redis_url, ttl_ms=plan.tuning.lease_ttl_ms),
+                orders=RedisOrders(plan.redis_url, plan.link_id),
+                progress=RedisProgress(plan.redis_url, plan.link_id),
+                clock=SystemClock(),
+            )
+        )
+
+    monkeypatch.setattr(jobs, "copy_slice", copy)
+
+
+@pytest.fixture
+def drive(worker: Callable[[], None], until: Until) -> Drive:
+    """Let the product work until something is true."""
+
+    def work(look: Callable[[], bool]) -> None:
+        def looked() -> bool:
+            beat(worker)
+            return look()
+
+        until(looked)
+
+    return work
+
+
+@pytest.fixture
+def pair(destination: Cluster, source: Cluster) -> tuple[ClusterLink, ClusterLink]:
+    """Both sides of a bidirectional link: the destination's, then the source's."""
+    return side_of(destination, source), side_of(source, destination)
+
+
+@pytest.fixture
+def twin(pair: tuple[ClusterLink, ClusterLink], make_topic: MakeTopic) -> MirrorTopic:
+    """A mirror on the destination's side, set up and not yet copied: 100 records in each of two partitions."""
+    topic, dated = make_topic(), {"state_since": NOW, "created_at": NOW}
+    row = MirrorTopic.objects.create(link=pair[0], name=topic, source_topic=topic, state=MirrorState.PENDING_SETUP, **dated)
+    mirrors.setup_mirror(mirror_id=row.pk)
+    return MirrorTopic.objects.select_related("link__destination__environment").get(pk=row.pk)

@@ -1,0 +1,63 @@
+"""The rows of a truncate-and-restore: an ordinary topic becomes the mirror of the topic that was stopped last.
+
+It is asked for on the topic that shall become the mirror. That topic may never have been one, so its row may be made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from django.utils import timezone
+
+from console import pairs
+from console.access import Permission, can
+from console.actions import reversing, transitions
+from console.actors import Actor
+from console.models import ClusterLink, MirrorTopic, RestoreRun, RoleBinding
+from linkengine.domain.states import MirrorEvent, MirrorState
+
+
+def candidates(link: ClusterLink, by: Actor) -> Iterator[MirrorTopic]:
+    """List, unsaved, the ordinary topics of the link's cluster whose former mirrors on the other side are stopped."""
+    other = pairs.other_side(link)
+    if other is None:
+        return
+    now = timezone.now()
+    for one in MirrorTopic.objects.filter(link=other, state=MirrorState.STOPPED, deletion_requested_at=None):
+        topic = RoleBinding.ResourceType.TOPIC
+        if can(by, Permission.VIEW, link=link, resource_type=topic, resource_name=one.source_topic):
+            yield _draft(link, one, now=now)
+
+
+def candidate(link: ClusterLink, name: str, by: Actor) -> MirrorTopic | None:
+    """Answer the candidate of this name, unsaved."""
+    return next((one for one in candidates(link, by) if one.name == name), None)
+
+
+def begin(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
+    """Begin the restore and its record; call it inside a transaction."""
+    if mirror.pk is None:
+        mirror.created_at = mirror.state_since = now
+        mirror.created_by = by.name
+        mirror.save(force_insert=True)
+        transitions.note_creation(mirror=mirror, by=by, now=now)
+    facts = {key: value for key, value in reversing.fresh_life().items() if key not in ("fencing_at", "stop_reason")}
+    moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.RESTORE, by=by, now=now, reversal="", **facts)
+    RestoreRun.objects.create(mirror=moved, requested_by=by.name, requested_at=now)
+    return moved
+
+
+def _draft(link: ClusterLink, source: MirrorTopic, *, now: datetime) -> MirrorTopic:
+    return MirrorTopic(
+        link=link,
+        name=source.source_topic,
+        source_topic=source.name,
+        source_topic_id=source.mirror_topic_id,
+        mirror_topic_id=source.source_topic_id,
+        num_partitions=source.num_partitions,
+        state=MirrorState.STOPPED,
+        state_since=now,
+        holds_copy=False,
+        created_at=now,
+    )

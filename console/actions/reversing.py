@@ -1,0 +1,124 @@
+"""The rows of a reversal: the mirror drains, and the topic it copies from gets a row that becomes its mirror.
+
+Both rows move in one transaction, the other side's first, so that nobody sees one half and two people cannot undo each other.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from console import dispatch, pairs
+from console.actions import transitions
+from console.actors import ENGINE, Actor
+from console.errors import ConflictError
+from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
+
+_E, _S = MirrorEvent, MirrorState
+REVERSALS = (_E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)
+
+
+def begin(*, mirror: MirrorTopic, operation: MirrorEvent, by: Actor, now: datetime) -> MirrorTopic:
+    """Let the mirror drain and announce its source topic as the next mirror; call it inside a transaction."""
+    there = pairs.other_side(mirror.link)
+    if there is None:
+        raise ConflictError(f"Cluster link '{mirror.link.name}' has no other side any more.")
+    row = _announce(mirror, there, operation, by=by, now=now)
+    dispatch.send("reconcile_link", link_id=row.link_id)
+    return transitions.apply_event(mirror=mirror, event=operation, by=by, now=now, reversal=operation)
+
+
+def go_on(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
+    """Go on with a reversal that was paused, once the mirror is active again; does nothing where there is none."""
+    if not mirror.reversal or mirror.state != _S.ACTIVE:
+        return mirror
+    other = pairs.counterpart(mirror)
+    if other is None or other.state != _S.PENDING_MIRROR:
+        return _forget(mirror)
+    return transitions.apply_event(mirror=mirror, event=MirrorEvent(mirror.reversal), by=by, now=now)
+
+
+def end_at_other_side(*, mirror: MirrorTopic, now: datetime) -> None:
+    """Let the other side mirror on: this topic, which was becoming its mirror, has been failed over. After this row moved."""
+    other = pairs.counterpart(mirror)
+    if other is None or not other.reversal:
+        return
+    if other.state == _S.PENDING_SYNCHRONIZE:
+        detail = "the source topic was failed over"
+        transitions.apply_event(mirror=other, event=_E.REVERSAL_ENDED, by=ENGINE, now=now, detail=detail, reversal="")
+    elif other.state != _S.PENDING_STOPPED:
+        _forget(other)
+    dispatch.send("reconcile_link", link_id=other.link_id)
+
+
+def note_synchronized(*, mirror: MirrorTopic, now: datetime) -> bool:
+    """Go from draining to the swap; False where the other side was failed over in the meantime."""
+    other = pairs.counterpart(mirror)
+    if other is None:
+        return False
+    with transaction.atomic():
+        # touches the other row first, as its failover does: one of both waits for the other and then sees what it did
+        if not MirrorTopic.objects.filter(pk=other.pk, state=_S.PENDING_MIRROR).update(reversal=mirror.reversal):
+            return False
+        transitions.apply_event(mirror=mirror, event=_E.SYNCHRONIZED, by=ENGINE, now=now, stop_reason=StopReason.PROMOTE)
+    return True
+
+
+def _announce(mirror: MirrorTopic, there: ClusterLink, operation: MirrorEvent, *, by: Actor, now: datetime) -> MirrorTopic:
+    facts = {
+        "reversal": operation,
+        "holds_copy": False,
+        "source_topic": mirror.name,
+        "source_topic_id": mirror.mirror_topic_id,
+        "mirror_topic_id": mirror.source_topic_id,
+        "num_partitions": mirror.num_partitions,
+        "source_configs": mirror.source_configs,
+        **fresh_life(),
+    }
+    row = MirrorTopic.objects.filter(link=there, name=mirror.source_topic).first()
+    if row is not None:
+        row = transitions.apply_event(mirror=row, event=_E.BECOME_MIRROR, by=by, now=now, **facts)
+    else:
+        row = MirrorTopic(
+            link=there,
+            name=mirror.source_topic,
+            state=_S.PENDING_MIRROR,
+            state_since=now,
+            created_at=now,
+            created_by=by.name,
+            **facts,
+        )
+        row.save(force_insert=True)
+        transitions.note_creation(mirror=row, by=by, now=now)
+    forget_ends(row)
+    return row
+
+
+def fresh_life() -> dict[str, Any]:
+    """Answer the marks of a mirror's last life, wiped."""
+    return {
+        "stop_reason": "",
+        "drained_at": None,
+        "fencing_at": None,
+        "error_code": "",
+        "error_message": "",
+        "error_since": None,
+        "retry_count": 0,
+        "retry_at": None,
+        "synced_at": None,
+    }
+
+
+def forget_ends(mirror: MirrorTopic) -> None:
+    """Forget where the mirror's last life ended: its next fence is another one."""
+    rows = MirrorPartition.objects.filter(mirror=mirror)
+    rows.update(stopped_end=None, source_end=None, mirror_end=None, mirror_start=None, caught_up_at=None, phase="")
+
+
+def _forget(mirror: MirrorTopic) -> MirrorTopic:
+    MirrorTopic.objects.filter(pk=mirror.pk).update(reversal="")
+    mirror.reversal = ""
+    return mirror

@@ -1,0 +1,66 @@
+"""The files in which set-aside records are kept: gzip, written under another name until they are complete and on disk.
+
+Worker and web process see the same directory (``CLUSTERLINK_EXPORT_DIR``). Files outlive their rows: nobody else may hold these
+records any more, so only a person deletes them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+_LEVEL = 6
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A complete file."""
+
+    size_bytes: int
+    sha256: str
+
+
+def path_of(name: str) -> Path:
+    """Answer where a file lies."""
+    return Path(settings.EXPORT_DIR) / name
+
+
+@contextmanager
+def writing(name: str) -> Iterator[Callable[[bytes], object]]:
+    """Give a sink; the file appears under its name only if the block ends without an error."""
+    path = path_of(name)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("wb") as raw:
+        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=_LEVEL, mtime=0) as packed:
+            yield packed.write
+        raw.flush()
+        os.fsync(raw.fileno())
+    unfinished.replace(path)
+    _sync_directory(path.parent)
+
+
+def measure(name: str) -> Written:
+    """Read a file once and answer its size and checksum."""
+    digest, size = hashlib.sha256(), 0
+    with path_of(name).open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return Written(size_bytes=size, sha256=digest.hexdigest())
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

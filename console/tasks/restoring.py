@@ -1,0 +1,191 @@
+"""Truncate-and-restore on real clusters: close the topic, agree on where the sides part, set the rest aside, mirror again.
+
+PENDING_SETUP_FOR_RESTORE until the points are agreed: producers are kept out and open transactions have ended, so nothing can
+be added any more. PENDING_RESTORE_MIRROR then exports, deletes and creates the topic again, in this order; or takes it over
+where it stands if nothing diverged. Every step may be repeated: the run's row tells which are behind us.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from celery import shared_task
+from django.db import transaction
+from django.utils import timezone
+
+from console import dispatch, exports, pairs, store
+from console.actions import reversing, transitions
+from console.actors import ENGINE
+from console.models import MirrorPartition, MirrorTopic, RestoreRun
+from console.reconciling import gaps, plans
+from console.tasks.mirrors import load, note_failure
+from console.tasks.reversing import SETTLE_S, note_mirroring, take_over
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import MirrorCreated, PartitionAssignment
+from linkengine.domain.ranges import OffsetRange
+from linkengine.domain.restoring import RestorePoint, open_transactions, restore_points
+from linkengine.domain.states import MirrorEvent, MirrorState
+
+
+@shared_task(name="advance_restore")
+def advance_restore(*, mirror_id: int, **_: Any) -> None:
+    """Take a restore as far as it gets."""
+    with store.hold(f"mirror:{mirror_id}") as ours:
+        mirror = load(mirror_id) if ours else None
+        run = mirror.restores.filter(finished_at=None).first() if mirror else None
+        if mirror is None or run is None:
+            return
+        try:
+            if mirror.state == MirrorState.PENDING_SETUP_FOR_RESTORE:
+                mirror = _agree(mirror, run, now=timezone.now())
+            if mirror.state == MirrorState.PENDING_RESTORE_MIRROR:
+                _restore(mirror, run)
+        except LinkEngineError as error:
+            note_failure(mirror, error, fatal=False, now=timezone.now())
+            return
+    dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopic:
+    """Find, per partition, the first offset that is not common; write it down before anything is done about it."""
+    here = mirror.link.destination.address
+    jobs.close_topic(here, mirror.name)
+    time.sleep(SETTLE_S)
+    held = jobs.log_ranges(here, mirror.name)
+    waiting = open_transactions(held)
+    if waiting:
+        raise LinkEngineError(
+            ErrorCode.WAITING_FOR_TRANSACTIONS,
+            f"A transaction is still open on '{mirror.name}', partition {waiting[0]}. It ends by itself at its producer's "
+            "transaction timeout; until then nobody can say which records were written.",
+        )
+    other = pairs.counterpart(mirror)
+    last = pairs.last_stop(_as_it_was(mirror), other)
+    if last is None:
+        raise LinkEngineError(
+            ErrorCode.REMOTE_MIRROR_NOT_FOUND_ERROR,
+            f"The other side has no stopped mirror of '{mirror.name}' any more, so nobody knows up to where both are equal. "
+            "Fail over to make this topic writable again.",
+        )
+    points = restore_points(held, common=dict(plans.stopped_ends(last)))
+    in_place = last.pk != mirror.pk and _is_prefix(mirror, points)
+    return _note_agreed(mirror, run, points, in_place=in_place, now=now)
+
+
+def _as_it_was(mirror: MirrorTopic) -> MirrorTopic:
+    """Answer the row as it was when the restore was asked for: its own stop may be the last one."""
+    was = MirrorTopic(pk=mirror.pk, state=MirrorState.STOPPED, holds_copy=mirror.holds_copy, link=mirror.link)
+    step = mirror.transitions.filter(to_state=MirrorState.STOPPED).first()
+    was.state_since = step.at if step else mirror.created_at
+    return was
+
+
+def _is_prefix(mirror: MirrorTopic, points: tuple[RestorePoint, ...]) -> bool:
+    """Tell whether the other side holds all of this one, so that it can go on where it stands."""
+    theirs = len(jobs.log_ranges(plans.source_address(mirror.link), mirror.source_topic))
+    return len(points) <= theirs and all(one.end <= one.common for one in points)
+
+
+def _note_agreed(
+    mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ...], *, in_place: bool, now: datetime
+) -> MirrorTopic:
+    here = jobs.find_topic(mirror.link.destination.address, mirror.name)
+    with transaction.atomic():
+        RestoreRun.objects.filter(pk=run.pk).update(
+            points=[{**asdict(one), "records": None} for one in points],
+            agreed_at=now,
+            in_place=in_place,
+            diverged_topic_id=here.topic_id if here else "",
+        )
+        facts = {**reversing.fresh_life(), "holds_copy": False, "start_spec": "earliest"}
+        moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.OFFSETS_AGREED, by=ENGINE, now=now, **facts)
+        reversing.forget_ends(mirror)
+    run.refresh_from_db()
+    return moved
+
+
+def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
+    points = [RestorePoint(**{name: one[name] for name in ("partition", "start", "end", "common")}) for one in run.points]
+    if run.in_place:
+        made = take_over(mirror, ends={one.partition: one.common for one in points})
+    else:
+        if run.exported_at is None:
+            _check_still(mirror, run, points)
+            _export(mirror, run, points)
+        if not _doom(mirror, run, now=timezone.now()):
+            return
+        remove_doomed(mirror, run)
+        made = _set_up_again(mirror)
+    _note_restored(mirror, run, made, now=timezone.now())
+
+
+def _check_still(mirror: MirrorTopic, run: RestoreRun, points: list[RestorePoint]) -> None:
+    """Nobody can have written since; a super user who did nevertheless must not lose records."""
+    held = {one.partition: one.end for one in jobs.log_ranges(mirror.link.destination.address, mirror.name)}
+    grown = [one for one in points if held.get(one.partition, one.end) != one.end]
+    if grown:
+        changed = [{**asdict(one), "end": held.get(one.partition, one.end), "records": None} for one in points]
+        RestoreRun.objects.filter(pk=run.pk).update(points=changed)
+        raise LinkEngineError(
+            ErrorCode.SIDES_DIVERGED,
+            f"Somebody wrote to '{mirror.name}', partition {grown[0].partition}, although it is closed to producers. The new "
+            "records are set aside too.",
+        )
+
+
+def _export(mirror: MirrorTopic, run: RestoreRun, points: list[RestorePoint]) -> None:
+    ranges = {one.partition: OffsetRange(max(one.start, one.point), one.end) for one in points if one.diverged > 0}
+    if not ranges:
+        _note_exported(run, {}, now=timezone.now())
+        return
+    name = f"{mirror.name}-{run.pk}-{run.requested_at:%Y%m%dT%H%M%SZ}.jsonl.gz"
+    with exports.writing(name) as sink:
+        counts = jobs.export_records(mirror.link.destination.address, mirror.name, ranges, sink=sink)
+    _note_exported(run, counts, name=name, now=timezone.now())
+
+
+def _note_exported(run: RestoreRun, counts: dict[int, int], *, name: str = "", now: datetime) -> None:
+    written = exports.measure(name) if name else None
+    run.points = [{**one, "records": counts.get(one["partition"], 0)} for one in run.points]
+    run.export_name, run.export_records, run.exported_at = name, sum(counts.values()), now
+    run.export_bytes, run.export_sha256 = (written.size_bytes, written.sha256) if written else (None, "")
+    run.save()
+
+
+def _doom(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> bool:
+    """Decide that the diverged topic goes; False where a failover was quicker, which keeps it.
+
+    A failover after this finds a topic that must not be opened again: a late delete request may still be on its way.
+    """
+    with transaction.atomic():
+        if not MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_RESTORE_MIRROR).update(retry_at=None):
+            return False
+        RestoreRun.objects.filter(pk=run.pk, doomed_at=None).update(doomed_at=now)
+    return True
+
+
+def remove_doomed(mirror: MirrorTopic, run: RestoreRun) -> None:
+    """Delete the old topic, and an empty one that a client's metadata request may have made in its place."""
+    jobs.delete_diverged(destination=mirror.link.destination.address, topic=mirror.name, topic_id=run.diverged_topic_id)
+
+
+def _set_up_again(mirror: MirrorTopic) -> MirrorCreated:
+    def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
+        return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
+
+    return jobs.setup_mirror(plans.setup_of(mirror), assignments_factory=assignments)
+
+
+def _note_restored(mirror: MirrorTopic, run: RestoreRun, made: MirrorCreated, *, now: datetime) -> None:
+    if not run.in_place:
+        with transaction.atomic():
+            mirror.gaps.all().delete()  # of a log that is gone
+            MirrorPartition.objects.filter(mirror=mirror, partition__gte=made.partitions).delete()
+        gaps.note_head(mirror=mirror, seeded=made.seeded, now=now)
+    RestoreRun.objects.filter(pk=run.pk).update(finished_at=now)
+    starts = {one["partition"]: one["common"] for one in run.points} if run.in_place else dict(made.seeded)
+    note_mirroring(mirror, made, event=MirrorEvent.MIRROR_READY, starts=starts, now=now)

@@ -1,0 +1,165 @@
+"""Reversals on real clusters: close the source, drain, swap; then the former source becomes the mirror.
+
+The mirror's side: PENDING_SYNCHRONIZE until nothing is left to copy, then a promotion (``stopping``). The other side:
+PENDING_MIRROR until that promotion has fenced, then it is taken over where it stands. Every step may be repeated; a worker that
+dies leaves rows from which the reconciler goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import structlog
+from celery import shared_task
+from django.db import transaction
+from django.utils import timezone
+
+from console import dispatch, pairs, store
+from console.actions import reversing, transitions
+from console.actors import ENGINE
+from console.models import MirrorPartition, MirrorTopic
+from console.reconciling import gaps, lineage, plans, sampling, troubles
+from console.tasks import leases
+from console.tasks.mirrors import load, note_failure
+from console.tasks.stopping import blockers_of, note_blockers
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
+from linkengine.domain.plans import MirrorCreated
+from linkengine.domain.ranges import Gap, OffsetRange
+from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
+
+DRAIN_S = 20.0  # of watching in one task; the next one goes on
+LOOK_EVERY_S = 0.4
+SETTLE_S = 1.0  # a Produce that a broker let in before the rule came is over by then
+RELEASE_S = 2.0
+_log = structlog.get_logger(__name__)
+
+
+@shared_task(name="advance_reversal")
+def advance_reversal(*, mirror_id: int, **_: Any) -> None:
+    """Close the source to producers and wait until the mirror holds all of it."""
+    with store.hold(f"reverse:{mirror_id}") as ours:
+        mirror = load(mirror_id) if ours else None
+        if mirror is None or not _is_draining(mirror):
+            return
+        other = pairs.counterpart(mirror)
+        if other is None or other.state != MirrorState.PENDING_MIRROR:
+            _end_reversal(mirror, now=timezone.now())
+            return
+        try:
+            jobs.close_topic(plans.source_address(mirror.link), mirror.source_topic)
+        except LinkEngineError as error:
+            note_failure(mirror, error, fatal=False, now=timezone.now())
+            return
+        if _drain(mirror) and reversing.note_synchronized(mirror=mirror, now=timezone.now()):
+            dispatch.send("advance_stop", mirror_id=mirror_id)
+
+
+@shared_task(name="turn_into_mirror")
+def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
+    """Take the former source over as a mirror, once its former mirror was fenced."""
+    with store.hold(f"mirror:{mirror_id}") as ours:
+        mirror = load(mirror_id) if ours else None
+        if mirror is None or mirror.state != MirrorState.PENDING_MIRROR:
+            return
+        other = pairs.counterpart(mirror)
+        reason = _not_yet(mirror, other)
+        if reason:
+            if troubles.replace(mirror=mirror, errors=reason, now=timezone.now()):
+                dispatch.send("reconcile_link", link_id=mirror.link_id)
+            return
+        assert other is not None
+        try:
+            ends = dict(plans.stopped_ends(other))
+            turned = take_over(mirror, ends=ends)
+        except LinkEngineError as error:
+            note_failure(mirror, error, fatal=False, now=timezone.now())
+            return
+        paused = mirror.reversal == MirrorEvent.REVERSE_AND_PAUSE
+        event = MirrorEvent.MIRROR_READY_PAUSED if paused else MirrorEvent.MIRROR_READY
+        note_mirroring(mirror, turned, event=event, starts=ends, now=timezone.now())
+    dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def take_over(mirror: MirrorTopic, *, ends: Mapping[int, int]) -> MirrorCreated:
+    """Claim the topic up to the offsets at which the other side was fenced, and note the markers that did it."""
+    with leases.taken(mirror, wait_s=RELEASE_S) as taken:
+        turned = jobs.turn_mirror(plans.turn_of(mirror, ends=ends, generation=taken.generation))
+    marks = {number: (Gap(OffsetRange(end, end + 1), GapReason.TRANSACTION_MARKER),) for number, end in ends.items()}
+    gaps.store_gaps(mirror=mirror, gaps=marks, now=timezone.now())
+    return turned
+
+
+def note_mirroring(
+    mirror: MirrorTopic, made: MirrorCreated, *, event: MirrorEvent, starts: Mapping[int, int], now: datetime
+) -> None:
+    """Let the copier have it: the topic is a mirror now, of the other side's records from ``starts`` on."""
+    facts: dict[str, Any] = {
+        **reversing.fresh_life(),
+        "source_topic_id": made.source_topic_id,
+        "mirror_topic_id": made.mirror_topic_id,
+        "num_partitions": made.partitions,
+        "read_only": made.read_only,
+        "source_configs": made.source_configs,
+        "holds_copy": True,
+        "reversal": "",
+        "synced_at": now,
+    }
+    mirror.num_partitions = made.partitions
+    sampling.ensure_rows(mirror)
+    try:
+        with transaction.atomic():
+            MirrorPartition.objects.filter(mirror=mirror).update(stopped_end=None)
+            troubles.clear(mirror=mirror)
+            moved = transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)
+            lineage.open_lineage(mirror=moved, starts=starts, now=now)
+    except IllegalTransitionError:  # failed over in the meantime
+        _log.info("turn.overruled", mirror=mirror.name)
+
+
+def _drain(mirror: MirrorTopic) -> bool:
+    """Tell whether nothing was left to copy at two looks with a pause between them."""
+    deadline, empty_since = time.monotonic() + DRAIN_S, None
+    while time.monotonic() < deadline:
+        blockers = blockers_of(mirror)
+        note_blockers(mirror, blockers, now=timezone.now())
+        if blockers:
+            empty_since = None
+        elif empty_since is None:
+            empty_since = time.monotonic()
+        elif time.monotonic() - empty_since >= SETTLE_S:
+            return True
+        time.sleep(LOOK_EVERY_S)
+        fresh = load(mirror.pk)
+        if fresh is None or not _is_draining(fresh):
+            return False
+        mirror = fresh
+    return False
+
+
+def _not_yet(mirror: MirrorTopic, other: MirrorTopic | None) -> dict[str, str]:
+    """Say what the topic waits for before it can become a mirror."""
+    if other is None:
+        message = (
+            f"The mirror of '{mirror.name}' is not there any more, so there is nothing to mirror from. Fail over to make "
+            "this topic writable again."
+        )
+        return {ErrorCode.REMOTE_MIRROR_NOT_FOUND_ERROR: message}
+    if other.state != MirrorState.STOPPED:
+        message = f"Topic '{other.name}' on the other side is {other.state}; this topic becomes its mirror once it is STOPPED."
+        return {ErrorCode.WAITING_FOR_OTHER_SIDE: message}
+    return {}
+
+
+def _end_reversal(mirror: MirrorTopic, *, now: datetime) -> None:
+    transitions.apply_event(
+        mirror=mirror, event=MirrorEvent.REVERSAL_ENDED, by=ENGINE, now=now, detail="the other side is gone", reversal=""
+    )
+    dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _is_draining(mirror: MirrorTopic) -> bool:
+    return mirror.state == MirrorState.PENDING_SYNCHRONIZE and mirror.deletion_requested_at is None

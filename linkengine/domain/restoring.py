@@ -1,0 +1,40 @@
+"""Where two topics that were one part: arithmetic of a truncate-and-restore. Knows offsets only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from linkengine.domain.plans import LogRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePoint:
+    """One partition: it holds ``[start, end)``; below ``common`` both sides are, or will be, equal."""
+
+    partition: int
+    start: int
+    end: int
+    common: int
+
+    @property
+    def point(self) -> int:
+        """The offset the partition is truncated to."""
+        return min(self.common, self.end)
+
+    @property
+    def diverged(self) -> int:
+        """Offsets that only this side holds, or that mean something else on the other side."""
+        return self.end - max(self.start, self.point)
+
+
+def restore_points(held: Iterable[LogRange], *, common: Mapping[int, int]) -> tuple[RestorePoint, ...]:
+    """Answer the point of each partition; one that was never copied has nothing in common."""
+    return tuple(
+        RestorePoint(partition=one.partition, start=one.start, end=one.end, common=common.get(one.partition, 0)) for one in held
+    )
+
+
+def open_transactions(held: Iterable[LogRange]) -> tuple[int, ...]:
+    """List partitions in which a transaction has not ended: its records may still become visible."""
+    return tuple(one.partition for one in held if one.stable_end < one.end)

@@ -1,0 +1,100 @@
+"""Read records out of a topic for a person to keep: ranges of offsets as JSON lines, as committed readers see them.
+
+One JSON object per record: ``partition``, ``offset``, ``timestamp`` (Unix ms), ``key`` and ``value`` (base64, or null), and
+``headers`` (pairs of name and base64, or null; names that are not UTF-8 carry surrogate escapes). Markers and aborted records
+are left out. One response at a time is in memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+
+import structlog
+
+from linkengine.batches.legacy import decode_legacy
+from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
+from linkengine.batches.records import RecordLike, decode_records
+from linkengine.batches.view import CURRENT_MAGIC, iter_batches
+from linkengine.copyjob.tails import locate
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.ranges import OffsetRange
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.reading import read_committed
+
+log = structlog.get_logger(__name__)
+Sink = Callable[[bytes], object]
+
+
+def export_records(address: ClusterAddress, topic: str, ranges: Mapping[int, OffsetRange], *, sink: Sink) -> dict[int, int]:
+    """Write the records of the ranges, by partition, to ``sink``; answer how many each had. Every record or an error."""
+    cluster = Cluster(address)
+    try:
+        views = cluster.newest_topics([topic])
+        counts = {}
+        for partition, wanted in sorted(ranges.items()):
+            leader, topic_id = locate(views, topic, partition)
+            connection = cluster.open(leader.broker)
+            try:
+                counts[partition] = _export(connection, (topic, topic_id, partition), leader.epoch, wanted, sink=sink)
+            finally:
+                connection.close()
+        log.info("records_exported", topic=topic, records=sum(counts.values()))
+        return counts
+    finally:
+        cluster.close()
+
+
+def _export(
+    connection: Connection, place: tuple[str, bytes, int], leader_epoch: int, wanted: OffsetRange, *, sink: Sink
+) -> int:
+    position, count = wanted.start, 0
+    while position < wanted.end:
+        error, aborted, data = read_committed(connection, topic=place, leader_epoch=leader_epoch, offset=position)
+        if error:
+            raise BrokerError(error, f"Records of {place[0]}-{place[2]} from offset {position} on cannot be read")
+        before = position
+        for record, after in _records(data, aborted=aborted):
+            if record is not None and max(before, wanted.start) <= record.offset < wanted.end:
+                sink(_line(place[2], record))
+                count += 1
+            position = max(position, after)
+        if position == before:
+            raise LinkEngineError(
+                ErrorCode.TIMEOUT_ERROR,
+                f"Topic {place[0]!r} gives nothing from offset {position} of partition {place[2]} on, although it ends at "
+                f"{wanted.end}. Trying again.",
+            )
+    return count
+
+
+def _records(data: memoryview, *, aborted: tuple[tuple[int, int], ...]) -> Iterator[tuple[RecordLike | None, int]]:
+    """List (record, offset after its batch); a batch without visible records tells its end only."""
+    transactions = AbortedTransactions([AbortedTransaction(producer_id=one, first_offset=first) for one, first in aborted])
+    for at, view in iter_batches(data):
+        batch = data[at : at + view.size]
+        yield None, view.next_offset
+        if gap_reason(view, aborted=transactions.contain(view, batch)) is None:
+            decode = decode_records if view.magic == CURRENT_MAGIC else decode_legacy
+            for record in decode(view, batch):
+                yield record, view.next_offset
+
+
+def _line(partition: int, record: RecordLike) -> bytes:
+    fields = {
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _text(record.key),
+        "value": _text(record.value),
+        "headers": [[name, _text(value)] for name, value in record.headers],
+    }
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()

@@ -1,0 +1,87 @@
+"""Change the direction between two topics: close the present source to producers, take a topic over as the new mirror.
+
+Never both sides writable: the source is closed on every broker before its mirror drains, and stays closed until a person fails
+it over. A Produce that passed the authorizer before the rule came is over within moments; whoever drains looks twice, and
+``turn_mirror`` proves with a marker at the agreed offset that nobody came between.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from linkengine.copyjob.adopt import adopt_partitions
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import LogRange, MirrorCreated, MirrorTurn
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.closing import brokers_that_let_write
+from linkengine.kafka.cluster import Cluster
+from linkengine.sync.configs import read_source_configs, sync_configs
+from linkengine.sync.topics import follow_partitions
+
+log = structlog.get_logger(__name__)
+
+
+def close_topic(address: ClusterAddress, topic: str) -> None:
+    """Make an ordinary topic read-only on every broker; raise TIMEOUT_ERROR while one has not heard of it. Safe to repeat."""
+    admin = ClusterAdmin(address)
+    if not admin.has_authorizer():
+        raise LinkEngineError(
+            ErrorCode.SECURITY_DISABLED_ERROR,
+            f"The cluster of topic {topic!r} has no authorizer, so its producers cannot be kept out. Set authorizer.class.name "
+            "on its brokers, or stop the producers and promote instead.",
+        )
+    if not admin.denies_writes(topic):
+        admin.deny_writes(topic)
+        log.info("topic_closed", topic=topic)
+    cluster = Cluster(address)
+    try:
+        late = brokers_that_let_write(cluster, topic)
+    finally:
+        cluster.close()
+    if late:
+        raise LinkEngineError(
+            ErrorCode.TIMEOUT_ERROR, f"Broker {late[0]} does not refuse writes to topic {topic!r} yet. Asked again shortly."
+        )
+
+
+def open_topic(address: ClusterAddress, topic: str) -> None:
+    """Take the rules away that close a topic or hide it. Safe to repeat, also where there is no topic."""
+    admin = ClusterAdmin(address)
+    admin.allow_writes(topic)
+    admin.allow_reads(topic)
+
+
+def log_ranges(address: ClusterAddress, topic: str) -> tuple[LogRange, ...]:
+    """Answer what each partition of a topic holds; raise while one has no leader."""
+    admin = ClusterAdmin(address)
+    partitions = admin.describe(topic).partitions
+    starts, ends, stable = (
+        admin.offsets(topic, kind, partitions=partitions) for kind in (OffsetKind.START, OffsetKind.END, OffsetKind.STABLE_END)
+    )
+    return tuple(
+        LogRange(partition=number, start=starts[number], end=ends[number], stable_end=stable[number])
+        for number in range(partitions)
+    )
+
+
+def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
+    """Take a closed topic over as a mirror and give it a mirror's configs; safe to repeat.
+
+    Raises SIDES_DIVERGED where it holds records the other side lacks.
+    """
+    source, here = ClusterAdmin(turn.source), ClusterAdmin(turn.destination)
+    topic = source.describe(turn.source_topic)
+    close_topic(turn.destination, turn.mirror_topic)
+    adopt_partitions(turn.destination, turn.assignments, ends=dict(turn.ends), generation=turn.generation)
+    values = read_source_configs(source, turn.source_topic, include=turn.sync_include)
+    partitions = follow_partitions(here, turn.mirror_topic, partitions=topic.partitions)
+    sync_configs(here, turn.mirror_topic, source_configs=values, include=turn.sync_include)
+    log.info("mirror_turned", topic=turn.mirror_topic, ends=turn.ends)
+    return MirrorCreated(
+        source_topic_id=topic.topic_id,
+        mirror_topic_id=here.describe(turn.mirror_topic).topic_id,
+        partitions=partitions,
+        read_only=True,
+        source_configs=values,
+    )

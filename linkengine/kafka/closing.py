@@ -1,0 +1,42 @@
+"""Is a topic closed to producers on every broker? Each broker follows the controller by itself, so each is asked.
+
+DescribeAcls (KIP-140) is answered from the authorizer of the broker that is asked, the same that decides about a Produce.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
+
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.connection import Connection
+
+_TOPIC, _LITERAL, _WRITE, _DENY = 2, 3, 4, 2  # Kafka's numbers for resource type, pattern type, operation, permission
+_EVERYBODY = "User:*"
+
+
+def brokers_that_let_write(cluster: Cluster, topic: str) -> list[int]:
+    """List the brokers on which DENY WRITE for everybody is not in force yet; raise LinkEngineError where one is silent."""
+    cluster.newest_topics([topic])  # learns all brokers
+    return [broker for broker in cluster.brokers() if not _denies(cluster, broker, topic)]
+
+
+def _denies(cluster: Cluster, broker: int, topic: str) -> bool:
+    def build(connection: Connection) -> Any:
+        return DescribeAclsRequest(
+            version=connection.version_for(DescribeAclsRequest.API_KEY, highest=2, lowest=1),
+            resource_type_filter=_TOPIC,
+            resource_name_filter=topic,
+            pattern_type_filter=_LITERAL,
+            principal_filter=_EVERYBODY,
+            host_filter=None,
+            operation=_WRITE,
+            permission_type=_DENY,
+        )
+
+    answer = cluster.call(broker, build, response=DescribeAclsResponse)
+    if answer.error_code:
+        raise BrokerError(answer.error_code, f"Broker {broker} does not tell the ACLs of topic {topic!r}")
+    return bool(answer.resources)

@@ -1,0 +1,129 @@
+"""The rows of reversals and restores: both sides move together, whoever comes second sees what the first did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.actions import reversing
+from console.actions.operations import operate, operate_many
+from console.actors import Actor
+from console.errors import ConflictError, DeniedError
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, RestoreRun, RoleBinding
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW, MakeActor, MakeMirror
+
+E, S = MirrorEvent, MirrorState
+pytestmark = pytest.mark.usefixtures("sent")
+
+
+@pytest.fixture
+def mirror(link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror) -> MirrorTopic:
+    """A mirror on a link that has both sides."""
+    assert back
+    return make_mirror("orders")
+
+
+def states() -> list[str]:
+    """Answer the states of both sides: the mirror's, then the other topic's."""
+    return list(MirrorTopic.objects.order_by("link_id").values_list("state", flat=True))
+
+
+def do(mirror: MirrorTopic, operation: E, by: Actor, **more: Any) -> MirrorTopic:
+    return operate(mirror=MirrorTopic.objects.get(pk=mirror.pk), operation=operation, by=by, now=NOW, **more)
+
+
+@pytest.fixture
+def other(mirror: MirrorTopic, back: ClusterLink, owner: Actor) -> MirrorTopic:
+    """The other topic of a reversal that has begun."""
+    do(mirror, E.REVERSE_AND_START, owner)
+    return MirrorTopic.objects.get(link=back)
+
+
+def test_both_rows_move_together(mirror: MirrorTopic, other: MirrorTopic) -> None:
+    assert states() == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
+    assert (other.name, other.source_topic, other.num_partitions) == ("orders", "orders", 2)
+    assert not other.holds_copy
+
+
+def test_validate_only_makes_no_row(mirror: MirrorTopic, owner: Actor) -> None:
+    do(mirror, E.REVERSE_AND_START, owner, validate_only=True)
+
+    assert states() == [S.ACTIVE]
+
+
+def test_a_second_reversal_takes_the_row_of_the_first(mirror: MirrorTopic, make_mirror: MakeMirror, back: ClusterLink) -> None:
+    row = make_mirror("orders", S.STOPPED, link=back, stop_reason="promote", fencing_at=NOW)
+    MirrorPartition.objects.filter(mirror=row).update(stopped_end=7)
+
+    reversing.begin(mirror=mirror, operation=E.REVERSE_AND_PAUSE, by=Actor(name="x", user=None), now=NOW)
+
+    row.refresh_from_db()
+    assert (row.state, row.stop_reason, row.fencing_at, row.reversal) == (S.PENDING_MIRROR, "", None, "reverse-and-pause")
+    assert set(row.partitions.values_list("stopped_end", flat=True)) == {None}
+
+
+def test_failing_the_source_over_lets_the_mirror_mirror_on(mirror: MirrorTopic, other: MirrorTopic, owner: Actor) -> None:
+    do(other, E.FAILOVER, owner)
+
+    assert states() == [S.ACTIVE, S.PENDING_STOPPED]
+    assert MirrorTopic.objects.get(pk=mirror.pk).reversal == ""
+    assert not reversing.note_synchronized(mirror=mirror, now=NOW)
+
+
+def test_what_is_synchronized_waits_for_its_fence(mirror: MirrorTopic, other: MirrorTopic) -> None:
+    draining = MirrorTopic.objects.get(pk=mirror.pk)
+
+    assert reversing.note_synchronized(mirror=draining, now=NOW)
+
+    assert states() == [S.PENDING_STOPPED, S.PENDING_MIRROR]
+
+
+def test_a_paused_reversal_goes_on_when_it_is_resumed(mirror: MirrorTopic, other: MirrorTopic, owner: Actor) -> None:
+    do(mirror, E.PAUSE, owner)
+    assert states() == [S.PAUSED, S.PENDING_MIRROR]
+    do(mirror, E.RESUME, owner)
+    assert states() == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
+
+
+def test_a_paused_reversal_whose_source_was_failed_over_is_forgotten(
+    mirror: MirrorTopic, other: MirrorTopic, owner: Actor
+) -> None:
+    do(mirror, E.PAUSE, owner)
+    do(other, E.FAILOVER, owner)
+    do(mirror, E.RESUME, owner)
+
+    assert states() == [S.ACTIVE, S.PENDING_STOPPED]
+
+
+def test_who_may_not_operate_the_other_side_reverses_nothing(
+    mirror: MirrorTopic, link: ClusterLink, make_actor: MakeActor
+) -> None:
+    here_only = make_actor("here-only", RoleBinding.Role.CLOUD_CLUSTER_ADMIN, cluster=link.destination)
+
+    with pytest.raises(DeniedError):
+        do(mirror, E.REVERSE_AND_START, here_only)
+    assert states() == [S.ACTIVE]
+
+
+def test_an_ordinary_topic_is_restored_from_its_stopped_mirror(mirror: MirrorTopic, back: ClusterLink, owner: Actor) -> None:
+    MirrorTopic.objects.update(state=S.STOPPED)
+
+    checked = operate_many(link=back, pattern="ord.*", operation=E.RESTORE, validate_only=True, by=owner, now=NOW)
+    assert [(row.mirror_topic_name, row.error_code) for row in checked] == [("orders", None)]
+    assert not RestoreRun.objects.exists()
+    done = operate_many(link=back, names=["orders", "unknown"], operation=E.RESTORE, by=owner, now=NOW)
+
+    assert [row.error_code for row in done] == [None, 404]
+    assert states() == [S.STOPPED, S.PENDING_SETUP_FOR_RESTORE]
+    assert RestoreRun.objects.get().mirror.link_id == back.pk
+
+
+def test_a_topic_that_is_mirrored_now_is_reversed_not_restored(
+    mirror: MirrorTopic, back: ClusterLink, make_mirror: MakeMirror, owner: Actor
+) -> None:
+    stopped = make_mirror("orders", S.STOPPED, link=back)
+
+    with pytest.raises(ConflictError, match="has to be STOPPED"):
+        do(stopped, E.RESTORE, owner)

@@ -1,0 +1,117 @@
+"""Truncate-and-restore on real clusters: what diverged is in a file, everything else is mirrored from the other side."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console import exports
+from console.actions.operations import operate_many
+from console.actors import SYSTEM
+from console.models import ClusterLink, MirrorTopic, RestoreRun
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW
+from tests.console.tasks.reversal import Drive, do, records, states, write
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
+S, E = MirrorState, MirrorEvent
+Pair = tuple[ClusterLink, ClusterLink]
+
+
+@pytest.fixture(autouse=True)
+def export_directory(settings: Any, tmp_path: Path) -> None:
+    settings.EXPORT_DIR = str(tmp_path)
+
+
+@pytest.fixture
+def stopped(twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive) -> MirrorTopic:
+    """A mirror that was failed over with all 200 records."""
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    do(twin, E.FAILOVER)
+    drive(lambda: states(twin) == [S.STOPPED])
+    return twin
+
+
+def restore(back: ClusterLink, name: str) -> MirrorTopic:
+    """Ask for the restore of an ordinary topic."""
+    rows = operate_many(link=back, names=[name], operation=E.RESTORE, by=SYSTEM, now=NOW)
+    assert [row.error_code for row in rows] == [None], rows
+    return MirrorTopic.objects.get(link=back, name=name)
+
+
+def lines(run: RestoreRun) -> list[dict[str, Any]]:
+    with gzip.open(exports.path_of(run.export_name)) as file:
+        return [json.loads(line) for line in file]
+
+
+def test_diverged_records_are_exported_and_the_rest_is_mirrored_again(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    topic = stopped.name
+    assert write(source_cluster, topic, "only here 1", "only here 2") == [None, None]
+    assert write(destination_cluster, topic, "the new truth") == [None]
+
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: len(records(source_cluster, topic)) == 201)
+
+    assert records(source_cluster, topic) == records(destination_cluster, topic)
+    run = RestoreRun.objects.get()
+    assert (run.messages_truncated, run.export_records, run.in_place) == (2, 2, False)
+    assert run.finished_at is not None
+    kept = lines(run)
+    assert [(one["partition"], one["offset"]) for one in kept] == [(0, 100), (0, 101)]
+    assert [base64.b64decode(one["value"]) for one in kept] == [b"only here 1", b"only here 2"]
+    assert hashlib.sha256(exports.path_of(run.export_name).read_bytes()).hexdigest() == run.export_sha256
+
+
+def test_where_nothing_diverged_the_topic_itself_goes_on(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    topic = stopped.name
+    assert write(destination_cluster, topic, "new") == [None]
+
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: len(records(source_cluster, topic)) == 201)
+
+    assert records(source_cluster, topic) == records(destination_cluster, topic)
+    run = RestoreRun.objects.get()
+    assert (run.in_place, run.messages_truncated, run.export_name) == (True, 0, "")
+
+
+def test_a_rehearsed_failover_is_taken_back_by_restoring_the_mirror_itself(
+    stopped: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    """The source went on meanwhile; what was written to the mirror is set aside."""
+    topic = stopped.name
+    assert write(source_cluster, topic, "production went on") == [None]
+    assert write(destination_cluster, topic, "rehearsal") == [None]
+
+    do(stopped, E.RESTORE)
+    drive(lambda: states(stopped) == [S.ACTIVE])
+    drive(lambda: len(records(destination_cluster, topic)) == 201)
+
+    assert records(source_cluster, topic) == records(destination_cluster, topic)
+    assert [base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())] == [b"rehearsal"]
+
+
+def test_a_restore_that_is_cut_short_leaves_a_writable_topic(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive
+) -> None:
+    topic = stopped.name
+    assert write(source_cluster, topic, "only here") == [None]
+
+    row = restore(pair[1], topic)
+    do(row, E.FAILOVER)
+    drive(lambda: states(row) == [S.STOPPED])
+
+    assert write(source_cluster, topic, "goes on") == [None]
+    assert len(records(source_cluster, topic)) == 202

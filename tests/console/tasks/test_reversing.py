@@ -1,0 +1,64 @@
+"""Reversals on real clusters: writers are switched, and every record is on both sides at the same offset."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from console.models import ClusterLink, LineageRange, MirrorTopic
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.tasks.reversal import Drive, do, records, states, write
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
+S, E = MirrorState, MirrorEvent
+Pair = tuple[ClusterLink, ClusterLink]
+
+
+def other_of(mirror: MirrorTopic) -> MirrorTopic:
+    return MirrorTopic.objects.exclude(link=mirror.link_id).get(name=mirror.source_topic)
+
+
+def test_a_topic_is_reversed_and_back_again_without_a_lost_record(
+    twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    topic = twin.name
+    do(twin, E.REVERSE_AND_START)
+    other = other_of(twin)
+
+    drive(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE])
+    refused = write(source_cluster, topic, "late")[0]
+    assert refused is not None
+    assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert write(destination_cluster, topic, "after the swap") == [None]
+    drive(lambda: len(records(source_cluster, topic)) == 201)
+    assert records(source_cluster, topic) == records(destination_cluster, topic)
+    origins = LineageRange.objects.filter(mirror=other).values_list("partition", "start", "closed_at")
+    assert sorted(origins) == [(0, 100, None), (1, 100, None)]
+
+    do(other, E.REVERSE_AND_PAUSE)
+    drive(lambda: states(twin, other) == [S.PAUSED, S.STOPPED])
+    assert write(source_cluster, topic, "home again") == [None]
+    do(twin, E.RESUME)
+    drive(lambda: len(records(destination_cluster, topic)) == 202)
+    assert records(source_cluster, topic) == records(destination_cluster, topic)
+
+
+def test_failing_the_mirror_over_ends_the_reversal_with_the_source_closed(
+    twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    """Records that were not copied stay where they are, and the closed source says what can be done."""
+    do(twin, E.PAUSE)
+    do(twin, E.RESUME)
+    do(twin, E.REVERSE_AND_START)
+    do(twin, E.FAILOVER)
+    other = other_of(twin)
+
+    drive(lambda: states(twin) == [S.STOPPED])
+    drive(lambda: other.transition_errors.filter(code="SIDES_DIVERGED").exists())
+
+    assert write(destination_cluster, twin.name, "goes on here") == [None]
+    assert write(source_cluster, twin.name, "not there") != [None]
+    do(other, E.FAILOVER)
+    drive(lambda: states(other) == [S.STOPPED])
+    assert write(source_cluster, twin.name, "there too, because somebody wanted it") == [None]
