@@ -18,7 +18,7 @@ PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets $(STATE)/ar
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-setup: $(PARTS) $(STATE)/programs-test ## Install everything that demo and tests need; nothing twice
+setup: $(PARTS) $(STATE)/kafka-3.9.1 $(STATE)/programs-test ## Install everything that demo and tests need; nothing twice
 
 demo: $(PARTS) $(STATE)/programs-demo ## Run the whole product on real data; ARGS=--once ends after the report
 	@$(RUN) -m devcluster.demo $(ARGS)
@@ -76,7 +76,7 @@ $(STATE)/venv: requirements.txt
 	  || $(RUN) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@touch $@
 
-$(STATE)/kafka $(STATE)/spark $(STATE)/webjars: $(STATE)/%: devcluster/pom.xml
+$(STATE)/kafka $(STATE)/kafka-3.9.1 $(STATE)/spark $(STATE)/webjars: $(STATE)/%: devcluster/pom.xml
 	@echo "Java parts: $* ..."
 	@rm -rf var/parts/$*.new
 	@mvn -q -B -f devcluster/pom.xml -P$* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/var/parts/$*.new

@@ -5,10 +5,11 @@ seconds; nothing that changes how records are stored.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from devcluster.doors import PRINCIPALS, Door, door_properties
 from devcluster.ports import LOOPBACK
 from devcluster.tls import Certificates
 
@@ -56,6 +57,8 @@ class BrokerPlan:
     users: Mapping[str, str]
     certificates: Certificates
     extra: Mapping[str, object]
+    doors: Mapping[Door, int] = field(default_factory=dict)  # ports of further listeners
+    jwks_url: str = ""
 
     @property
     def settings_file(self) -> Path:
@@ -76,8 +79,11 @@ def broker_properties(plan: BrokerPlan) -> str:
     """Return the text of `server.properties`; `extra` wins over everything."""
     settings = {
         **_FAST, **_identity(plan), **_listeners(plan), **_replication(plan.brokers), **_internal_login(plan),
-        **_client_login(plan), **_encryption(plan), **_authorization(plan), **plan.extra,
+        **_client_login(plan), **_encryption(plan), **_authorization(plan),
     }  # fmt: skip
+    if plan.doors:
+        settings |= door_properties(plan.doors, certificates=plan.certificates, known=settings, jwks_url=plan.jwks_url)
+    settings |= plan.extra
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
@@ -152,8 +158,9 @@ def _encryption(plan: BrokerPlan) -> dict[str, object]:
 def _authorization(plan: BrokerPlan) -> dict[str, object]:
     if not plan.authorizer:
         return {}
+    principals = ("User:admin", "User:link", f"User:{BROKER_USER}", *(PRINCIPALS if plan.doors else ()))
     return {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": f"User:admin;User:link;User:{BROKER_USER}",
+        "super.users": ";".join(principals),
         "allow.everyone.if.no.acl.found": "false",
     }

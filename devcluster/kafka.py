@@ -11,19 +11,23 @@ import tempfile
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from devcluster import access, parts
 from devcluster.broker_settings import BrokerPlan, Security, broker_properties
+from devcluster.doors import DOORS, Door, door_security, jvm_flags
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.processes import STOP_TIMEOUT_S, Process
 from devcluster.tls import certificates_in, write_certificates
 
+NEWEST, OLDEST = "4.3.1", "3.9.1"  # the brokers that are installed
 START_TIMEOUT_S = 90.0  # about 5 s on two idle cores; a loaded machine needs much longer
 FORMAT_TIMEOUT_S = 60.0
 LOG_SETTINGS = Path(__file__).with_name("conf") / "log4j2.properties"
+OLD_LOG_SETTINGS = LOG_SETTINGS.with_name("log4j.properties")  # of brokers before Kafka 4
 # a small heap and shared class data: a broker that starts quickly and leaves room for its neighbours
 JVM_FLAGS = ("-Xshare:auto", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
 
@@ -37,7 +41,7 @@ class KafkaCluster:
         *,
         brokers: int = 1,
         directory: Path | None = None,
-        version: str = "4.3.1",
+        version: str = NEWEST,
         security: Security = "SASL_PLAINTEXT",
         authorizer: bool | None = None,
         heap: str = "512m",
@@ -75,6 +79,11 @@ class KafkaCluster:
             for node, ports in enumerate(nodes)
         ]  # fmt: skip
 
+    def with_doors(self, *, jwks_url: str) -> Self:
+        """Open all doors of `doors.py` on every broker, before it starts; tokens are checked with the keys at `jwks_url`."""
+        self._plans = [replace(plan, doors={door: free_port() for door in DOORS}, jwks_url=jwks_url) for plan in self._plans]
+        return self
+
     @property
     def bootstrap(self) -> str:
         """The client addresses of all brokers, for `bootstrap.servers`."""
@@ -98,9 +107,14 @@ class KafkaCluster:
         """Return the same as properties of the Java clients."""
         return {"bootstrap.servers": self.bootstrap, **access.java_security(self, user=user, mechanism=mechanism)}
 
+    def door_properties(self, door: Door) -> dict[str, str]:
+        """Return the Java clients' properties for a door, without what signs in over SASL."""
+        servers = ",".join(f"{LOOPBACK}:{plan.doors[door]}" for plan in self._plans)
+        return {"bootstrap.servers": servers, **door_security(door, certificates=self.certificates)}
+
     def start(self) -> Self:
         """Format the storage, start all brokers, wait until they answer, and give `app` its ACLs. About 5 s."""
-        if "SSL" in self.security:
+        if "SSL" in self.security or self._plans[0].doors:
             write_certificates(self.directory / "tls")
         try:
             fresh = [self._format(plan) for plan in self._plans if not plan.formatted()]
@@ -175,7 +189,7 @@ class KafkaCluster:
 
     def _java(self, *flags: str) -> list[str]:
         java = parts.program("java", package="openjdk-17-jre-headless")
-        archive = parts.archive_flags(parts.KAFKA_ARCHIVE)
+        archive = parts.archive_flags(parts.KAFKA_ARCHIVE) if self.version == NEWEST else []
         return [java, *JVM_FLAGS, *archive, *flags, "-cp", parts.kafka_classpath(version=self.version)]
 
     def _format(self, plan: BrokerPlan) -> Process:
@@ -195,6 +209,10 @@ class KafkaCluster:
         (process.log.parent / "format.args").unlink()
 
     def _launch(self, plan: BrokerPlan) -> None:
-        log4j = f"-Dlog4j2.configurationFile={LOG_SETTINGS}"
-        command = [*self._java(f"-Xmx{self._heap}", log4j), "kafka.Kafka", str(plan.settings_file)]
+        logging = (f"-Dlog4j2.configurationFile={LOG_SETTINGS}", f"-Dlog4j.configuration=file:{OLD_LOG_SETTINGS}")
+        command = [
+            *self._java(f"-Xmx{self._heap}", *logging, *jvm_flags(plan.jwks_url)),
+            "kafka.Kafka",
+            str(plan.settings_file),
+        ]
         self._processes[plan.node] = Process(command, name=f"{self.name}-{plan.node}", log=plan.directory / "broker.log")

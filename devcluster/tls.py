@@ -1,4 +1,4 @@
-"""A certificate authority of a few days for one development cluster, and the certificate of its brokers.
+"""A certificate authority of a few days for one development cluster, with certificates of its brokers and of one client.
 
 Writes PEM files as Kafka reads them since KIP-651. Knows nothing of clusters; the names in the certificates are this
 machine's own.
@@ -21,29 +21,31 @@ VALID = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificates:
-    """Where the authority's certificate and the brokers' key with certificate lie."""
+    """Where the authority's certificate and the keys with certificates of brokers and client lie."""
 
     authority: Path
     broker: Path
+    client: Path  # CN=link
 
 
 def certificates_in(directory: Path) -> Certificates:
     """Name the files, whether written or not."""
-    return Certificates(authority=directory / "authority.pem", broker=directory / "broker.pem")
+    return Certificates(authority=directory / "authority.pem", broker=directory / "broker.pem", client=directory / "client.pem")
 
 
 def write_certificates(directory: Path) -> None:
-    """Create an authority and a certificate for 127.0.0.1 signed by it, unless they are there."""
+    """Create an authority and certificates for 127.0.0.1 signed by it, unless they are there."""
     files = certificates_in(directory)
     if files.broker.exists():
         return
     directory.mkdir(parents=True, exist_ok=True)
-    root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    root_name = _name("Development authority")
+    root_key, root_name = ec.generate_private_key(ec.SECP256R1()), _name("Development authority")
     root = _certificate(subject=root_name, issuer=root_name, key=root_key, signer=root_key, authority=True)
-    leaf = _certificate(subject=_name("broker"), issuer=root_name, key=key, signer=root_key, authority=False)
-    files.broker.touch(mode=0o600)
-    files.broker.write_bytes(_private_pem(key) + _pem(leaf) + _pem(root))
+    for file, owner in ((files.client, "link"), (files.broker, "broker")):
+        key = ec.generate_private_key(ec.SECP256R1())
+        leaf = _certificate(subject=_name(owner), issuer=root_name, key=key, signer=root_key, authority=False)
+        file.touch(mode=0o600)
+        file.write_bytes(_private_pem(key) + _pem(leaf) + _pem(root))
     files.authority.write_bytes(_pem(root))
 
 

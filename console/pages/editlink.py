@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django import forms
@@ -26,7 +26,7 @@ from console.presenters.links import source_servers
 from console.presenters.mirrors import mirror_row
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
-from linkengine.domain.addresses import address_from_properties, properties_of
+from linkengine.domain.addresses import TOKEN_URL, address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.states import MirrorState
@@ -66,7 +66,8 @@ class EditLinkForm(ConnectionForm):
     def changes(self, link: ClusterLink) -> list[ConfigChange]:
         """Answer what differs from the stored settings."""
         values = self.cleaned_data | {"password": self.cleaned_data["password"] or self.stored_password}
-        wanted, present = properties_of(address_of(values)), dict(self.stored)
+        address = replace(address_of(values), oauth_extensions=_extensions(self.stored))
+        wanted, present = properties_of(address), dict(self.stored)
         names = sorted(name for name in {*wanted, *_present_of_form(present)} if wanted.get(name) != present.get(name))
         changes = [_change(name, wanted.get(name)) for name in names]
         return changes + self._pause_change(link)
@@ -163,9 +164,19 @@ def _initial(link: ClusterLink, stored: dict[str, str]) -> dict[str, object]:
         "security_protocol": address.security_protocol,
         "sasl_mechanism": address.sasl_mechanism,
         "username": address.sasl_username,
+        "token_url": address.oauth_token_url,
+        "token_scope": address.oauth_scope,
         "ca_pem": address.ssl_ca_pem,
         "paused": _is_paused(link),
     }
+
+
+def _extensions(stored: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Answer what the form does not speak of, so that it stays as it is."""
+    try:
+        return address_from_properties(stored).oauth_extensions
+    except LinkEngineError:
+        return ()
 
 
 def _password(stored: dict[str, str]) -> str:
@@ -181,7 +192,15 @@ def _is_paused(link: ClusterLink) -> bool:
 
 def _present_of_form(present: dict[str, str]) -> set[str]:
     """Answer which stored properties the form speaks of; the others stay as they are."""
-    spoken = {"bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.jaas.config", "ssl.truststore.certificates"}
+    spoken = {
+        "bootstrap.servers",
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.jaas.config",
+        "sasl.login.callback.handler.class",
+        TOKEN_URL,
+        "ssl.truststore.certificates",
+    }
     return spoken & set(present)
 
 

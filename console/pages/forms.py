@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 
 from console.errors import ConsoleError
 from console.presenters.errors import help_for
-from linkengine.domain.addresses import MECHANISMS, PROTOCOLS, ClusterAddress, properties_of
+from linkengine.domain.addresses import MECHANISMS, OAUTH, PROTOCOLS, TOKEN_URL, ClusterAddress, properties_of
 
 # Config names that actions name in a refusal -> the field of a page that holds them.
 FIELD_OF = {
@@ -20,6 +20,7 @@ FIELD_OF = {
     "security.protocol": "security_protocol",
     "sasl.mechanism": "sasl_mechanism",
     "sasl.jaas.config": "username",
+    TOKEN_URL: "token_url",
     "ssl.truststore.certificates": "ca_pem",
     "source_topic_name": "source_topic",
 }
@@ -88,6 +89,14 @@ class ConnectionForm(ConsoleForm):
         help_text="Stored encrypted, never shown again.",
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
+    token_url = forms.CharField(
+        label="Token endpoint",
+        required=False,
+        max_length=1000,
+        help_text="Only with OAUTHBEARER; user and password are the client's ID and secret there.",
+        widget=forms.URLInput(attrs={"autocomplete": "off"}),
+    )
+    token_scope = forms.CharField(label="Token scope", required=False, max_length=1000, help_text="Only with OAUTHBEARER.")
     ca_pem = forms.CharField(
         label="CA certificates",
         required=False,
@@ -102,6 +111,10 @@ class ConnectionForm(ConsoleForm):
             for name, word in (("username", "a user name"), ("password", "a password")):
                 if not values.get(name) and not self.may_be_kept(name):
                     self.add_error(name, f"{values['security_protocol']} needs {word}.")
+            if values.get("sasl_mechanism") == OAUTH and not str(values.get("token_url", "")).startswith(
+                ("https://", "http://")
+            ):
+                self.add_error("token_url", f"{OAUTH} needs the URL of a token endpoint.")
         return values
 
     def asks_connection(self) -> bool:
@@ -126,5 +139,7 @@ def address_of(values: Mapping[str, Any]) -> ClusterAddress:
         sasl_mechanism=values["sasl_mechanism"] or "PLAIN",
         sasl_username=values["username"] if sasl else "",
         sasl_password=values["password"] if sasl else "",
+        oauth_token_url=values["token_url"],
+        oauth_scope=values["token_scope"],
         ssl_ca_pem=values["ca_pem"],
     )

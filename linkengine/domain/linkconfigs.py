@@ -85,7 +85,17 @@ def _security_rows(prefix: str, where: str, mechanisms: tuple[str, ...]) -> tupl
             name=f"{prefix}sasl.jaas.config",
             default=None,
             sensitive=True,
-            description=f"User and password for {where}, as a JAAS line.",
+            description=f"User and password for {where}, as a JAAS line; with OAUTHBEARER clientId, clientSecret and scope.",
+        ),
+        LinkConfigSpec(
+            name=f"{prefix}sasl.login.callback.handler.class",
+            default=None,
+            description=f"Taken and ignored: OAUTHBEARER for {where} always asks the token endpoint.",
+        ),
+        LinkConfigSpec(
+            name=f"{prefix}sasl.oauthbearer.token.endpoint.url",
+            default=None,
+            description=f"Where tokens for {where} come from; OAUTHBEARER only.",
         ),
         *_tls_rows(prefix, where),
     )

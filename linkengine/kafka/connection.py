@@ -21,10 +21,11 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
-from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.addresses import OAUTH, ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.codes import KafkaCode
 from linkengine.kafka.tls import client_context
+from linkengine.kafka.tokens import BearerTokens
 from linkengine.kafka.wire import CLIENT_ID, INT32
 
 CONNECT_TIMEOUT_S = 3.0  # a broker that does not answer within three seconds shall not keep the others waiting
@@ -187,13 +188,15 @@ def _authenticate(connection: Connection, address: ClusterAddress) -> None:
         sasl_plain_username=address.sasl_username,
         sasl_plain_password=address.sasl_password,
         sasl_mechanism=address.sasl_mechanism,
+        sasl_oauth_token_provider=BearerTokens(address),
         host=connection.host,
     )
     while not mechanism.is_done():
-        _sasl_step(connection, mechanism, user=address.sasl_username)
+        _sasl_step(connection, mechanism, address=address)
 
 
-def _sasl_step(connection: Connection, mechanism: Any, *, user: str) -> None:
+def _sasl_step(connection: Connection, mechanism: Any, *, address: ClusterAddress) -> None:
+    user = address.sasl_username
     request = SaslAuthenticateRequest(version=1, auth_bytes=mechanism.auth_bytes())
     answer = connection.request(request, response=SaslAuthenticateResponse)
     if answer.error_code:
@@ -201,7 +204,7 @@ def _sasl_step(connection: Connection, mechanism: Any, *, user: str) -> None:
         raise LinkEngineError(
             ErrorCode.AUTHENTICATION_ERROR,
             f"Broker {connection.peer} refused user {user!r}"
-            + (": wrong user name or password. " if wrong else f" (error {answer.error_code}). ")
+            + (f": {_wrong(address)}. " if wrong else f" (error {answer.error_code}). ")
             + "Correct sasl.jaas.config and sasl.mechanism of the link; copying goes on by itself then.",
         )
     try:
@@ -210,6 +213,12 @@ def _sasl_step(connection: Connection, mechanism: Any, *, user: str) -> None:
         raise LinkEngineError(
             ErrorCode.AUTHENTICATION_ERROR, f"Broker {connection.peer} could not prove its identity to user {user!r}."
         ) from error
+
+
+def _wrong(address: ClusterAddress) -> str:
+    if address.sasl_mechanism == OAUTH:
+        return "it does not accept the token that the token endpoint gave us"
+    return "wrong user name or password"
 
 
 def _plausible(size: int) -> int:

@@ -51,6 +51,28 @@ def test_a_link_from_another_kafka_brings_its_own_connection(admin: Client) -> N
     assert link.prefix == "far."
 
 
+def test_a_client_of_a_token_endpoint_needs_its_url_and_an_edit_keeps_what_no_field_shows(admin: Client) -> None:
+    asked = OTHER | {"sasl_mechanism": "OAUTHBEARER", "token_scope": "kafka", "intent": "create"}
+    assert "needs the URL of a token endpoint" in admin.post("/links/new/", asked).content.decode()
+    admin.post("/links/new/", asked | {"token_url": "https://tokens.example/token"})
+    link = ClusterLink.objects.get(name="fresh")
+    jaas = link.properties["sasl.jaas.config"]
+    assert 'clientId="link" clientSecret="s3cret-word" scope="kafka"' in jaas
+    link.properties = link.properties | {"sasl.jaas.config": jaas.replace(";", ' extension_pool="x";')}
+    link.save()
+
+    address = f"/links/{EAST}/fresh/configuration/edit/"
+    shown = admin.get(address).content.decode()
+    edited = asked | {"token_url": "https://tokens.example/new", "password": "", "intent": "save"}
+    admin.post(address, edited)
+
+    assert "https://tokens.example/token" in shown
+    assert "s3cret-word" not in shown
+    link.refresh_from_db()
+    assert link.properties["sasl.oauthbearer.token.endpoint.url"] == "https://tokens.example/new"
+    assert 'clientSecret="s3cret-word" scope="kafka" extension_pool="x"' in link.properties["sasl.jaas.config"]
+
+
 def test_validate_only_stores_nothing(admin: Client) -> None:
     response = admin.post("/links/new/", REGISTERED | {"intent": "validate"})
 

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from linkengine.domain.addresses import (
     MECHANISMS,
+    OAUTH,
     ClusterAddress,
     address_from_properties,
     credentials_from_jaas,
@@ -13,6 +14,7 @@ from linkengine.domain.addresses import (
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="us\\"er" password="p\\\\w;\'x";'
+CLIENT = 'OAuthBearerLoginModule required clientId="us" clientSecret="p\\\\w" scope="a b" extension_pool="x";'
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=30)
 
 
@@ -76,6 +78,8 @@ def test_pem_properties_are_kept_and_an_empty_algorithm_switches_the_host_name_c
         (sasl(**{"sasl.mechanism": "GSSAPI"}), "sasl.mechanism"),
         ({**sasl(), "sasl.jaas.config": None}, "sasl.jaas.config"),
         (sasl(**{"sasl.jaas.config": 'Module required username="u";'}), "sasl.jaas.config"),
+        (sasl(**{"sasl.mechanism": OAUTH}), "clientId"),
+        (sasl(**{"sasl.mechanism": OAUTH, "sasl.jaas.config": CLIENT}), "sasl.oauthbearer.token.endpoint.url"),
     ],
 )
 def test_properties_that_cannot_work_are_refused_by_name(properties: dict[str, str | None], named: str) -> None:
@@ -93,7 +97,10 @@ def test_a_refused_login_line_is_never_repeated() -> None:
     assert "hunter2" not in refused.value.message
 
 
-@given(text, text, st.sampled_from(MECHANISMS))
+PASSWORDS = [name for name in MECHANISMS if name != OAUTH]
+
+
+@given(text, text, st.sampled_from(PASSWORDS))
 def test_credentials_survive_the_login_line_whatever_they_contain(user: str, password: str, mechanism: str) -> None:
     address = ClusterAddress(
         bootstrap_servers="b:1",
@@ -111,7 +118,7 @@ def test_credentials_survive_the_login_line_whatever_they_contain(user: str, pas
         ClusterAddress,
         bootstrap_servers=st.just("b1:1,b2:2"),
         security_protocol=st.just("SASL_SSL"),
-        sasl_mechanism=st.sampled_from(MECHANISMS),
+        sasl_mechanism=st.sampled_from(PASSWORDS),
         sasl_username=text,
         sasl_password=text,
         ssl_ca_pem=st.sampled_from(["", "CA"]),
@@ -123,6 +130,32 @@ def test_credentials_survive_the_login_line_whatever_they_contain(user: str, pas
 )
 def test_an_address_written_as_properties_is_read_back_unchanged(address: ClusterAddress) -> None:
     assert address_from_properties(properties_of(address)) == address
+
+
+@given(text, text, text, st.dictionaries(st.from_regex(r"[a-z]{1,9}", fullmatch=True), text, max_size=2))
+def test_a_client_of_a_token_endpoint_is_read_back_unchanged(
+    client: str, secret: str, scope: str, extensions: dict[str, str]
+) -> None:
+    address = ClusterAddress(
+        bootstrap_servers="b:1",
+        security_protocol="SASL_SSL",
+        sasl_mechanism=OAUTH,
+        sasl_username=client,
+        sasl_password=secret,
+        oauth_token_url="https://tokens.test/token",
+        oauth_scope=scope,
+        oauth_extensions=tuple(sorted(extensions.items())),
+    )
+
+    assert address_from_properties(properties_of(address)) == address
+
+
+def test_an_oauth_login_line_is_read() -> None:
+    url = {"sasl.oauthbearer.token.endpoint.url": "http://tokens.test/"}
+    address = address_from_properties(sasl(**{"sasl.mechanism": OAUTH, "sasl.jaas.config": CLIENT, **url}))
+
+    assert (address.sasl_username, address.sasl_password) == ("us", "p\\w")
+    assert (address.oauth_scope, address.oauth_extensions) == ("a b", (("pool", "x"),))
 
 
 def test_printing_an_address_shows_no_secret() -> None:

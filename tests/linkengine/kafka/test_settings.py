@@ -51,3 +51,24 @@ def test_librdkafka_knows_every_name() -> None:
     client = AdminClient({**librdkafka_settings(address), "log_level": 0})
 
     assert client is not None  # an unknown name would have been refused
+
+
+def test_a_client_of_a_token_endpoint_is_passed_in_librdkafkas_words() -> None:
+    address = ClusterAddress(
+        bootstrap_servers="127.0.0.1:1",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_username="us",
+        sasl_password="p",
+        oauth_token_url="https://127.0.0.1:1/token",
+        oauth_scope="a b",
+        oauth_extensions=(("pool", "x"), ("cluster", "y")),
+    )
+
+    settings = librdkafka_settings(address)
+
+    assert settings["sasl.oauthbearer.method"] == "oidc"
+    assert settings["sasl.oauthbearer.extensions"] == "pool=x,cluster=y"
+    assert (settings["sasl.oauthbearer.client.id"], settings["sasl.oauthbearer.scope"]) == ("us", "a b")
+    assert not {"sasl.username", "sasl.password"} & set(settings)
+    assert AdminClient({**settings, "log_level": 0}) is not None

@@ -1,0 +1,41 @@
+from pathlib import Path
+
+from devcluster.doors import DOORS, door_properties, door_security, jvm_flags
+from devcluster.tls import certificates_in, write_certificates
+
+KNOWN = {
+    "listeners": "CLIENT://127.0.0.1:1",
+    "advertised.listeners": "CLIENT://127.0.0.1:1",
+    "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT",
+    "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
+}
+
+
+def test_each_door_is_a_listener_of_its_own(tmp_path: Path) -> None:
+    ports = {door: 10 + number for number, door in enumerate(DOORS)}
+
+    settings = door_properties(ports, certificates=certificates_in(tmp_path), known=KNOWN, jwks_url="http://k/jwks")
+
+    assert settings["listeners"] == (
+        "CLIENT://127.0.0.1:1,TLS://127.0.0.1:10,MTLS://127.0.0.1:11,PASSWORDS://127.0.0.1:12,TOKENS://127.0.0.1:13"
+    )
+    assert str(settings["listener.security.protocol.map"]).endswith("TLS:SSL,MTLS:SSL,PASSWORDS:SASL_SSL,TOKENS:SASL_SSL")
+    assert settings["listener.name.mtls.ssl.client.auth"] == "required"
+    assert settings["listener.name.passwords.sasl.enabled.mechanisms"] == "PLAIN"
+    assert settings["listener.name.tokens.oauthbearer.sasl.oauthbearer.jwks.endpoint.url"] == "http://k/jwks"
+
+
+def test_only_mutual_tls_shows_a_certificate(tmp_path: Path) -> None:
+    write_certificates(tmp_path)
+    certificates = certificates_in(tmp_path)
+
+    mutual = door_security("MTLS", certificates=certificates)
+
+    assert "PRIVATE KEY" in mutual["ssl.keystore.key"]
+    assert mutual["ssl.keystore.certificate.chain"].startswith("-----BEGIN CERTIFICATE-----")
+    assert "ssl.keystore.key" not in door_security("TLS", certificates=certificates)
+
+
+def test_a_jvm_is_told_which_addresses_it_may_ask() -> None:
+    assert jvm_flags("") == []
+    assert jvm_flags("http://k/jwks") == ["-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=http://k/jwks"]

@@ -1,0 +1,184 @@
+"""Brokers as they are: oldest and newest version on either side, every way in. The whole loop copies and verifies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+
+from devcluster.kafka import OLDEST, KafkaCluster
+from devcluster.tokens import TokenEndpoint
+from linkengine import jobs
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.plans import CopyPlan, CopyTuning, MirrorSetup, PartitionAssignment, VerifyPlan, producer_id_for
+from linkengine.kafka.admin import ClusterAdmin
+from linkengine.sparkclient import session
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(400)]
+RECORDS = 300
+COPIED_WITHIN_S = 120.0
+ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldCluster:
+    cluster: KafkaCluster
+    tokens: TokenEndpoint
+
+    @property
+    def admin(self) -> ClusterAddress:
+        return address_from_properties(self.cluster.client_properties("admin"))
+
+    @property
+    def ways_in(self) -> dict[str, ClusterAddress]:
+        """Answer each way by name."""
+        passwords = {
+            f"tls-{mechanism.lower()}": self.cluster.client_properties("link", mechanism=mechanism)
+            | self.cluster.door_properties("PASSWORDS")
+            for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+        }
+        others = {
+            "tls": self.cluster.door_properties("TLS"),
+            "mutual-tls": self.cluster.door_properties("MTLS"),
+            "tls-oauthbearer": self.tokens.client_properties() | self.cluster.door_properties("TOKENS"),
+        }
+        return {name: address_from_properties(properties) for name, properties in (passwords | others).items()}
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldCluster]:
+    """One broker of the oldest version with every door open."""
+    cluster = KafkaCluster("old", version=OLDEST, directory=tmp_path_factory.mktemp("old"))
+    with TokenEndpoint() as tokens, cluster.with_doors(jwks_url=tokens.jwks_url):
+        yield OldCluster(cluster=cluster, tokens=tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """One mirror from its creation to its verification."""
+
+    source: ClusterAddress
+    destination: ClusterAddress
+    source_topic: str
+    mirror_topic: str
+    redis_url: str
+    spark_url: str
+    link_id: str
+
+    def fill(self, admin: ClusterAddress, cluster: KafkaCluster) -> None:
+        ClusterAdmin(admin).create_topic(self.source_topic, partitions=1)
+        producer = Producer({**cluster.client("admin"), "enable.idempotence": True})
+        for number in range(RECORDS):
+            producer.produce(self.source_topic, f"value {number}", key=str(number), partition=0)
+        assert producer.flush(60) == 0
+
+    def copy(self) -> None:
+        """Set the mirror up and copy until all is there."""
+        setup = MirrorSetup(
+            link_id=self.link_id, mirror_id=self.link_id, source=self.source, destination=self.destination,
+            source_topic=self.source_topic, mirror_topic=self.mirror_topic,
+        )  # fmt: skip
+        created = jobs.setup_mirror(setup, assignments_factory=self._assignments)
+        plan = CopyPlan(
+            link_id=self.link_id, revision=1, slice_id=uuid4().hex, source=self.source, destination=self.destination,
+            redis_url=self.redis_url, assignments=self._assignments(1, created.source_topic_id),
+            tuning=CopyTuning(slice_ms=180_000),
+        )  # fmt: skip
+        jobs.write_orders(self.redis_url, self.link_id, revision=1, wanted={self.link_id: True})
+        with ThreadPoolExecutor(1) as pool:
+            copying = pool.submit(jobs.copy_slice, plan, spark_url=self.spark_url)
+            self._wait_until_copied()
+            jobs.write_orders(self.redis_url, self.link_id, revision=2, wanted={self.link_id: False})
+            copying.result(timeout=COPIED_WITHIN_S)
+
+    def verify(self) -> tuple[int, int]:
+        """Answer how many records the witness compared, and how many differ."""
+        plan = VerifyPlan(
+            source=self.source, destination=self.destination, source_topic=self.source_topic, mirror_topic=self.mirror_topic
+        )
+        report = jobs.verify(plan, spark_url=self.spark_url)
+        return report.records_compared, report.differences
+
+    def _assignments(self, partitions: int, source_topic_id: str) -> tuple[PartitionAssignment, ...]:
+        return tuple(
+            PartitionAssignment(
+                mirror_id=self.link_id, partition=partition, source_topic=self.source_topic, mirror_topic=self.mirror_topic,
+                source_topic_id=source_topic_id, producer_id=producer_id_for(7, int(self.link_id[:5], 16), partition),
+            )
+            for partition in range(partitions)
+        )  # fmt: skip
+
+    def _wait_until_copied(self) -> None:
+        deadline = time.monotonic() + COPIED_WITHIN_S
+        while (reports := jobs.read_progress(self.redis_url, self.link_id)) == [] or reports[0].mirror_end != RECORDS:
+            assert time.monotonic() < deadline, f"not copied in time: {reports}"
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def parts(redis_url: str, spark_connect_url: str) -> dict[str, str]:
+    """What every loop needs besides two clusters and a name."""
+    return {"redis_url": redis_url, "spark_url": spark_connect_url}
+
+
+def test_an_old_source_is_mirrored_to_a_new_cluster_through_every_way_in(
+    old: OldCluster, destination: ClusterAddress, topic_name: str, parts: dict[str, str]
+) -> None:
+    loops = {
+        name: Loop(
+            source=address, destination=destination, source_topic=f"{topic_name}-{name}", mirror_topic=f"{topic_name}-{name}",
+            link_id=uuid4().hex, **parts,
+        )
+        for name, address in old.ways_in.items()
+    }  # fmt: skip
+    for loop in loops.values():
+        loop.fill(old.admin, old.cluster)
+    allow_token_endpoint(old.tokens.url, parts["spark_url"])
+
+    with ThreadPoolExecutor(len(loops)) as pool:
+        list(pool.map(Loop.copy, loops.values()))
+
+    assert {name: loop.verify() for name, loop in loops.items()} == dict.fromkeys(loops, (RECORDS, 0))
+    assert old.tokens.given > 0
+
+
+def test_a_new_source_is_mirrored_to_an_old_cluster_and_an_old_one_too(
+    old: OldCluster, source_cluster: KafkaCluster, topic_name: str, parts: dict[str, str]
+) -> None:
+    new = address_from_properties(source_cluster.client_properties("admin"))
+    mirror = old.ways_in["tls-oauthbearer"]
+    loops = {
+        "new to old": (
+            Loop(
+                source=new, destination=mirror, source_topic=topic_name, mirror_topic=topic_name, link_id=uuid4().hex, **parts
+            ),
+            new,
+            source_cluster,
+        ),
+        "old to old": (
+            Loop(
+                source=old.ways_in["mutual-tls"], destination=old.ways_in["tls-plain"], source_topic=f"{topic_name}-source",
+                mirror_topic=f"{topic_name}-mirror", link_id=uuid4().hex, **parts,
+            ),
+            old.admin,
+            old.cluster,
+        ),
+    }  # fmt: skip
+    allow_token_endpoint(old.tokens.url, parts["spark_url"])
+    for loop, admin, cluster in loops.values():
+        loop.fill(admin, cluster)
+
+    with ThreadPoolExecutor(len(loops)) as pool:
+        list(pool.map(lambda one: one[0].copy(), loops.values()))
+
+    assert {name: loop.verify() for name, (loop, _, _) in loops.items()} == dict.fromkeys(loops, (RECORDS, 0))
+
+
+def allow_token_endpoint(url: str, spark_url: str) -> None:
+    """Do what an operator does with a flag of Spark's JVM, without starting it anew."""
+    session(spark_url).sql(f"SELECT java_method('java.lang.System', 'setProperty', '{ALLOWED_URLS}', '{url}')").collect()
