@@ -59,6 +59,18 @@ class UnavailableError(ConsoleError):
     kind = "unavailable"
 
 
+class BrokerFailedError(ConsoleError):
+    """A cluster answered with an error that is neither the asker's nor ours to mend."""
+
+    kind = "broker_failed"
+
+
+BROKER_TIMEOUT = "BROKER_TIMEOUT"  # asking again may help
+_AWAY = {
+    ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
+    ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+    ErrorCode.DESTINATION_UNAVAILABLE,
+}
 _INVALID = {ErrorCode.INVALID_TOPIC, ErrorCode.MISCONFIGURATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR}
 _UNAVAILABLE = {ErrorCode.DESTINATION_UNAVAILABLE}
 
@@ -74,3 +86,16 @@ def from_engine(error: LinkEngineError, *, field: str | None = None) -> ConsoleE
     else:
         kind = InvalidInputError if field and error.code in _INVALID else BadRequestError
     return kind(error.message, code=error.code, field=field)
+
+
+def from_cluster(error: LinkEngineError) -> ConsoleError:
+    """Turn what a registered cluster answered to a plain question into one of ours; the message is the engine's."""
+    if error.code in _AWAY:
+        return UnavailableError(error.message, code="BROKER_UNAVAILABLE")
+    if error.code == ErrorCode.TIMEOUT_ERROR:
+        return BrokerFailedError(error.message, code=BROKER_TIMEOUT)
+    if error.code in (ErrorCode.AUTHENTICATION_ERROR, ErrorCode.INTERNAL_ERROR):
+        return BrokerFailedError(error.message, code=error.code)
+    if error.code == ErrorCode.AUTHORIZATION_ERROR:
+        return DeniedError(error.message, code=error.code)
+    return from_engine(error)

@@ -18,6 +18,8 @@ class Permission(StrEnum):
     MANAGE_LINK = "manage links"  # create, configure and delete cluster links
     MANAGE_MIRROR = "manage mirror topics"  # create and delete mirror topics
     OPERATE_MIRROR = "operate mirror topics"  # pause, resume, promote, fail over
+    MANAGE_TOPIC = "manage topics"  # create, delete, configure and grow ordinary topics
+    MANAGE_ACLS = "manage ACLs"  # of a cluster
     VERIFY = "verify mirror topics"  # start comparisons of mirror and source
     MANAGE_CLUSTER = "manage clusters"  # register clusters, change their credentials
     MANAGE_ACCESS = "manage access"  # grant and revoke roles
@@ -26,13 +28,15 @@ class Permission(StrEnum):
 
 
 _ALL = frozenset(Permission)
-_MIRRORS = frozenset({Permission.VIEW, Permission.MANAGE_MIRROR, Permission.OPERATE_MIRROR, Permission.VERIFY})
+_MIRRORS = frozenset(
+    {Permission.VIEW, Permission.MANAGE_MIRROR, Permission.OPERATE_MIRROR, Permission.MANAGE_TOPIC, Permission.VERIFY}
+)
 _LINKS = _MIRRORS | {Permission.MANAGE_LINK}
 ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = MappingProxyType(
     {
         Role.ORGANIZATION_ADMIN: _ALL,
         Role.ENVIRONMENT_ADMIN: _ALL - {Permission.MANAGE_ORGANIZATION},
-        Role.CLOUD_CLUSTER_ADMIN: _LINKS | {Permission.MANAGE_CLUSTER, Permission.VIEW_AUDIT},
+        Role.CLOUD_CLUSTER_ADMIN: _LINKS | {Permission.MANAGE_CLUSTER, Permission.MANAGE_ACLS, Permission.VIEW_AUDIT},
         Role.RESOURCE_OWNER: _LINKS | {Permission.MANAGE_ACCESS},
         Role.DEVELOPER_MANAGE: _MIRRORS,
         Role.DEVELOPER_READ: frozenset({Permission.VIEW}),
@@ -44,7 +48,7 @@ ROLE_DESCRIPTIONS: Mapping[Role, str] = MappingProxyType(
         Role.ENVIRONMENT_ADMIN: "Everything in the environment, including who may do what there.",
         Role.CLOUD_CLUSTER_ADMIN: "Everything with the cluster, its links and its mirror topics; no access rights.",
         Role.RESOURCE_OWNER: "Everything with the named links or topics, including who may do what with them.",
-        Role.DEVELOPER_MANAGE: "Create, operate, verify and delete the named mirror topics.",
+        Role.DEVELOPER_MANAGE: "Create, operate, verify and delete the named topics and mirror topics.",
         Role.DEVELOPER_READ: "See the named links and topics.",
     }
 )

@@ -1,7 +1,9 @@
 """The one table from what went wrong to HTTP status, ``error_code`` and message; the one handler that answers with it.
 
-Codes are those of Confluent's REST proxy: 400 for what cannot be read, 40002 for what Kafka or a rule refuses, 40101, 40301,
-404 (cluster, link, mirror, endpoint), 40401 (topic), 42901, 50302 and 500. Answers are JSON, whatever the client asked for,
+Codes are those of Confluent's REST proxy: 400 for what cannot be read, 40002 for what Kafka or a rule refuses, 40035 for
+brokers that are too old, 40101, 40301, 404 (cluster, link, mirror, group, endpoint), 40401 (topic), 40402 (partition), 40403 (a
+cluster says so itself), 42901, 500, 50002 (a cluster failed), 50003 (worth another try) and 50302 (somebody does not answer).
+Answers are JSON, whatever the client asked for,
 and never tell more about an unexpected failure than its request id.
 """
 
@@ -18,7 +20,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from console.errors import ConsoleError, from_engine
+from console.errors import BROKER_TIMEOUT, ConsoleError, from_engine
 from linkengine.domain.errors import LinkEngineError
 
 _logger = structlog.get_logger(__name__)
@@ -41,11 +43,15 @@ CONSOLE_KINDS: dict[str, tuple[int, int]] = {
     "denied": (403, 40301),
     "not_found": (404, 404),
     "unavailable": (503, 50302),
+    "broker_failed": (500, 50002),
 }
-TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND"
+TOPIC_NOT_FOUND, PARTITION_NOT_FOUND = "TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND"
 _CONSOLE_CODES: dict[str, tuple[int, int]] = {
     TOPIC_NOT_FOUND: (404, 40401),
-    "UNKNOWN_TOPIC_OR_PARTITION_ERROR": (404, 40401),
+    PARTITION_NOT_FOUND: (404, 40402),
+    "UNKNOWN_TOPIC_OR_PARTITION_ERROR": (404, 40403),
+    "UNSUPPORTED_VERSION_ERROR": (400, 40035),
+    BROKER_TIMEOUT: (500, 50003),  # worth another try
 }
 _STATUS_CODES = {401: 40101, 403: 40301, 429: 42901}
 _NO_ENDPOINT = "HTTP 404 Not Found"

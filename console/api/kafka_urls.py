@@ -5,11 +5,19 @@ Order matters once: ``links/-/mirrors`` is about all links and must be found bef
 
 from django.urls import path, re_path
 
-from console.api.kafka import clusters, link_configs, links, mirrors, operations, topics
+from console.api.kafka import acls, clusters, groups, link_configs, links, mirrors, operations, topic_configs, topics
 from console.api.views import UnknownEndpointView
 
 _CLUSTER = "clusters/<str:cluster_id>"
 _LINK = f"{_CLUSTER}/links/<str:link_name>"
+_TOPIC = f"{_CLUSTER}/topics/<str:topic_name>"
+_GROUP = f"{_CLUSTER}/consumer-groups/<str:consumer_group_id>"
+
+# What clients of 2024 call two verbs; answered, not documented.
+OLDER_VERBS = {
+    "promote-local-and-start-remote-mirror": "reverse-and-start-mirror",
+    "promote-local-and-pause-remote-mirror": "reverse-and-pause-mirror",
+}
 
 urlpatterns = [
     path("clusters", clusters.ClusterListView.as_view()),
@@ -22,8 +30,22 @@ urlpatterns = [
     path(f"{_LINK}/configs/<str:config_name>", link_configs.LinkConfigView.as_view()),
     path(f"{_LINK}/mirrors", mirrors.MirrorListView.as_view()),
     *(path(f"{_LINK}/mirrors:{verb}", view) for verb, view in operations.VERBS.items()),
+    *(path(f"{_LINK}/mirrors:{old}", operations.VERBS[verb]) for old, verb in OLDER_VERBS.items()),
     path(f"{_LINK}/mirrors/<str:mirror_topic_name>", mirrors.MirrorView.as_view()),
     path(f"{_CLUSTER}/topics", topics.TopicListView.as_view()),
-    path(f"{_CLUSTER}/topics/<str:topic_name>", topics.TopicView.as_view()),
+    path(_TOPIC, topics.TopicView.as_view()),
+    path(f"{_TOPIC}/configs", topic_configs.TopicConfigListView.as_view()),
+    path(f"{_TOPIC}/configs:alter", topic_configs.TopicConfigBatchView.as_view()),
+    path(f"{_TOPIC}/configs/<str:name>", topic_configs.TopicConfigView.as_view()),
+    path(f"{_TOPIC}/partitions", topics.PartitionListView.as_view()),
+    path(f"{_TOPIC}/partitions/<int:partition_id>", topics.PartitionView.as_view()),
+    path(f"{_TOPIC}/partitions/<int:partition_id>/replicas", topics.ReplicaListView.as_view()),
+    path(f"{_CLUSTER}/acls", acls.AclListView.as_view()),
+    path(f"{_CLUSTER}/acls:batch", acls.AclBatchView.as_view()),
+    path(f"{_CLUSTER}/consumer-groups", groups.GroupListView.as_view()),
+    path(_GROUP, groups.GroupView.as_view()),
+    path(f"{_GROUP}/consumers", groups.ConsumerListView.as_view()),
+    path(f"{_GROUP}/lags", groups.LagListView.as_view()),
+    path(f"{_GROUP}/lag-summary", groups.LagSummaryView.as_view()),
     re_path(r"^.*$", UnknownEndpointView.as_view()),
 ]

@@ -14,6 +14,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework import serializers
 
 KAFKA = "Cluster Linking (v3)"
+TOPICS, ACLS, GROUPS = "Topic (v3)", "ACL (v3)", "Consumer Group (v3)"
 OURS = "Clusterlink additions (v1)"
 DESCRIPTION = """\
 Cluster linking for stock Apache Kafka: links, mirror topics and what can be done with them.
@@ -41,6 +42,9 @@ SETTINGS: dict[str, Any] = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": False, "validatorUrl": None},
     "TAGS": [
         {"name": KAFKA, "description": "As in Confluent's Kafka REST v3."},
+        {"name": TOPICS, "description": "Topics of a registered cluster, as the cluster itself tells."},
+        {"name": ACLS, "description": "Access control lists of a registered cluster."},
+        {"name": GROUPS, "description": "Consumer groups of a registered cluster."},
         {"name": OURS, "description": "What that interface has no words for."},
     ],
 }
@@ -50,6 +54,9 @@ PATH_PARAMETERS: Mapping[str, str] = {
     "config_name": "The name of the link's config.",
     "mirror_topic_name": "The name of the mirror topic on the destination cluster.",
     "topic_name": "The name of the topic.",
+    "name": "The name of the topic's config.",
+    "partition_id": "The number of the partition.",
+    "consumer_group_id": "The name of the consumer group.",
     "run_id": "The number of the verify run.",
     "task_name": "The name of a task of the link.",
 }
@@ -154,8 +161,8 @@ def query_choice(name: str, text: str, *, values: Sequence[str]) -> OpenApiParam
 
 
 def keep_one_prefix(endpoints: Sequence[tuple[Any, ...]], **_: Any) -> list[tuple[Any, ...]]:
-    """Document each Kafka path once."""
-    return [endpoint for endpoint in endpoints if not endpoint[0].startswith("/v3/")]
+    """Document each Kafka path once, and verbs by their present names only."""
+    return [one for one in endpoints if not one[0].startswith("/v3/") and ":promote-local-" not in one[0]]
 
 
 def describe_paths(result: dict[str, Any], **_: Any) -> dict[str, Any]:

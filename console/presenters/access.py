@@ -20,6 +20,8 @@ PERMISSION_WORDS: Mapping[Permission, str] = MappingProxyType(
         Permission.VIEW: "See clusters, links, mirror topics and their state",
         Permission.MANAGE_LINK: "Create, edit and delete cluster links",
         Permission.MANAGE_MIRROR: "Add and delete mirror topics",
+        Permission.MANAGE_TOPIC: "Create, configure and delete topics",
+        Permission.MANAGE_ACLS: "Create and delete ACLs",
         Permission.OPERATE_MIRROR: "Pause, resume, promote and fail over mirror topics",
         Permission.VERIFY: "Compare mirror topics with their source",
         Permission.MANAGE_CLUSTER: "Register clusters and change their credentials",

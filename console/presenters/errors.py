@@ -53,6 +53,11 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         "The message names the setting; correct it in the link's configuration.",
     ),
     (
+        _E.UNSUPPORTED_VERSION_ERROR,
+        "The brokers are too old for what was asked of them.",
+        "Update the brokers to Kafka 3.9 or newer.",
+    ),
+    (
         _E.CLUSTER_ID_MISMATCH,
         "The brokers that answered belong to another cluster than the link names.",
         "Correct the bootstrap servers, or create the link with the id of the cluster that answers.",

@@ -5,6 +5,7 @@ that may import ``linkengine.jobs``.
 """
 
 from console.tasks import (
+    browsing,
     copying,
     covering,
     gates,
@@ -19,6 +20,7 @@ from console.tasks import (
 )
 
 __all__ = [
+    "browsing",
     "copying",
     "covering",
     "gates",

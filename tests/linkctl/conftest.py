@@ -17,6 +17,7 @@ from linkctl.cli import PROGRAM, program
 from tests.console.api.cast import Rest, make_client
 from tests.console.api.conftest import (
     boundary,
+    cluster,
     destination,
     environment,
     link,
@@ -27,7 +28,7 @@ from tests.console.api.conftest import (
     source,
 )
 
-__all__ = ["boundary", "destination", "environment", "link", "make_mirror", "no_rate", "owner", "reader", "source"]
+__all__ = ["boundary", "cluster", "destination", "environment", "link", "make_mirror", "no_rate", "owner", "reader", "source"]
 Run = Callable[..., Result]
 
 

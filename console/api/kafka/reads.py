@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from console.access import visible_mirrors
 from console.actors import Actor
-from console.api.errors import TOPIC_NOT_FOUND
-from console.errors import NotFoundError
 from console.models import Cluster, ClusterLink, MirrorTopic
 
 
@@ -24,7 +22,3 @@ def mirror_states(links: Iterable[ClusterLink], *, by: Actor) -> dict[int, list[
 def cluster_mirrors(cluster: Cluster, *, by: Actor) -> list[MirrorTopic]:
     """List the cluster's mirror topics that the actor may see; one query."""
     return list(visible_mirrors(by).filter(link__destination=cluster))
-
-
-def no_topic(name: str) -> NotFoundError:
-    return NotFoundError(f"Topic '{name}' cannot be found on this cluster.", code=TOPIC_NOT_FOUND)

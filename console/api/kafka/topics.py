@@ -1,104 +1,192 @@
-"""Topics of a cluster as far as links need them: seen on the last look, and mirrors, which can be deleted here."""
+"""Topics of a cluster, as the cluster itself tells: list, create, show, grow, delete; where their partitions lie."""
 
 from __future__ import annotations
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.access import Permission, can
+from console.actions import topics as actions
 from console.actions.mirrors import delete_mirror
 from console.actors import Actor
-from console.api.kafka import answers, reads, render
-from console.api.schema import operation
-from console.api.views import RestView, actor_of, moment
-from console.errors import BadRequestError
-from console.models import Cluster, MirrorTopic, RoleBinding, SourceTopic
-from console.queries import clusters
+from console.api.errors import PARTITION_NOT_FOUND
+from console.api.kafka import answers, browse_answers, browse_bodies, reads, render
+from console.api.kafka.browse_render import Place, partition, replica
+from console.api.schema import TOPICS, operation
+from console.api.views import RestView, actor_of, body, moment
+from console.errors import NotFoundError
+from console.models import Cluster
+from console.queries import brokers, clusters
 from console.queries.mirrors import find_by_topic
 from linkengine.domain.naming import is_internal
+from linkengine.domain.states import MirrorState
 
 
 class TopicListView(RestView):
     """/clusters/{cluster_id}/topics"""
 
-    @operation(
-        "listKafkaTopics",
-        summary="List topics",
-        description="The topics seen on the last look at the cluster, and its mirror topics.",
-        answers={200: answers.TopicDataList},
-    )
+    @operation("listKafkaTopics", summary="List topics", answers={200: answers.TopicDataList}, tag=TOPICS)
     def get(self, request: Request, cluster_id: str) -> Response:
-        """List the topics the caller may see."""
+        """List the topics the caller may see, mirrors that are being set up among them."""
         by = actor_of(request)
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
-        found = _topics(request, cluster, by=by)
+        found = {one["name"]: _shown(request, cluster, one) for one in brokers.list_topics(cluster=cluster, by=by)}
+        for name, shown in _mirrors(request, cluster, by=by).items():
+            found.setdefault(name, shown)
         return Response(render.collection(request, "KafkaTopicList", [found[name] for name in sorted(found)]))
+
+    @operation(
+        "createKafkaTopic",
+        summary="Create a topic",
+        body=browse_bodies.CreateTopicRequestData,
+        answers={201: answers.TopicData, 200: answers.TopicData},
+        description="200 where validate_only is true: nothing was created. Left out, partitions_count and replication_factor "
+        "are the cluster's defaults.",
+        tag=TOPICS,
+    )
+    def post(self, request: Request, cluster_id: str) -> Response:
+        """Create an ordinary topic."""
+        by = actor_of(request)
+        wanted = body(request, browse_bodies.CreateTopicRequestData)
+        cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
+        name, only = wanted["topic_name"], wanted.get("validate_only", False)
+        size = {"partitions": wanted.get("partitions_count"), "replication_factor": wanted.get("replication_factor")}
+        configs = {one["name"]: one["value"] for one in wanted.get("configs", ()) if one.get("value") is not None}
+        made = actions.create_topic(
+            cluster=cluster, topic=name, configs=configs, validate_only=only, by=by, now=moment(), **size
+        )
+        shown = made or {"name": name, "internal": False, **{key: value or 0 for key, value in size.items()}}
+        return Response(_shown(request, cluster, shown), status=200 if only else 201)
 
 
 class TopicView(RestView):
     """/clusters/{cluster_id}/topics/{topic_name}"""
 
-    @operation("getKafkaTopic", summary="Get topic", answers={200: answers.TopicData})
+    @operation("getKafkaTopic", summary="Get topic", answers={200: answers.TopicData}, tag=TOPICS)
     def get(self, request: Request, cluster_id: str, topic_name: str) -> Response:
         """Show a topic."""
         by = actor_of(request)
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
-        found = _topics(request, cluster, by=by, name=topic_name).get(topic_name)
-        if found is None:
-            raise reads.no_topic(topic_name)
-        return Response(found)
+        try:
+            found = brokers.get_topic(cluster=cluster, topic=topic_name, by=by)
+        except NotFoundError:
+            being_set_up = _mirrors(request, cluster, by=by).get(topic_name)
+            if being_set_up is None:
+                raise
+            return Response(being_set_up)
+        return Response(_shown(request, cluster, found))
+
+    @operation(
+        "updatePartitionCountKafkaTopic",
+        summary="Add partitions to a topic",
+        description="A mirror topic gets those of its source by itself and refuses others.",
+        body=browse_bodies.UpdatePartitionCountRequestData,
+        answers={200: answers.TopicData},
+        tag=TOPICS,
+    )
+    def patch(self, request: Request, cluster_id: str, topic_name: str) -> Response:
+        """Grow a topic."""
+        by = actor_of(request)
+        count = body(request, browse_bodies.UpdatePartitionCountRequestData)["partitions_count"]
+        cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
+        found = actions.grow_topic(cluster=cluster, topic=topic_name, partitions=count, by=by, now=moment())
+        return Response(_shown(request, cluster, found))
 
     @operation(
         "deleteKafkaTopic",
-        summary="Delete a mirror topic",
-        description="Deletes the topic on its cluster, records included, and ends the mirror. Only mirror topics, stopped ones "
-        "too, can be deleted here.",
-        answers={204: "The topic is being deleted; the mirror is gone when the topic is."},
+        summary="Delete a topic",
+        description="Deletes the topic on its cluster, records included. That of a mirror topic, a stopped one too, ends the "
+        "mirror, which is gone when the topic is.",
+        answers={204: "The topic was deleted; a mirror topic is being deleted."},
+        tag=TOPICS,
     )
     def delete(self, request: Request, cluster_id: str, topic_name: str) -> Response:
-        """Delete a mirror topic."""
+        """Delete a topic."""
         by = actor_of(request)
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
         mirror = find_by_topic(cluster_id=cluster_id, topic=topic_name, by=by)
         if mirror is None:
-            if topic_name not in _topics(request, cluster, by=by, name=topic_name):
-                raise reads.no_topic(topic_name)
-            raise BadRequestError(f"Topic '{topic_name}' is no mirror topic. Only mirror topics can be deleted here.")
-        delete_mirror(mirror=mirror, by=by, now=moment())
+            actions.delete_topic(cluster=cluster, topic=topic_name, by=by, now=moment())
+        else:
+            delete_mirror(mirror=mirror, by=by, now=moment())
         return Response(status=204)
 
 
-def _topics(request: Request, cluster: Cluster, *, by: Actor, name: str = "") -> dict[str, render.Json]:
-    """Write topics by name; a mirror's own row knows its partitions earlier than the last look does."""
-    seen = SourceTopic.objects.filter(cluster=cluster, **({"name": name} if name else {}))
-    shown = {row.name: _seen(request, cluster, row) for row in seen if _visible(cluster, row.name, by=by)}
-    for mirror in reads.cluster_mirrors(cluster, by=by):
-        if name in ("", mirror.name) and (mirror.name not in shown):
-            shown[mirror.name] = _mirror(request, cluster, mirror)
-    return shown
+class PartitionListView(RestView):
+    """/clusters/{cluster_id}/topics/{topic_name}/partitions"""
+
+    @operation(
+        "listKafkaPartitions", summary="List a topic's partitions", answers={200: browse_answers.PartitionDataList}, tag=TOPICS
+    )
+    def get(self, request: Request, cluster_id: str, topic_name: str) -> Response:
+        """List where the partitions lie."""
+        found = _partitions(request, cluster_id, topic_name)
+        place = Place(request, cluster_id)
+        data = [partition(place, topic_name, one) for one in found]
+        return Response(render.collection(request, "KafkaPartitionList", data))
 
 
-def _visible(cluster: Cluster, name: str, *, by: Actor) -> bool:
-    return can(by, Permission.VIEW, cluster=cluster, resource_type=RoleBinding.ResourceType.TOPIC, resource_name=name)
+class PartitionView(RestView):
+    """/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}"""
+
+    @operation("getKafkaPartition", summary="Get partition", answers={200: browse_answers.PartitionData}, tag=TOPICS)
+    def get(self, request: Request, cluster_id: str, topic_name: str, partition_id: int) -> Response:
+        """Show a partition."""
+        found = _partition(request, cluster_id, topic_name, partition_id)
+        return Response(partition(Place(request, cluster_id), topic_name, found))
 
 
-def _seen(request: Request, cluster: Cluster, row: SourceTopic) -> render.Json:
+class ReplicaListView(RestView):
+    """/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/replicas"""
+
+    @operation(
+        "listKafkaReplicas", summary="List a partition's replicas", answers={200: browse_answers.ReplicaDataList}, tag=TOPICS
+    )
+    def get(self, request: Request, cluster_id: str, topic_name: str, partition_id: int) -> Response:
+        """List the replicas."""
+        found = _partition(request, cluster_id, topic_name, partition_id)
+        place = Place(request, cluster_id)
+        data = [replica(place, topic_name, partition_id, one) for one in found["replicas"]]
+        return Response(render.collection(request, "KafkaReplicaList", data))
+
+
+def _partitions(request: Request, cluster_id: str, topic: str) -> list[render.Json]:
+    by = actor_of(request)
+    cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
+    return list(brokers.ask_topic(cluster, "partitions", topic=topic, by=by))
+
+
+def _partition(request: Request, cluster_id: str, topic: str, number: int) -> render.Json:
+    for one in _partitions(request, cluster_id, topic):
+        if one["partition"] == number:
+            return one
+    raise NotFoundError(f"Topic '{topic}' has no partition {number}.", code=PARTITION_NOT_FOUND)
+
+
+def _shown(request: Request, cluster: Cluster, found: render.Json) -> render.Json:
     return render.topic(
         request,
         cluster_id=cluster.cluster_id,
-        name=row.name,
-        internal=row.internal,
-        factor=row.replication_factor,
-        partitions=row.partitions,
+        name=found["name"],
+        internal=found["internal"],
+        factor=found["replication_factor"],
+        partitions=found["partitions"],
     )
 
 
-def _mirror(request: Request, cluster: Cluster, row: MirrorTopic) -> render.Json:
-    return render.topic(
-        request,
-        cluster_id=cluster.cluster_id,
-        name=row.name,
-        internal=is_internal(row.name),
-        factor=row.replication_factor or 0,
-        partitions=row.num_partitions,
-    )
+def _mirrors(request: Request, cluster: Cluster, *, by: Actor) -> dict[str, render.Json]:
+    """Write mirrors as topics, by name; those being set up may not be on the cluster yet."""
+    rows = reads.cluster_mirrors(cluster, by=by)
+    return {
+        row.name: _shown(
+            request,
+            cluster,
+            {
+                "name": row.name,
+                "internal": is_internal(row.name),
+                "replication_factor": row.replication_factor or 0,
+                "partitions": row.num_partitions,
+            },
+        )
+        for row in rows
+        if row.state == MirrorState.PENDING_SETUP
+    }

@@ -8,7 +8,14 @@ import pytest
 from console import dispatch
 from console.models import Cluster, ClusterLink, Environment, MirrorPartition, MirrorTopic, Organization, RoleBinding
 from linkengine.domain.states import MirrorState
+from tests.console.api.brokers import SmallCluster
 from tests.console.api.cast import DESTINATION, NOW, SOURCE, Boundary, Rest, make_client, make_cluster
+
+
+@pytest.fixture
+def cluster() -> SmallCluster:
+    """What the destination would answer."""
+    return SmallCluster()
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +24,7 @@ def boundary(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if request.node.get_closest_marker("kafka"):
         return None
     stand_in = Boundary()
-    stand_in.answer = {"cluster_id": SOURCE, "brokers": 1, "kafka_version": "4.3.1", "authorizer": True}
+    stand_in.answer = request.getfixturevalue("cluster").answer
     monkeypatch.setattr(dispatch, "send", stand_in.send)
     monkeypatch.setattr(dispatch, "call", stand_in.call)
     return stand_in

@@ -8,7 +8,7 @@ from django.http import Http404
 from rest_framework import exceptions
 
 from console import errors
-from console.api.errors import CONSOLE_KINDS, Failure, UnreadableError, answer_failure, failure_of
+from console.api.errors import CONSOLE_KINDS, Failure, TooLargeError, UnreadableError, answer_failure, failure_of
 from console.models import ClusterLink
 from console.queries import clusters
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -24,7 +24,14 @@ ERRORS: list[tuple[Exception, int, int, str]] = [
     (errors.UnavailableError("no"), 503, 50302, "no"),
     (LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, "no"), 400, 40002, "no"),
     (LinkEngineError(ErrorCode.ILLEGAL_STATE, "no"), 400, 40002, "no"),
-    (LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "no"), 404, 40401, "no"),
+    (LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "no"), 404, 40403, "no"),
+    (LinkEngineError(ErrorCode.UNSUPPORTED_VERSION_ERROR, "no"), 400, 40035, "no"),
+    (errors.NotFoundError("no", code="PARTITION_NOT_FOUND"), 404, 40402, "no"),
+    (errors.BrokerFailedError("no"), 500, 50002, "no"),
+    (errors.BrokerFailedError("no", code=errors.BROKER_TIMEOUT), 500, 50003, "no"),
+    (TooLargeError(), 413, 413, "The request body is too large."),
+    (exceptions.UnsupportedMediaType("text/plain"), 415, 415, 'Unsupported media type "text/plain" in request.'),
+    (exceptions.ValidationError({"name": "no"}, code="required"), 422, 422, "name: no"),
     (LinkEngineError(ErrorCode.DESTINATION_UNAVAILABLE, "no"), 503, 50302, "no"),
     (UnreadableError("no"), 400, 400, "no"),
     (exceptions.ParseError("no"), 400, 400, "no"),

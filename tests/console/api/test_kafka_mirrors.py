@@ -183,7 +183,7 @@ def test_an_unknown_source_topic_is_a_404_of_topics(owner: Rest, mirrors: str, b
     answer = owner.post(mirrors, CREATE)
 
     assert answer.status_code == 404
-    assert answer.json() == {"error_code": 40401, "message": "The source has no topic 'orders'."}
+    assert answer.json() == {"error_code": 40403, "message": "The source has no topic 'orders'."}
     assert not MirrorTopic.objects.exists()
 
 

@@ -1,0 +1,132 @@
+"""Create, grow, configure and delete ordinary topics; a mirror topic is refused what would part it from its source.
+
+The cluster changes, not our rows: the audit says what the cluster answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from console import audit
+from console.access import Permission, check_permission
+from console.actors import Actor
+from console.brokers import ask, no_topic
+from console.errors import ConflictError, ConsoleError, NotFoundError
+from console.models import Cluster, LinkConfig, MirrorTopic, RoleBinding
+from linkengine.domain.configs import PHYSICAL, synced_names
+from linkengine.domain.states import WRITABLE
+
+_Found = TypeVar("_Found")
+
+
+def create_topic(
+    *,
+    cluster: Cluster,
+    topic: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: Mapping[str, str],
+    validate_only: bool = False,
+    by: Actor,
+    now: datetime,
+) -> dict[str, Any] | None:
+    """Create a topic and answer its description, None for ``validate_only``; what is None is the cluster's default."""
+    _check(cluster, topic, by=by)
+    detail = {"partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
+    create = partial(ask, cluster, "create_topic", topic=topic, validate_only=validate_only, **detail)
+    found: dict[str, Any] | None
+    if validate_only:
+        found = create()
+    else:
+        found = _audited(create, "CreateTopic", cluster, topic, detail=detail, by=by, now=now)
+    return found
+
+
+def delete_topic(*, cluster: Cluster, topic: str, by: Actor, now: datetime) -> None:
+    """Delete an ordinary topic with its records; a mirror topic is deleted as a mirror."""
+    _check(cluster, topic, by=by)
+    mirror = active_mirror(cluster, topic)
+    if mirror is not None:
+        raise ConflictError(f"Topic '{topic}' is a mirror topic of cluster link '{mirror.link.name}'. Delete the mirror topic.")
+    delete = partial(ask, cluster, "delete_topic", topic=topic)
+    if not _audited(delete, "DeleteTopic", cluster, topic, detail={}, by=by, now=now):
+        raise no_topic(topic)
+
+
+def grow_topic(*, cluster: Cluster, topic: str, partitions: int, by: Actor, now: datetime) -> dict[str, Any]:
+    """Add partitions and answer the topic's description; a mirror has as many as its source."""
+    _check(cluster, topic, by=by)
+    mirror = active_mirror(cluster, topic)
+    if mirror is not None:
+        raise ConflictError(
+            f"Topic '{topic}' is a mirror topic: it gets the partitions that '{mirror.source_topic}' gets. Grow that one."
+        )
+    grow = partial(ask, cluster, "grow_topic", topic=topic, partitions=partitions)
+    found: dict[str, Any] = _audited(grow, "GrowTopic", cluster, topic, detail={"partitions": partitions}, by=by, now=now)
+    return found
+
+
+def alter_topic_configs(
+    *,
+    cluster: Cluster,
+    topic: str,
+    values: Mapping[str, str],
+    deletions: Sequence[str],
+    validate_only: bool = False,
+    by: Actor,
+    now: datetime,
+) -> None:
+    """Set and delete configs at once; those a mirror takes from its source, or needs to be one, are refused."""
+    _check(cluster, topic, by=by)
+    mirror = active_mirror(cluster, topic)
+    if mirror is not None:
+        _check_free(mirror, {*values, *deletions})
+    asked = {"topic": topic, "values": dict(values), "deletions": list(deletions), "validate_only": validate_only}
+    if validate_only:
+        ask(cluster, "alter_topic_configs", **asked)
+        return
+    detail = {"set": dict(values), "deleted": list(deletions)}
+    change = partial(ask, cluster, "alter_topic_configs", **asked)
+    _audited(change, "AlterTopicConfigs", cluster, topic, detail=detail, by=by, now=now)
+
+
+def active_mirror(cluster: Cluster, topic: str) -> MirrorTopic | None:
+    """Answer the mirror that a topic is now, whoever asks; None for an ordinary topic and for a stopped mirror."""
+    rows = MirrorTopic.objects.filter(link__destination=cluster, name=topic).exclude(state__in=WRITABLE)
+    return rows.select_related("link").first()
+
+
+def _check(cluster: Cluster, topic: str, *, by: Actor) -> None:
+    kind = RoleBinding.ResourceType.TOPIC
+    check_permission(by, Permission.MANAGE_TOPIC, cluster=cluster, resource_type=kind, resource_name=topic)
+
+
+def _check_free(mirror: MirrorTopic, names: set[str]) -> None:
+    stored = LinkConfig.objects.filter(link=mirror.link_id, name="topic.config.sync.include").values_list("value", flat=True)
+    include = next((value for value in stored if value), None)
+    chosen = None if include is None else [name.strip() for name in include.split(",")]
+    bound = sorted(names & {*synced_names(chosen), *PHYSICAL})
+    if bound:
+        raise ConflictError(
+            f"{', '.join(bound)} of mirror topic '{mirror.name}' follows its source topic, or is what mirroring needs. "
+            f"Change it on '{mirror.source_topic}', or stop the mirror first."
+        )
+
+
+def _audited(
+    change: Callable[[], _Found], action: str, cluster: Cluster, topic: str, *, detail: dict[str, Any], by: Actor, now: datetime
+) -> _Found:
+    resource = f"{audit.path_of(cluster)}/topic/{topic}"
+    try:
+        found = change()
+    except NotFoundError as error:
+        raise no_topic(topic) from error
+    except ConsoleError as error:
+        refusal = {**detail, "code": error.code, "reason": error.message}
+        audit.record(by=by, action=action, resource=resource, now=now, result=audit.Result.FAILURE, detail=refusal)
+        raise
+    audit.record(by=by, action=action, resource=resource, now=now, detail=detail)
+    return found

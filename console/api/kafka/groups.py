@@ -1,0 +1,96 @@
+"""Consumer groups of a cluster: list, show, members, lags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.api.kafka import browse_answers, browse_render, render
+from console.api.kafka.browse_render import Place
+from console.api.schema import GROUPS, operation
+from console.api.views import RestView, actor_of
+from console.errors import NotFoundError
+from console.queries import brokers, clusters
+
+
+class GroupListView(RestView):
+    """/clusters/{cluster_id}/consumer-groups"""
+
+    @operation(
+        "listKafkaConsumerGroups",
+        summary="List consumer groups",
+        answers={200: browse_answers.ConsumerGroupDataList},
+        tag=GROUPS,
+    )
+    def get(self, request: Request, cluster_id: str) -> Response:
+        """List the groups the caller may see."""
+        by = actor_of(request)
+        cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
+        place = Place(request, cluster_id)
+        data = [browse_render.group(place, one) for one in brokers.list_groups(cluster=cluster, by=by)]
+        return Response(render.collection(request, "KafkaConsumerGroupList", data))
+
+
+class GroupView(RestView):
+    """/clusters/{cluster_id}/consumer-groups/{consumer_group_id}"""
+
+    @operation(
+        "getKafkaConsumerGroup", summary="Get a consumer group", answers={200: browse_answers.ConsumerGroupData}, tag=GROUPS
+    )
+    def get(self, request: Request, cluster_id: str, consumer_group_id: str) -> Response:
+        """Show a group."""
+        found = _ask(request, cluster_id, consumer_group_id, "group")
+        return Response(browse_render.group(Place(request, cluster_id), found))
+
+
+class ConsumerListView(RestView):
+    """/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers"""
+
+    @operation(
+        "listKafkaConsumers", summary="List a group's consumers", answers={200: browse_answers.ConsumerDataList}, tag=GROUPS
+    )
+    def get(self, request: Request, cluster_id: str, consumer_group_id: str) -> Response:
+        """List the members."""
+        members = _ask(request, cluster_id, consumer_group_id, "group")["members"]
+        place = Place(request, cluster_id)
+        data = [browse_render.consumer(place, consumer_group_id, one) for one in members]
+        return Response(render.collection(request, "KafkaConsumerList", data))
+
+
+class LagListView(RestView):
+    """/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lags"""
+
+    @operation(
+        "listKafkaConsumerLags", summary="List a group's lags", answers={200: browse_answers.ConsumerLagDataList}, tag=GROUPS
+    )
+    def get(self, request: Request, cluster_id: str, consumer_group_id: str) -> Response:
+        """List how far the group is behind."""
+        lags = _ask(request, cluster_id, consumer_group_id, "group_lags")
+        place = Place(request, cluster_id)
+        data = [browse_render.lag(place, consumer_group_id, one) for one in lags]
+        return Response(render.collection(request, "KafkaConsumerLagList", data))
+
+
+class LagSummaryView(RestView):
+    """/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lag-summary"""
+
+    @operation(
+        "getKafkaConsumerGroupLagSummary",
+        summary="Get a group's largest lag",
+        answers={200: browse_answers.ConsumerGroupLagSummaryData},
+        tag=GROUPS,
+    )
+    def get(self, request: Request, cluster_id: str, consumer_group_id: str) -> Response:
+        """Sum the lags up."""
+        lags = _ask(request, cluster_id, consumer_group_id, "group_lags")
+        if not lags:
+            raise NotFoundError(f"Consumer group {consumer_group_id} has committed no offset, so it has no lag.")
+        return Response(browse_render.lag_summary(Place(request, cluster_id), consumer_group_id, lags))
+
+
+def _ask(request: Request, cluster_id: str, group: str, question: str) -> Any:
+    by = actor_of(request)
+    cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
+    return brokers.ask_group(cluster, question, group=group, by=by)

@@ -1,0 +1,119 @@
+"""Configs of a topic: list, show, set, reset, several at once. A mirror topic keeps those it has from its source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.actions.topics import alter_topic_configs
+from console.api.kafka import bodies, browse_answers, browse_bodies, render
+from console.api.kafka.browse_render import Place, topic_config
+from console.api.kafka.link_configs import DELETE, SET
+from console.api.schema import TOPICS, operation
+from console.api.views import RestView, actor_of, body, moment
+from console.errors import BadRequestError, NotFoundError
+from console.queries import brokers, clusters
+
+
+class TopicConfigListView(RestView):
+    """/clusters/{cluster_id}/topics/{topic_name}/configs"""
+
+    @operation(
+        "listKafkaTopicConfigs", summary="List a topic's configs", answers={200: browse_answers.TopicConfigDataList}, tag=TOPICS
+    )
+    def get(self, request: Request, cluster_id: str, topic_name: str) -> Response:
+        """List all configs, set or not."""
+        place = Place(request, cluster_id)
+        data = [topic_config(place, topic_name, one) for one in _configs(request, cluster_id, topic_name)]
+        return Response(render.collection(request, "KafkaTopicConfigList", data))
+
+
+class TopicConfigView(RestView):
+    """/clusters/{cluster_id}/topics/{topic_name}/configs/{name}"""
+
+    @operation("getKafkaTopicConfig", summary="Get a topic's config", answers={200: browse_answers.TopicConfigData}, tag=TOPICS)
+    def get(self, request: Request, cluster_id: str, topic_name: str, name: str) -> Response:
+        """Show one config."""
+        for one in _configs(request, cluster_id, topic_name):
+            if one["name"] == name:
+                return Response(topic_config(Place(request, cluster_id), topic_name, one))
+        raise NotFoundError(f"Config {name} cannot be found.")
+
+    @operation(
+        "updateKafkaTopicConfig",
+        summary="Set a topic's config",
+        body=browse_bodies.UpdateConfigRequestData,
+        answers={204: "The config was set."},
+        tag=TOPICS,
+    )
+    def put(self, request: Request, cluster_id: str, topic_name: str, name: str) -> Response:
+        """Set one config, or reset it where the value is null."""
+        value = body(request, browse_bodies.UpdateConfigRequestData).get("value")
+        return _alter(request, [{"name": name, "value": value}], cluster_id=cluster_id, topic=topic_name)
+
+    @operation(
+        "deleteKafkaTopicConfig",
+        summary="Reset a topic's config to its default",
+        answers={204: "The config has its default."},
+        tag=TOPICS,
+    )
+    def delete(self, request: Request, cluster_id: str, topic_name: str, name: str) -> Response:
+        """Reset one config."""
+        return _alter(request, [{"name": name, "operation": DELETE}], cluster_id=cluster_id, topic=topic_name)
+
+
+class TopicConfigBatchView(RestView):
+    """/clusters/{cluster_id}/topics/{topic_name}/configs:alter"""
+
+    @operation(
+        "updateKafkaTopicConfigBatch",
+        summary="Change several configs of a topic",
+        description="All changes happen, or none.",
+        body=bodies.AlterConfigBatchRequestData,
+        answers={204: "The configs were changed, or would be."},
+        tag=TOPICS,
+    )
+    def post(self, request: Request, cluster_id: str, topic_name: str) -> Response:
+        """Change configs."""
+        wanted = body(request, bodies.AlterConfigBatchRequestData)
+        only = wanted.get("validate_only", False)
+        return _alter(request, wanted["data"], cluster_id=cluster_id, topic=topic_name, validate_only=only)
+
+
+def _configs(request: Request, cluster_id: str, topic: str) -> list[render.Json]:
+    by = actor_of(request)
+    cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
+    return list(brokers.ask_topic(cluster, "topic_configs", topic=topic, by=by))
+
+
+def _alter(
+    request: Request, changes: Sequence[dict[str, Any]], *, cluster_id: str, topic: str, validate_only: bool = False
+) -> Response:
+    by = actor_of(request)
+    cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
+    wanted = {one["name"]: _value(one) for one in changes}
+    if len(wanted) != len(changes):
+        raise BadRequestError("A config is named twice. Name each once.")
+    values = {name: value for name, value in wanted.items() if value is not None}
+    deletions = [name for name, value in wanted.items() if value is None]
+    alter_topic_configs(
+        cluster=cluster,
+        topic=topic,
+        values=values,
+        deletions=deletions,
+        validate_only=validate_only,
+        by=by,
+        now=moment(),
+    )
+    return Response(status=204)
+
+
+def _value(one: dict[str, Any]) -> str | None:
+    """Answer the value to set, None for the default."""
+    wanted = one.get("operation") or SET
+    if wanted not in (SET, DELETE):
+        raise BadRequestError(f"The operation on config '{one['name']}' is '{wanted}'; it can be {SET} or {DELETE}.")
+    return None if wanted == DELETE else one.get("value")

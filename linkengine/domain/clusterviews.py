@@ -1,0 +1,102 @@
+"""What a cluster shows of itself beside mirrors: partitions, configs, ACLs, consumer groups and their lags.
+
+Values for people and programs that look, in the words of Kafka's own enums. An offset or lag that is not known is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaView:
+    """A copy of a partition on one broker."""
+
+    broker: int
+    leader: bool
+    in_sync: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionView:
+    """A partition and where it lies; ``leader`` is None while there is none."""
+
+    partition: int
+    leader: int | None
+    replicas: tuple[ReplicaView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSynonym:
+    """Where a config's value could come from, in order of precedence."""
+
+    name: str
+    value: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigView:
+    """A config of a topic as in force; a secret's value is None."""
+
+    name: str
+    value: str | None
+    is_default: bool
+    is_read_only: bool
+    is_sensitive: bool
+    source: str
+    synonyms: tuple[ConfigSynonym, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclRule:
+    """An ACL, or a filter for some: there, None matches everything."""
+
+    resource_type: str
+    resource_name: str | None
+    pattern_type: str
+    principal: str | None
+    host: str | None
+    operation: str
+    permission: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberView:
+    """A consumer of a group, and the (topic, partition) pairs it reads."""
+
+    consumer_id: str
+    client_id: str
+    instance_id: str | None
+    assigned: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """A consumer group."""
+
+    group_id: str
+    state: str
+    type: str
+    is_simple: bool
+    assignor: str
+    coordinator: int
+    members: tuple[MemberView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagView:
+    """How far a group is behind in one partition; the consumer's names are empty where nobody reads it now."""
+
+    topic: str
+    partition: int
+    current_offset: int
+    log_end_offset: int | None
+    consumer_id: str = ""
+    client_id: str = ""
+    instance_id: str | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """Count the records the group has not committed; None while the end is not known."""
+        return None if self.log_end_offset is None else max(0, self.log_end_offset - self.current_offset)

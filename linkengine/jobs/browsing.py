@@ -1,0 +1,149 @@
+"""Look at and administer what is around mirrors on one cluster: topics, ACLs, consumer groups. Knows no links.
+
+Whether a person may, and whether a topic is a mirror, is the caller's business; the guards of mirrors are named by the caller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.clusterviews import AclRule, ConfigView, GroupView, LagView, PartitionView
+from linkengine.domain.configs import ConfigChange
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import TopicDescription
+from linkengine.kafka import view_acls, view_groups, view_topics
+from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.admin_session import AdminSession
+
+VISIBLE_TIMEOUT_S = 10.0  # brokers show a change within a second; loaded ones need longer
+_LOOK_EVERY_S = 0.05
+_GUARDED = frozenset({"READ", "WRITE"})
+
+
+def show_topic(address: ClusterAddress, topic: str) -> TopicDescription:
+    """Describe one topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR if there is none."""
+    return ClusterAdmin(address).describe(topic)
+
+
+def topic_partitions(address: ClusterAddress, topic: str) -> list[PartitionView]:
+    """List where the partitions of a topic lie."""
+    return view_topics.partitions(AdminSession(address), topic)
+
+
+def topic_configs(address: ClusterAddress, topic: str) -> list[ConfigView]:
+    """List all configs of a topic."""
+    return view_topics.configs(AdminSession(address), topic)
+
+
+def create_topic(
+    address: ClusterAddress,
+    topic: str,
+    *,
+    partitions: int | None = None,
+    replication_factor: int | None = None,
+    configs: Mapping[str, str] | None = None,
+    validate_only: bool = False,
+) -> TopicDescription | None:
+    """Create a topic and describe it; answer None for ``validate_only``. What is None is the cluster's default."""
+    view_topics.create(
+        AdminSession(address),
+        topic,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        configs=configs or {},
+        validate_only=validate_only,
+    )
+    if validate_only:
+        return None
+    admin = ClusterAdmin(address)
+    admin.wait_ready(topic, partitions=partitions or 1)
+    return admin.describe(topic)
+
+
+def delete_topic(address: ClusterAddress, topic: str) -> bool:
+    """Delete a topic, records included, and wait until it is gone; answer False if there was none."""
+    return ClusterAdmin(address).delete_topic(topic)
+
+
+def grow_topic(address: ClusterAddress, topic: str, *, partitions: int) -> TopicDescription:
+    """Raise the number of partitions and describe the topic; raise INVALID_REQUEST_ERROR if that is no growth."""
+    admin = ClusterAdmin(address)
+    admin.add_partitions(topic, total=partitions)
+    return admin.describe(topic)
+
+
+def alter_topic_configs(
+    address: ClusterAddress, topic: str, *, values: Mapping[str, str], deletions: Sequence[str], validate_only: bool = False
+) -> None:
+    """Set and delete configs of a topic in one request, or have them checked."""
+    admin = ClusterAdmin(address)
+    admin.describe(topic)  # brokers answer a change of an unknown topic's configs less clearly
+    change = ConfigChange(values=dict(values), deletions=tuple(deletions))
+    if validate_only:
+        view_topics.check_configs(AdminSession(address), topic, change)
+    else:
+        admin.change_configs(topic, change)
+
+
+def list_acls(address: ClusterAddress, wanted: AclRule) -> list[AclRule]:
+    """List the ACLs that a filter matches."""
+    return view_acls.matching(AdminSession(address), wanted)
+
+
+def create_acls(address: ClusterAddress, rules: Sequence[AclRule]) -> None:
+    """Create ACLs and wait until the brokers show them; those that exist stay."""
+    session = AdminSession(address)
+    view_acls.create(session, rules)
+    _wait_until(lambda: all(view_acls.matching(session, rule) for rule in rules), what="the new ACLs do not show")
+
+
+def delete_acls(address: ClusterAddress, wanted: AclRule, *, guarded: Collection[str]) -> list[AclRule]:
+    """Delete what a filter matches, wait until it is gone, and list it.
+
+    Raises ILLEGAL_STATE if it holds the guard of a mirror in ``guarded``.
+    """
+    session = AdminSession(address)
+    topics = frozenset(guarded)
+    for rule in view_acls.matching(session, wanted) if topics else ():
+        if _is_guard(rule) and rule.resource_name in topics:
+            raise LinkEngineError(
+                ErrorCode.ILLEGAL_STATE,
+                f"DENY {rule.operation} for {rule.principal} keeps mirror topic {rule.resource_name!r} read-only. Narrow the "
+                "filter, or stop the mirror with promote or failover, which removes the rule.",
+            )
+    deleted = view_acls.delete(session, wanted)
+    _wait_until(lambda: not view_acls.matching(session, wanted), what="the deleted ACLs still show")
+    return deleted
+
+
+def list_groups(address: ClusterAddress) -> list[GroupView]:
+    """Describe every consumer group the principal may see."""
+    return view_groups.groups(AdminSession(address))
+
+
+def show_group(address: ClusterAddress, group_id: str) -> GroupView | None:
+    """Describe one consumer group; None if there is none."""
+    return next(iter(view_groups.described(AdminSession(address), [group_id])), None)
+
+
+def group_lags(address: ClusterAddress, group_id: str) -> list[LagView] | None:
+    """List how far a consumer group is behind; None if there is no such group."""
+    group = show_group(address, group_id)
+    return None if group is None else view_groups.lags(AdminSession(address), group)
+
+
+def _wait_until(shown: Callable[[], bool], *, what: str) -> None:
+    """Wait for the brokers to show what the controller has confirmed: they follow it."""
+    deadline = time.monotonic() + VISIBLE_TIMEOUT_S
+    while not shown():
+        if time.monotonic() > deadline:
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, f"After {VISIBLE_TIMEOUT_S:.0f} s {what}. Look again later.")
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _is_guard(rule: AclRule) -> bool:
+    literal = rule.resource_type == "TOPIC" and rule.pattern_type == "LITERAL"
+    everybody = rule.principal == "User:*" and rule.host == "*"
+    return literal and everybody and rule.permission == "DENY" and rule.operation in _GUARDED

@@ -1,0 +1,100 @@
+"""What a small cluster would answer to the questions of ``console.tasks.browsing``; tests on real ones show that it does."""
+
+from typing import Any
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from tests.console.api.cast import SOURCE
+
+MEMBER = {"consumer_id": "c-1", "client_id": "app", "instance_id": None, "assigned": [["plain", 0]]}
+GROUP = {
+    "group_id": "readers",
+    "state": "STABLE",
+    "type": "CLASSIC",
+    "is_simple": False,
+    "assignor": "range",
+    "coordinator": 1,
+    "members": [MEMBER],
+}
+ACL = {
+    "resource_type": "TOPIC",
+    "resource_name": "plain",
+    "pattern_type": "LITERAL",
+    "principal": "User:app",
+    "host": "*",
+    "operation": "READ",
+    "permission": "ALLOW",
+}
+CONFIG = {
+    "name": "retention.ms",
+    "value": "1000",
+    "is_default": False,
+    "is_read_only": False,
+    "is_sensitive": False,
+    "source": "DYNAMIC_TOPIC_CONFIG",
+    "synonyms": [{"name": "retention.ms", "value": "1000", "source": "DYNAMIC_TOPIC_CONFIG"}],
+}
+PROBE = {"cluster_id": SOURCE, "brokers": 1, "kafka_version": "4.3.1", "authorizer": True}
+
+
+def topic(name: str, *, partitions: int = 3, replication_factor: int = 2) -> dict[str, Any]:
+    size = {"partitions": partitions, "replication_factor": replication_factor}
+    return {"name": name, "topic_id": "id", "internal": False, "configs": {}, **size}
+
+
+def partition(number: int, *, leader: int | None = 1) -> dict[str, Any]:
+    replicas = [{"broker": 1, "leader": leader == 1, "in_sync": True}, {"broker": 2, "leader": False, "in_sync": False}]
+    return {"partition": number, "leader": leader, "replicas": replicas}
+
+
+def lag(number: int, *, behind: int | None) -> dict[str, Any]:
+    end = None if behind is None else 10 + behind
+    names = {"consumer_id": "c-1", "client_id": "app", "instance_id": None}
+    return {"topic": "plain", "partition": number, "current_offset": 10, "log_end_offset": end, "lag": behind, **names}
+
+
+class SmallCluster:
+    """One topic named plain, one group named readers, one ACL; ``asked`` notes every question."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.topics = {"plain": topic("plain")}
+        self.lags = [lag(0, behind=4), lag(1, behind=6)]
+        self.error: LinkEngineError | None = None
+
+    def answer(self, task_name: str, kwargs: dict[str, Any]) -> Any:
+        """Answer as a worker would."""
+        if task_name != "ask_cluster":
+            return PROBE
+        question, asked = kwargs["question"], kwargs["asked"]
+        self.asked.append((question, asked))
+        if self.error:
+            raise self.error
+        if question in ("topic", "partitions", "topic_configs", "grow_topic", "alter_topic_configs"):
+            return self._of_topic(question, asked)
+        return self._of_cluster(question, asked)
+
+    def _of_topic(self, question: str, asked: dict[str, Any]) -> Any:
+        found = self.topics.get(asked["topic"])
+        if found is None:
+            raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "This server does not host this topic-partition.")
+        partitions = [partition(0), partition(1), partition(2, leader=None)]
+        answers = {"topic": found, "partitions": partitions, "topic_configs": [CONFIG], "alter_topic_configs": None}
+        return {**found, "partitions": asked["partitions"]} if question == "grow_topic" else answers[question]
+
+    def _of_cluster(self, question: str, asked: dict[str, Any]) -> Any:
+        if question == "create_topic":
+            size = {"partitions": asked["partitions"] or 1, "replication_factor": asked["replication_factor"] or 1}
+            return None if asked["validate_only"] else topic(asked["topic"], **size)
+        if question in ("group", "group_lags") and asked["group_id"] != GROUP["group_id"]:
+            return None
+        answers: dict[str, Any] = {
+            "topics": list(self.topics.values()),
+            "delete_topic": asked.get("topic") in self.topics,
+            "acls": [ACL],
+            "create_acls": None,
+            "delete_acls": [ACL],
+            "groups": [GROUP],
+            "group": GROUP,
+            "group_lags": self.lags,
+        }
+        return answers[question]

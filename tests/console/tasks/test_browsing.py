@@ -1,0 +1,87 @@
+"""The task that asks clusters, on a real one: answers travel as JSON and have the fields that REST writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from console import store
+from console.models import Cluster
+from console.tasks import browsing
+from devcluster.kafka import KafkaCluster
+from tests.console.api.brokers import ACL, CONFIG, GROUP, lag, partition, topic
+
+pytestmark = pytest.mark.kafka
+ANYTHING = {
+    **dict.fromkeys(("resource_type", "pattern_type", "operation", "permission"), "ANY"),
+    **dict.fromkeys(("resource_name", "principal", "host")),
+}
+
+
+def ask(cluster: Cluster, question: str, **asked: Any) -> dict[str, Any]:
+    browsing.ask_cluster(reply_to="reply", cluster_pk=cluster.pk, question=question, asked=asked)
+    answer = store.wait_for_answer("reply", timeout_s=5)
+    assert answer is not None
+    return answer
+
+
+def same_fields(found: Mapping[str, Any], example: Mapping[str, Any]) -> None:
+    assert set(found) == set(example)
+
+
+def test_every_question_of_rest_has_the_fields_that_rest_writes(
+    destination: Cluster, destination_cluster: KafkaCluster, topic_name: str
+) -> None:
+    size = {"partitions": 2, "replication_factor": 1}
+    made = ask(destination, "create_topic", topic=topic_name, configs={"segment.ms": "60000"}, validate_only=False, **size)
+    commit(destination_cluster, topic_name)
+
+    same_fields(made["result"], topic("any"))
+    assert topic_name in [one["name"] for one in ask(destination, "topics")["result"]]
+    same_fields(ask(destination, "topic", topic=topic_name)["result"], topic("any"))
+    partitions = ask(destination, "partitions", topic=topic_name)["result"]
+    same_fields(partitions[0], partition(0))
+    same_fields(partitions[0]["replicas"][0], partition(0)["replicas"][0])
+    config = next(one for one in ask(destination, "topic_configs", topic=topic_name)["result"] if one["name"] == "segment.ms")
+    same_fields(config, CONFIG)
+    same_fields(config["synonyms"][0], CONFIG["synonyms"][0])
+    group = ask(destination, "group", group_id=topic_name)["result"]
+    same_fields(group, GROUP)
+    assert group in ask(destination, "groups")["result"]
+    lags = ask(destination, "group_lags", group_id=topic_name)["result"]
+    same_fields(lags[0], lag(0, behind=1))
+    assert (lags[0]["current_offset"], lags[0]["log_end_offset"], lags[0]["lag"]) == (4, 10, 6)
+    assert ask(destination, "grow_topic", topic=topic_name, partitions=3)["result"]["partitions"] == 3
+    change = {"topic": topic_name, "values": {"retention.ms": "1000"}, "deletions": ["segment.ms"], "validate_only": False}
+    assert ask(destination, "alter_topic_configs", **change) == {"result": None}
+    assert ask(destination, "topic", topic=topic_name)["result"]["configs"] == {"retention.ms": "1000"}
+    assert ask(destination, "delete_topic", topic=topic_name) == {"result": True}
+    assert ask(destination, "topic", topic=topic_name)["error"]["code"] == "UNKNOWN_TOPIC_OR_PARTITION_ERROR"
+
+
+def test_acls_travel_both_ways(destination: Cluster, topic_name: str) -> None:
+    rule = {**ACL, "resource_name": topic_name}
+
+    assert ask(destination, "create_acls", rules=[rule]) == {"result": None}
+    assert rule in ask(destination, "acls", wanted=ANYTHING)["result"]
+    assert ask(destination, "delete_acls", wanted=rule, guarded=[topic_name]) == {"result": [rule]}
+
+
+def test_a_cluster_that_is_gone_is_told(destination: Cluster) -> None:
+    gone = Cluster(pk=destination.pk + 1000)
+
+    assert ask(gone, "topics")["error"]["code"] == "INVALID_REQUEST_ERROR"
+
+
+def commit(cluster: KafkaCluster, name: str) -> None:
+    """Write ten records into partition 0 and commit offset 4 as the group of the topic's name."""
+    producer = Producer(cluster.client("admin"))
+    for number in range(10):
+        producer.produce(name, str(number), partition=0)
+    assert producer.flush(30) == 0
+    consumer = Consumer({**cluster.client("admin"), "group.id": name, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(name, 0, 4)], asynchronous=False)
+    consumer.close()
