@@ -23,6 +23,7 @@ from linkengine.domain.linktasks import concerned_by
 from linkengine.domain.states import LinkState
 
 PAUSED_CONFIG = "cluster.link.paused"
+SYNC_INCLUDE = "topic.config.sync.include"  # copy tasks must know whether log starts follow the source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -
     if PAUSED_CONFIG in wanted:
         _pause_or_resume(link, paused=wanted[PAUSED_CONFIG] == "true", now=now)
     LinkTask.objects.filter(link=link, name__in=concerned_by(wanted)).update(next_run_at=None)
-    if any(is_connection(name) for name in wanted):
+    if any(is_connection(name) or name == SYNC_INCLUDE for name in wanted):
         link.revision = F("revision") + 1  # running copies end, the next ones have the new settings
     link.sequence = F("sequence") + 1
     link.engine_retry_at = None

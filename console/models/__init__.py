@@ -6,7 +6,7 @@ from console.models.groups import ClampedOffset, GroupOffset, SyncedGroup
 from console.models.lineage import LineageRange
 from console.models.links import ClusterLink, LinkConfig
 from console.models.linktasks import AutoCreateFailure, LinkTask
-from console.models.mirrors import GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
+from console.models.mirrors import ConfigRevert, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.places import Cluster, Environment, Organization, SourceTopic
 from console.models.reports import StopReport
 from console.models.restores import RestoreRun
@@ -20,6 +20,7 @@ __all__ = [
     "ClampedOffset",
     "Cluster",
     "ClusterLink",
+    "ConfigRevert",
     "CopySlice",
     "Environment",
     "GapRange",

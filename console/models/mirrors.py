@@ -151,6 +151,22 @@ class StateTransitionError(models.Model):
         return self.code
 
 
+class ConfigRevert(models.Model):
+    """A config that somebody changed on the mirror topic and that was set back, since it follows the source."""
+
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="config_reverts")
+    name = models.CharField(max_length=249)
+    found = models.TextField(null=True)  # noqa: DJ001 - null: it had been deleted, which is another thing than an empty value
+    restored = models.TextField(blank=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-at", "-id"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class GapRange(models.Model):
     """``filled`` offsets within ``[start, end)`` of the mirror hold a filler, and why; other offsets between hold records.
 

@@ -12,6 +12,7 @@ from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
 from console.models.links import LinkMode
 from console.reconciling.groups import known_offsets
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.configs import follows_start
 from linkengine.domain.linkaddresses import source_properties
 from linkengine.domain.plans import (
     CopyPlan,
@@ -56,6 +57,7 @@ def assignments_of(
 ) -> tuple[PartitionAssignment, ...]:
     """Answer one assignment per partition of the mirror."""
     count = mirror.num_partitions if partitions is None else partitions
+    follows = follows_start(sync_include(mirror.link))
     return tuple(
         PartitionAssignment(
             mirror_id=mirror_key(mirror),
@@ -64,6 +66,7 @@ def assignments_of(
             mirror_topic=mirror.name,
             source_topic_id=topic_id or mirror.source_topic_id,
             producer_id=producer_id_for(mirror.link_id, mirror.pk, partition),
+            follows_start=follows,
         )
         for partition in range(count)
     )
@@ -112,6 +115,8 @@ def sync_of(mirror: MirrorTopic) -> MirrorSync:
         source_topic_id=mirror.source_topic_id,
         mirror_topic=mirror.name,
         sync_include=sync_include(mirror.link),
+        previous=dict(mirror.source_configs),
+        configs=dict(mirror.config_overrides),
     )
 
 

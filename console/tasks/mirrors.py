@@ -17,11 +17,11 @@ from console import dispatch, store
 from console.actions import transitions
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorTopic, SourceTopic
-from console.reconciling import gaps, lineage, plans, sampling, troubles
+from console.reconciling import configreverts, gaps, lineage, plans, sampling, troubles
 from console.tasks import leases
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import MirrorCreated, PartitionAssignment
+from linkengine.domain.plans import MirrorCreated, MirrorSynced, PartitionAssignment
 from linkengine.domain.states import MirrorEvent, MirrorState, can
 
 BACKOFF_S = 0.5
@@ -79,19 +79,23 @@ def load(mirror_id: int) -> MirrorTopic | None:
     return mirrors.prefetch_related("link__configs", "partitions").filter(pk=mirror_id).first()
 
 
-def follow_source(mirror: MirrorTopic) -> int:
-    """Run one round of synchronisation, keep what it saw and answer how many configs it changed."""
-    synced = jobs.sync_mirror(plans.sync_of(mirror))
+def follow_source(mirror: MirrorTopic) -> None:
+    """Run one round of synchronisation for one mirror and keep what it saw."""
+    note_synced(mirror, jobs.sync_mirror(plans.sync_of(mirror)), now=timezone.now())
+
+
+def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime) -> None:
+    """Keep what a round of synchronisation saw and what it had to set back."""
     grown = synced.partitions > mirror.num_partitions
-    if not grown and synced.source_configs == mirror.source_configs:
-        return len(synced.changed)
-    mirror.num_partitions, mirror.source_configs = max(synced.partitions, mirror.num_partitions), synced.source_configs
-    MirrorTopic.objects.filter(pk=mirror.pk).update(num_partitions=mirror.num_partitions, source_configs=mirror.source_configs)
+    if grown or synced.source_configs != mirror.source_configs:
+        mirror.num_partitions, mirror.source_configs = max(synced.partitions, mirror.num_partitions), synced.source_configs
+        facts = {"num_partitions": mirror.num_partitions, "source_configs": mirror.source_configs}
+        MirrorTopic.objects.filter(pk=mirror.pk).update(**facts)
+    if synced.reverted:
+        configreverts.note(mirror=mirror, edits=synced.reverted, now=now)
     if grown:
-        lineage.open_lineage(mirror=mirror, starts={}, now=timezone.now())
         _log.info("partitions.grown", mirror=mirror.name, partitions=mirror.num_partitions)
         dispatch.send("reconcile_link", link_id=mirror.link_id)
-    return len(synced.changed)
 
 
 def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, now: datetime) -> None:

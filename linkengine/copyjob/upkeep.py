@@ -1,4 +1,5 @@
-"""What a mirror needs beside appends: its start follows the source's retention, and its end is looked at while it is idle.
+"""What a mirror needs beside appends: its start follows the source's retention (unless it has one of its own), and its end is
+looked at while it is idle.
 
 Both are cheap requests of a background thread, at most one of each per broker every few seconds.
 """
@@ -53,7 +54,12 @@ class Upkeep:
 
     def _new_start(self, one: MirrorPartition) -> int | None:
         account = one.account
-        if one in self._undeletable or account.source_start is None or account.mirror_end is None:
+        if (
+            not one.assignment.follows_start
+            or one in self._undeletable
+            or account.source_start is None
+            or account.mirror_end is None
+        ):
             return None
         before = min(account.source_start, account.mirror_end)
         return before if before > (account.mirror_start or 0) else None

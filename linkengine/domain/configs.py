@@ -57,10 +57,32 @@ class ConfigChange:
         return bool(self.values or self.deletions)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalEdit:
+    """A config that somebody changed on the mirror and that was set back."""
+
+    name: str
+    found: str | None  # None: it had been deleted
+    restored: str
+
+
 def synced_names(include: Collection[str] | None = None) -> frozenset[str]:
     """Answer the names that follow the source; ``include`` is ``topic.config.sync.include``, None the default list."""
     chosen = DEFAULT_SYNCED if include is None else [name for name in include if name in DEFAULT_SYNCED]
     return frozenset({*ALWAYS_SYNCED, *chosen})
+
+
+def follows_start(include: Collection[str] | None = None) -> bool:
+    """Tell whether the mirror's log start follows the source's: as long as both retention configs do.
+
+    Otherwise the mirror keeps its own start, and whatever retention it has counts on the mirror itself.
+    """
+    return set(RETENTION) <= synced_names(include)
+
+
+def released_names(previous: Collection[str], *, include: Collection[str] | None = None) -> frozenset[str]:
+    """Answer the names that followed the source until the include list left them out: the mirror gets its own values back."""
+    return frozenset(set(DEFAULT_SYNCED) & set(previous) - synced_names(include))
 
 
 def check_include(include: Collection[str]) -> None:
@@ -109,22 +131,35 @@ def mirror_configs(
 ) -> dict[str, str]:
     """Answer the configs the mirror topic carries while it mirrors.
 
-    ``source_configs`` are the source's effective values. Synced retention is unlimited on the mirror: its log start follows
-    the source's by DeleteRecords, not by a clock of its own. DeleteRecords is only allowed on topics whose policy includes
-    ``delete``, hence ``compact`` becomes ``compact,delete`` (with unlimited retention it deletes nothing by itself).
+    ``source_configs`` are the source's effective values. Where the start follows the source (``follows_start``), retention is
+    unlimited on the mirror: its log start is moved by DeleteRecords, not by a clock of its own. DeleteRecords is only allowed
+    on topics whose policy includes ``delete``, hence ``compact`` becomes ``compact,delete`` (with unlimited retention it
+    deletes nothing by itself).
     """
     values = source_values(source_configs, include=include)
-    values |= {name: "-1" for name in RETENTION if name in synced_names(include)}
-    values["cleanup.policy"] = "compact,delete" if is_compacted(values) else "delete"
+    values["cleanup.policy"] = values.get("cleanup.policy") or "delete"
+    if follows_start(include):
+        values |= dict.fromkeys(RETENTION, "-1")
+        values["cleanup.policy"] = "compact,delete" if is_compacted(values) else "delete"
     largest = max(MIRROR_MAX_MESSAGE_BYTES, int(values.get("max.message.bytes", 0)))
     values["max.message.bytes"] = str(largest)
     return {**(overrides or {}), **values, **PHYSICAL}
 
 
-def config_difference(*, wanted: Mapping[str, str], present: Mapping[str, str]) -> ConfigChange:
-    """Answer what to set so that a topic whose own configs are ``present`` carries ``wanted``; nothing is deleted."""
+def config_difference(*, wanted: Mapping[str, str], present: Mapping[str, str], released: Collection[str] = ()) -> ConfigChange:
+    """Answer what makes a topic whose own configs are ``present`` carry ``wanted``, and no longer what is ``released``."""
     return ConfigChange(
-        values={name: value for name, value in wanted.items() if not _same(name, value=value, other=present.get(name))}
+        values={name: value for name, value in wanted.items() if not _same(name, value=value, other=present.get(name))},
+        deletions=tuple(sorted(name for name in released if name in present and name not in wanted)),
+    )
+
+
+def local_edits(change: ConfigChange, *, previous: Mapping[str, str], present: Mapping[str, str]) -> tuple[LocalEdit, ...]:
+    """Pick from a change what the last round (its wishes: ``previous``) had set already: somebody changed it on the mirror."""
+    return tuple(
+        LocalEdit(name=name, found=present.get(name), restored=value)
+        for name, value in sorted(change.values.items())
+        if name in previous and _same(name, value=value, other=previous[name])
     )
 
 
@@ -143,7 +178,7 @@ def configs_at_stop(
     for name in PHYSICAL:
         if name in (overrides or {}):
             values.setdefault(name, (overrides or {})[name])
-    restorable = {*PHYSICAL, "max.message.bytes"}
+    restorable = {*PHYSICAL, "max.message.bytes", *released_names(source_configs, include=include)} - set(overrides or {})
     return ConfigChange(values=values, deletions=tuple(sorted(restorable - set(values))))
 
 

@@ -239,7 +239,8 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         name="topic.config.sync.include",
         kind=ConfigKind.NAMES,
         default=None,
-        description="Which configs of the source topic the mirror follows; empty: the default list.",
+        description="Which configs of the source topic the mirror follows, beside those it always does; empty: the default. "
+        "Without both retention configs in it, mirrors keep a retention and a log start of their own.",
     ),
     LinkConfigSpec(
         name="topic.config.sync.ms",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from linkengine.domain.configs import check_include
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import parse_filters
 from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, LinkConfigSpec
@@ -103,15 +105,17 @@ def _problem_of(name: str, value: str | None, *, creating: bool) -> str:
 def _value_problem(spec: LinkConfigSpec, value: str) -> str:
     if spec.choices and value not in spec.choices:
         return f"{spec.name} must be one of {', '.join(spec.choices)}."
+    return _BY_KIND[spec.kind](spec, value)
+
+
+def _text_problem(spec: LinkConfigSpec, value: str) -> str:
     if spec.name == "cluster.link.prefix" and not PREFIX_PATTERN.fullmatch(value):
         return f"{spec.name} may have up to 12 letters, digits, dots, underscores and dashes."
-    if spec.kind is ConfigKind.FLAG and value not in ("true", "false"):
-        return f"{spec.name} must be true or false."
-    if spec.kind is ConfigKind.FILTERS:
-        return _filters_problem(spec.name, value)
-    if spec.kind is ConfigKind.NUMBER:
-        return _number_problem(spec, value)
     return start_problem(value) if spec.name == START_SPEC else ""
+
+
+def _flag_problem(spec: LinkConfigSpec, value: str) -> str:
+    return "" if value in ("true", "false") else f"{spec.name} must be true or false."
 
 
 def _number_problem(spec: LinkConfigSpec, value: str) -> str:
@@ -124,8 +128,16 @@ def _number_problem(spec: LinkConfigSpec, value: str) -> str:
     return ""
 
 
-def _filters_problem(name: str, value: str) -> str:
-    key = _FILTER_KEYS.get(name)
+def _names_problem(_spec: LinkConfigSpec, value: str) -> str:
+    try:
+        check_include([name.strip() for name in value.split(",") if name.strip()])
+    except LinkEngineError as error:
+        return error.message
+    return ""
+
+
+def _filters_problem(spec: LinkConfigSpec, value: str) -> str:
+    name, key = spec.name, _FILTER_KEYS.get(spec.name)
     try:
         if key is None:
             json.loads(value)
@@ -136,3 +148,14 @@ def _filters_problem(name: str, value: str) -> str:
     except LinkEngineError as error:
         return f"{name} cannot be read. {error.message}"
     return ""
+
+
+_BY_KIND: Mapping[ConfigKind, Callable[[LinkConfigSpec, str], str]] = MappingProxyType(
+    {
+        ConfigKind.TEXT: _text_problem,
+        ConfigKind.NUMBER: _number_problem,
+        ConfigKind.FLAG: _flag_problem,
+        ConfigKind.NAMES: _names_problem,
+        ConfigKind.FILTERS: _filters_problem,
+    }
+)

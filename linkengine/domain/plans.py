@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.configs import LocalEdit
 from linkengine.domain.coverage import CheckedRange, RecordDifference
 from linkengine.domain.groupplans import ClampedOffset, KnownOffset
 from linkengine.domain.ranges import Gap
@@ -45,6 +46,7 @@ class PartitionAssignment:
     mirror_topic: str
     source_topic_id: str  # Kafka Uuid as text; a topic created again under the same name has another
     producer_id: int  # chosen by us, one per mirror partition (``producer_id_for``)
+    follows_start: bool = True  # False: the mirror has a retention and a log start of its own
 
     @property
     def key(self) -> str:
@@ -161,6 +163,8 @@ class MirrorSync:
     source_topic_id: str
     mirror_topic: str
     sync_include: tuple[str, ...] | None = None  # topic.config.sync.include; None: the default list
+    previous: dict[str, str] = field(default_factory=dict)  # source configs of the last round; empty: there was none
+    configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +174,7 @@ class MirrorSynced:
     partitions: int  # of the mirror, after growth: new ones need assignments
     source_configs: dict[str, str]  # effective values of the synced configs; keep for the stop
     changed: tuple[str, ...] = ()  # names of the configs that were set or deleted on the mirror
+    reverted: tuple[LocalEdit, ...] = ()  # those of them that somebody had changed on the mirror
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

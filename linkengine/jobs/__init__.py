@@ -14,7 +14,7 @@ from linkengine.jobs.promoting import promotion_blockers
 from linkengine.jobs.reversing import close_topic, log_ranges, open_topic, turn_mirror
 from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import stop_mirror
-from linkengine.jobs.syncing import discover_mirrors, sync_mirror
+from linkengine.jobs.syncing import discover_mirrors, sync_mirror, sync_mirrors
 from linkengine.jobs.verifying import verify, verify_next
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "stop_mirror",
     "sync_groups",
     "sync_mirror",
+    "sync_mirrors",
     "turn_mirror",
     "verify",
     "verify_next",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.configs import source_values
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import NameFilter
-from linkengine.domain.plans import MirrorSync, MirrorSynced
+from linkengine.domain.plans import MirrorSync, MirrorSynced, TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.sync.configs import read_source_configs, sync_configs
-from linkengine.sync.topics import discover_topics, follow_partitions, observe_source
+from linkengine.sync.configs import follow_configs
+from linkengine.sync.topics import discover_topics, grow_mirror, missing_mirror, observe_sources
+
+Outcome = MirrorSynced | LinkEngineError
 
 
 def sync_mirror(mirror: MirrorSync) -> MirrorSynced:
@@ -18,12 +22,57 @@ def sync_mirror(mirror: MirrorSync) -> MirrorSynced:
     Raises SOURCE_TOPIC_MAY_BE_DELETED, SOURCE_TOPIC_ID_CHANGED, SOURCE_PARTITIONS_DECREASED and MIRROR_TOPIC_MISSING, which are
     permanent, and what keeps us from either cluster, which is not.
     """
-    source, destination = ClusterAdmin(mirror.source), ClusterAdmin(mirror.destination)
-    topic = observe_source(source, mirror.source_topic, topic_id=mirror.source_topic_id)
-    values = read_source_configs(source, mirror.source_topic, include=mirror.sync_include)
-    partitions = follow_partitions(destination, mirror.mirror_topic, partitions=topic.partitions)
-    changed = sync_configs(destination, mirror.mirror_topic, source_configs=values, include=mirror.sync_include)
-    return MirrorSynced(partitions=partitions, source_configs=values, changed=changed)
+    (outcome,) = sync_mirrors([mirror])
+    if isinstance(outcome, LinkEngineError):
+        raise outcome
+    return outcome
+
+
+def sync_mirrors(mirrors: Sequence[MirrorSync]) -> list[Outcome]:
+    """Let many mirrors of one link follow once; answer, in order, what came of each, or its error (``sync_mirror``).
+
+    Looking costs about six requests per 500 mirrors, following one or two for each that has something to follow. Raises only
+    what keeps us from a whole cluster.
+    """
+    source, destination = ClusterAdmin(mirrors[0].source), ClusterAdmin(mirrors[0].destination)
+    topics = observe_sources(source, {one.source_topic: one.source_topic_id for one in mirrors})
+    values = source.effective_configs_of([name for name, topic in topics.items() if isinstance(topic, TopicDescription)])
+    here = {topic.name: topic for topic in destination.topics([one.mirror_topic for one in mirrors])}
+    return [
+        _follow(destination, one, topics[one.source_topic], values=values.get(one.source_topic), here=here) for one in mirrors
+    ]
+
+
+def _follow(
+    destination: ClusterAdmin,
+    plan: MirrorSync,
+    topic: TopicDescription | LinkEngineError,
+    *,
+    values: Mapping[str, str] | None,
+    here: Mapping[str, TopicDescription],
+) -> Outcome:
+    if isinstance(topic, LinkEngineError):
+        return topic
+    if values is None:
+        return _unreadable(plan)
+    try:
+        mirror = here.get(plan.mirror_topic) or destination.find(plan.mirror_topic)
+        if mirror is None:
+            return missing_mirror(plan.mirror_topic)
+        partitions = grow_mirror(destination, mirror, partitions=topic.partitions)
+        wanted = source_values(values, include=plan.sync_include)
+        change, edits = follow_configs(destination, mirror, plan, source_configs=wanted)
+    except LinkEngineError as error:
+        return error
+    return MirrorSynced(partitions=partitions, source_configs=wanted, changed=change.names, reverted=edits)
+
+
+def _unreadable(plan: MirrorSync) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.AUTHORIZATION_ERROR,
+        f"User {plan.source.sasl_username!r} may not read the configs of source topic {plan.source_topic!r}. Grant it "
+        "DESCRIBE_CONFIGS on the topic.",
+    )
 
 
 def discover_mirrors(

@@ -133,6 +133,10 @@ class ClusterAdmin:
         """Read the configs in force on a topic, the cluster's defaults included."""
         return admin_topics.effective_configs(self._session, topic)
 
+    def effective_configs_of(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Read the configs in force on many topics; those whose configs may not be read are left out."""
+        return admin_topics.effective_configs_of(self._session, topics)
+
     def set_configs(self, topic: str, values: Mapping[str, str]) -> None:
         """Set configs of a topic; the others stay."""
         self.change_configs(topic, ConfigChange(values=dict(values)))

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from linkengine.domain.configs import ConfigChange, config_difference, mirror_configs, source_values
+from linkengine.domain.configs import (
+    ConfigChange,
+    LocalEdit,
+    config_difference,
+    local_edits,
+    mirror_configs,
+    released_names,
+    source_values,
+)
+from linkengine.domain.plans import MirrorSync, TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
 
 
@@ -32,3 +41,18 @@ def sync_configs(
     change = pending_change(destination, mirror_topic, source_configs=source_configs, include=include)
     destination.change_configs(mirror_topic, change)
     return change.names
+
+
+def follow_configs(
+    destination: ClusterAdmin, mirror: TopicDescription, plan: MirrorSync, *, source_configs: Mapping[str, str]
+) -> tuple[ConfigChange, tuple[LocalEdit, ...]]:
+    """Let a mirror that was just described follow; answer what changed, and what of it somebody had changed there."""
+    include, overrides = plan.sync_include, plan.configs
+    released = released_names(plan.previous, include=include)
+    wanted = mirror_configs(source_configs, include=include) | {name: overrides[name] for name in released & set(overrides)}
+    change = config_difference(wanted=wanted, present=mirror.configs, released=released)
+    same_list = set(plan.previous) == set(source_configs)  # else the include list changed, and not the mirror
+    before = mirror_configs(plan.previous, include=include) if same_list else {}
+    edits = local_edits(change, previous=before, present=mirror.configs)
+    destination.change_configs(mirror.name, change)
+    return change, edits

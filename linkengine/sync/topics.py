@@ -7,7 +7,7 @@ metadata, and a mirror that is declared dead is not brought back by itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import structlog
 
@@ -28,24 +28,47 @@ def discover_topics(source: ClusterAdmin, *, filters: Iterable[NameFilter], pref
     return [name for name in chosen if mirror_name(name, prefix=prefix) not in taken]
 
 
+def observe_sources(
+    source: ClusterAdmin, wanted: Mapping[str, str], *, second_look_after_s: float = SECOND_LOOK_AFTER_S
+) -> dict[str, TopicDescription | LinkEngineError]:
+    """Describe source topics given as name to topic id; the error of each that is gone, was replaced or is hidden from us.
+
+    Two requests per 500 topics. Those that do not look as expected are looked at again one by one, after one wait for all.
+    """
+    seen = {topic.name: topic for topic in source.topics(wanted, with_configs=False)}
+    found: dict[str, TopicDescription | LinkEngineError] = {
+        name: seen[name] for name, topic_id in wanted.items() if name in seen and seen[name].topic_id == topic_id
+    }
+    strange = [name for name in wanted if name not in found]
+    if strange:
+        log.info("source_topics_second_look", topics=strange[:10], number=len(strange))
+        time.sleep(second_look_after_s)
+    return found | {name: _second_look(source, name, topic_id=wanted[name]) for name in strange}
+
+
 def observe_source(
     source: ClusterAdmin, topic: str, *, topic_id: str, second_look_after_s: float = SECOND_LOOK_AFTER_S
 ) -> TopicDescription:
     """Describe the source topic; raise SOURCE_TOPIC_MAY_BE_DELETED or SOURCE_TOPIC_ID_CHANGED once seen twice."""
-    seen = source.find(topic)
-    if seen is not None and seen.topic_id == topic_id:
-        return seen
-    log.info("source_topic_second_look", topic=topic, expected_id=topic_id, seen_id=seen.topic_id if seen else None)
-    time.sleep(second_look_after_s)
-    seen = source.find(topic)
+    found = observe_sources(source, {topic: topic_id}, second_look_after_s=second_look_after_s)[topic]
+    if isinstance(found, LinkEngineError):
+        raise found
+    return found
+
+
+def _second_look(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDescription | LinkEngineError:
+    try:
+        seen = source.find(topic)
+    except LinkEngineError as error:
+        return error
     if seen is None:
-        raise LinkEngineError(
+        return LinkEngineError(
             ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED,
             f"Source topic {topic!r} is not there any more, or the link's principal may no longer DESCRIBE it. Fail over to "
             "keep the mirrored records as an ordinary topic, or delete the mirror topic.",
         )
     if seen.topic_id != topic_id:
-        raise LinkEngineError(
+        return LinkEngineError(
             ErrorCode.SOURCE_TOPIC_ID_CHANGED,
             f"Source topic {topic!r} was deleted and created again (id {topic_id} became {seen.topic_id}), so its offsets have "
             "another meaning now. Fail over to keep the mirrored records, then create a new mirror topic.",
@@ -58,14 +81,19 @@ def follow_partitions(destination: ClusterAdmin, mirror_topic: str, *, partition
     mirror = destination.find(mirror_topic)
     if mirror is None:
         raise missing_mirror(mirror_topic)
+    return grow_mirror(destination, mirror, partitions=partitions)
+
+
+def grow_mirror(destination: ClusterAdmin, mirror: TopicDescription, *, partitions: int) -> int:
+    """Grow a mirror that was just described; as ``follow_partitions``."""
     if mirror.partitions > partitions:
         raise LinkEngineError(
             ErrorCode.SOURCE_PARTITIONS_DECREASED,
-            f"The source topic has {partitions} partitions, its mirror {mirror_topic!r} has {mirror.partitions}. Kafka never "
+            f"The source topic has {partitions} partitions, its mirror {mirror.name!r} has {mirror.partitions}. Kafka never "
             "removes partitions, so one of both was created again. Fail over, or delete the mirror topic and create it anew.",
         )
     if mirror.partitions < partitions:
-        destination.add_partitions(mirror_topic, total=partitions)
+        destination.add_partitions(mirror.name, total=partitions)
     return partitions
 
 

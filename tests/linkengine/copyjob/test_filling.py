@@ -1,6 +1,7 @@
 """Offsets without a record, on real brokers: transactions, compaction, retention. Every record keeps its offset."""
 
 import time
+from dataclasses import replace
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -183,3 +184,26 @@ def test_the_start_of_the_mirror_follows_the_source(clusters: Pair, topic_name: 
 
     assert starts_of(destination, topic_name) == {0: 60}
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 40
+
+
+def test_a_mirror_with_a_retention_of_its_own_keeps_its_start(clusters: Pair, topic_name: str) -> None:
+    source, destination = clusters
+    create_pair(clusters, topic_name, partitions=2)
+    producer = producer_for(source)
+    for number in range(200):
+        producer.produce(topic_name, value=f"{number}", partition=number % 2)
+    producer.flush()
+    plan = plan_of(clusters, topic_name, partitions=2)
+    follower, independent = plan.assignments
+    plan = replace(plan, assignments=(follower, replace(independent, follows_start=False)))
+    with Copier(plan) as copier:
+        copier.wait_for_ends(ends_of(source, topic_name, partitions=2))
+        moved = [TopicPartition(topic_name, partition, 60) for partition in range(2)]
+        admin = AdminClient(source.client("admin"))
+        for future in admin.delete_records(moved).values():
+            future.result(30)
+
+        copier.wait_until(lambda one: one.source_start == 60)
+        copier.wait_until(lambda one: one.mirror_start == (60 if one.key == follower.key else 0))
+
+    assert starts_of(destination, topic_name, partitions=2) == {0: 60, 1: 0}

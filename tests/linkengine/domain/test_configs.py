@@ -11,12 +11,16 @@ from linkengine.domain.configs import (
     MIRROR_MAX_MESSAGE_BYTES,
     UNLIMITED,
     ConfigChange,
+    LocalEdit,
     check_include,
     check_overrides,
     config_difference,
     configs_at_stop,
+    follows_start,
+    local_edits,
     looks_like_mirror,
     mirror_configs,
+    released_names,
     source_values,
     synced_names,
 )
@@ -101,6 +105,48 @@ def test_a_mirror_with_retention_of_its_own_keeps_it() -> None:
 
     assert configs["retention.ms"] == "1000"
     assert "retention.bytes" not in configs
+
+
+@pytest.mark.parametrize("include", [[], ["retention.ms"], ["retention.bytes", "delete.retention.ms"]])
+def test_a_mirror_with_a_start_of_its_own_lets_the_policy_and_what_is_synced_count_on_itself(include: list[str]) -> None:
+    configs = mirror_configs({**SOURCE, "cleanup.policy": "compact"}, include=include)
+
+    assert not follows_start(include)
+    assert configs["cleanup.policy"] == "compact"  # with "delete" in it, a retention of its own would delete records
+    assert configs.get("retention.ms") == ("600000" if "retention.ms" in include else None)
+
+
+def test_the_start_follows_while_both_retention_configs_do() -> None:
+    assert follows_start()
+    assert follows_start(["retention.ms", "retention.bytes"])
+
+
+def test_what_the_include_list_leaves_out_later_is_released() -> None:
+    previous = source_values(SOURCE)
+
+    released = released_names(previous, include=["delete.retention.ms"])
+    change = config_difference(wanted={}, present={"retention.ms": "-1", "x": "y"}, released=released)
+
+    assert released == {"retention.ms", "retention.bytes", "min.compaction.lag.ms", "max.compaction.lag.ms"} & set(previous)
+    assert change == ConfigChange(deletions=("retention.ms",))
+    assert released_names({}, include=[]) == frozenset()
+
+
+def test_a_stop_gives_released_configs_back_too() -> None:
+    change = configs_at_stop(SOURCE, include=[])
+
+    assert {"retention.ms", "retention.bytes"} <= set(change.deletions)
+    kept = configs_at_stop(SOURCE, include=[], overrides={"retention.ms": "5"})
+    assert "retention.ms" not in {*kept.values, *kept.deletions}
+
+
+def test_a_local_edit_is_what_had_been_set_already_and_differs_now() -> None:
+    change = ConfigChange(values={"retention.ms": "-1", "min.compaction.lag.ms": "7"})
+    previous = {"retention.ms": "-1", "min.compaction.lag.ms": "0"}
+
+    edits = local_edits(change, previous=previous, present={"retention.ms": "5", "min.compaction.lag.ms": "0"})
+
+    assert edits == (LocalEdit(name="retention.ms", found="5", restored="-1"),)
 
 
 @pytest.mark.parametrize(

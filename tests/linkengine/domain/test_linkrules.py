@@ -37,6 +37,7 @@ def test_what_terraform_sends_is_accepted() -> None:
         ("security.protocol", "TLS", "must be one of PLAINTEXT, SSL"),
         ("cluster.link.prefix", "a-prefix-too-long", "up to 12 letters"),
         ("cluster.link.prefix", "west/", "up to 12 letters"),
+        ("topic.config.sync.include", "retention.ms,compression.type", "compression.type, which cannot be synced"),
         ("acl.sync.ms", "", "must be a whole number"),
         ("acl.sync.enable", "", "true or false"),
         ("auto.create.mirror.topics.filters", "[]", 'must be an object with the list "topicFilters"'),

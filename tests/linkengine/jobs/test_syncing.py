@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 
 from linkengine import jobs
+from linkengine.domain.configs import LocalEdit
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import NameFilter, PatternType
-from linkengine.domain.plans import MirrorSetup, MirrorSync
+from linkengine.domain.plans import MirrorSetup, MirrorSync, MirrorSynced
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin
 
@@ -41,6 +42,50 @@ def test_a_mirror_follows_partitions_and_configs_of_its_source(
 
 def test_a_second_round_changes_nothing(mirror: MirrorSync) -> None:
     assert jobs.sync_mirror(mirror) == replace(jobs.sync_mirror(mirror), changed=())
+
+
+def test_a_config_removed_at_the_source_follows_and_a_local_edit_is_set_back_and_told(
+    mirror: MirrorSync, there: ClusterAdmin, here: ClusterAdmin
+) -> None:
+    there.set_configs(mirror.source_topic, {"delete.retention.ms": "5000"})
+    first = jobs.sync_mirror(mirror)
+    there.delete_configs(mirror.source_topic, ["delete.retention.ms"])
+    here.set_configs(mirror.mirror_topic, {"retention.ms": "1000", "min.insync.replicas": "1"})
+
+    second = jobs.sync_mirror(replace(mirror, previous=first.source_configs))
+
+    assert second.changed == ("delete.retention.ms", "retention.ms")
+    assert second.reverted == (LocalEdit(name="retention.ms", found="1000", restored="-1"),)
+    configs = here.describe(mirror.mirror_topic).configs
+    assert (configs["delete.retention.ms"], configs["retention.ms"]) == ("86400000", "-1")
+    assert configs["min.insync.replicas"] == "1"  # does not follow the source: anybody's business
+
+
+def test_a_retention_left_out_of_the_list_becomes_the_mirrors_own(mirror: MirrorSync, here: ClusterAdmin) -> None:
+    first = jobs.sync_mirror(mirror)
+    own = replace(
+        mirror, previous=first.source_configs, sync_include=("min.compaction.lag.ms",), configs={"retention.ms": "7200000"}
+    )
+
+    second = jobs.sync_mirror(own)
+
+    configs = here.describe(mirror.mirror_topic).configs
+    assert configs["retention.ms"] == "7200000"
+    assert "retention.bytes" not in configs
+    assert second.reverted == ()
+    assert jobs.sync_mirror(replace(own, previous=second.source_configs)).changed == ()
+
+
+def test_many_mirrors_follow_in_one_round_and_one_that_is_gone_stops_no_other(mirror: MirrorSync, there: ClusterAdmin) -> None:
+    gone = replace(mirror, source_topic=f"{mirror.source_topic}.gone")
+    there.set_configs(mirror.source_topic, {"max.compaction.lag.ms": "777777"})
+
+    outcomes = jobs.sync_mirrors([gone, mirror])
+
+    assert isinstance(outcomes[0], LinkEngineError)
+    assert outcomes[0].code is ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
+    assert isinstance(outcomes[1], MirrorSynced)
+    assert outcomes[1].changed == ("max.compaction.lag.ms",)
 
 
 def test_a_deleted_source_topic_and_a_deleted_mirror_are_permanent_errors(

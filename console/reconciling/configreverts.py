@@ -1,0 +1,31 @@
+"""Local edits of mirror topics that were set back: an audit row and a note on the mirror, so that their author learns why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F
+
+from console import audit
+from console.actors import ENGINE
+from console.models import ClusterLink, ConfigRevert, MirrorTopic
+from linkengine.domain.configs import LocalEdit
+
+KEPT = 20  # per mirror
+
+
+def note(*, mirror: MirrorTopic, edits: Sequence[LocalEdit], now: datetime) -> None:
+    """Keep what was set back; older notes than the last ones go."""
+    with transaction.atomic():
+        ConfigRevert.objects.bulk_create(
+            ConfigRevert(mirror=mirror, name=one.name, found=one.found, restored=one.restored, at=now) for one in edits
+        )
+        detail = {one.name: {"found": one.found, "restored": one.restored} for one in edits}
+        audit.record(
+            by=ENGINE, action="RevertTopicConfigs", resource=audit.path_of(mirror), now=now, detail={"configs": detail}
+        )
+        ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+        old = list(ConfigRevert.objects.filter(mirror=mirror).values_list("pk", flat=True)[KEPT:])
+        ConfigRevert.objects.filter(pk__in=old).delete()
