@@ -1,6 +1,7 @@
 """Rows and their invariants. No decisions, no effects: ``queries`` read them, ``actions`` write them."""
 
 from console.models.access import ApiKey, AuditEvent, RoleBinding
+from console.models.acls import SyncedAcl
 from console.models.gates import GateRun
 from console.models.groups import ClampedOffset, GroupOffset, SyncedGroup
 from console.models.lineage import LineageRange
@@ -38,6 +39,7 @@ __all__ = [
     "StateTransition",
     "StateTransitionError",
     "StopReport",
+    "SyncedAcl",
     "SyncedGroup",
     "VerifiedRange",
     "VerifyRun",

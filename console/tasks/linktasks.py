@@ -18,7 +18,7 @@ from django.utils import timezone
 from console import store
 from console.models import ClusterLink
 from console.reconciling import linktasks
-from console.tasks import autocreate, groups, topicconfigs
+from console.tasks import acls, autocreate, groups, topicconfigs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
 from linkengine.domain.states import WRITABLE
@@ -26,6 +26,7 @@ from linkengine.domain.states import WRITABLE
 Sync = Callable[[ClusterLink], TaskOutcome]
 SYNCS: Mapping[TaskName, Sync] = MappingProxyType(
     {
+        TaskName.ACLS: acls.follow_acls,
         TaskName.AUTO_CREATE: autocreate.create_mirrors,
         TaskName.CONSUMER_OFFSETS: groups.follow_groups,
         TaskName.TOPIC_CONFIGS: topicconfigs.follow_topics,

@@ -41,7 +41,6 @@ class LinkConfigSpec:
     choices: tuple[str, ...] = ()
 
 
-_LATER = " Stored, but not acted upon yet."
 _N, _F, _J = ConfigKind.NUMBER, ConfigKind.FLAG, ConfigKind.FILTERS
 _DAY_MS = 86_400_000
 
@@ -106,8 +105,8 @@ def _fixed(name: str, default: int, description: str) -> LinkConfigSpec:
 
 
 _ROWS: tuple[LinkConfigSpec, ...] = (
-    LinkConfigSpec(name="acl.filters", kind=_J, description="Which ACLs to carry over." + _LATER),
-    LinkConfigSpec(name="acl.sync.enable", kind=_F, default="false", description="Carry ACLs over from the source." + _LATER),
+    LinkConfigSpec(name="acl.filters", kind=_J, description="Which ACLs to carry over."),
+    LinkConfigSpec(name="acl.sync.enable", kind=_F, default="false", description="Carry ACLs over from the source."),
     LinkConfigSpec(
         name="acl.sync.ms",
         kind=_N,

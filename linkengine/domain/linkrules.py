@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from linkengine.domain.aclfilters import parse_acl_filters
 from linkengine.domain.configs import check_include
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import parse_filters
@@ -139,7 +140,10 @@ def _names_problem(_spec: LinkConfigSpec, value: str) -> str:
 def _filters_problem(spec: LinkConfigSpec, value: str) -> str:
     name, key = spec.name, _FILTER_KEYS.get(spec.name)
     try:
-        if key is None:
+        if name == "acl.filters":
+            if not parse_acl_filters(value):
+                return f'{name} must have at least one filter in "aclFilters".'
+        elif key is None:
             json.loads(value)
         elif not parse_filters(value, key=key):
             return f'{name} must have at least one filter in "{key}".'

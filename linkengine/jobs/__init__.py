@@ -4,6 +4,7 @@ Each is safe to run twice. Anticipated failures are raised as LinkEngineError; a
 database, Celery or pages, and callers need no other room of the engine than this one and ``linkengine.domain``.
 """
 
+from linkengine.jobs.acls import change_acls, read_acls
 from linkengine.jobs.canary import read_canary
 from linkengine.jobs.copying import clear_link, clear_mirror, copy_slice, interrupt_slice, read_progress, write_orders
 from linkengine.jobs.deleting import delete_diverged, delete_mirror
@@ -18,6 +19,7 @@ from linkengine.jobs.syncing import discover_mirrors, sync_mirror, sync_mirrors
 from linkengine.jobs.verifying import verify, verify_next
 
 __all__ = [
+    "change_acls",
     "check_link",
     "check_mirror",
     "clear_link",
@@ -37,6 +39,7 @@ __all__ = [
     "partition_offsets",
     "probe_cluster",
     "promotion_blockers",
+    "read_acls",
     "read_canary",
     "read_progress",
     "setup_mirror",

@@ -7,11 +7,12 @@ bounded in time and raises LinkEngineError only. Must not know links or mirrors.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # its own type hints leave the name out
 
+from linkengine.domain.aclfilters import Acl
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -199,6 +200,20 @@ class ClusterAdmin:
         """Commit in the names of groups without members; answer the refusals, GroupInUseError where there are members."""
         with closing(Cluster(self.address)) as cluster:
             return admin_groups.commit(cluster, offsets)
+
+    # ACLs
+
+    def acls(self) -> set[Acl]:
+        """Read every ACL; ask ``has_authorizer`` before."""
+        return admin_acls.describe(self._session)
+
+    def create_acls(self, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:
+        """Create ACLs and answer the refusals. Idempotent."""
+        return admin_acls.create(self._session, acls)
+
+    def delete_acls(self, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:
+        """Delete exactly these ACLs and answer the refusals. Idempotent."""
+        return admin_acls.delete(self._session, acls)
 
     # guards
 

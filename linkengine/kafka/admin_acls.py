@@ -1,10 +1,13 @@
-"""The two rules that guard a mirror topic: DENY WRITE while it mirrors, DENY READ while its head is being seeded.
+"""ACLs of a cluster, and the two rules that guard a mirror topic: DENY WRITE while it mirrors, DENY READ while it is seeded.
 
-Both are literal, for ``User:*`` and every host; Kafka lets DENY win over every ALLOW but not over super users, so the link's
-own principal must be one. Setting a rule that exists and removing one that does not are both fine.
+Both rules are literal, for ``User:*`` and every host; Kafka lets DENY win over every ALLOW but not over super users, so the
+link's own principal must be one. Setting a rule that exists and removing one that does not are both fine.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave these names out
@@ -16,11 +19,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own typ
     ResourceType,
 )
 
+from linkengine.domain.aclfilters import Acl
+from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.admin_errors import translated
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 
 _EVERYBODY = "User:*"
 _EVERYWHERE = "*"
+_ALL: Any = None  # what the client takes for "any name", whatever its type hints say
+_EVERYTHING = AclBindingFilter(
+    ResourceType.ANY, _ALL, ResourcePatternType.ANY, _ALL, _ALL, AclOperation.ANY, AclPermissionType.ANY
+)
+_Wire = TypeVar("_Wire", AclBinding, AclBindingFilter)
 
 
 def deny(session: AdminSession, topic: str, operation: AclOperation) -> None:
@@ -68,4 +78,58 @@ def _filter(topic: str, operation: AclOperation) -> AclBindingFilter:
         _EVERYWHERE,
         operation,
         AclPermissionType.DENY,
+    )
+
+
+def describe(session: AdminSession) -> set[Acl]:
+    """Read every ACL of the cluster; raise AUTHORIZATION_ERROR without DESCRIBE on the cluster."""
+    found = session.one(
+        lambda client: client.describe_acls(_EVERYTHING, request_timeout=REQUEST_TIMEOUT_S), what="read the ACLs of the cluster"
+    )
+    return {_told(one) for one in found}
+
+
+def create(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:
+    """Create ACLs, those that exist included; answer the refusals."""
+    wire = {_binding(AclBinding, acl): acl for acl in acls}
+    if not wire:
+        return {}
+    _, failures = session.settle(
+        lambda client: client.create_acls(list(wire), request_timeout=REQUEST_TIMEOUT_S), what="create ACLs"
+    )
+    return {wire[one]: translated(error, what=f"create the ACL {wire[one]}") for one, error in failures.items()}
+
+
+def delete(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:
+    """Delete exactly these ACLs, those that are gone included; answer the refusals."""
+    wire = {_binding(AclBindingFilter, acl): acl for acl in acls}
+    if not wire:
+        return {}
+    _, failures = session.settle(
+        lambda client: client.delete_acls(list(wire), request_timeout=REQUEST_TIMEOUT_S), what="delete ACLs"
+    )
+    return {wire[one]: translated(error, what=f"delete the ACL {wire[one]}") for one, error in failures.items()}
+
+
+def _told(one: Any) -> Acl:
+    return Acl(
+        resource_type="CLUSTER" if one.restype is ResourceType.BROKER else one.restype.name,
+        resource_name=one.name,
+        pattern_type=one.resource_pattern_type.name,
+        principal=one.principal,
+        host=one.host,
+        operation=one.operation.name,
+        permission=one.permission_type.name,
+    )
+
+
+def _binding(kind: type[_Wire], acl: Acl) -> _Wire:
+    return kind(
+        ResourceType["BROKER" if acl.resource_type == "CLUSTER" else acl.resource_type],
+        acl.resource_name,
+        ResourcePatternType[acl.pattern_type],
+        acl.principal,
+        acl.host,
+        AclOperation[acl.operation],
+        AclPermissionType[acl.permission],
     )

@@ -33,7 +33,7 @@ def test_what_terraform_sends_is_accepted() -> None:
         ("acl.sync.ms", "999", "at least 1000"),
         ("acl.sync.ms", "86400001", "at most 86400000"),
         ("acl.sync.enable", "yes", "true or false"),
-        ("acl.filters", "{", "JSON document"),
+        ("acl.filters", "{", "no JSON"),
         ("security.protocol", "TLS", "must be one of PLAINTEXT, SSL"),
         ("cluster.link.prefix", "a-prefix-too-long", "up to 12 letters"),
         ("cluster.link.prefix", "west/", "up to 12 letters"),

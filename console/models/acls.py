@@ -1,0 +1,41 @@
+"""The ledger of ACLs: which of its source's a link has made here, and why it left others alone."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from console.models.links import ClusterLink
+from linkengine.domain.acls import AclStatus
+
+
+class SyncedAcl(models.Model):
+    """One ACL of the source as the link deals with it. Only what links made is ever removed from the destination."""
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="acls")
+    resource_type = models.CharField(max_length=30)
+    resource_name = models.CharField(max_length=255)
+    pattern_type = models.CharField(max_length=20)
+    principal = models.CharField(max_length=255)
+    host = models.CharField(max_length=255)
+    operation = models.CharField(max_length=30)
+    permission = models.CharField(max_length=10)
+    status = models.CharField(max_length=20, choices=[(one.value, one.value) for one in AclStatus])
+    message = models.TextField(blank=True, default="")
+    is_conflict = models.BooleanField(default=False)  # a local ACL or another link says the same or the opposite
+    since = models.DateTimeField()  # in the ledger
+
+    class Meta:
+        ordering = ["resource_type", "resource_name", "principal", "operation", "permission"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=[
+                    "link", "resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission",
+                ],
+                name="acl_is_unique_on_its_link",
+            )
+        ]  # fmt: skip
+        indexes = [models.Index(fields=["link"], condition=Q(is_conflict=True), name="acl_conflicts")]
+
+    def __str__(self) -> str:
+        return f"{self.permission} {self.operation} {self.resource_type} {self.resource_name} {self.principal}"

@@ -1,0 +1,144 @@
+"""Which ACLs follow the source: ownership and conflicts. Pure decisions over sets.
+
+Kafka's ACLs have no owner, so a ledger says which ones a link made: only those are ever removed again, and only when the source
+no longer has them. What was there before, what another link also wants, and the rules that guard mirror topics stay untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from linkengine.domain.aclfilters import Acl, AclFilter
+
+EVERYBODY, EVERYWHERE = "User:*", "*"
+
+
+class AclStatus(StrEnum):
+    """What a link has to do with an ACL of its source."""
+
+    CREATED = "CREATED"  # by this link: goes when the source removes it
+    ALREADY_THERE = "ALREADY_THERE"  # made by somebody else: never removed
+    SHARED = "SHARED"  # another link made it
+    OUT_OF_FILTER = "OUT_OF_FILTER"  # made by this link, no longer chosen: left in place
+    GUARD = "GUARD"  # looks like the rule that makes mirrors read-only: not carried over
+    CAME_FROM_HERE = "CAME_FROM_HERE"  # a link in the other direction made it on the source
+    UNSUPPORTED = "UNSUPPORTED"  # of a kind the client library does not know
+    FAILED = "FAILED"  # the destination refused it
+
+
+_CLAIMED = frozenset({AclStatus.CREATED, AclStatus.SHARED})  # removed by the last link that has it so
+_KEPT = frozenset({AclStatus.CREATED, AclStatus.OUT_OF_FILTER})
+_RELEASED = "acl.filters no longer chooses it. It stays here; remove it by hand if nobody needs it."
+_REASONS: Mapping[AclStatus, str] = {
+    AclStatus.ALREADY_THERE: "It was on the destination before. It stays when the source removes it.",
+    AclStatus.GUARD: "It has the form of the rule that makes mirror topics read-only, so it is not carried over.",
+    AclStatus.CAME_FROM_HERE: "It is on the source only because another link carried it there from this cluster.",
+    AclStatus.UNSUPPORTED: "Its kind of resource or operation is not known to the client library. Create it by hand.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFacts:
+    """All that decides. ``others`` are ledgers of other links into the same destination, by link name."""
+
+    source: Collection[Acl]
+    destination: Collection[Acl]
+    filters: tuple[AclFilter, ...]
+    ledger: Mapping[Acl, AclStatus] = field(default_factory=dict)
+    others: Mapping[str, Mapping[Acl, AclStatus]] = field(default_factory=dict)
+    echoes: Collection[Acl] = ()  # on the source only because a link from the destination made them there
+    seeding: Collection[str] = ()  # mirror topics hidden by DENY READ at the moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclRow:
+    """One line of the ledger as it shall be; ``message`` says why it is not simply carried over, or what contradicts it."""
+
+    acl: Acl
+    status: AclStatus
+    message: str = ""
+    is_conflict: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclPlan:
+    """What to do, in this order: DENY first where it comes, last where it goes, so that access is never wider than asked."""
+
+    create: tuple[Acl, ...] = ()
+    delete: tuple[Acl, ...] = ()
+    rows: tuple[AclRow, ...] = ()
+    forget: tuple[Acl, ...] = ()  # leave the ledger, stay on the destination
+
+
+def plan_acls(facts: AclFacts) -> AclPlan:
+    """Decide about every ACL of the source and every line of the ledger."""
+    chosen = {acl for acl in facts.source if any(one.matches(acl) for one in facts.filters)}
+    rows = [_row(acl, facts) for acl in sorted(chosen)]
+    create = [row.acl for row in rows if row.status is AclStatus.CREATED and row.acl not in facts.destination]
+    released = [acl for acl, status in facts.ledger.items() if acl not in chosen and acl in facts.source and status in _KEPT]
+    rows += [AclRow(acl=acl, status=AclStatus.OUT_OF_FILTER, message=_RELEASED) for acl in sorted(released)]
+    gone = {acl for acl in facts.ledger if acl not in chosen} - set(released)
+    delete = [acl for acl in gone if facts.ledger[acl] in _CLAIMED and not _stays_for_others(acl, facts)]
+    return AclPlan(
+        create=tuple(sorted(create, key=lambda acl: (acl.permission != "DENY", acl))),
+        delete=tuple(sorted(delete, key=lambda acl: (acl.permission == "DENY", acl))),
+        rows=tuple(rows),
+        forget=tuple(sorted(gone - set(delete))),
+    )
+
+
+def _row(acl: Acl, facts: AclFacts) -> AclRow:
+    status, message = _status(acl, facts)
+    contradiction = _contradiction(acl, facts) if status in _CLAIMED | {AclStatus.ALREADY_THERE} else ""
+    is_conflict = bool(contradiction) or status is AclStatus.ALREADY_THERE
+    return AclRow(acl=acl, status=status, message=" ".join(filter(None, (message, contradiction))), is_conflict=is_conflict)
+
+
+def _status(acl: Acl, facts: AclFacts) -> tuple[AclStatus, str]:
+    maker = next((name for name, ledger in facts.others.items() if ledger.get(acl) is AclStatus.CREATED), "")
+    if not acl.is_known:
+        status = AclStatus.UNSUPPORTED
+    elif is_guard(acl) or (acl.resource_name in facts.seeding and is_guard(acl, operation="READ")):
+        status = AclStatus.GUARD
+    elif acl in facts.echoes:
+        status = AclStatus.CAME_FROM_HERE
+    elif facts.ledger.get(acl) in _KEPT or acl not in facts.destination:
+        status = AclStatus.CREATED
+    elif not maker and facts.ledger.get(acl) is AclStatus.SHARED:
+        status = AclStatus.CREATED  # its maker needs it no more: taken over
+    elif maker:
+        return AclStatus.SHARED, f"Link {maker!r} has carried it over too; it stays until neither source has it."
+    else:
+        status = AclStatus.ALREADY_THERE
+    return status, _REASONS.get(status, "")
+
+
+def is_guard(acl: Acl, *, operation: str = "WRITE") -> bool:
+    """Tell whether a rule is the one that makes a mirror topic read-only (or, for READ, hides it while it is seeded).
+
+    A chain's middle cluster has these on its own mirrors; carried on, they would outlive a promotion further down.
+    """
+    return acl == Acl(
+        resource_type="TOPIC",
+        resource_name=acl.resource_name,
+        pattern_type="LITERAL",
+        principal=EVERYBODY,
+        host=EVERYWHERE,
+        operation=operation,
+        permission="DENY",
+    )
+
+
+def _contradiction(acl: Acl, facts: AclFacts) -> str:
+    opposite = acl.opposite
+    if opposite in facts.source or opposite not in facts.destination:
+        return ""
+    maker = next((name for name, ledger in facts.others.items() if ledger.get(opposite) in _CLAIMED), "")
+    who = f"Link {maker!r} has carried over" if maker else "The destination has of its own"
+    return f"{who} the opposite ({opposite.permission}). DENY wins; make both sources, or the destination, agree."
+
+
+def _stays_for_others(acl: Acl, facts: AclFacts) -> bool:
+    return any(ledger.get(acl) in _CLAIMED | _KEPT for ledger in facts.others.values())

@@ -1,0 +1,211 @@
+"""ACLs on real clusters: they come, go, and leave alone what is not the link's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from console.models import Cluster, ClusterLink, LinkConfig, SyncedAcl
+from console.tasks import acls
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.aclfilters import Acl
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.admin import ClusterAdmin
+from tests.console.conftest import NOW
+from tests.console.tasks.conftest import Until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+def as_admin(cluster: KafkaCluster) -> ClusterAdmin:
+    return ClusterAdmin(address_from_properties(cluster.client_properties("admin")))
+
+
+@pytest.fixture
+def there(source_cluster: KafkaCluster) -> ClusterAdmin:
+    return as_admin(source_cluster)
+
+
+@pytest.fixture
+def here(destination_cluster: KafkaCluster) -> ClusterAdmin:
+    return as_admin(destination_cluster)
+
+
+@pytest.fixture
+def rule(topic_name: str, there: ClusterAdmin, here: ClusterAdmin) -> Iterator[Acl]:
+    """A rule for a principal of this test; every rule of that principal is removed afterwards."""
+    principal = f"User:{topic_name}"
+    yield Acl(
+        resource_type="TOPIC",
+        resource_name=topic_name,
+        pattern_type="LITERAL",
+        principal=principal,
+        host="*",
+        operation="READ",
+        permission="ALLOW",
+    )
+    for admin in (there, here):
+        admin.delete_acls([one for one in admin.acls() if one.principal == principal])
+
+
+def switch_on(link: ClusterLink, rule: Acl) -> ClusterLink:
+    filters = {"aclFilters": [{"resourceFilter": {"resourceType": "any"}, "accessFilter": {"principal": rule.principal}}]}
+    for name, value in (("acl.sync.enable", "true"), ("acl.filters", json.dumps(filters))):
+        LinkConfig.objects.update_or_create(link=link, name=name, defaults={"value": value})
+    return ClusterLink.objects.get(pk=link.pk)
+
+
+def of(admin: ClusterAdmin, rule: Acl) -> set[Acl]:
+    return {one for one in admin.acls() if one.principal == rule.principal}
+
+
+def put(admin: ClusterAdmin, rules: list[Acl], until: Until) -> None:
+    assert admin.create_acls(rules) == {}
+    until(lambda: set(rules) <= admin.acls())  # the broker that answers follows the controller
+
+
+def remove(admin: ClusterAdmin, rules: list[Acl], until: Until) -> None:
+    assert admin.delete_acls(rules) == {}
+    until(lambda: not set(rules) & admin.acls())
+
+
+def statuses(link: ClusterLink) -> dict[str, str]:
+    return dict(SyncedAcl.objects.filter(link=link).values_list("operation", "status"))
+
+
+def test_additions_and_removals_follow_and_a_second_run_changes_nothing(
+    link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until
+) -> None:
+    link, prefixed = switch_on(link, rule), replace(rule, pattern_type="PREFIXED", operation="WRITE", permission="DENY")
+    put(there, [rule, prefixed], until)
+
+    first = acls.follow_acls(link)
+    until(lambda: of(here, rule) == {rule, prefixed})
+    second = acls.follow_acls(link)
+    remove(there, [rule], until)
+    third = acls.follow_acls(link)
+
+    assert (first.changes, second.changes, third.changes) == (2, 0, 1)
+    assert first.errors == ()
+    assert first.summary == "ACLs carried over: 2; left alone: 0; conflicts: 0."
+    until(lambda: of(here, rule) == {prefixed})
+    assert statuses(link) == {"WRITE": "CREATED"}
+
+
+def test_a_local_acl_outlives_the_sources(
+    link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until
+) -> None:
+    link = switch_on(link, rule)
+    put(here, [rule], until)
+    put(there, [rule], until)
+
+    acls.follow_acls(link)
+    row = SyncedAcl.objects.get()
+    remove(there, [rule], until)
+    acls.follow_acls(link)
+
+    assert (row.status, row.is_conflict) == ("ALREADY_THERE", True)
+    assert of(here, rule) == {rule}
+    assert not SyncedAcl.objects.exists()
+
+
+def test_what_two_links_want_stays_until_both_sources_have_removed_it(
+    link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until
+) -> None:
+    link = switch_on(link, rule)
+    second = switch_on(_another(link), rule)
+    put(there, [rule], until)
+    acls.follow_acls(link)
+    until(lambda: of(here, rule) == {rule})
+    acls.follow_acls(second)
+    assert (statuses(link), statuses(second)) == ({"READ": "CREATED"}, {"READ": "SHARED"})
+
+    remove(there, [rule], until)
+    acls.follow_acls(link)
+    assert of(here, rule) == {rule}  # the second link still claims it
+
+    acls.follow_acls(second)
+    until(lambda: of(here, rule) == set())
+
+
+def test_the_guard_of_a_mirror_topic_is_not_touched(
+    link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, topic_name: str, until: Until
+) -> None:
+    everybody = replace(rule, principal="User:*", operation="WRITE", permission="DENY")
+    filters = {"aclFilters": [{"resourceFilter": {"resourceType": "topic", "name": topic_name}, "accessFilter": {}}]}
+    link = switch_on(link, rule)
+    LinkConfig.objects.filter(link=link, name="acl.filters").update(value=json.dumps(filters))
+    link = ClusterLink.objects.get(pk=link.pk)
+    here.deny_writes(topic_name)
+    there.deny_writes(topic_name)
+
+    acls.follow_acls(link)
+    assert SyncedAcl.objects.get().status == "GUARD"
+    there.allow_writes(topic_name)
+    acls.follow_acls(link)
+
+    assert here.denies_writes(topic_name)
+    assert not SyncedAcl.objects.exists()
+    here.allow_writes(topic_name)
+    assert everybody not in here.acls()
+
+
+def test_what_a_link_made_does_not_come_back_over_a_link_in_the_other_direction(
+    link: ClusterLink,
+    source: Cluster,
+    destination: Cluster,
+    rule: Acl,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    destination_cluster: KafkaCluster,
+    until: Until,
+) -> None:
+    back = ClusterLink.objects.create(
+        name="back",
+        destination=source,
+        source=destination,
+        source_cluster_id=destination.cluster_id,
+        properties=destination_cluster.client_properties("admin"),
+        state_since=NOW,
+        created_at=NOW,
+        created_by="owner",
+    )
+    link, back = switch_on(link, rule), switch_on(back, rule)
+    put(there, [rule], until)
+    acls.follow_acls(link)
+    until(lambda: of(here, rule) == {rule})
+    remove(there, [rule], until)
+
+    acls.follow_acls(back)
+
+    assert statuses(back) == {"READ": "CAME_FROM_HERE"}
+    assert of(there, rule) == set()
+
+
+def test_a_cluster_that_enforces_no_acls_is_no_empty_list(
+    link: ClusterLink, rule: Acl, here: ClusterAdmin, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = switch_on(link, rule)
+    monkeypatch.setattr(ClusterAdmin, "has_authorizer", lambda _: False)
+
+    with pytest.raises(LinkEngineError) as refused:
+        acls.follow_acls(link)
+
+    assert refused.value.code is ErrorCode.SECURITY_DISABLED_ERROR
+
+
+def _another(link: ClusterLink) -> ClusterLink:
+    return ClusterLink.objects.create(
+        name="second",
+        destination=link.destination,
+        source=link.source,
+        source_cluster_id=link.source_cluster_id,
+        properties=link.properties,
+        state_since=NOW,
+        created_at=NOW,
+        created_by="owner",
+    )

@@ -1,0 +1,131 @@
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linkengine.domain.aclfilters import Acl, AclFilter
+from linkengine.domain.acls import AclFacts, AclPlan, AclStatus, is_guard, plan_acls
+from tests.linkengine.domain.test_aclfilters import acl
+
+EVERYTHING = (AclFilter(),)
+S = AclStatus
+GUARD = replace(acl(operation="WRITE", permission="DENY"), principal="User:*")
+
+
+def facts(source: set[Acl], destination: set[Acl] | None = None, **more: object) -> AclFacts:
+    return AclFacts(source=source, destination=destination or set(), filters=EVERYTHING, **more)  # type: ignore[arg-type]
+
+
+def statuses(plan: AclPlan) -> dict[Acl, AclStatus]:
+    return {row.acl: row.status for row in plan.rows}
+
+
+def test_what_the_source_has_and_the_destination_lacks_is_created_and_becomes_the_links() -> None:
+    plan = plan_acls(facts({acl()}))
+
+    assert plan.create == (acl(),)
+    assert statuses(plan) == {acl(): S.CREATED}
+
+
+def test_what_the_link_created_goes_when_the_source_removes_it() -> None:
+    plan = plan_acls(facts(set(), {acl()}, ledger={acl(): S.CREATED}))
+
+    assert plan.delete == (acl(),)
+    assert plan.rows == ()
+
+
+def test_a_local_acl_is_listed_and_never_removed() -> None:
+    found = plan_acls(facts({acl()}, {acl()}))
+    later = plan_acls(facts(set(), {acl()}, ledger={acl(): S.ALREADY_THERE}))
+
+    assert (found.create, statuses(found)) == ((), {acl(): S.ALREADY_THERE})
+    assert found.rows[0].is_conflict
+    assert (later.delete, later.forget) == ((), (acl(),))
+
+
+def test_an_acl_of_ours_that_somebody_removed_here_comes_back() -> None:
+    assert plan_acls(facts({acl()}, set(), ledger={acl(): S.CREATED})).create == (acl(),)
+
+
+def test_what_two_links_want_stays_until_neither_source_has_it() -> None:
+    shared = plan_acls(facts({acl()}, {acl()}, others={"west": {acl(): S.CREATED}}))
+    makers = plan_acls(facts(set(), {acl()}, ledger={acl(): S.CREATED}, others={"east": {acl(): S.SHARED}}))
+    taken_over = plan_acls(facts({acl()}, {acl()}, ledger={acl(): S.SHARED}, others={"west": {}}))
+
+    assert statuses(shared) == {acl(): S.SHARED}
+    assert "west" in shared.rows[0].message
+    assert (makers.delete, makers.forget) == ((), (acl(),))
+    assert statuses(taken_over) == {acl(): S.CREATED}
+    assert plan_acls(facts(set(), {acl()}, ledger={acl(): S.SHARED}, others={"west": {}})).delete == (acl(),)
+    assert plan_acls(facts(set(), {acl()}, ledger={acl(): S.SHARED}, others={"west": {acl(): S.CREATED}})).delete == ()
+
+
+def test_filters_that_are_narrowed_take_no_access_away() -> None:
+    narrowed = replace(facts({acl()}, {acl()}, ledger={acl(): S.CREATED}), filters=(AclFilter(name="payments"),))
+    gone = replace(facts(set(), {acl()}, ledger={acl(): S.OUT_OF_FILTER}), filters=narrowed.filters)
+
+    assert plan_acls(narrowed).delete == ()
+    assert statuses(plan_acls(narrowed)) == {acl(): S.OUT_OF_FILTER}
+    assert (plan_acls(gone).delete, plan_acls(gone).forget) == ((), (acl(),))
+
+
+def test_the_rule_that_makes_mirrors_read_only_is_neither_carried_over_nor_removed() -> None:
+    plan = plan_acls(facts({GUARD}, {GUARD}))
+    hidden = replace(GUARD, operation="READ")
+
+    assert is_guard(GUARD)
+    assert (plan.create, plan.delete, statuses(plan)) == ((), (), {GUARD: S.GUARD})
+    assert plan_acls(facts(set(), {GUARD})).delete == ()
+    assert statuses(plan_acls(facts({hidden}))) == {hidden: S.CREATED}
+    assert statuses(plan_acls(facts({hidden}, seeding={"orders"}))) == {hidden: S.GUARD}
+
+
+def test_what_a_link_in_the_other_direction_made_does_not_come_back() -> None:
+    assert statuses(plan_acls(facts({acl()}, echoes={acl()}))) == {acl(): S.CAME_FROM_HERE}
+
+
+def test_an_acl_of_an_unknown_kind_is_listed_only() -> None:
+    strange = replace(acl(), operation="UNKNOWN")
+
+    assert statuses(plan_acls(facts({strange}))) == {strange: S.UNSUPPORTED}
+
+
+def test_links_or_local_rules_that_disagree_are_told() -> None:
+    deny = acl(permission="DENY")
+
+    local = plan_acls(facts({acl()}, {deny})).rows[0]
+    other = plan_acls(facts({acl()}, {deny}, others={"west": {deny: S.CREATED}})).rows[0]
+    agreed = plan_acls(facts({acl(), deny}, {deny})).rows[0]
+
+    assert local.is_conflict
+    assert "of its own" in local.message
+    assert other.is_conflict
+    assert "west" in other.message
+    assert not agreed.is_conflict or "opposite" not in agreed.message
+
+
+def test_denying_rules_come_first_and_go_last() -> None:
+    rules = {acl("a"), acl("b", permission="DENY"), acl("c")}
+
+    created = plan_acls(facts(rules)).create
+    deleted = plan_acls(facts(set(), rules, ledger=dict.fromkeys(rules, S.CREATED))).delete
+
+    assert [one.resource_name for one in created] == ["b", "a", "c"]
+    assert [one.resource_name for one in deleted] == ["a", "c", "b"]
+
+
+_ACLS = st.sets(st.builds(acl, st.sampled_from("abc"), permission=st.sampled_from(["ALLOW", "DENY"])))
+_LEDGERS = st.dictionaries(st.builds(acl, st.sampled_from("abc")), st.sampled_from(AclStatus))
+
+
+@given(source=_ACLS, destination=_ACLS, ledger=_LEDGERS, other=_LEDGERS)
+def test_only_what_the_link_made_and_nobody_else_claims_is_ever_removed(
+    source: set[Acl], destination: set[Acl], ledger: dict[Acl, AclStatus], other: dict[Acl, AclStatus]
+) -> None:
+    plan = plan_acls(facts(source, destination, ledger=ledger, others={"other": other}))
+
+    for one in plan.delete:
+        assert ledger[one] in {S.CREATED, S.SHARED}
+        assert other.get(one) not in {S.CREATED, S.SHARED, S.OUT_OF_FILTER}
+        assert one not in source
+    assert not set(plan.create) & destination
