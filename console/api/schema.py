@@ -59,6 +59,7 @@ PATH_PARAMETERS: Mapping[str, str] = {
     "consumer_group_id": "The name of the consumer group.",
     "run_id": "The number of the verify run.",
     "task_name": "The name of a task of the link.",
+    "source_topic_name": "The name of a topic on the source cluster.",
 }
 _FAILURES: Mapping[int | str, str] = {
     400: "A parameter or body cannot be read (400), or Kafka or a rule refuses the request (40002).",

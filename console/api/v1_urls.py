@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from console.api.v1 import gates, lineage, stopreports, tasks, tokens, views
+from console.api.v1 import gates, lineage, sourcetopics, stopreports, tasks, tokens, views
 from console.api.views import UnknownEndpointView
 
 _LINK = "clusters/<str:cluster_id>/links/<str:link_name>"
@@ -12,6 +12,8 @@ urlpatterns = [
     path("tokens", tokens.TokenListView.as_view()),
     path(f"{_LINK}/tasks", tasks.LinkTaskListView.as_view()),
     path(f"{_LINK}/tasks/<str:task_name>/run", tasks.LinkTaskRunView.as_view()),
+    path(f"{_LINK}/source-topics", sourcetopics.SourceTopicListView.as_view()),
+    path(f"{_LINK}/source-topics/<str:source_topic_name>", sourcetopics.SourceTopicView.as_view()),
     path(f"{_LINK}/rates", views.LinkRatesView.as_view()),
     path(f"{_LINK}/stop-reports", stopreports.LinkStopReportListView.as_view()),
     path(f"{_MIRROR}/stop-reports", stopreports.MirrorStopReportListView.as_view()),

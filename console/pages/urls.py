@@ -18,6 +18,7 @@ from console.pages import (
     mirrors,
     operations,
     session,
+    sourcetopics,
     stopreports,
     topics,
 )
@@ -44,6 +45,9 @@ urlpatterns = [
     path(_LINK, links.overview),
     path(f"{_LINK}configuration/", links.configuration),
     path(f"{_LINK}configuration/edit/", editlink.edit),
+    path(f"{_LINK}topics/", sourcetopics.topics),
+    path(f"{_LINK}topics/<str:topic_name>/", sourcetopics.topic),
+    path(f"{_LINK}filters/", sourcetopics.filters),
     path(f"{_LINK}tasks/", linktasks.tasks),
     path(f"{_LINK}tasks/<str:task_name>/run/", linktasks.run),
     path(f"{_LINK}activity/", links.activity),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from django.db.models import prefetch_related_objects
 
@@ -62,12 +63,15 @@ def judge_topic(*, link: ClusterLink, name: str) -> Verdict:
     return judge(topic, surroundings_of(link))
 
 
-def judge_source(*, link: ClusterLink, search: str = "") -> list[Verdict]:
-    """Judge every topic of the source that was last seen, by name; seven queries."""
+def judge_source(*, link: ClusterLink, search: str = "", filters: tuple[NameFilter, ...] | None = None) -> list[Verdict]:
+    """Judge every topic of the source that was last seen, by name; seven queries. ``filters``: as if auto-create had these."""
     rows = SourceTopic.objects.filter(link=link)
     if search:
         rows = rows.filter(name__icontains=search)
-    return list(judge_all([_topic(row) for row in rows], surroundings_of(link)))
+    around = surroundings_of(link)
+    if filters is not None:
+        around = replace(around, auto_create=True, filters=filters)
+    return list(judge_all([_topic(row) for row in rows], around))
 
 
 def _topic(row: SourceTopic) -> Topic:

@@ -75,6 +75,7 @@ NAMES = {
     "partition_id": 1,
     "consumer_group_id": "readers",
     "task_name": "TopicConfigsSync",
+    "source_topic_name": "orders",
 }
 CHECKS = [
     not_a_server_error,

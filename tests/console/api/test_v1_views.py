@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, SourceTopic, VerifyRun
 from linkengine.domain.states import MirrorState
 from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest
 
@@ -188,3 +188,22 @@ def test_a_task_that_is_switched_off_is_refused_with_the_reason(owner: Rest, lin
     assert answer.status_code == 400
     assert "acl.sync.enable" in answer.json()["message"]
     assert owner.post(f"{LINK}/tasks/Nonsense/run").status_code == 404
+
+
+def test_a_source_topic_tells_why_it_is_not_mirrored(owner: Rest, link: ClusterLink, orders: MirrorTopic) -> None:
+    for name in ("orders", "clicks"):
+        SourceTopic.objects.create(link=link, name=name, partitions=1, seen_at=NOW)
+
+    rows = owner.get(f"{LINK}/source-topics").json()["data"]
+    one = owner.get(f"{LINK}/source-topics/clicks").json()
+
+    assert [(row["source_topic_name"], row["standing"], row["mirror_status"]) for row in rows] == [
+        ("clicks", "NOT_MIRRORED", None),
+        ("orders", "MIRRORED", "ACTIVE"),
+    ]
+    assert one == rows[0]
+    failed = [check for check in one["checks"] if not check["passed"]]
+    assert [check["code"] for check in failed] == ["AUTO_CREATE", "INCLUDED"]
+    assert all(check["next_step"] for check in failed)
+    assert owner.get(f"{LINK}/source-topics?standing=MIRRORED").json()["data"] == rows[1:]
+    assert owner.get(f"{LINK}/source-topics/ghost").json()["checks"][0]["passed"] is False

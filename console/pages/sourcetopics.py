@@ -1,0 +1,150 @@
+"""The source topics of a link: which are mirrored, and for any of them why it is not; and the filters of auto-create."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods
+
+from console.access import Permission, can, check_permission
+from console.actions.linkconfigs import ConfigChange, alter_configs
+from console.errors import ConsoleError
+from console.models import ClusterLink
+from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
+from console.pages.linkpages import crumbs, link_context
+from console.pages.lists import page_of
+from console.presenters.links import link_url
+from console.presenters.sourcetopics import STANDING_LOOKS, check_rows, source_topic_row
+from console.queries import links as link_queries
+from console.queries.mirrorability import filters_of, judge_source, judge_topic
+from linkengine.domain.filters import FilterType, NameFilter, PatternType, filters_to_json
+from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
+from linkengine.domain.mirrorability import Standing, Verdict
+
+EMPTY_ROWS = 3  # to add filters without JavaScript
+NAMES_SHOWN = 20
+
+
+@page("links")
+@require_GET
+def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """List the topics of the source as last seen, with how each stands."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    query, standing = request.GET.get("q", "").strip(), request.GET.get("standing", "")
+    judged = judge_source(link=link, search=query) if can(by, Permission.VIEW, link=link) else []
+    shown, where = page_of(request, [one for one in judged if standing in ("", one.standing)])
+    context = {
+        "rows": [source_topic_row(one) for one in shown],
+        "pager": where,
+        "query": query,
+        "standing": standing,
+        "standings": list(STANDING_LOOKS.values()),
+        "listed": link.topics_at is not None,
+        "auto_create": link.config(AUTO_CREATE) == "true",
+    }
+    return reply(request, "links/topics.html", link_context(link, by=by, now=now, tab="topics") | context)
+
+
+@page("links")
+@require_GET
+def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str) -> HttpResponse:
+    """Answer for one topic of the source, seen or not, why it is mirrored or not."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    check_permission(by, Permission.VIEW, link=link)
+    verdict = judge_topic(link=link, name=topic_name)
+    context = {
+        "row": source_topic_row(verdict),
+        "checks": check_rows(verdict),
+        "crumbs": crumbs(link, last=topic_name),
+        "may_add": verdict.standing is not Standing.MIRRORED,
+    }
+    return reply(request, "links/topic.html", link_context(link, by=by, now=now, tab="topics", last=topic_name) | context)
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the filters of auto-create; preview or save changed ones."""
+    by = actor_of(request)
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    if request.method == "GET":
+        return _form(request, link, rows=filters_of(link), enabled=link.config(AUTO_CREATE) == "true")
+    check_permission(by, Permission.MANAGE_LINK, link=link)
+    rows, enabled = _typed(request), request.POST.get("enabled") == "true"
+    save = request.POST.get("intent") == "save"
+    try:
+        alter_configs(link=link, changes=_changes(rows, enabled=enabled), validate_only=not save, by=by, now=timezone.now())
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        return _form(request, link, rows=rows, enabled=enabled, problem=problem_of(error), status=status_of(error))
+    if save:
+        said = "The filters are saved; they are applied now." if enabled else "Auto-create is off; its filters are cleared."
+        return done(request, f"{link_url(link)}topics/", said)
+    preview = _preview(judge_source(link=link, filters=rows) if enabled else [])
+    return _form(request, link, rows=rows, enabled=enabled, preview=preview)
+
+
+def _form(
+    request: HttpRequest,
+    link: ClusterLink,
+    *,
+    rows: Sequence[NameFilter],
+    enabled: bool,
+    status: int = 200,
+    **more: Any,
+) -> HttpResponse:
+    by, now = actor_of(request), timezone.now()
+    context = {
+        "filters": [*rows, *[None] * EMPTY_ROWS],
+        "enabled": enabled,
+        "was_enabled": link.config(AUTO_CREATE) == "true",
+        "patterns": list(PatternType),
+        "kinds": list(FilterType),
+        "document": filters_to_json(rows) if rows else "",
+    }
+    return reply(
+        request, "links/filters.html", link_context(link, by=by, now=now, tab="filters") | context | more, status=status
+    )
+
+
+def _typed(request: HttpRequest) -> tuple[NameFilter, ...]:
+    columns = (request.POST.getlist(name) for name in ("name", "pattern", "kind"))
+    return tuple(
+        NameFilter(
+            name=name.strip(),
+            pattern_type=PatternType.PREFIXED if pattern == PatternType.PREFIXED else PatternType.LITERAL,
+            filter_type=FilterType.EXCLUDE if kind == FilterType.EXCLUDE else FilterType.INCLUDE,
+        )
+        for name, pattern, kind in zip(*columns, strict=False)
+        if name.strip()
+    )
+
+
+def _changes(rows: Sequence[NameFilter], *, enabled: bool) -> list[ConfigChange]:
+    if not enabled:
+        return [ConfigChange(name=AUTO_CREATE, value="false")]
+    return [
+        ConfigChange(name=AUTO_CREATE, value="true"),
+        ConfigChange(name=AUTO_CREATE_FILTERS, value=filters_to_json(rows) if rows else ""),
+    ]
+
+
+def _preview(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Say what saving would bring; nothing that exists is ever deleted by a filter."""
+    counts = Counter(one.standing for one in verdicts)
+    waiting = [one.mirror for one in verdicts if one.standing is Standing.WAITING]
+    return {
+        "total": len(verdicts),
+        "mirrored": counts[Standing.MIRRORED],
+        "created": len(waiting),
+        "names": waiting[:NAMES_SHOWN],
+        "left_out": counts[Standing.NOT_MIRRORED],
+        "problems": [f"{one.topic}: {found.finding}" for one in verdicts for found in one.problems][:NAMES_SHOWN],
+    }
