@@ -53,6 +53,7 @@ class Service:
             self._start("worker", "celery", "-A", "console.celery", "worker", *beat, "--loglevel=INFO", "-n", f"e2e-{port}@%h")
             web = self._start("web", "uvicorn", "console.asgi:application", "--host", LOOPBACK, "--port", str(port))
             key, secret = json.loads(self._manage("shell", "-v0", "-c", _SEED, text=json.dumps(clusters)).splitlines()[-1])
+            self.key, self.secret = str(key), str(secret)
             self.client = httpx.Client(base_url=f"http://{LOOPBACK}:{port}", auth=(key, secret), timeout=60.0)
             web.wait_until(self._answers, timeout_s=START_TIMEOUT_S)
         except BaseException:

@@ -1,0 +1,32 @@
+"""``python -m clients [sdk] [terraform]``: run the product on two clusters and let the clients drive a link's whole life."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from clients import sdk, terraform
+from clients.stage import VAR, Stage, StepFailedError
+
+STORIES = {"sdk": sdk.run, "terraform": terraform.run}
+
+
+def main() -> int:
+    """Run the chosen stories, all by default; answer the exit code."""
+    parser = argparse.ArgumentParser(prog="make clients", description=__doc__)
+    parser.add_argument("stories", nargs="*", choices=list(STORIES), help="sdk, terraform; default: both")
+    chosen = parser.parse_args().stories or list(STORIES)
+    try:
+        with Stage(VAR / "clients") as stage:
+            for name in chosen:
+                print(f"\n{name}")
+                STORIES[name](stage)
+    except StepFailedError as error:
+        print(f"\nFAIL {error}")
+        return 1
+    print("\nAll steps passed.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

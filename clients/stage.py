@@ -1,0 +1,100 @@
+"""What the stories run on: two clusters with three topics, Redis, Spark Connect and the product, started and stopped here."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from devcluster.demo import services
+from devcluster.kafka import KafkaCluster
+from devcluster.parts import ROOT, VAR
+from devcluster.redis import RedisServer
+from devcluster.spark import SparkConnectServer
+
+__all__ = ["ROOT", "VAR", "Stage", "StepFailedError", "run_program"]
+RECORDS = 1000
+PROGRAM_TIMEOUT_S = 900.0  # building a client for the first time takes minutes
+REPLICA_TIMEOUT_S = 30
+
+
+class StepFailedError(RuntimeError):
+    """A client did not get what it should; the message has its output."""
+
+
+class Stage:
+    """The running product; a context manager that stops everything."""
+
+    def __init__(self, directory: Path) -> None:
+        """Plan all parts in an emptied directory."""
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True, mode=0o700)
+        self.directory = directory
+        self.source = KafkaCluster("source", directory=directory / "source")
+        self.destination = KafkaCluster("destination", directory=directory / "destination")
+        self._redis = RedisServer(directory=directory / "redis")
+        self._spark = SparkConnectServer(directory=directory / "spark")
+        self.console = services.plan_console(directory, redis_url=self._redis.url, spark_url=self._spark.url)
+        self.key: dict[str, str] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start everything and register both clusters."""
+        with ExitStack() as starting:
+            starting.callback(self._stack.close)
+            for part in (self.source, self.destination, self._redis, self._spark):
+                part.start()
+                self._stack.callback(part.stop)
+            self.key = services.prepare(self.console, user="admin", password="a-password-of-clients")  # noqa: S106 - local
+            running = services.start_services(self.console, reload=False)
+            for process in running:
+                self._stack.callback(process.stop)
+            services.wait_ready(self.console, running)
+            for cluster in (self.source, self.destination):
+                services.register_cluster(self.console, name=cluster.name, properties=cluster.client_properties("link"))
+            starting.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Stop everything."""
+        self._stack.close()
+
+    def make_topic(self, name: str) -> str:
+        """Create a source topic with records."""
+        admin = AdminClient(self.source.client("admin"))
+        admin.create_topics([NewTopic(name, 2, 1)])[name].result(REPLICA_TIMEOUT_S)
+        producer = Producer(self.source.client("admin"))
+        for number in range(RECORDS):
+            producer.produce(name, f"value {number}", partition=number % 2)
+        if producer.flush(REPLICA_TIMEOUT_S):
+            raise StepFailedError(f"Topic {name} could not be filled.")
+        return name
+
+
+def run_program(
+    command: Sequence[str], *, folder: Path, environment: Mapping[str, str], expect: Sequence[int] = (0,)
+) -> subprocess.CompletedProcess[str]:
+    """Run a client; raise StepFailedError with its output for any exit code that is not expected."""
+    began = time.monotonic()
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=PROGRAM_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode not in expect:
+        took = time.monotonic() - began
+        raise StepFailedError(f"{' '.join(command)} ended with {done.returncode} after {took:.0f} s:\n{done.stdout}")
+    return done
