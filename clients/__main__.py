@@ -14,8 +14,10 @@ STORIES = {"sdk": sdk.run, "terraform": terraform.run}
 def main() -> int:
     """Run the chosen stories, all by default; answer the exit code."""
     parser = argparse.ArgumentParser(prog="make clients", description=__doc__)
-    parser.add_argument("stories", nargs="*", choices=list(STORIES), help="sdk, terraform; default: both")
+    parser.add_argument("stories", nargs="*", help="sdk, terraform; default: both")
     chosen = parser.parse_args().stories or list(STORIES)
+    if unknown := set(chosen) - set(STORIES):
+        parser.error(f"no such story: {', '.join(sorted(unknown))}")
     try:
         with Stage(VAR / "clients") as stage:
             for name in chosen:

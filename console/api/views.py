@@ -121,17 +121,22 @@ def body(request: Request, kind: type[Serializer[Any]]) -> dict[str, Any]:
 
 
 def flag(request: Request, name: str, *, default: bool = False) -> bool:
-    """Read a boolean query parameter."""
-    value = request.query_params.get(name, "").lower()
-    if value not in ("", _TRUE, _FALSE):
+    """Read a boolean query parameter; one that is there must say something."""
+    value = request.query_params.get(name)
+    if value is None:
+        return default
+    value = value.lower()
+    if value not in (_TRUE, _FALSE):
         raise UnreadableError(f"Cannot deserialize the query parameter {name}: it is true or false.")
-    return value == _TRUE if value else default
+    return value == _TRUE
 
 
 def choice(request: Request, name: str, *, values: Collection[str]) -> str:
     """Read a query parameter that is one of some words; "" if it is not there."""
-    value = request.query_params.get(name, "")
-    if value and value not in values:
+    value = request.query_params.get(name)
+    if value is None:
+        return ""
+    if value not in values:
         raise UnreadableError(f"Cannot deserialize the query parameter {name}: it is one of {', '.join(values)}.")
     return value
 

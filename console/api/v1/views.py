@@ -166,7 +166,7 @@ class LinkRatesView(RestView):
 
 def limit_of(request: Request) -> int:
     """Read the query parameter ``limit``."""
-    text = request.query_params.get("limit") or str(LIMIT.default)
+    text = request.query_params.get("limit", str(LIMIT.default))
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= MAX_ROWS or len(text) > 9:
         raise UnreadableError(f"Cannot deserialize the query parameter limit: it is a whole number from 1 to {MAX_ROWS}.")
     return int(text)

@@ -144,12 +144,16 @@ class TestOverHttp:
 
         assert answer.status_code == answer.json()["error_code"] == 413
 
-    @pytest.mark.parametrize("value", ["1", "yes", "maybe"])
+    @pytest.mark.parametrize("value", ["", "1", "yes", "maybe"])
     def test_a_flag_is_true_or_false(self, owner: Rest, base: str, link: ClusterLink, value: str) -> None:
         answer = owner.get(f"{base}/links/{link.name}?include_tasks={value}")
 
         assert answer.status_code == answer.json()["error_code"] == 400
         assert "include_tasks" in answer.json()["message"]
+
+    @pytest.mark.parametrize("query", ["links/-/mirrors?mirror_status=", "acls?operation="])
+    def test_a_choice_that_is_there_says_something(self, owner: Rest, base: str, query: str) -> None:
+        assert owner.get(f"{base}/{query}").json()["error_code"] == 400
 
     def test_names_with_nul_are_not_looked_for(self, owner: Rest, base: str) -> None:
         assert owner.get(f"{base}/links/a%00b").status_code == 404
