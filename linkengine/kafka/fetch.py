@@ -1,8 +1,9 @@
 """The Fetch request of a consumer, and a response read in place: record batches stay where the socket put them.
 
 Versions 12 (topic names) and 13 (topic ids, KIP-516: a topic created again under the same name is refused); both are
-flexible and otherwise alike. No fetch session: each request names all its partitions. ``isolation_level`` 1 makes the broker
-stop at the last stable offset and list the aborted transactions (KIP-98).
+flexible and otherwise alike. Within a fetch session (KIP-227) a request names changes only, and the answer leaves out what
+has not changed. ``isolation_level`` 1 makes the broker stop at the last stable offset and list the aborted transactions
+(KIP-98).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from linkengine.kafka.wire import (
     NO_TAGS,
@@ -32,12 +34,13 @@ _PARTITION_ANSWER = struct.Struct(">ihqqq")  # index, error, high watermark, las
 _ABORTED = struct.Struct(">qqB")  # producer id, first offset, no tags
 _TOP = struct.Struct(">ihi")  # throttle time, error, session id
 _CONSUMER = -1
-_TAIL = b"\x01\x01" + NO_TAGS  # no forgotten topics, no rack
+_INT32 = struct.Struct(">i")
+_NO_RACK = b"\x01"
+_NOTHING = memoryview(b"")
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPosition:
-    """Where to read one partition."""
+class FetchPosition(NamedTuple):
+    """Where to read one partition. A tuple: made for every stretch on the hot path."""
 
     partition: int
     leader_epoch: int
@@ -54,9 +57,28 @@ class FetchLimits:
     min_bytes: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedPartition:
-    """One partition's share of a response; ``records`` is a slice of the receive buffer."""
+class SessionStep(NamedTuple):
+    """Which request of which fetch session this is (KIP-227)."""
+
+    session: int = 0
+    epoch: int = -1  # 0 makes a session, -1 does without one
+
+
+NO_SESSION = SessionStep()
+NEW_SESSION = SessionStep(0, 0)
+
+
+class FetchAnswer(NamedTuple):
+    """A whole response."""
+
+    error: int
+    throttle_ms: int
+    session: int  # 0: none was made, or it is closed
+    partitions: list[FetchedPartition]
+
+
+class FetchedPartition(NamedTuple):
+    """One partition's share of a response; ``records`` is a slice of the receive buffer. A tuple, for the hot path."""
 
     topic: bytes  # topic id, or the name where ids are not spoken
     partition: int
@@ -69,10 +91,19 @@ class FetchedPartition:
 
 
 def encode_fetch(
-    positions: Mapping[bytes, Sequence[FetchPosition]], *, version: int, correlation_id: int, limits: FetchLimits
+    positions: Mapping[bytes, Sequence[FetchPosition]],
+    *,
+    version: int,
+    correlation_id: int,
+    limits: FetchLimits,
+    step: SessionStep = NO_SESSION,
+    forgotten: Mapping[bytes, Sequence[int]] | None = None,
 ) -> list[Bytes]:
-    """Answer the frame; topics are keyed by their 16-byte id (version 13) or by name in UTF-8 (version 12)."""
-    head = _HEAD.pack(_CONSUMER, limits.max_wait_ms, limits.min_bytes, limits.max_bytes, READ_COMMITTED, 0, -1)
+    """Answer the frame; topics are keyed by their 16-byte id (version 13) or by name in UTF-8 (version 12).
+
+    ``forgotten`` are partitions by topic that the session shall not read any more; none of them may be in ``positions``.
+    """
+    head = _HEAD.pack(_CONSUMER, limits.max_wait_ms, limits.min_bytes, limits.max_bytes, READ_COMMITTED, *step)
     body = bytearray(head + uvarint(len(positions) + 1))
     for topic, wanted in positions.items():
         body += topic if version >= BY_ID else compact_string(topic.decode())
@@ -80,17 +111,25 @@ def encode_fetch(
         for one in wanted:
             body += _PARTITION.pack(one.partition, one.leader_epoch, one.offset, -1, -1, one.max_bytes, 0)
         body += NO_TAGS
-    body += _TAIL
+    body += _forgotten(forgotten or {}, version) + _NO_RACK
     return request_frame(API_KEY, version, correlation_id=correlation_id, body=[body, NO_TAGS])
 
 
-def decode_fetch(body: memoryview, *, version: int) -> tuple[int, list[FetchedPartition]]:
-    """Answer (top-level error, partitions) of a response whose correlation id has been taken off."""
+def _forgotten(forgotten: Mapping[bytes, Sequence[int]], version: int) -> bytes:
+    body = bytearray(uvarint(len(forgotten) + 1))
+    for topic, partitions in forgotten.items():
+        body += topic if version >= BY_ID else compact_string(topic.decode())
+        body += uvarint(len(partitions) + 1) + b"".join(map(_INT32.pack, partitions)) + NO_TAGS
+    return bytes(body)
+
+
+def decode_fetch(body: memoryview, *, version: int) -> FetchAnswer:
+    """Read a response whose correlation id has been taken off."""
     with answer_of("Fetch"):
         reader = Reader(body)
         skip_response_header(reader)
-        _, error, _ = reader.take(_TOP)
-        return error, list(_partitions(reader, version))
+        throttle_ms, error, session = reader.take(_TOP)
+        return FetchAnswer(error, throttle_ms, session, list(_partitions(reader, version)))
 
 
 def _partitions(reader: Reader, version: int) -> Iterator[FetchedPartition]:
@@ -110,19 +149,13 @@ def _topic(reader: Reader, version: int) -> bytes:
 
 def _partition(reader: Reader, topic: bytes) -> FetchedPartition:
     partition, error, high_watermark, last_stable_offset, log_start = reader.take(_PARTITION_ANSWER)
-    aborted = tuple(_aborted(reader) for _ in range(reader.compact_length()))
-    reader.int32()  # preferred read replica: only with a rack
+    count = reader.compact_length()
+    aborted = tuple([_aborted(reader) for _ in range(count)]) if count > 0 else ()
+    reader.skip(_INT32.size)  # preferred read replica: only with a rack
     records = reader.compact_bytes()
     reader.tags()
     return FetchedPartition(
-        topic=topic,
-        partition=partition,
-        error=error,
-        high_watermark=high_watermark,
-        last_stable_offset=last_stable_offset,
-        log_start=log_start,
-        aborted=aborted,
-        records=memoryview(b"") if records is None else records,
+        topic, partition, error, high_watermark, last_stable_offset, log_start, aborted, _NOTHING if records is None else records
     )
 
 

@@ -5,7 +5,7 @@ import uuid
 import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
-from linkengine.kafka.fetch import BY_ID, BY_NAME, FetchLimits, FetchPosition, decode_fetch, encode_fetch
+from linkengine.kafka.fetch import BY_ID, BY_NAME, FetchLimits, FetchPosition, SessionStep, decode_fetch, encode_fetch
 from linkengine.kafka.wire import MalformedAnswerError
 
 TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
@@ -28,6 +28,21 @@ def test_a_request_says_what_the_library_reads(version: int) -> None:
     assert found == [(3, 7, 1 << 40, 65_536), (4, -1, 0, 10)]
 
 
+@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+def test_a_request_of_a_session_names_changes_and_what_to_forget(version: int) -> None:
+    topic = TOPIC_ID.bytes if version == BY_ID else b"orders"
+
+    frame = b"".join(
+        encode_fetch({}, version=version, correlation_id=9, limits=LIMITS, step=SessionStep(77, 5), forgotten={topic: [3, 400]})
+    )
+    request = FetchRequest.decode(frame, version=version, header=True, framed=True)
+
+    assert (request.session_id, request.session_epoch, request.topics, request.rack_id) == (77, 5, [], "")
+    (forgotten,) = request.forgotten_topics_data
+    assert (forgotten.topic_id == TOPIC_ID) if version == BY_ID else (forgotten.topic == "orders")
+    assert forgotten.partitions == [3, 400]
+
+
 def response(version: int) -> bytes:
     data = FetchResponse.FetchableTopicResponse.PartitionData
     aborted = [data.AbortedTransaction(producer_id=5, first_offset=11), data.AbortedTransaction(producer_id=6, first_offset=12)]
@@ -43,16 +58,16 @@ def response(version: int) -> bytes:
         ),
     ]  # fmt: skip
     topic = FetchResponse.FetchableTopicResponse(topic="orders", topic_id=TOPIC_ID, partitions=partitions)
-    return bytes(FetchResponse(version=version, throttle_time_ms=0, error_code=0, session_id=0, responses=[topic]).encode())
+    return bytes(FetchResponse(version=version, throttle_time_ms=30, error_code=0, session_id=77, responses=[topic]).encode())
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
 def test_an_answer_is_read_in_place(version: int) -> None:
     buffer = memoryview(bytearray(b"\x00" + response(version)))
 
-    error, (first, second) = decode_fetch(buffer, version=version)
+    error, throttle_ms, session, (first, second) = decode_fetch(buffer, version=version)
 
-    assert error == 0
+    assert (error, throttle_ms, session) == (0, 30, 77)
     assert first.topic == (TOPIC_ID.bytes if version == BY_ID else b"orders")
     assert (first.partition, first.high_watermark, first.last_stable_offset, first.log_start) == (0, 20, 15, 2)
     assert first.aborted == ((5, 11), (6, 12))

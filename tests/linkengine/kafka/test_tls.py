@@ -131,7 +131,7 @@ def fetch_all(tls: TlsCluster, topic: str, *, size: int) -> bytes:
         assert poll.poll(10_000), "the broker is silent"
     channel.close()
     cluster.close()
-    error, (answer,) = decode_fetch(frame[1], version=BY_ID)
+    error, _, _, (answer,) = decode_fetch(frame[1], version=BY_ID)
     assert (error, answer.error) == (0, 0)
     return bytes(answer.records)
 
