@@ -44,6 +44,12 @@ class Account:
         self._catch_up.source_seen(end, at_ms=now_ms)
         self._reach()
 
+    def unchanged(self, now_ms: int) -> None:
+        """The source's leader had no news at this moment."""
+        if self.source_end is not None and now_ms > (self.caught_up_at_ms or 0):
+            self._catch_up.source_seen(self.source_end, at_ms=now_ms)
+            self._reach()
+
     def observed_mirror(self, *, start: int, end: int) -> None:
         """Take in the mirror's ends as its leader told them."""
         self.mirror_start, self.mirror_end = start, end

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import structlog
 
 from linkengine.copyjob.background import Background
+from linkengine.copyjob.buffers import BufferPool
+from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.poller import Poller
 from linkengine.copyjob.ports import Clock
 from linkengine.copyjob.retry import Backoff
@@ -28,6 +30,8 @@ class Services:
     poller: Poller
     clock: Clock
     tuning: CopyTuning
+    pool: BufferPool
+    bandwidth: Bandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

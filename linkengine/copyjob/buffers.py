@@ -1,13 +1,13 @@
 """Receive buffers that are used again and again: a page the kernel has mapped once costs nothing the next time.
 
-A buffer is free when the answer in it has been read, planned and every slice of it sent. Must not know what is in them.
+A buffer is free when the answer in it has been read, planned and every slice of it sent. All brokers of a task share one pool,
+so that its memory is bounded whatever their number. Must not know what is in the buffers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-GROWTH = 1 << 20  # sizes are rounded up to this, so that slightly larger answers do not mean a new buffer
+BUDGET = 48 << 20  # of one task; a single answer may be larger (messages up to 100 MB), it is then the only one
+SMALLEST = 1 << 20
 
 
 class Buffer:
@@ -15,14 +15,12 @@ class Buffer:
 
     __slots__ = ("data", "users")
 
-    def __init__(self) -> None:
-        self.data = bytearray()
+    def __init__(self, size: int = 0) -> None:
+        self.data = bytearray(size)
         self.users = 0
 
     def view(self, size: int) -> memoryview:
-        """Answer the first ``size`` bytes, in a larger buffer if need be."""
-        if size > len(self.data):
-            self.data = bytearray(-(-size // GROWTH) * GROWTH)
+        """Answer the first ``size`` bytes."""
         return memoryview(self.data)[:size]
 
     def release(self) -> None:
@@ -31,22 +29,37 @@ class Buffer:
 
 
 class BufferPool:
-    """The buffers of one source broker: two are enough unless a destination is slow, ``most`` bounds the memory."""
+    """The buffers of one task: a few are enough unless a destination is slow, ``budget`` bounds their bytes."""
 
-    def __init__(self, *, most: int, on_starved: Callable[[], None] | None = None) -> None:
-        self._most = most
+    def __init__(self, *, budget: int = BUDGET) -> None:
+        self._budget = budget
         self._buffers: list[Buffer] = []
-        self._on_starved = on_starved
 
-    def take(self) -> Buffer | None:
-        """Answer a free buffer, counted as used once; None when all are in use."""
-        for buffer in self._buffers:
-            if buffer.users == 0:
-                buffer.users = 1
-                return buffer
-        if len(self._buffers) >= self._most:
-            return None
-        buffer = Buffer()
-        buffer.users = 1
-        self._buffers.append(buffer)
-        return buffer
+    @property
+    def size(self) -> int:
+        """Bytes of all buffers."""
+        return sum(len(one.data) for one in self._buffers)
+
+    def take(self, size: int) -> Buffer | None:
+        """Answer a buffer for ``size`` bytes, counted as used once; None while those in use leave no room for it."""
+        if size <= self._budget:  # a giant's buffer is not kept for ordinary answers
+            self._buffers = [one for one in self._buffers if one.users or len(one.data) <= self._budget]
+        fitting = [one for one in self._buffers if one.users == 0 and len(one.data) >= size]
+        found = min(fitting, key=lambda one: len(one.data), default=None)
+        if found is None:
+            wanted = max(SMALLEST, 1 << (size - 1).bit_length()) if size <= self._budget else size
+            self._make_room(wanted)
+            if self._buffers and self.size + wanted > self._budget:
+                return None
+            found = Buffer(wanted)
+            self._buffers.append(found)
+        found.users = 1
+        return found
+
+    def _make_room(self, wanted: int) -> None:
+        """Let go of free buffers, smallest first, until there is room for another size."""
+        for one in sorted(self._buffers, key=lambda one: len(one.data)):
+            if self.size + wanted <= self._budget:
+                return
+            if one.users == 0:
+                self._buffers.remove(one)

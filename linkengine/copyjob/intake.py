@@ -1,58 +1,52 @@
 """The source side of the loop: one Fetch at a time per source broker, always one stretch ahead of the writing.
 
-Partitions of a broker share its requests. The next request goes out as soon as the last answer is planned, while its
-batches are still being written. A partition that is written slowly is left out until it has room; as long as one is
-expected back soon the broker is asked not to wait long, so that nobody's long poll delays another.
+Partitions of a broker share its requests and a fetch session (``session.py``): only partitions with news cost anything. The
+next request goes out as soon as the last answer is planned, while its batches are still being written. A partition that is
+written slowly is left out until it has room; as long as one is expected back soon the broker is asked not to wait long, so
+that nobody's long poll delays another. How soon and how much to ask is told by ``pacing.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
-from linkengine.batches.steps import Fill, Step
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
-from linkengine.copyjob.buffers import Buffer, BufferPool
+from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.pacing import Pace
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Stage
+from linkengine.copyjob.session import UNKNOWN_SESSION, Place, Reading, ReadSession, Request
+from linkengine.copyjob.stretches import Intake, IntakeEvents
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.states import GapReason
 from linkengine.kafka.channel import Channel, LargeFrames
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError, KafkaCode
+from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.fetch import (
+    API_KEY,
     BY_ID,
     BY_NAME,
-    FetchedPartition,
+    NO_SESSION,
+    FetchAnswer,
     FetchLimits,
     FetchPosition,
     decode_fetch,
     encode_fetch,
 )
 
-BUFFERS = 4  # per broker: two are enough for a steady stream, two more for slow destinations
 RECEIVE_BUFFER = 4 << 20  # socket buffer: much of an answer arrives while the loop does something else
 SHORT_WAIT_MS = 15  # long poll while a partition of the same broker is expected back soon
 GRACE_S = 10.0  # beyond the long poll: a broker silent for longer is gone; a lost Fetch harms nothing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntakeEvents:
-    """What the source side tells the loop."""
-
-    planned: Callable[[MirrorPartition], None]
-    refused: Callable[[MirrorPartition, LinkEngineError], None]  # this partition, by an error code
-    lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the broker
+SWEEP_S = 1.0  # whatever an event did not tell is noticed after this time
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
     correlation: int
     version: int
+    sent_at: float
     deadline: float
-    partitions: dict[tuple[bytes, int], tuple[MirrorPartition, int]]  # with their attempts
-    first: tuple[bytes, int]  # the broker answers at least one batch of the first one that has any
+    max_bytes: int
+    probe: tuple[Place, Reading] | None  # asked alone, outside the session
 
 
 class SourceBroker:
@@ -60,28 +54,66 @@ class SourceBroker:
 
     def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: IntakeEvents) -> None:
         self.members: dict[MirrorPartition, None] = {}
-        self._services = services
-        self._events = events
-        self._pool = BufferPool(most=BUFFERS)
+        self._services, self._events = services, events
+        self._intake = Intake(services, events)
+        self._heard_ms = 0  # when the broker last told all that is new
+        self._session = ReadSession()
+        self._pace = Pace(services.tuning, services.bandwidth)
+        self._stirred: dict[MirrorPartition, None] = {}  # to be looked at before the next request
+        self._asleep: dict[MirrorPartition, None] = {}  # wait for a time, after a trouble
+        self._suspects: list[Place] = []  # told to have more, and nothing came
         self._frames: LargeFrames | None = None
         self._filling: Buffer | None = None
         self._asked: _Asked | None = None
-        self._turn = 0
+        self._sweep_at = self._began_at = 0.0
         self._starved_since: float | None = None
         link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=_nothing, lost=self._lost)
         self._link = BrokerLink(services, cluster, broker, events=link_events, receive_buffer=RECEIVE_BUFFER)
 
+    def adopt(self, one: MirrorPartition) -> None:
+        """Read a partition from now on."""
+        self.members[one] = None
+        self._stirred[one] = None
+
+    def forget(self, one: MirrorPartition) -> None:
+        """Read a partition no more."""
+        self.members.pop(one, None)
+        self._stirred.pop(one, None)
+        self._asleep.pop(one, None)
+        if one.origin is not None:
+            self._session.drop(_place(one))
+
+    def stir(self, one: MirrorPartition) -> None:
+        """What a partition wants may have changed."""
+        if one in self.members:
+            self._stirred[one] = None
+
+    def due(self) -> float | None:
+        """Answer when the next request may go out, None while an answer is awaited or nothing is wanted."""
+        idle = self._asked is not None or self._link.channel is None or not (self._session.entries or self._stirred)
+        return None if idle else self._pace.ready_at
+
     def pump(self, now: float) -> None:
         """Ask for the next stretches, if nothing is being asked and somebody has room."""
-        channel = self._link.ensure()
-        if channel is None or self._asked is not None:
+        if self._asked is not None or not self.members or now < self._pace.ready_at:
             return
-        ready = [one for one in self.members if one.may_fetch(now)]
-        if ready:
-            self._ask(channel, self._rotated(ready), now)
+        channel = self._link.ensure()
+        if channel is None:
+            return
+        if self._stirred:
+            self._look(now)
+        if self._suspects:
+            self._probe(channel, now)
+        elif self._session.entries:
+            self._ask(channel, now)
 
     def check(self, now: float) -> None:
-        """Give up a broker that is silent for too long; go on reading when a buffer has become free."""
+        """Give up a broker that is silent for too long; go on where a pause is over or a buffer has become free."""
+        if self._asleep:
+            self._stirred |= dict.fromkeys([one for one in self._asleep if one.source_retry_at <= now])
+        if now >= self._sweep_at:
+            self._sweep_at = now + SWEEP_S
+            self._stirred |= self.members
         if self._asked is not None and now > self._asked.deadline:
             self._link.lose(
                 LinkEngineError(
@@ -99,49 +131,83 @@ class SourceBroker:
         """Close the connection."""
         self._link.close()
 
-    def _rotated(self, ready: list[MirrorPartition]) -> list[MirrorPartition]:
-        self._turn = (self._turn + 1) % len(ready)
-        return ready[self._turn :] + ready[: self._turn]
+    # --- asking ------------------------------------------------------------------------------------------------------
 
-    def _ask(self, channel: Channel, ready: list[MirrorPartition], now: float) -> None:
-        tuning = self._services.tuning
-        wait_ms = SHORT_WAIT_MS if self._somebody_expected(ready) else tuning.fetch_wait_ms
-        positions: dict[bytes, list[FetchPosition]] = {}
-        partitions: dict[tuple[bytes, int], tuple[MirrorPartition, int]] = {}
-        for one in ready:
-            assert one.origin is not None
-            assert one.position is not None
-            number = one.assignment.partition
-            position = FetchPosition(number, one.origin.leader.epoch, one.position, tuning.fetch_partition_max_bytes)
-            positions.setdefault(one.origin.topic, []).append(position)
-            partitions[one.origin.topic, number] = (one, one.attempt)
-            one.fetching = True
-        version = self._version(channel, positions)
+    def _look(self, now: float) -> None:
+        """Take what partitions want now over into the session."""
+        stirred, self._stirred = self._stirred, {}
+        for one in stirred:
+            if one.origin is None:
+                continue
+            place = _place(one)
+            self._asleep.pop(one, None)
+            if not one.may_fetch(now):
+                self._session.drop(place)
+                if one.source_retry_at > now:
+                    self._asleep[one] = None
+                continue
+            known = self._session.entries.get(place)
+            if known is None or not known.current or known.position.leader_epoch != one.origin.leader.epoch:
+                self._session.want(place, self._reading(one), by_id=one.origin.by_id)
+
+    def _reading(self, one: MirrorPartition) -> Reading:
+        assert one.origin is not None
+        assert one.position is not None
+        most = self._services.tuning.fetch_partition_max_bytes
+        return Reading(one, one.attempt, FetchPosition(one.assignment.partition, one.origin.leader.epoch, one.position, most))
+
+    def _ask(self, channel: Channel, now: float) -> None:
+        wait_ms = SHORT_WAIT_MS if self._somebody_expected() else self._services.tuning.fetch_wait_ms
+        self._send(channel, self._session.request(), now, wait_ms=wait_ms)
+
+    def _probe(self, channel: Channel, now: float) -> None:
+        """Ask for one partition alone: its answer has at least one batch, unless there is none at all."""
+        place = self._suspects.pop()
+        reading = self._session.entries.get(place)
+        if reading is None or not reading.current:
+            return
+        by_id = reading.one.origin is not None and reading.one.origin.by_id
+        request = Request(NO_SESSION, by_id, {place[0]: [reading.position]}, {})
+        self._send(channel, request, now, wait_ms=0, probe=(place, reading))
+
+    def _send(
+        self, channel: Channel, request: Request, now: float, *, wait_ms: int, probe: tuple[Place, Reading] | None = None
+    ) -> None:
+        highest = BY_ID if request.by_id else BY_NAME
+        version = channel.connection.version_for(API_KEY, highest=highest, lowest=BY_NAME)
         correlation = channel.next_correlation()
-        limits = FetchLimits(max_bytes=tuning.fetch_max_bytes, max_wait_ms=wait_ms)
-        deadline = now + wait_ms / 1000 + GRACE_S
-        self._asked = _Asked(correlation, version, deadline, partitions, next(iter(partitions)))
-        channel.send(encode_fetch(positions, version=version, correlation_id=correlation, limits=limits))
+        limits = FetchLimits(max_bytes=self._pace.max_bytes, max_wait_ms=wait_ms)
+        self._asked = _Asked(correlation, version, now, now + wait_ms / 1000 + GRACE_S, limits.max_bytes, probe)
+        self._pace.asked(now, partitions=len(self._session.entries))
+        frame = encode_fetch(
+            request.positions,
+            version=version,
+            correlation_id=correlation,
+            limits=limits,
+            step=request.step,
+            forgotten=request.forgotten,
+        )
+        channel.send(frame)
         self._link.watch()
 
-    def _version(self, channel: Channel, positions: dict[bytes, list[FetchPosition]]) -> int:
-        by_id = all(len(topic) == 16 for topic in positions)
-        return channel.connection.version_for(1, highest=BY_ID if by_id else BY_NAME, lowest=BY_NAME)
+    def _somebody_expected(self) -> bool:
+        entries = self._session.entries
+        if len(entries) >= len(self.members):
+            return False
+        return any(_soon_back(one) for one in self.members if _place(one) not in entries)
 
-    def _somebody_expected(self, ready: list[MirrorPartition]) -> bool:
-        asked = set(ready)
-        return any(one not in asked and _soon_back(one) for one in self.members)
+    # --- answers -----------------------------------------------------------------------------------------------------
 
     def _opened(self, channel: Channel) -> None:
         self._frames = LargeFrames(channel, allocate=self._allocate)
-        self.pump(self._services.clock.monotonic())
+        self._stirred |= self.members
 
     def _allocate(self, size: int) -> memoryview | None:
-        self._filling = self._pool.take()
+        self._filling = self._services.pool.take(size)
         if self._filling is None:
             self._starved_since = self._starved_since or self._services.clock.monotonic()
             return None
-        self._starved_since = None
+        self._starved_since, self._began_at = None, self._services.clock.monotonic()
         return self._filling.view(size)
 
     def _readable(self) -> None:
@@ -159,82 +225,67 @@ class SourceBroker:
         try:
             if correlation != asked.correlation:
                 raise LinkEngineError(ErrorCode.INTERNAL_ERROR, f"Answer {correlation} came instead of {asked.correlation}.")
-            error, answers = decode_fetch(body, version=asked.version)
-            for one, attempt in asked.partitions.values():
-                if one.attempt == attempt:
-                    one.fetching = False
-            if error:
-                raise BrokerError(error, "A source broker refuses to be read")
-            for answer in answers:
-                self._take(asked, answer, buffer)
+            answer = decode_fetch(body, version=asked.version)
+            now = self._services.clock.monotonic()
+            self._pace.answered(now, took_s=self._began_at - asked.sent_at, size=len(body), throttle_ms=answer.throttle_ms)
+            self._take_all(asked, answer, buffer, roomy=len(body) < asked.max_bytes / 2)
         finally:
             buffer.release()
-        self.pump(self._services.clock.monotonic())
 
-    def _take(self, asked: _Asked, answer: FetchedPartition, buffer: Buffer) -> None:
-        place = (answer.topic, answer.partition)
-        one, attempt = asked.partitions[place]
-        if one.attempt != attempt or one.stage is not Stage.COPYING:
+    def _take_all(self, asked: _Asked, answer: FetchAnswer, buffer: Buffer, *, roomy: bool) -> None:
+        if answer.error in UNKNOWN_SESSION:
+            self._session.restart()
             return
         if answer.error:
-            self._events.refused(one, BrokerError(answer.error, f"Source {_name(one)} cannot be read"))
-            return
-        now_ms = self._services.clock.now_ms()
-        one.source_answered(start=answer.log_start, end=answer.last_stable_offset, now_ms=now_ms)
-        try:
-            steps = self._plan(one, answer)
-        except LinkEngineError as error:
-            self._events.refused(one, error)
-            return
-        if steps:
-            buffer.users += 1
-            one.planned(steps, buffer)
-            self._events.planned(one)
-        elif place == asked.first and not len(answer.records):
-            self._nothing_there(one, answer, buffer)
+            raise BrokerError(answer.error, "A source broker refuses to be read")
+        if asked.probe is None:
+            self._session.answered(answer.session)
+        news = False
+        for part in answer.partitions:
+            news |= bool(part.error or len(part.records))
+            place = (part.topic, part.partition)
+            reading = asked.probe[1] if asked.probe else self._session.entries.get(place)
+            if reading is not None:
+                self._stirred[reading.one] = None
+                if reading.current:
+                    self._intake.take(reading.one, part, buffer, alone=asked.probe is not None)
+        if not answer.throttle_ms and asked.probe is None:
+            if roomy or not news:  # nobody was left out for lack of room
+                self._heard_ms = self._services.clock.now_ms()
+            if not news:
+                self._suspect()
 
-    def _plan(self, one: MirrorPartition, answer: FetchedPartition) -> list[Step]:
-        assert one.position is not None
-        if not len(answer.records):
-            return []
-        return SegmentPlanner().plan(
-            answer.records,
-            next_offset=one.position,
-            aborted=[AbortedTransaction(*entry) for entry in answer.aborted],
-            high_end=answer.last_stable_offset,
-            coalesce_bytes=max(1, int(self._services.tuning.coalesce_bytes * one.coalesce_share)),
-        )
+    def _suspect(self) -> None:
+        """Nobody has news: note who should have some, because its source's end is further on."""
+        for place, reading in self._session.entries.items():
+            end = reading.one.account.source_end
+            if end is not None and end > reading.position.offset and reading.current:
+                self._suspects.append(place)
 
-    def _nothing_there(self, one: MirrorPartition, answer: FetchedPartition, buffer: Buffer) -> None:
-        """The first partition of a request got no batch: either it has none yet, or compaction emptied its end."""
-        assert one.position is not None
-        if answer.last_stable_offset > one.position:
-            buffer.users += 1
-            one.planned([Fill(one.position, answer.last_stable_offset, GapReason.COMPACTED)], buffer)
-            self._events.planned(one)
-        elif answer.last_stable_offset < one.position:
-            self._events.refused(one, BrokerError(KafkaCode.OFFSET_OUT_OF_RANGE, f"Source {_name(one)} ends before its mirror"))
+    def note_unchanged(self) -> None:
+        """Tell the partitions that the broker left out of its last answers that they are still where they were."""
+        for reading in self._session.entries.values():
+            if reading.current:
+                reading.one.account.unchanged(self._heard_ms)
 
     def _lost(self, error: LinkEngineError) -> None:
-        asked, self._asked, self._frames = self._asked, None, None
-        self._starved_since = None
+        self._asked = self._frames = self._starved_since = None
+        self._suspects.clear()
+        self._session.forget_all()
         if self._filling is not None:
             self._filling.release()
             self._filling = None
-        if asked is not None:
-            for one, attempt in asked.partitions.values():
-                if one.attempt == attempt:
-                    one.fetching = False
         self._events.lost(list(self.members), error)
+
+
+def _place(one: MirrorPartition) -> Place:
+    assert one.origin is not None
+    return one.origin.topic, one.assignment.partition
 
 
 def _soon_back(one: MirrorPartition) -> bool:
     active = one.stage in (Stage.COPYING, Stage.RESUMING, Stage.WAITING)
     return active and one.source_trouble is None and one.mirror_trouble is None
-
-
-def _name(one: MirrorPartition) -> str:
-    return f"{one.assignment.source_topic}-{one.assignment.partition}"
 
 
 def _nothing() -> None:

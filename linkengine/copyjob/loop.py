@@ -12,7 +12,9 @@ import structlog
 
 from linkengine.copyjob.background import Background
 from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.buffers import BufferPool
 from linkengine.copyjob.mirrorside import MirrorSide
+from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage
 from linkengine.copyjob.poller import Poller
@@ -26,6 +28,7 @@ from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionPhas
 _log = structlog.get_logger(__name__)
 
 TICK_S = 0.02  # how late a timer may be; sockets and events wake the loop at once
+SCAN_S = 0.1  # between looks at every single partition: leases that ran out, phases to tell (each append looks by itself)
 DRAIN_S = 5.0  # after the order to stop: for answers in flight, before the lease is left to run out
 
 
@@ -68,10 +71,19 @@ class CopyTask:
         self._partitions = {one.key: MirrorPartition(one, slice_id=plan.slice_id) for one in assignments}
         self._phases: dict[str, PartitionPhase] = {}
         self._ends_at = clock.monotonic() + plan.tuning.slice_ms / 1000
+        self._living = dict(self._partitions)  # have not ended
         self._stopping: dict[str, float] = {}  # key -> when to stop waiting for answers
-        self._report_at = self._tick_at = 0.0
+        self._orders: OrdersSnapshot | None = None
+        self._report_at = self._tick_at = self._scan_at = 0.0
         self._background, self._poller = Background(), Poller()
-        services = Services(background=self._background, poller=self._poller, clock=clock, tuning=plan.tuning)
+        services = Services(
+            background=self._background,
+            poller=self._poller,
+            clock=clock,
+            tuning=plan.tuning,
+            pool=BufferPool(),
+            bandwidth=Bandwidth(),
+        )
         self._source = SourceSide(services, plan.source, planned=self._planned, failed=self._failed)
         self._mirror = MirrorSide(
             services,
@@ -95,13 +107,18 @@ class CopyTask:
             self._steward.want(one.key)
             self._source.add(one)
             self._mirror.warm_up(one)
-        while any(one.stage is not Stage.ENDED for one in self._partitions.values()):
-            self._poller.wait(TICK_S)
+        while self._living:
+            self._poller.wait(self._patience())
             now = self._clock.monotonic()
+            self._source.pump(now)  # first: the source reads while we write
+            self._mirror.pump(now)
             self._source.pump(now)
             if now >= self._tick_at:
                 self._tick(now)
         return self._observations(all_gaps=True)
+
+    def _patience(self) -> float:
+        return min(TICK_S, max(0.0, self._source.due() - self._clock.monotonic()))
 
     def close(self) -> None:
         """Publish the last observations and close everything."""
@@ -117,25 +134,25 @@ class CopyTask:
     def _tick(self, now: float) -> None:
         self._tick_at = now + TICK_S
         if now >= self._ends_at:
-            self._stop(self._partitions.values())
-        self._check_leases(now)
+            self._stop(self._living.values())
         self._source.tick(now)
         self._mirror.tick(now)
         if self._source.starved(now):
             self._detach_waiting_chunks()
         self._end_what_is_quiet(now)
-        self._report(now)
+        if now >= self._scan_at:
+            self._scan_at = now + SCAN_S
+            self._check_leases(now)
+            self._report(now)
 
     def _check_leases(self, now: float) -> None:
-        for one in self._partitions.values():
-            if one.grant is not None and one.stage is not Stage.ENDED and now >= self._lease.deadline(one.grant):
+        for one in list(self._living.values()):
+            if one.grant is not None and now >= self._lease.deadline(one.grant):
                 self._dispossess(one)
 
     def _end_what_is_quiet(self, now: float) -> None:
-        for one in self._partitions.values():
-            if one.stage is not Stage.STOPPING:
-                continue
-            patience = self._stopping.setdefault(one.key, now + DRAIN_S)
+        for key, patience in list(self._stopping.items()):
+            one = self._partitions[key]
             if one.quiet or now >= patience:
                 self._end(one)
 
@@ -143,6 +160,8 @@ class CopyTask:
         self._mirror.forget(one)
         self._source.forget(one)
         one.stage = Stage.ENDED
+        del self._living[one.key], self._stopping[one.key]
+        self._scan_at = 0.0  # tell it soon
         if one.grant is None:
             self._steward.unwant(one.key)
         elif one.quiet and one.lost_marker is None:
@@ -159,6 +178,7 @@ class CopyTask:
         self._steward.report(self._observations())
 
     def _observations(self, *, all_gaps: bool = False) -> list[PartitionProgress]:
+        self._source.note_unchanged()
         now_ms = self._clock.now_ms()
         return [one.progress(now_ms=now_ms, all_gaps=all_gaps) for one in self._partitions.values()]
 
@@ -192,15 +212,17 @@ class CopyTask:
         if grant is not None:
             self._steward.abandon(grant)
         if stopping:
-            one.stage = Stage.STOPPING
+            one.stage = Stage.STOPPING  # its time to drain goes on
         else:
             self._steward.want(one.key)
 
     def _ordered(self, orders: OrdersSnapshot) -> None:
+        if orders == self._orders:
+            return
+        self._orders = orders
         if orders.revision > self._plan.revision:
-            self._stop(self._partitions.values())
-        unwanted = [one for one in self._partitions.values() if not orders.wanted.get(one.assignment.mirror_id, False)]
-        self._stop(unwanted)
+            self._stop(self._living.values())
+        self._stop(one for one in self._living.values() if not orders.wanted.get(one.assignment.mirror_id, False))
 
     def _stop(self, partitions: Iterable[MirrorPartition]) -> None:
         for one in list(partitions):
@@ -214,7 +236,7 @@ class CopyTask:
         return one.grant is not None and self._clock.monotonic() < self._lease.deadline(one.grant)
 
     def _planned(self, one: MirrorPartition) -> None:
-        self._mirror.wake(one)
+        self._mirror.wake(one)  # sent at the end of this turn, together with others
 
     def _advanced(self, one: MirrorPartition) -> None:
         if one.stage is Stage.STOPPING:
@@ -242,3 +264,6 @@ class CopyTask:
 
     def _let_go(self, one: MirrorPartition, chunks: list[Chunk]) -> None:
         self._mirror.let_go(one, chunks)
+        self._source.wake(one)
+        if one.stage is Stage.STOPPING:
+            self._stopping.setdefault(one.key, self._clock.monotonic() + DRAIN_S)

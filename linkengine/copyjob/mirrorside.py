@@ -80,7 +80,11 @@ class MirrorSide:
         broker = self._broker_of(one)
         if broker is not None:
             broker.wake(one)
-            broker.pump(self._services.clock.monotonic())
+
+    def pump(self, now: float) -> None:
+        """Send what can be sent, as much as possible in each request."""
+        for broker in self._brokers.values():
+            broker.pump(now)
 
     def tick(self, now: float) -> None:
         """Resume what is due, give up silent brokers, look after idle mirrors."""
@@ -89,8 +93,7 @@ class MirrorSide:
         self._read_due(now)
         for broker in self._brokers.values():
             broker.check(now)
-            broker.pump(now)
-        self._upkeep.tick(now, {number: list(broker.members) for number, broker in self._brokers.items()})
+        self._upkeep.tick(now, {number: broker.members for number, broker in self._brokers.items()})
 
     def let_go(self, one: MirrorPartition, chunks: list[Chunk]) -> None:
         """Free the buffers of chunks that will not be sent."""

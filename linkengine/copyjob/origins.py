@@ -33,7 +33,8 @@ def locate_sources(cluster: Cluster, assignments: Sequence[PartitionAssignment])
         except LinkEngineError as error:
             results[one.key] = error
         else:
-            results[one.key] = Origin(leader, topic_id if any(topic_id) else one.source_topic.encode())
+            by_id = any(topic_id)
+            results[one.key] = Origin(leader, topic_id if by_id else one.source_topic.encode(), by_id)
     return results
 
 

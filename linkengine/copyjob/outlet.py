@@ -17,7 +17,7 @@ from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.filling import Filler
 from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import Chunk, Trouble
+from linkengine.copyjob.pieces import Chunk, Stage, Trouble
 from linkengine.copyjob.tails import foreign_write
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
@@ -63,6 +63,7 @@ class MirrorBroker:
         self._pins: deque[tuple[int, Buffer]] = deque()
         self._frames: SmallFrames | None = None
         self._version = produce.BY_NAME
+        self._throttled_until = 0.0  # the broker's quota (KIP-219)
         link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=self._unpin, lost=self._lost)
         self._link = BrokerLink(services, cluster, broker, events=link_events)
         self._filler = Filler(services, cluster, broker, events=events, finished=self._fill_finished, lost=self._filler_lost)
@@ -89,12 +90,11 @@ class MirrorBroker:
 
     def pump(self, now: float) -> None:
         """Send what can be sent."""
-        if not self._ready:
-            return
-        channel = self._link.ensure()
-        while channel is not None and self._ready and len(self._unanswered) < self._services.tuning.produce_in_flight:
-            if not self._send_one(channel, now):
-                break
+        if self._ready and now >= self._throttled_until:
+            channel = self._link.ensure()
+            while channel is not None and self._ready and len(self._unanswered) < self._services.tuning.produce_in_flight:
+                if not self._send_one(channel, now):
+                    break
         self._filler.pump(now)
 
     def check(self, now: float) -> None:
@@ -180,7 +180,7 @@ class MirrorBroker:
     def _opened(self, channel: Channel) -> None:
         self._choose_version()
         self._frames = SmallFrames(channel)
-        self.pump(self._services.clock.monotonic())
+        self._throttled_until = 0.0
 
     def _readable(self) -> None:
         assert self._frames is not None
@@ -189,10 +189,12 @@ class MirrorBroker:
             if correlation != request.correlation:
                 raise LinkEngineError(ErrorCode.INTERNAL_ERROR, f"Answer {correlation} came instead of {request.correlation}.")
             self._answered(request, body)
-        self.pump(self._services.clock.monotonic())
 
     def _answered(self, request: _Request, body: memoryview) -> None:
-        answers = {(one.topic, one.partition): one for one in produce.decode_produce(body, version=request.version)}
+        throttle_ms, found = produce.decode_produce(body, version=request.version)
+        if throttle_ms > 0:
+            self._throttle(throttle_ms / 1000)
+        answers = {(one.topic, one.partition): one for one in found}
         for one, attempt, step in request.entries:
             if one.attempt != attempt:
                 continue
@@ -201,12 +203,19 @@ class MirrorBroker:
                 self._events.interrupted(one, _refusal(one, answer))
             elif answer.base_offset == step.base_offset:
                 one.acknowledged(step)
-                self._ready[one] = None
-                self._events.advanced(one)
+                if one.chunks:
+                    self._ready[one] = None
+                if one.stage is Stage.STOPPING:
+                    self._events.advanced(one)
             elif answer.base_offset > step.base_offset:
                 self._events.failed(one, foreign_write(one.assignment, step.base_offset))
             else:  # the answer of an earlier batch with these sequences: ours was not written
                 self._events.interrupted(one, _repeated(one, step))
+
+    def _throttle(self, pause_s: float) -> None:
+        """Send nothing for a while; the broker does not read what is on its way either."""
+        self._throttled_until = self._services.clock.monotonic() + pause_s
+        self._unanswered = deque(one._replace(deadline=one.deadline + pause_s) for one in self._unanswered)
 
     def _unpin(self) -> None:
         channel = self._link.channel
@@ -218,7 +227,6 @@ class MirrorBroker:
             self.let_go([chunk])
         self._ready[one] = None
         self._events.advanced(one)
-        self.pump(self._services.clock.monotonic())
 
     def _filler_lost(self, error: LinkEngineError) -> None:
         self._events.lost(list(self.members), error)

@@ -51,7 +51,7 @@ class MirrorPartition:
         # source side
         self.origin: Origin | None = None
         self.position: int | None = None  # next source offset to fetch
-        self.fetching = False
+        self.examining = False  # its source's extent is being looked at
         self.source_retry_at = 0.0
         self.source_backoff = Backoff()
         # mirror side
@@ -178,7 +178,7 @@ class MirrorPartition:
         return (
             self.stage is Stage.COPYING
             and self.origin is not None
-            and not self.fetching
+            and not self.examining
             and len(self.chunks) < CHUNKS_AHEAD
             and self.source_retry_at <= now
         )
@@ -215,6 +215,11 @@ class MirrorPartition:
     def phase(self) -> PartitionPhase:
         """What to call this moment."""
         return self._phase()[0]
+
+    @property
+    def copying(self) -> bool:
+        """Whether the mirror's end is known and more may follow it."""
+        return self.stage is Stage.COPYING
 
     @property
     def quiet(self) -> bool:
@@ -275,7 +280,7 @@ class MirrorPartition:
     def _new_attempt(self) -> list[Chunk]:
         self.attempt += 1
         self.position = None
-        self.fetching = False
+        self.examining = False
         self.unanswered.clear()
         self._unverified = self.fill or self._unverified
         self.fill = None

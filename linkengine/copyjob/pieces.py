@@ -38,6 +38,7 @@ class Origin:
 
     leader: Leader
     topic: bytes  # as Fetch names it
+    by_id: bool = True
 
 
 class Chunk:

@@ -124,7 +124,7 @@ class _Lifter:
             raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The destination does not take fillers in time. It may be frozen.")
         self._channel.flush()
         for _, body in self._frames.read():
-            self._check(produce.decode_produce(body, version=self._version)[0], self._unanswered.popleft())
+            self._check(produce.decode_produce(body, version=self._version)[1][0], self._unanswered.popleft())
 
     def _check(self, answer: produce.ProducedPartition, base: int) -> None:
         if answer.error:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.intake import IntakeEvents, SourceBroker
+from linkengine.copyjob.intake import SourceBroker
 from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage, Trouble
+from linkengine.copyjob.stretches import IntakeEvents
 from linkengine.copyjob.suspicion import Suspicion
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -45,7 +46,6 @@ class SourceSide:
         self._events = IntakeEvents(planned=planned, refused=self._refused, lost=self._broker_lost)
         self._brokers: dict[int, SourceBroker] = {}
         self._unlocated: dict[MirrorPartition, None] = {}
-        self._dirty: dict[SourceBroker, None] = {}
         self._gone = Suspicion(observations=2, seconds=0.0)  # unknown topic: metadata of a starting broker may be late
         self._truncated = Suspicion(observations=3, seconds=5.0)  # a high watermark may step back after a broker's restart
 
@@ -56,20 +56,29 @@ class SourceSide:
     def forget(self, one: MirrorPartition) -> None:
         """Read a partition no more."""
         self._unlocated.pop(one, None)
-        for broker in self._brokers.values():
-            broker.members.pop(one, None)
+        broker = self._broker_of(one)
+        if broker is not None:
+            broker.forget(one)
 
     def wake(self, one: MirrorPartition) -> None:
-        """A partition may have room for another stretch."""
-        if one.origin is not None:
-            broker = self._brokers.get(one.origin.leader.broker)
-            if broker is not None:
-                self._dirty[broker] = None
+        """What a partition wants may have changed."""
+        broker = self._broker_of(one)
+        if broker is not None:
+            broker.stir(one)
 
     def pump(self, now: float) -> None:
-        """Ask brokers of woken partitions for more."""
-        while self._dirty:
-            self._dirty.popitem()[0].pump(now)
+        """Ask brokers for more."""
+        for broker in self._brokers.values():
+            broker.pump(now)
+
+    def due(self) -> float:
+        """Answer when the next request may go out; infinite while answers are awaited."""
+        return min((due for broker in self._brokers.values() if (due := broker.due()) is not None), default=float("inf"))
+
+    def note_unchanged(self) -> None:
+        """Tell idle partitions when their broker last had no news of them."""
+        for broker in self._brokers.values():
+            broker.note_unchanged()
 
     def tick(self, now: float) -> None:
         """Locate partitions, give up silent brokers, retry after pauses."""
@@ -78,7 +87,6 @@ class SourceSide:
             self._locate(due)
         for broker in self._brokers.values():
             broker.check(now)
-            broker.pump(now)
 
     def starved(self, now: float) -> bool:
         """Whether an answer has been waiting for a buffer for long."""
@@ -115,8 +123,10 @@ class SourceSide:
         if broker is None:
             broker = SourceBroker(self._services, self._cluster, origin.leader.broker, events=self._events)
             self._brokers[origin.leader.broker] = broker
-        broker.members[one] = None
-        self._dirty[broker] = None
+        broker.adopt(one)
+
+    def _broker_of(self, one: MirrorPartition) -> SourceBroker | None:
+        return None if one.origin is None else self._brokers.get(one.origin.leader.broker)
 
     def _not_located(self, asked: list[MirrorPartition], error: LinkEngineError) -> None:
         for one in asked:
@@ -135,7 +145,7 @@ class SourceSide:
 
     def _relocate(self, one: MirrorPartition) -> None:
         if one.origin is not None and one.failure is None:
-            self._brokers[one.origin.leader.broker].members.pop(one, None)
+            self._brokers[one.origin.leader.broker].forget(one)
             one.origin = None
             self._unlocated[one] = None
 
@@ -165,7 +175,7 @@ class SourceSide:
         """The source does not have the wanted offset: lost to retention, or its log has become shorter."""
         assert one.origin is not None
         origin, attempt = one.origin, one.attempt
-        one.fetching = True  # until the answer is there
+        one.examining = True  # until the answer is there
         self._services.background.submit(
             lambda: read_extent(
                 self._cluster, origin.leader, topic=one.assignment.source_topic, partition=one.assignment.partition
@@ -176,13 +186,15 @@ class SourceSide:
 
     def _examine_failed(self, one: MirrorPartition, attempt: int, error: LinkEngineError) -> None:
         if one.attempt == attempt:
-            one.fetching = False
+            one.examining = False
+            self.wake(one)
             self._refused(one, error)
 
     def _examined(self, one: MirrorPartition, attempt: int, extent: SourceExtent) -> None:
         if one.attempt != attempt or one.position is None:
             return
-        one.fetching = False
+        one.examining = False
+        self.wake(one)
         now = self._services.clock.monotonic()
         if one.position < extent.start:
             buffer = Buffer()

@@ -6,7 +6,7 @@ Both are cheap requests of a background thread, at most one of each per broker e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
@@ -34,7 +34,7 @@ class Upkeep:
         self._due: dict[int, float] = {}
         self._undeletable: set[MirrorPartition] = set()  # compacted only: brokers refuse to move their start
 
-    def tick(self, now: float, brokers: Mapping[int, Sequence[MirrorPartition]]) -> None:
+    def tick(self, now: float, brokers: Mapping[int, Collection[MirrorPartition]]) -> None:
         """Start what is due."""
         for broker, partitions in brokers.items():
             if partitions and self._due.setdefault(broker, now + EVERY_S) <= now:
@@ -42,7 +42,7 @@ class Upkeep:
                 self._follow_starts(broker, partitions)
                 self._check_ends(broker, partitions)
 
-    def _follow_starts(self, broker: int, partitions: Sequence[MirrorPartition]) -> None:
+    def _follow_starts(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
         befores = {_place(one): before for one in partitions if (before := self._new_start(one)) is not None}
         if befores:
             places = {_place(one): one for one in partitions}
@@ -72,7 +72,7 @@ class Upkeep:
             elif error == KafkaCode.POLICY_VIOLATION:
                 self._undeletable.add(one)
 
-    def _check_ends(self, broker: int, partitions: Sequence[MirrorPartition]) -> None:
+    def _check_ends(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
         idle = [one for one in partitions if one.idle and one.tail is not None]
         if not idle:
             return

@@ -155,7 +155,14 @@ def _partition(reader: Reader, topic: bytes) -> FetchedPartition:
     records = reader.compact_bytes()
     reader.tags()
     return FetchedPartition(
-        topic, partition, error, high_watermark, last_stable_offset, log_start, aborted, _NOTHING if records is None else records
+        topic,
+        partition,
+        error,
+        high_watermark,
+        last_stable_offset,
+        log_start,
+        aborted,
+        _NOTHING if records is None else records,
     )
 
 

@@ -61,12 +61,13 @@ def encode_produce(
     return request_frame(API_KEY, version, correlation_id=correlation_id, body=parts)
 
 
-def decode_produce(body: memoryview, *, version: int) -> list[ProducedPartition]:
-    """Answer one entry per partition of a response whose correlation id has been taken off."""
+def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[ProducedPartition]]:
+    """Answer (throttle time in ms, one entry per partition) of a response whose correlation id has been taken off."""
     try:
         reader = Reader(body)
         skip_response_header(reader)
-        return list(_partitions(reader, version))
+        found = list(_partitions(reader, version))
+        return reader.int32(), found
     except UNREADABLE as error:
         raise MalformedAnswerError("Produce") from error
 

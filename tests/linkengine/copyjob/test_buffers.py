@@ -1,24 +1,44 @@
-"""Receive buffers are reused and bounded."""
+"""Receive buffers are reused, and their bytes are bounded."""
 
-from linkengine.copyjob.buffers import BufferPool
+from linkengine.copyjob.buffers import SMALLEST, BufferPool
 
 
-def test_a_released_buffer_is_taken_again_and_the_number_is_bounded() -> None:
-    pool = BufferPool(most=2)
-    first, second = pool.take(), pool.take()
+def test_a_released_buffer_is_taken_again_and_the_bytes_are_bounded() -> None:
+    pool = BufferPool(budget=2 * SMALLEST)
+    first, second = pool.take(10), pool.take(SMALLEST)
 
     assert first is not None
     assert second is not None
-    assert pool.take() is None
+    assert pool.take(10) is None
     first.release()
-    assert pool.take() is first
+    assert pool.take(20) is first
+    assert pool.size == 2 * SMALLEST
 
 
-def test_a_buffer_grows_to_what_an_answer_needs_and_keeps_its_pages() -> None:
-    buffer = BufferPool(most=1).take()
-    assert buffer is not None
+def test_a_larger_answer_takes_the_place_of_free_buffers() -> None:
+    pool = BufferPool(budget=4 * SMALLEST)
+    for one in [pool.take(10), pool.take(10), pool.take(10)]:
+        assert one is not None
+        one.release()
 
-    large = buffer.view(5_000_000)
+    large = pool.take(3 * SMALLEST)
 
-    assert len(large) == 5_000_000
-    assert buffer.view(10).obj is large.obj
+    assert large is not None
+    assert len(large.view(3 * SMALLEST)) == 3 * SMALLEST
+    assert pool.size <= 4 * SMALLEST
+
+
+def test_an_answer_beyond_the_budget_is_read_when_nothing_else_is_held() -> None:
+    pool = BufferPool(budget=2 * SMALLEST)
+    small = pool.take(10)
+    assert small is not None
+
+    assert pool.take(100 * SMALLEST) is None
+    small.release()
+    huge = pool.take(100 * SMALLEST)
+
+    assert huge is not None
+    assert pool.size == 100 * SMALLEST
+    huge.release()
+    assert pool.take(10) is not huge
+    assert pool.size == SMALLEST

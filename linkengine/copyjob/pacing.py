@@ -1,0 +1,82 @@
+"""When the next Fetch may go out and how much it may bring. No I/O; times are monotonic seconds.
+
+Four things decide: what the broker said of its quota (KIP-219: a throttled client waits), the link's bandwidth limit, how many
+partitions share the requests (each request has a fixed price, so many nearly idle partitions are asked together a few
+milliseconds later), and how far away the source is: answers grow as long as they are full and slow to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from linkengine.domain.plans import CopyTuning
+
+GATHER_S = 0.0001  # per partition: what their next records wait for each other at most
+GATHER_MOST_S = 0.01
+GATHER_BYTES = 256 << 10  # a fuller answer means a backlog: no time to lose
+FIRST_BYTES = 2 << 20  # of an answer: fits the caches of the processor, so patching and sending it on is cheap
+FAR_S = 0.02  # a full answer that took longer comes over a long way, or from a slow disk: ask for more at a time
+FULL = 0.7  # of the bytes asked for
+LIMITED_S = 0.25  # of a bandwidth limit in one answer
+
+
+class Bandwidth:
+    """The link's limit as this task sees it; ``spend`` asks the shared budget, ``granted`` tells the pause it answered."""
+
+    def __init__(self, bytes_per_s: int = 0, *, ask: Callable[[int], None] | None = None) -> None:
+        self.bytes_per_s = bytes_per_s  # 0: no limit
+        self.ready_at = 0.0
+        self._ask = ask
+
+    def spend(self, size: int, now: float) -> None:
+        """Count an answer; nothing more is fetched before the budget allows it."""
+        if not self.bytes_per_s:
+            return
+        if self._ask is None:
+            self.granted(size / self.bytes_per_s, now)
+            return
+        self.ready_at = float("inf")
+        self._ask(size)
+
+    def granted(self, pause_s: float, now: float) -> None:
+        """Go on after the pause."""
+        self.ready_at = now + pause_s
+
+
+class Pace:
+    """The rhythm of one source broker's requests."""
+
+    __slots__ = ("_bandwidth", "_gather_until", "_most", "_throttled_until", "_wanted")
+
+    def __init__(self, tuning: CopyTuning, bandwidth: Bandwidth) -> None:
+        self._bandwidth = bandwidth
+        self._most = tuning.fetch_max_bytes
+        self._wanted = min(FIRST_BYTES, self._most)
+        self._gather_until = self._throttled_until = 0.0
+
+    @property
+    def ready_at(self) -> float:
+        """When the next request may go out."""
+        return max(self._gather_until, self._throttled_until, self._bandwidth.ready_at)
+
+    @property
+    def max_bytes(self) -> int:
+        """How much the next answer may hold; a broker sends at least one batch whatever it says."""
+        limit = self._bandwidth.bytes_per_s
+        return min(self._wanted, max(1, int(limit * LIMITED_S))) if limit else self._wanted
+
+    def asked(self, now: float, *, partitions: int) -> None:
+        """A request goes out."""
+        self._gather_until = now + min(GATHER_MOST_S, GATHER_S * partitions) if partitions > 1 else 0.0
+
+    def answered(self, now: float, *, took_s: float, size: int, throttle_ms: int) -> None:
+        """Its answer has come; it began to come after ``took_s``."""
+        self._bandwidth.spend(size, now)
+        if throttle_ms > 0:
+            self._throttled_until = now + throttle_ms / 1000
+        if size >= min(GATHER_BYTES, self._wanted):
+            self._gather_until = 0.0
+        if size >= FULL * self._wanted:
+            self._wanted = (
+                min(self._most, self._wanted * 2) if took_s > FAR_S else max(min(FIRST_BYTES, self._most), self._wanted // 2)
+            )

@@ -1,0 +1,114 @@
+"""What one source broker has been told to read for us: a fetch session (KIP-227), so that idle partitions cost nothing. No I/O.
+
+A session begins with a request that names every partition. From then on requests name changes only: a partition with a new
+position, a new one, one to forget; the broker reads all the others where they were. It leaves partitions without news out of
+its answers, and reads those first that have waited longest. ``entries`` is what the broker would read now, in our words;
+whatever comes back for a partition is used only if it is still what the partition wants.
+
+A broker may know the session no longer (restart, too many sessions, a request lost) or make none at all: the next request is
+a full one then, and nothing is lost, because ``entries`` is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.kafka.codes import KafkaCode
+from linkengine.kafka.fetch import BY_ID, FetchPosition, SessionStep
+
+Place = tuple[bytes, int]  # topic as Fetch names it, partition
+LAST_EPOCH = (1 << 31) - 1
+UNKNOWN_SESSION = frozenset(
+    {KafkaCode.FETCH_SESSION_ID_NOT_FOUND, KafkaCode.INVALID_FETCH_SESSION_EPOCH, KafkaCode.FETCH_SESSION_TOPIC_ID_ERROR}
+)
+
+
+class Reading(NamedTuple):
+    """One partition as the broker was asked to read it."""
+
+    one: MirrorPartition
+    attempt: int
+    position: FetchPosition
+
+    @property
+    def current(self) -> bool:
+        """Whether the partition still wants what was asked for."""
+        one = self.one
+        return one.attempt == self.attempt and one.position == self.position.offset and one.copying
+
+
+class Request(NamedTuple):
+    """What the next Fetch says."""
+
+    step: SessionStep
+    by_id: bool
+    positions: dict[bytes, list[FetchPosition]]
+    forgotten: dict[bytes, list[int]]
+
+
+class ReadSession:
+    """The session of one connection."""
+
+    __slots__ = ("_changes", "_epoch", "_forgotten", "_id", "_named", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[Place, Reading] = {}
+        self._changes: dict[Place, None] = {}
+        self._forgotten: dict[Place, None] = {}
+        self._id = self._epoch = 0
+        self._named: set[Place] = set()  # places whose topic has no id: one of them, and all are asked for by name
+
+    def want(self, place: Place, reading: Reading, *, by_id: bool = True) -> None:
+        """Read a partition at another position, or from now on."""
+        self.entries.pop(place, None)  # to the end of the row: full requests are served from the front
+        self.entries[place] = reading
+        self._changes[place] = None
+        self._forgotten.pop(place, None)
+        if not by_id and place not in self._named:
+            self._named.add(place)
+            self._epoch = 0  # names and ids do not mix in one session
+
+    def drop(self, place: Place) -> None:
+        """Read a partition no more."""
+        if self.entries.pop(place, None) is not None:
+            self._changes.pop(place, None)
+            self._forgotten[place] = None
+
+    def request(self) -> Request:
+        """Answer what to ask next, and take it for asked."""
+        full = self._epoch == 0
+        chosen: Iterable[Place] = self.entries if full else self._changes
+        positions: dict[bytes, list[FetchPosition]] = {}
+        for place in chosen:
+            positions.setdefault(place[0], []).append(self.entries[place].position)
+        forgotten: dict[bytes, list[int]] = {}
+        for topic, partition in () if full else self._forgotten:
+            forgotten.setdefault(topic, []).append(partition)
+        self._changes.clear()
+        self._forgotten.clear()
+        return Request(SessionStep(self._id, self._epoch), not self._named, positions, forgotten)
+
+    def answered(self, session: int) -> None:
+        """Go on in the session that the answer names; 0: there is none, so that the next request is a full one."""
+        if session != self._id or session == 0:
+            self._id, self._epoch = session, 0
+        self._epoch = 0 if session == 0 else self._epoch % LAST_EPOCH + 1
+
+    def restart(self) -> None:
+        """Begin anew with the next request, which also closes the old session; the entries stay."""
+        self._epoch = 0
+
+    def forget_all(self) -> None:
+        """The connection is gone: the broker reads nothing for us."""
+        self.entries.clear()
+        self._changes.clear()
+        self._forgotten.clear()
+        self._named.clear()
+        self._id = self._epoch = 0
+
+
+def version_of(request: Request, *, highest: int, by_name: int) -> int:
+    """Answer the version to ask for: topic ids where all topics have one."""
+    return highest if request.by_id and highest >= BY_ID else by_name

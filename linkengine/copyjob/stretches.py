@@ -1,0 +1,76 @@
+"""Turns one partition's share of a Fetch answer into the steps that are written next, or into the reason why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
+from linkengine.batches.steps import Fill, Step
+from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.states import GapReason
+from linkengine.kafka.codes import BrokerError, KafkaCode
+from linkengine.kafka.fetch import FetchedPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeEvents:
+    """What the source side tells the loop."""
+
+    planned: Callable[[MirrorPartition], None]
+    refused: Callable[[MirrorPartition, LinkEngineError], None]  # this partition, by an error code
+    lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the broker
+
+
+class Intake:
+    """Takes in answers for partitions that still want them."""
+
+    def __init__(self, services: Services, events: IntakeEvents) -> None:
+        self._services, self._events = services, events
+
+    def take(self, one: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, alone: bool) -> None:
+        """Plan what came; ``alone``: the partition was the only one asked for."""
+        if answer.error:
+            self._events.refused(one, BrokerError(answer.error, f"Source {_name(one)} cannot be read"))
+            return
+        now_ms = self._services.clock.now_ms()
+        one.source_answered(start=answer.log_start, end=answer.last_stable_offset, now_ms=now_ms)
+        try:
+            steps = self._plan(one, answer) if len(answer.records) else []
+        except LinkEngineError as error:
+            self._events.refused(one, error)
+            return
+        if steps:
+            self._planned(one, steps, buffer)
+        elif not len(answer.records):
+            self._nothing_there(one, answer, buffer, alone=alone)
+
+    def _planned(self, one: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:
+        buffer.users += 1
+        one.planned(steps, buffer)
+        self._events.planned(one)
+
+    def _plan(self, one: MirrorPartition, answer: FetchedPartition) -> list[Step]:
+        assert one.position is not None
+        return SegmentPlanner().plan(
+            answer.records,
+            next_offset=one.position,
+            aborted=[AbortedTransaction(*entry) for entry in answer.aborted],
+            high_end=answer.last_stable_offset,
+            coalesce_bytes=max(1, int(self._services.tuning.coalesce_bytes * one.coalesce_share)),
+        )
+
+    def _nothing_there(self, one: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, alone: bool) -> None:
+        """No batch came: either there is none yet, or compaction emptied the end (known once it was asked for alone)."""
+        assert one.position is not None
+        if answer.last_stable_offset < one.position:
+            self._events.refused(one, BrokerError(KafkaCode.OFFSET_OUT_OF_RANGE, f"Source {_name(one)} ends before its mirror"))
+        elif alone and answer.last_stable_offset > one.position:
+            self._planned(one, [Fill(one.position, answer.last_stable_offset, GapReason.COMPACTED)], buffer)
+
+
+def _name(one: MirrorPartition) -> str:
+    return f"{one.assignment.source_topic}-{one.assignment.partition}"
