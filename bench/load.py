@@ -1,4 +1,4 @@
-"""Fill a source topic with Kafka's own producer benchmark tool, so that batches look as Java producers make them."""
+"""Fill a source topic: with Kafka's own producer benchmark tool, so that batches look as Java producers make them, or worse."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.workloads import KAFKA_VERSION, Workload
+from bench.measure import end_offset
+from bench.transactions import write_transactions
+from bench.workloads import KAFKA_VERSION, Shape, Workload
+from bench.writer import BareWriter, single_batches
 from devcluster import parts
 from devcluster.kafka import KafkaCluster
 
@@ -30,12 +33,33 @@ def delete_topic(cluster: KafkaCluster, name: str) -> None:
     future.result(timeout=30)
 
 
-def fill(cluster: KafkaCluster, topic: str, workload: Workload) -> None:
-    """Produce the workload's records; payloads are text that compresses about as well as JSON does."""
+def fill(cluster: KafkaCluster, topic: str, workload: Workload) -> int:
+    """Write the workload's records; payloads are text that compresses about as well as JSON does. Answer the log ends' sum."""
     create_topic(cluster, topic, partitions=workload.partitions)
+    payloads = [_payload(number, workload.record_bytes) for number in range(500)]
+    if workload.shape is Shape.TRANSACTIONS:
+        write_transactions(cluster, topic, partitions=workload.partitions, payloads=payloads, records=workload.records)
+    elif workload.shape is Shape.SINGLES:
+        _write_singles(cluster, topic, workload, payloads)
+    else:
+        _run_tool(cluster, topic, workload, payloads)
+    return end_offset(AdminClient(cluster.client()), topic, partitions=workload.partitions)
+
+
+def _write_singles(cluster: KafkaCluster, topic: str, workload: Workload, payloads: list[bytes]) -> None:
+    batches = single_batches(payloads)
+    each = workload.records // workload.partitions
+    writer = BareWriter(cluster, topic)
+    try:
+        writer.write([[batches[number % len(batches)] for number in range(each)]] * workload.partitions)
+    finally:
+        writer.close()
+
+
+def _run_tool(cluster: KafkaCluster, topic: str, workload: Workload, lines: list[bytes]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         payloads = Path(directory) / "payloads"
-        payloads.write_bytes(b"\n".join(_payload(number, workload.record_bytes) for number in range(500)) + b"\n")
+        payloads.write_bytes(b"\n".join(lines) + b"\n")
         settings = Path(directory) / "producer.properties"
         settings.touch(mode=0o600)
         settings.write_text("".join(f"{name}={value}\n" for name, value in _settings(cluster, workload).items()))

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Shape(StrEnum):
+    """Who writes the source topic, and so how its log looks."""
+
+    PRODUCER = "Kafka's producer benchmark tool"
+    SINGLES = "one record per batch, by a writer of prepared batches"
+    TRANSACTIONS = "transactional producers that commit every 100 ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,25 +25,52 @@ class Workload:
     records: int
     batch_bytes: int  # the producer's batch.size
     codec: str = "none"
+    shape: Shape = Shape.PRODUCER
+    bare: bool = False  # also measure how fast the destination takes the same batches from a writer that does nothing else
+    least_times: float = 1.0  # the goal: our MB/s over MirrorMaker 2's
+    most_cpu_s_per_gb: float | None = None  # the goal for the copy loop
 
     @property
     def payload_bytes(self) -> int:
         return self.records * self.record_bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyWorkload:
+    """Records at a steady rate, timed from produce() to the consumer of the copy."""
+
+    name: str
+    slug: str
+    partitions: int
+    rate: int  # records/s in total
+    record_bytes: int
+    seconds: float
+    most_p50_ms: float | None = None
+    most_p99_ms: float | None = None
+    most_worst_ms: float | None = None
+    most_cores: float | None = None  # of the copy loop: CPU seconds per second
+
+
 THROUGHPUT = (
-    Workload(name="1 KB, 128 KB batches, 1 partition", slug="kb-1", partitions=1,
-             record_bytes=1000, records=1_500_000, batch_bytes=131_072),
-    Workload(name="1 KB, 128 KB batches, 4 partitions", slug="kb-4", partitions=4,
-             record_bytes=1000, records=1_500_000, batch_bytes=131_072),
-    Workload(name="1 KB, 128 KB batches, lz4, 1 partition", slug="kb-lz4-1", partitions=1,
-             record_bytes=1000, records=1_500_000, batch_bytes=131_072, codec="lz4"),
-    Workload(name="1 KB, 128 KB batches, lz4, 4 partitions", slug="kb-lz4-4", partitions=4,
-             record_bytes=1000, records=1_500_000, batch_bytes=131_072, codec="lz4"),
-    Workload(name="100 B, default producer, 1 partition", slug="small-1", partitions=1,
-             record_bytes=100, records=3_000_000, batch_bytes=16_384),
+    Workload(name="1 KB, 128 KB batches, 1 partition", slug="kb-1", partitions=1, record_bytes=1000, records=1_500_000,
+             batch_bytes=131_072, bare=True, least_times=3.0, most_cpu_s_per_gb=0.8),
+    Workload(name="1 KB, 128 KB batches, 4 partitions", slug="kb-4", partitions=4, record_bytes=1000, records=1_500_000,
+             batch_bytes=131_072, bare=True, least_times=3.0, most_cpu_s_per_gb=0.8),
+    Workload(name="1 KB, 128 KB batches, lz4, 1 partition", slug="kb-lz4-1", partitions=1, record_bytes=1000,
+             records=1_500_000, batch_bytes=131_072, codec="lz4", bare=True, least_times=1.7, most_cpu_s_per_gb=1.5),
+    Workload(name="1 KB, 128 KB batches, lz4, 4 partitions", slug="kb-lz4-4", partitions=4, record_bytes=1000,
+             records=1_500_000, batch_bytes=131_072, codec="lz4", bare=True, least_times=1.7, most_cpu_s_per_gb=1.5),
+    Workload(name="100 B, default producer, 1 partition", slug="small-1", partitions=1, record_bytes=100, records=3_000_000,
+             batch_bytes=16_384, least_times=2.0),
+    Workload(name="100 B, one record per batch, 8 partitions", slug="singles", partitions=8, record_bytes=100,
+             records=480_000, batch_bytes=16_384, shape=Shape.SINGLES),
+    Workload(name="100 B, transactions of 100 ms, 20 partitions", slug="transactions", partitions=20, record_bytes=100,
+             records=900_000, batch_bytes=16_384, shape=Shape.TRANSACTIONS),
+)  # fmt: skip
+LATENCY = (
+    LatencyWorkload(name="100 records/s, 1 partition, while slices change", slug="slices", partitions=1, rate=100,
+                    record_bytes=20, seconds=30.0, most_p50_ms=3, most_p99_ms=10, most_worst_ms=50),
+    LatencyWorkload(name="1 MB/s over 1,000 partitions", slug="wide", partitions=1_000, rate=1_000, record_bytes=1_000,
+                    seconds=20.0, most_p99_ms=50, most_cores=0.15),
 )  # fmt: skip
 KAFKA_VERSION = "4.3.1"  # of the brokers, the load generator and MirrorMaker 2
-LATENCY_NAME = "100 records/s, 1 partition"
-LATENCY_RATE = 100
-LATENCY_SECONDS = 25.0

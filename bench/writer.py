@@ -1,0 +1,112 @@
+"""A writer that does nothing but send prepared batches: the rate at which a broker accepts them, and a source of odd logs.
+
+Produce requests are pipelined as the copy loop does it, five in flight, each with one batch of every partition.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from devcluster.kafka import KafkaCluster
+from linkengine.batches.exact import Record
+from linkengine.batches.patch import next_sequence, patch_for_append
+from linkengine.batches.records import encode_records
+from linkengine.batches.view import iter_batches
+from linkengine.domain.addresses import address_from_properties
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.produce import API_KEY, BY_ID, decode_produce, encode_produce
+from linkengine.kafka.reading import read_batches
+from linkengine.kafka.wire import INT32
+
+IN_FLIGHT = 5
+TIMEOUT_MS = 30_000
+READ_BYTES = 16 << 20
+PRODUCER_ID = 1 << 61  # nobody else's
+
+
+class BareWriter:
+    """Writes to all partitions of one topic of a one-broker cluster."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+        self._session = Cluster(address_from_properties(cluster.client_properties("admin")))
+        view = self._session.topics([topic])[topic]
+        leader = next(iter(view.partitions.values()))
+        self._topic, self._topic_id = topic, view.topic_id
+        self._epochs = {number: one.epoch for number, one in view.partitions.items()}
+        self._connection = self._session.open(leader.broker)
+        self._version = self._connection.version_for(API_KEY, highest=BY_ID, lowest=BY_ID)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connection.close()
+        self._session.close()
+
+    def read(self, partition: int, *, most_bytes: int) -> list[bytearray]:
+        """Answer the partition's first batches, ready to be appended anywhere as one producer's."""
+        batches: list[bytearray] = []
+        offset = size = sequence = 0
+        while size < most_bytes:
+            place = (self._topic, self._topic_id, partition)
+            error, found = read_batches(
+                self._connection, topic=place, leader_epoch=self._epochs[partition], offset=offset, max_bytes=READ_BYTES
+            )
+            views = list(iter_batches(found))
+            if error or not views:
+                break
+            for at, view in views:
+                batch = bytearray(found[at : at + view.size])
+                patch_for_append(batch, producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=sequence)
+                sequence, offset, size = next_sequence(sequence, view.record_count), view.next_offset, size + len(batch)
+                batches.append(batch)
+        return batches
+
+    def write(self, batches: Sequence[Sequence[bytes | bytearray]]) -> float:
+        """Append the batches of each partition, given in the order of partitions; answer the seconds it took."""
+        began = time.monotonic()
+        waiting: deque[int] = deque()
+        self._connection.sock.settimeout(TIMEOUT_MS / 1000)
+        for number, round_ in enumerate(_rounds(batches)):
+            frame = encode_produce(
+                {self._topic_id: round_}, version=self._version, correlation_id=number, timeout_ms=TIMEOUT_MS
+            )
+            for part in frame:
+                self._connection.sock.sendall(part)
+            waiting.append(number)
+            if len(waiting) == IN_FLIGHT:
+                self._answer(waiting.popleft())
+        while waiting:
+            self._answer(waiting.popleft())
+        return time.monotonic() - began
+
+    def _answer(self, number: int) -> None:
+        (size,) = INT32.unpack(self._receive(INT32.size))
+        body = self._receive(size)
+        _, answers = decode_produce(memoryview(body)[INT32.size :], version=self._version)
+        errors = {one.error for one in answers if one.error}
+        if errors or INT32.unpack(body[: INT32.size])[0] != number:
+            raise RuntimeError(f"The broker refused prepared batches: errors {errors}")
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = self._connection.sock.recv(size - len(data))
+            if not part:
+                raise RuntimeError("The broker closed the connection.")
+            data += part
+        return bytes(data)
+
+
+def single_batches(payloads: Sequence[bytes]) -> list[bytes]:
+    """Answer one batch per payload, each with one record."""
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        bytes(encode_records([Record(0, now_ms + number, None, payload, [])], codec=0))
+        for number, payload in enumerate(payloads)
+    ]
+
+
+def _rounds(batches: Sequence[Sequence[bytes | bytearray]]) -> Iterator[list[tuple[int, bytes | bytearray]]]:
+    for index in range(max(map(len, batches))):
+        yield [(partition, own[index]) for partition, own in enumerate(batches) if index < len(own)]
