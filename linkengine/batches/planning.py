@@ -23,6 +23,7 @@ from linkengine.batches.coalesce import RawRun, RecordRun, Run, coalesce
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.legacy import decode_legacy
 from linkengine.batches.records import RecordLike, decode_records
+from linkengine.batches.singles import LEAST_ROW, Row, merge_row
 from linkengine.batches.steps import Append, Fill, Step
 from linkengine.batches.view import CONTROL_BIT, CURRENT_MAGIC, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, BatchView, iter_batches
 from linkengine.domain.states import GapReason
@@ -61,10 +62,30 @@ class SegmentPlanner:
         """
         draft = _Draft(next_offset=next_offset, high_end=high_end, coalesce_bytes=coalesce_bytes)
         transactions = AbortedTransactions(aborted)
-        for start, view in iter_batches(buffer):
+        position = 0
+        while position < len(buffer):
+            position = self._plan_some(buffer, position, draft, transactions)
+        return draft.finish()
+
+    def _plan_some(self, buffer: memoryview, position: int, draft: _Draft, transactions: AbortedTransactions) -> int:
+        """Plan batch by batch up to and including a row of single records; answer where to go on."""
+        ordinary_until = position
+        for start, view in iter_batches(buffer, position):
+            if view.record_count == 1 and start >= ordinary_until and draft.expects(view):
+                row = merge_row(
+                    buffer,
+                    start,
+                    high_end=draft.high_end,
+                    transactional=not transactions.any,
+                    coalesce_bytes=draft.coalesce_bytes,
+                )
+                if row.next_offset - view.base_offset >= LEAST_ROW:
+                    draft.add_row(row)
+                    return row.end
+                ordinary_until = row.end
             batch = buffer[start : start + view.length + LOG_OVERHEAD]
             draft.add(view, batch, gap=gap_reason(view, aborted=transactions.contain(view, batch)))
-        return draft.finish()
+        return len(buffer)
 
 
 def gap_reason(view: BatchView, *, aborted: bool) -> GapReason | None:
@@ -84,6 +105,11 @@ class AbortedTransactions:
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
         self._waiting = sorted(aborted, key=lambda one: one.first_offset, reverse=True)  # the next one is last
         self._aborting: set[int] = set()
+
+    @property
+    def any(self) -> bool:
+        """Whether any aborted data may come."""
+        return bool(self._waiting or self._aborting)
 
     def contain(self, view: BatchView, batch: memoryview) -> bool:
         """Tell whether the batch is aborted data. To be asked for every batch, in order."""
@@ -109,14 +135,24 @@ def _can_pass(view: BatchView) -> bool:
 class _Draft:
     """The plan so far: its steps, the runs not yet turned into steps, and the cursor."""
 
-    __slots__ = ("_coalesce_bytes", "_cursor", "_high_end", "_next_offset", "_runs", "_steps")
+    __slots__ = ("_cursor", "_next_offset", "_runs", "_steps", "coalesce_bytes", "high_end")
 
     def __init__(self, *, next_offset: int, high_end: int, coalesce_bytes: int) -> None:
         self._next_offset = self._cursor = next_offset
-        self._high_end = high_end
-        self._coalesce_bytes = coalesce_bytes
+        self.high_end = high_end
+        self.coalesce_bytes = coalesce_bytes
         self._steps: list[Step] = []
         self._runs: list[Run] = []
+
+    def expects(self, view: BatchView) -> bool:
+        """Tell whether the batch lies just where the plan has come to."""
+        return view.base_offset == self._cursor
+
+    def add_row(self, row: Row) -> None:
+        """Take in a merged row that begins at the cursor."""
+        self._flush()
+        self._steps.extend(row.appends)
+        self._cursor = row.next_offset
 
     def add(self, view: BatchView, batch: memoryview, *, gap: GapReason | None) -> None:
         """Take in the next whole batch; ``gap`` says why it shows no record."""
@@ -125,11 +161,11 @@ class _Draft:
             return
         if view.magic == CURRENT_MAGIC:  # an older wrapper does not tell where it begins
             self._fill_to(view.base_offset, GapReason.COMPACTED)
-        if self._cursor >= self._high_end:
+        if self._cursor >= self.high_end:
             return
         if gap is not None:
             self._fill_to(end, gap)
-        elif _can_pass(view) and self._cursor == view.base_offset and end <= self._high_end:
+        elif _can_pass(view) and self._cursor == view.base_offset and end <= self.high_end:
             self._runs.append(RawRun(view, batch))
             self._cursor = end
         else:
@@ -144,22 +180,22 @@ class _Draft:
             if step.start != position or step.end <= position:
                 raise AssertionError(f"plan has a hole or an overlap at offset {position}: {step}")
             position = step.end
-        if position != self._cursor or position > max(self._high_end, self._next_offset):
-            raise AssertionError(f"plan ends at offset {position}, expected {self._cursor}, limit {self._high_end}")
+        if position != self._cursor or position > max(self.high_end, self._next_offset):
+            raise AssertionError(f"plan ends at offset {position}, expected {self._cursor}, limit {self.high_end}")
         return self._steps
 
     def _decode(self, view: BatchView, batch: memoryview) -> None:
         records: Sequence[RecordLike] = (
             decode_records(view, batch) if view.magic == CURRENT_MAGIC else decode_legacy(view, batch)
         )
-        wanted = [record for record in records if self._cursor <= record.offset < self._high_end]
+        wanted = [record for record in records if self._cursor <= record.offset < self.high_end]
         for run in _dense_runs(wanted):
             self._fill_to(run[0].offset, GapReason.COMPACTED)
             self._runs.append(RecordRun(run, view.codec, _weight(run), view.size))
             self._cursor = run[-1].offset + 1
 
     def _fill_to(self, end: int, reason: GapReason) -> None:
-        end = min(end, self._high_end)
+        end = min(end, self.high_end)
         if end <= self._cursor:
             return
         self._flush()
@@ -171,7 +207,7 @@ class _Draft:
         self._cursor = end
 
     def _flush(self) -> None:
-        self._steps.extend(coalesce(self._runs, coalesce_bytes=self._coalesce_bytes))
+        self._steps.extend(coalesce(self._runs, coalesce_bytes=self.coalesce_bytes))
         self._runs = []
 
 

@@ -137,12 +137,12 @@ class BatchView(NamedTuple):
         return self.record_count == self.last_offset_delta + 1
 
 
-def iter_batches(buffer: memoryview) -> Iterator[tuple[int, BatchView]]:
-    """Yield (start, view) of each whole batch; stop silently at the partial one a Fetch may end with.
+def iter_batches(buffer: memoryview, position: int = 0) -> Iterator[tuple[int, BatchView]]:
+    """Yield (start, view) of each whole batch from ``position`` on; stop silently at the partial one a Fetch may end with.
 
     Raises CorruptBatchError at the first batch that cannot be one. The checksum is not looked at.
     """
-    position, end = 0, len(buffer)
+    end = len(buffer)
     unpack, make = HEADER.unpack_from, BatchView._make
     while end - position > MAGIC_AT:
         if end - position >= RECORDS_AT and buffer[position + MAGIC_AT] == CURRENT_MAGIC:

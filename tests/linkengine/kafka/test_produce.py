@@ -40,7 +40,7 @@ def test_an_answer_tells_offset_error_and_reason_per_partition(version: int) -> 
     topic = ProduceResponse.TopicProduceResponse(name="orders", topic_id=TOPIC_ID, partition_responses=partitions)
     encoded = bytes(ProduceResponse(version=version, responses=[topic], throttle_time_ms=0).encode())
 
-    throttle_ms, answers = decode_produce(memoryview(b"\x00" + encoded), version=version)
+    _throttle_ms, answers = decode_produce(memoryview(b"\x00" + encoded), version=version)
 
     assert answers == [
         ProducedPartition(key(version), 0, 0, 1 << 40, -1, ""),
