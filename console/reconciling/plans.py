@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import ceil
 
 from django.conf import settings
@@ -75,7 +76,9 @@ def assignments_of(
 def copy_plan(row: CopySlice, *, mirrors: Iterable[MirrorTopic], slice_ms: int) -> CopyPlan:
     """Answer the plan of a slice: the partitions its row names, as the rows are now."""
     link, keys = row.link, set(row.keys)
-    chosen = tuple(one for mirror in mirrors for one in assignments_of(mirror) if one.key in keys)
+    found = list(mirrors)
+    chosen = tuple(one for mirror in found for one in assignments_of(mirror) if one.key in keys)
+    rates = _rates(found)
     return CopyPlan(
         link_id=link_key(link),
         revision=row.revision,
@@ -83,10 +86,23 @@ def copy_plan(row: CopySlice, *, mirrors: Iterable[MirrorTopic], slice_ms: int) 
         source=source_address(link),
         destination=link.destination.address,
         redis_url=settings.REDIS_URL,
-        assignments=chosen,
+        assignments=tuple(replace(one, bytes_per_s=rates.get(one.key, 0.0)) for one in chosen),
         tasks=max(1, min(settings.COPY_TASKS, ceil(len(chosen) / PARTITIONS_PER_TASK))),
-        tuning=CopyTuning(slice_ms=slice_ms),
+        tuning=CopyTuning(slice_ms=slice_ms, bytes_per_s=throughput_limit(link)),
     )
+
+
+def throughput_limit(link: ClusterLink) -> int:
+    """Answer the link's bandwidth limit in bytes per second, 0 where there is none."""
+    return max(0, int(config_of(link, "link.throughput.limit.bytes.per.second") or 0))
+
+
+def _rates(mirrors: Iterable[MirrorTopic]) -> dict[str, float]:
+    """Answer what partitions moved lately, by key, where it is known."""
+    keys = {mirror.pk: mirror_key(mirror) for mirror in mirrors}
+    known = MirrorPartition.objects.filter(mirror__in=keys).exclude(bytes_per_s=None)
+    rows = known.values_list("mirror_id", "partition", "bytes_per_s")
+    return {f"{keys[mirror]}/{partition}": float(rate or 0.0) for mirror, partition, rate in rows}
 
 
 def setup_of(mirror: MirrorTopic) -> MirrorSetup:

@@ -18,7 +18,7 @@ from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage
 from linkengine.copyjob.poller import Poller
-from linkengine.copyjob.ports import Clock, Lease, Orders, ProgressSink, SystemClock
+from linkengine.copyjob.ports import Allowance, Clock, Lease, Orders, ProgressSink, SystemClock
 from linkengine.copyjob.sourceside import SourceSide
 from linkengine.copyjob.steward import Steward, StewardEvents
 from linkengine.domain.errors import LinkEngineError
@@ -40,6 +40,7 @@ def run_task(
     orders: Orders,
     progress: ProgressSink,
     clock: Clock | None = None,
+    allowance: Allowance | None = None,
 ) -> list[PartitionProgress]:
     """Copy the partitions until the slice ends, the orders change or nothing is left to do; answer the last observations.
 
@@ -47,7 +48,9 @@ def run_task(
     The answer lists all gaps of the slice; reports on the way list those of the last ten seconds (and all that is lost), so
     that whoever reads them merges.
     """
-    task = CopyTask(plan, assignments, lease=lease, orders=orders, progress=progress, clock=clock or SystemClock())
+    task = CopyTask(
+        plan, assignments, lease=lease, orders=orders, progress=progress, clock=clock or SystemClock(), allowance=allowance
+    )
     try:
         return task.run()
     finally:
@@ -66,6 +69,7 @@ class CopyTask:
         orders: Orders,
         progress: ProgressSink,
         clock: Clock,
+        allowance: Allowance | None = None,
     ) -> None:
         self._plan, self._clock, self._lease = plan, clock, lease
         self._partitions = {one.key: MirrorPartition(one, slice_id=plan.slice_id) for one in assignments}
@@ -76,13 +80,16 @@ class CopyTask:
         self._orders: OrdersSnapshot | None = None
         self._report_at = self._tick_at = self._scan_at = 0.0
         self._background, self._poller = Background(), Poller()
+        limit = max(0, plan.tuning.bytes_per_s)
+        shared = allowance is not None
+        self._bandwidth = Bandwidth(limit if shared else limit // plan.tasks, ask=self._spend if shared else None)
         services = Services(
             background=self._background,
             poller=self._poller,
             clock=clock,
             tuning=plan.tuning,
             pool=BufferPool(),
-            bandwidth=Bandwidth(),
+            bandwidth=self._bandwidth,
         )
         self._source = SourceSide(services, plan.source, planned=self._planned, failed=self._failed)
         self._mirror = MirrorSide(
@@ -94,9 +101,16 @@ class CopyTask:
             fenced=self._fenced,
             resumed=self._resumed,
         )
-        events = StewardEvents(granted=self._granted, lost=self._lost, ordered=self._ordered)
+        events = StewardEvents(granted=self._granted, lost=self._lost, ordered=self._ordered, paused=self._paused)
         self._steward = Steward(
-            plan, self._background, lease=lease, orders=orders, progress=progress, clock=clock, events=events
+            plan,
+            self._background,
+            lease=lease,
+            orders=orders,
+            progress=progress,
+            clock=clock,
+            events=events,
+            allowance=allowance,
         )
 
     def run(self) -> list[PartitionProgress]:
@@ -215,6 +229,12 @@ class CopyTask:
             one.stage = Stage.STOPPING  # its time to drain goes on
         else:
             self._steward.want(one.key)
+
+    def _spend(self, size: int) -> None:
+        self._steward.spend(size)
+
+    def _paused(self, pause_s: float) -> None:
+        self._bandwidth.granted(pause_s, self._clock.monotonic())
 
     def _ordered(self, orders: OrdersSnapshot) -> None:
         if orders == self._orders:

@@ -36,6 +36,13 @@ class Orders(Protocol):
         """Answer the orders of the link, None where none are recorded (carry on)."""
 
 
+class Allowance(Protocol):
+    """The bandwidth limit that all tasks of a link share."""
+
+    def spend(self, size: int) -> float:
+        """Count fetched bytes; answer for how many seconds to fetch nothing. May raise CoordinationUnavailableError."""
+
+
 class ProgressSink(Protocol):
     """Where observations go."""
 

@@ -19,10 +19,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from linkengine.coordination.allowance import RedisAllowance
 from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.orders import RedisOrders
 from linkengine.coordination.progress import RedisProgress, from_json, to_json
 from linkengine.copyjob.ports import SystemClock
+from linkengine.domain.dealing import deal
 from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionProgress
 from linkengine.sparkclient import session, spark_answers, tagged
 
@@ -61,13 +63,6 @@ def interrupt_slice(slice_id: str, *, spark_url: str) -> bool:
         return bool(spark.interruptTag(_tag(slice_id)))
 
 
-def deal(assignments: Iterable[PartitionAssignment], tasks: int) -> list[tuple[PartitionAssignment, ...]]:
-    """Deal the partitions out to at most ``tasks`` non-empty shares, neighbours of a topic to different ones."""
-    ordered = sorted(assignments, key=lambda one: (one.mirror_id, one.partition))
-    shares = [tuple(ordered[first :: max(tasks, 1)]) for first in range(max(tasks, 1))]
-    return [share for share in shares if share]
-
-
 def run_share(
     batches: Iterable[pyarrow.RecordBatch], *, plan: CopyPlan, ends_at_ms: int, run: RunTask | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
@@ -82,6 +77,7 @@ def run_share(
 
 
 def _copy(plan: CopyPlan, share: Sequence[PartitionAssignment], *, run: RunTask | None) -> Sequence[PartitionProgress]:
+    limit = plan.tuning.bytes_per_s
     return (run or _copy_loop())(
         plan,
         share,
@@ -89,6 +85,7 @@ def _copy(plan: CopyPlan, share: Sequence[PartitionAssignment], *, run: RunTask 
         orders=RedisOrders(plan.redis_url, plan.link_id),
         progress=RedisProgress(plan.redis_url, plan.link_id),
         clock=SystemClock(),
+        allowance=RedisAllowance(plan.redis_url, plan.link_id, bytes_per_s=limit) if limit > 0 else None,
     )
 
 

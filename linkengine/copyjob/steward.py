@@ -15,7 +15,7 @@ from threading import Thread
 import structlog
 
 from linkengine.copyjob.background import Background
-from linkengine.copyjob.ports import Clock, Lease, Orders, ProgressSink
+from linkengine.copyjob.ports import Allowance, Clock, Lease, Orders, ProgressSink
 from linkengine.domain.leases import CoordinationUnavailableError, Grant, OrdersSnapshot
 from linkengine.domain.plans import CopyPlan, PartitionProgress
 
@@ -37,6 +37,7 @@ class StewardEvents:
     granted: Callable[[Grant], None]
     lost: Callable[[set[str]], None]
     ordered: Callable[[OrdersSnapshot], None]
+    paused: Callable[[float], None]  # by the bandwidth limit, for so many seconds
 
 
 class Steward:
@@ -52,11 +53,13 @@ class Steward:
         progress: ProgressSink,
         clock: Clock,
         events: StewardEvents,
+        allowance: Allowance | None = None,
     ) -> None:
         self._plan = plan
         self._background = background
         self._lease, self._orders, self._progress, self._clock = lease, orders, progress, clock
         self._events = events
+        self._allowance = allowance
         self._notes: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wanted: dict[str, None] = {}
         self._held: dict[str, Grant] = {}
@@ -88,6 +91,10 @@ class Steward:
     def raise_generation(self, key: str, at_least: int) -> None:
         """Tell the lease's memory which generation is in use."""
         self._notes.put(lambda: self._raise(key, at_least))
+
+    def spend(self, size: int) -> None:
+        """Count fetched bytes against the link's bandwidth limit."""
+        self._notes.put(lambda: self._spend(size))
 
     def report(self, observations: Sequence[PartitionProgress]) -> None:
         """Publish observations."""
@@ -165,6 +172,15 @@ class Steward:
 
     def _forget(self, grant: Grant) -> None:
         self._held.pop(grant.key, None)
+
+    def _spend(self, size: int) -> None:
+        """Ask the shared budget; in an outage keep to this task's even share of the limit."""
+        assert self._allowance is not None
+        pause_s = size * self._plan.tasks / self._plan.tuning.bytes_per_s
+        try:
+            pause_s = self._allowance.spend(size)
+        finally:
+            self._background.post(lambda: self._events.paused(pause_s))
 
     def _raise(self, key: str, at_least: int) -> None:
         self._lease.raise_generation(key, at_least)

@@ -188,6 +188,13 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         description="What this side of the link is.",
     ),
     LinkConfigSpec(
+        name="link.throughput.limit.bytes.per.second",
+        kind=_N,
+        default="-1",
+        lowest=-1,
+        description="Most bytes per second, as stored, that all mirrors of the link copy together; -1: no limit. Our own.",
+    ),
+    LinkConfigSpec(
         name="remote.link.connection.mode",
         default=None,
         immutable=True,

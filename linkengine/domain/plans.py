@@ -34,6 +34,7 @@ class CopyTuning:
     produce_in_flight: int = 5  # Kafka keeps the last five batches per producer id
     coalesce_bytes: int = 1 << 20  # small neighbouring batches grow to this
     request_timeout_ms: int = 30_000
+    bytes_per_s: int = 0  # of the whole link, all its tasks together; 0: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class PartitionAssignment:
     source_topic_id: str  # Kafka Uuid as text; a topic created again under the same name has another
     producer_id: int  # chosen by us, one per mirror partition (``producer_id_for``)
     follows_start: bool = True  # False: the mirror has a retention and a log start of its own
+    bytes_per_s: float = 0.0  # moved lately, as far as known: decides which task gets it (``dealing``)
 
     @property
     def key(self) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from console.models import ClusterLink, CopySlice, LinkConfig, MirrorPartition, MirrorTopic
 from console.reconciling import plans
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeMirror
@@ -34,6 +36,26 @@ def test_many_partitions_are_shared_by_more_tasks(make_mirror: MakeMirror, link:
     row = CopySlice(link=link, slice_id="s", revision=1, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
 
     assert plans.copy_plan(row, mirrors=[mirror], slice_ms=1).tasks == 2
+
+
+def test_what_partitions_moved_lately_decides_who_gets_them(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    mirror = make_mirror("a", partitions=3)
+    MirrorPartition.objects.filter(mirror=mirror, partition=1).update(bytes_per_s=5e6)
+    keys = [one.key for one in plans.assignments_of(mirror)]
+    row = CopySlice(link=link, slice_id="s", revision=1, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+
+    plan = plans.copy_plan(row, mirrors=[mirror], slice_ms=1)
+
+    assert [one.bytes_per_s for one in plan.assignments] == [0.0, 5e6, 0.0]
+
+
+@pytest.mark.parametrize(("value", "limit"), [(None, 0), ("-1", 0), ("2500000", 2_500_000)])
+def test_the_bandwidth_limit_of_the_link_travels_with_the_plan(link: ClusterLink, value: str | None, limit: int) -> None:
+    if value is not None:
+        LinkConfig.objects.create(link=link, name="link.throughput.limit.bytes.per.second", value=value)
+    row = CopySlice(link=link, slice_id="s", revision=1, keys=[], started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+
+    assert plans.copy_plan(row, mirrors=[], slice_ms=1).tuning.bytes_per_s == limit
 
 
 def test_the_registered_cluster_stands_in(mirror: MirrorTopic, link: ClusterLink) -> None:

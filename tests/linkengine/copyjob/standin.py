@@ -21,6 +21,7 @@ def hold_leases(
     orders: RedisOrders,
     progress: RedisProgress,
     clock: Clock,
+    allowance: object = None,
 ) -> list[PartitionProgress]:
     """Take every lease, renew until the slice is over or the orders say stop; tell the process id as the mirror's end."""
     ends_at = clock.monotonic() + plan.tuning.slice_ms / 1000

@@ -7,7 +7,6 @@ import secrets
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,14 +16,12 @@ import psutil
 import pyarrow
 import pytest
 from confluent_kafka import Producer
-from hypothesis import given
-from hypothesis import strategies as st
 
 from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
 from linkengine.coordination.orders import write_orders
 from linkengine.coordination.progress import read_progress
-from linkengine.copyjob.spark import RunTask, deal, interrupt_slice, run_share, submit_copy
+from linkengine.copyjob.spark import RunTask, interrupt_slice, run_share, submit_copy
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, PartitionPhase, PartitionProgress
 from linkengine.sparkclient import session
@@ -65,17 +62,6 @@ def worker_of(one: CopyPlan, partition: int) -> int | None:
     """The process that holds a partition's lease, as the stand-in tells it."""
     seen = {progress.key: progress.mirror_end for progress in read_progress(one.redis_url, one.link_id)}
     return seen.get(one.assignments[partition].key)
-
-
-@given(st.integers(0, 60), st.integers(0, 20))
-def test_every_partition_is_dealt_to_exactly_one_task_and_shares_are_even(partitions: int, tasks: int) -> None:
-    shares = deal([assignment(number) for number in range(partitions)], tasks)
-
-    dealt = Counter(one for share in shares for one in share)
-    assert dealt == Counter(assignment(number) for number in range(partitions))
-    assert len(shares) == min(max(tasks, 1), partitions)
-    assert all(shares)
-    assert not shares or max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 @pytest.mark.parametrize(("ends_in_ms", "expected_ms"), [(99_000, 10_000), (4_000, 4_000), (-5_000, 1)])

@@ -1,0 +1,41 @@
+"""The bandwidth limit of a link, shared by all its copy tasks: whoever has fetched something is told how long to pause.
+
+One key per link holds the moment (microseconds of Redis' clock) up to which the limit is used up. Each spending moves it on by
+what the bytes cost and answers how far ahead it lies. Tasks that come together queue up behind each other, so the link's sum
+keeps to the limit whatever the shares. Lost data only means that the pause begins from now.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from linkengine.coordination.client import client_for, redis_answers
+
+LONGEST_S = 600  # a debt beyond that is a clock that jumped
+
+_SPEND = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local used = tonumber(redis.call('GET', KEYS[1]) or '0')
+if used < now or used > now + tonumber(ARGV[2]) then used = now end
+used = used + tonumber(ARGV[1])
+redis.call('SET', KEYS[1], string.format('%.0f', used), 'PX', math.ceil((used - now) / 1000) + 1000)
+return string.format('%.0f', used - now)
+"""
+
+
+class RedisAllowance:
+    """The budget of one link."""
+
+    def __init__(self, url: str, link_id: str, *, bytes_per_s: int) -> None:
+        """Spend nothing yet; the limit is above 0."""
+        self._redis = client_for(url)
+        self._name = f"allowance:{link_id}"
+        self._bytes_per_s = bytes_per_s
+
+    def spend(self, size: int) -> float:
+        """Count bytes and answer the pause in seconds; raise CoordinationUnavailableError in an outage."""
+        cost_us = size * 1_000_000 // self._bytes_per_s
+        with redis_answers("count bandwidth"):
+            answer: Any = self._redis.eval(_SPEND, 1, self._name, cost_us, LONGEST_S * 1_000_000)
+        return int(answer) / 1e6

@@ -1,0 +1,116 @@
+"""What the loop asks and sends, counted on real brokers: idle partitions cost nothing, small things travel together."""
+
+import time
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from linkengine.copyjob import intake, outlet
+from linkengine.kafka import fetch, produce
+from linkengine.kafka.fetch import FetchPosition, SessionStep
+from linkengine.kafka.wire import Bytes
+from tests.linkengine.copyjob.copying import (
+    Copier,
+    Pair,
+    assert_equal_topics,
+    copy_all,
+    create_pair,
+    ends_of,
+    plan_of,
+    producer_for,
+    wait_for,
+)
+
+PARTITIONS = 60
+
+
+class Fetches:
+    """Looks at each Fetch on its way out; may falsify its session."""
+
+    def __init__(self, *, falsify: Mapping[int, tuple[int, int]] | None = None) -> None:
+        self.named: list[int] = []
+        self.steps: list[SessionStep] = []
+        self._falsify = falsify or {}
+
+    def encode(self, positions: Mapping[bytes, Sequence[FetchPosition]], *, step: SessionStep, **rest: Any) -> list[Bytes]:
+        self.named.append(sum(map(len, positions.values())))
+        self.steps.append(step)
+        session, epoch = self._falsify.get(len(self.steps), (0, 0))
+        return fetch.encode_fetch(positions, step=SessionStep(step.session + session, step.epoch + epoch), **rest)
+
+
+def test_idle_partitions_are_named_once_and_then_cost_nothing(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetches = Fetches()
+    monkeypatch.setattr(intake, "encode_fetch", fetches.encode)
+    create_pair(clusters, topic_name, partitions=PARTITIONS)
+    producer = producer_for(clusters[0])
+
+    with Copier(plan_of(clusters, topic_name, partitions=PARTITIONS)) as copier:
+        copier.wait_for_ends(dict.fromkeys(range(PARTITIONS), 0))
+        wait_for(lambda: sum(fetches.named) >= PARTITIONS)
+        settled = sum(fetches.named)
+        for number in range(20):
+            producer.produce(topic_name, value=b"%d" % number, partition=7)
+            producer.flush()
+        copier.wait_for_ends(dict.fromkeys(range(PARTITIONS), 0) | {7: 20})
+
+    assert sum(fetches.named) - settled <= 20  # one position per stretch, none for the others
+    assert len(fetches.named) >= 2
+
+
+@pytest.mark.parametrize("falsify", [(0, 7), (1, 0)], ids=["wrong epoch", "unknown session"])
+def test_a_session_the_broker_does_not_know_costs_one_request_and_no_record(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, falsify: tuple[int, int]
+) -> None:
+    fetches = Fetches(falsify=dict.fromkeys((4, 9), falsify))
+    monkeypatch.setattr(intake, "encode_fetch", fetches.encode)
+    create_pair(clusters, topic_name, partitions=3)
+    producer = producer_for(clusters[0])
+
+    with Copier(plan_of(clusters, topic_name, partitions=3)) as copier:
+        for number in range(40):
+            producer.produce(topic_name, value=b"%d" % number, partition=number % 3)
+            producer.flush()
+            wait_for(lambda known=len(fetches.steps): len(fetches.steps) > known)  # type: ignore[misc]
+        copier.wait_for_ends(ends_of(clusters[0], topic_name, partitions=3))
+
+    assert fetches.steps[4] == fetches.steps[3]._replace(epoch=0)
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name, partitions=3) == 40
+
+
+def test_partitions_share_produce_requests(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+
+    def encode(batches: Mapping[bytes, Sequence[tuple[int, Bytes]]], **rest: Any) -> list[Bytes]:
+        sent.append(sum(map(len, batches.values())))
+        return produce.encode_produce(batches, **rest)
+
+    monkeypatch.setattr(outlet, "produce", SimpleNamespace(**(vars(produce) | {"encode_produce": encode})))
+    create_pair(clusters, topic_name, partitions=PARTITIONS)
+    producer = producer_for(clusters[0])
+    for number in range(PARTITIONS * 4):
+        producer.produce(topic_name, value=b"%d" % number, partition=number % PARTITIONS)
+    producer.flush()
+
+    copy_all(clusters, topic_name, partitions=PARTITIONS)
+
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name, partitions=PARTITIONS) == PARTITIONS * 4
+    assert max(sent) > PARTITIONS / 4
+
+
+def test_a_limit_is_kept(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    producer = producer_for(clusters[0])
+    for _ in range(40):
+        producer.produce(topic_name, value=b"x" * 50_000)
+        producer.flush()
+    began = time.monotonic()
+
+    copy_all(clusters, topic_name, bytes_per_s=1_000_000)  # 2 MB, the first quarter of a second comes at once
+
+    assert time.monotonic() - began > 1.5
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 40

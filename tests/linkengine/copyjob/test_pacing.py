@@ -1,0 +1,77 @@
+"""When the next Fetch goes out: quotas, the link's limit, many partitions, sources far away."""
+
+import pytest
+
+from linkengine.copyjob.pacing import FIRST_BYTES, GATHER_MOST_S, Bandwidth, Pace
+from linkengine.domain.plans import CopyTuning
+
+TUNING = CopyTuning(fetch_max_bytes=16 << 20)
+
+
+def pace(*, limit: int = 0, ask: object = None) -> Pace:
+    return Pace(TUNING, Bandwidth(limit, ask=ask))  # type: ignore[arg-type]
+
+
+def test_a_single_partition_never_waits() -> None:
+    one = pace()
+    one.asked(100.0, partitions=1)
+    one.answered(100.001, took_s=0.001, size=300, throttle_ms=0)
+
+    assert one.ready_at <= 100.001
+
+
+@pytest.mark.parametrize(("partitions", "wait_s"), [(10, 0.001), (1_000, GATHER_MOST_S)])
+def test_many_partitions_are_gathered_for_some_milliseconds(partitions: int, wait_s: float) -> None:
+    one = pace()
+    one.asked(100.0, partitions=partitions)
+    one.answered(100.0005, took_s=0.0005, size=300, throttle_ms=0)
+
+    assert one.ready_at == pytest.approx(100.0 + wait_s)
+
+
+def test_a_backlog_is_not_kept_waiting() -> None:
+    one = pace()
+    one.asked(100.0, partitions=1_000)
+    one.answered(100.001, took_s=0.001, size=FIRST_BYTES, throttle_ms=0)
+
+    assert one.ready_at <= 100.001
+
+
+def test_a_throttled_client_waits_as_long_as_the_broker_says() -> None:
+    one = pace()
+    one.asked(100.0, partitions=1)
+    one.answered(100.0, took_s=0.0, size=30, throttle_ms=700)
+
+    assert one.ready_at == pytest.approx(100.7)
+
+
+def test_answers_grow_while_they_are_full_and_slow_and_shrink_again() -> None:
+    one = pace()
+    sizes = []
+    for took_s in (0.1, 0.1, 0.1, 0.1, 0.001, 0.001, 0.001, 0.001):
+        one.answered(0.0, took_s=took_s, size=one.max_bytes, throttle_ms=0)
+        sizes.append(one.max_bytes >> 20)
+
+    assert sizes == [4, 8, 16, 16, 8, 4, 2, 2]
+
+
+def test_a_limit_makes_answers_small_and_lets_each_wait_for_the_shared_budget() -> None:
+    asked: list[int] = []
+    bandwidth = Bandwidth(1_000_000, ask=asked.append)
+    one = Pace(TUNING, bandwidth)
+
+    one.answered(100.0, took_s=0.0, size=250_000, throttle_ms=0)
+    waiting = one.ready_at
+    bandwidth.granted(0.25, 100.01)
+
+    assert one.max_bytes == 250_000
+    assert (asked, waiting) == ([250_000], float("inf"))
+    assert one.ready_at == pytest.approx(100.26)
+
+
+def test_a_limit_without_a_shared_budget_is_kept_alone() -> None:
+    bandwidth = Bandwidth(1_000_000)
+
+    bandwidth.spend(500_000, 100.0)
+
+    assert bandwidth.ready_at == pytest.approx(100.5)

@@ -1,0 +1,135 @@
+"""Fetch sessions: requests name changes only, and whatever the broker forgets is asked for again."""
+
+import pytest
+
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.session import LAST_EPOCH, Reading, ReadSession
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka.fetch import FetchPosition, SessionStep
+
+TOPIC = b"0123456789abcdef"
+
+
+def reading(number: int, offset: int) -> Reading:
+    assignment = PartitionAssignment(
+        mirror_id="1", partition=number, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=number
+    )
+    return Reading(MirrorPartition(assignment, slice_id="s"), 0, FetchPosition(number, 3, offset, 1_000))
+
+
+def session_of(*offsets: int, session: int = 77) -> ReadSession:
+    """A session that has read the first answer."""
+    one = ReadSession()
+    for number, offset in enumerate(offsets):
+        one.want((TOPIC, number), reading(number, offset))
+    one.request()
+    one.answered(session)
+    return one
+
+
+def asked(session: ReadSession) -> tuple[SessionStep, list[tuple[int, int]], list[int]]:
+    request = session.request()
+    positions = [(one.partition, one.offset) for one in request.positions.get(TOPIC, [])]
+    return request.step, positions, request.forgotten.get(TOPIC, [])
+
+
+def test_the_first_request_names_everything_and_makes_a_session() -> None:
+    session = ReadSession()
+    session.want((TOPIC, 0), reading(0, 5))
+    session.want((TOPIC, 1), reading(1, 6))
+
+    assert asked(session) == (SessionStep(0, 0), [(0, 5), (1, 6)], [])
+
+
+def test_later_requests_name_changes_only() -> None:
+    session = session_of(5, 6, 7)
+
+    session.want((TOPIC, 1), reading(1, 10))
+    session.drop((TOPIC, 2))
+    first = asked(session)
+    session.answered(77)
+
+    assert first == (SessionStep(77, 1), [(1, 10)], [2])
+    assert asked(session) == (SessionStep(77, 2), [], [])
+
+
+def test_a_partition_that_comes_back_before_it_was_forgotten_is_not_forgotten() -> None:
+    session = session_of(5, 6)
+
+    session.drop((TOPIC, 0))
+    session.want((TOPIC, 0), reading(0, 9))
+
+    assert asked(session) == (SessionStep(77, 1), [(0, 9)], [])
+
+
+def test_without_a_session_every_request_names_everything_the_longest_waiting_first() -> None:
+    session = session_of(5, 6, session=0)
+    session.want((TOPIC, 0), reading(0, 8))
+
+    assert asked(session) == (SessionStep(0, 0), [(1, 6), (0, 8)], [])
+
+
+def test_a_session_the_broker_knows_no_more_is_begun_anew_with_all_positions() -> None:
+    session = session_of(5, 6)
+    session.want((TOPIC, 0), reading(0, 9))
+    session.request()
+
+    session.restart()
+
+    assert asked(session) == (SessionStep(77, 0), [(1, 6), (0, 9)], [])
+    session.answered(78)
+    assert asked(session) == (SessionStep(78, 1), [], [])
+
+
+def test_a_throttled_answer_names_no_session_and_leads_to_a_full_request() -> None:
+    session = session_of(5)
+
+    session.answered(0)
+
+    assert asked(session) == (SessionStep(0, 0), [(0, 5)], [])
+
+
+def test_epochs_wrap_to_one() -> None:
+    session = session_of(5)
+    session._epoch = LAST_EPOCH
+
+    session.answered(77)
+
+    assert asked(session)[0] == SessionStep(77, 1)
+
+
+def test_a_lost_connection_leaves_nothing_to_read() -> None:
+    session = session_of(5)
+
+    session.forget_all()
+
+    assert asked(session) == (SessionStep(0, 0), [], [])
+
+
+@pytest.mark.parametrize("change", ["position", "attempt", "stage"])
+def test_an_answer_for_what_a_partition_no_longer_wants_is_told(change: str) -> None:
+    one = reading(0, 5)
+    partition = one.one
+    partition.stage = type(partition.stage).COPYING
+    partition.position = 5
+    assert one.current
+
+    if change == "position":
+        partition.position = 6
+    elif change == "attempt":
+        partition.attempt += 1
+    else:
+        partition.stop()
+
+    assert not one.current
+
+
+def test_a_topic_without_an_id_makes_all_be_asked_for_by_name() -> None:
+    session = session_of(5)
+
+    session.want((b"by-name", 0), reading(0, 1), by_id=False)
+    request = session.request()
+
+    assert request.by_id is False
+    assert request.step == SessionStep(77, 0)
+    assert set(request.positions) == {TOPIC, b"by-name"}
