@@ -12,15 +12,17 @@ from datetime import UTC, datetime
 from bench import load, mirrormaker, report
 from bench.engine import EngineCopy
 from bench.latency import Latency, measure_latency
-from bench.measure import Copy, watch_copy
-from bench.report import ENGINE, ENGINE_LOOP, MIRRORMAKER, Row
+from bench.measure import Copy, count_records, end_offsets, watch_copy
+from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, Row
 from bench.verifying import NAME as VERIFYING
 from bench.verifying import measure_verifying, table
-from bench.workloads import LATENCY_NAME, LATENCY_RATE, LATENCY_SECONDS, THROUGHPUT, Workload
+from bench.workloads import LATENCY, THROUGHPUT, LatencyWorkload, Shape, Workload
+from bench.writer import measure_bare
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
 
+MOST_TASKS = 4  # of MirrorMaker 2: each has a consumer and a producer, and there are two cores
 _numbers = itertools.count(1)  # of mirrors: each needs producer ids of its own
 
 
@@ -40,9 +42,10 @@ class Stage:
         )  # fmt: skip
 
     def mirrormaker(self, topic: str, *, partitions: int, batch_bytes: int, codec: str) -> mirrormaker.MirrorMaker:
+        tasks = min(partitions, MOST_TASKS)
         return mirrormaker.MirrorMaker(
             mirrormaker.settings(
-                self.source, self.destination, topic=topic, partitions=partitions, batch_bytes=batch_bytes, codec=codec
+                self.source, self.destination, topic=topic, partitions=tasks, batch_bytes=batch_bytes, codec=codec
             )
         )
 
@@ -72,65 +75,101 @@ def _measure(stage: Stage, *, only: str) -> Iterator[Row]:
     for workload in THROUGHPUT:
         if only in workload.name:
             yield from _throughput(stage, workload)
-    if only in LATENCY_NAME:
-        yield from _latency(stage)
+    for steady in LATENCY:
+        if only in steady.name:
+            yield from _latency(stage, steady)
 
 
 def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     topic = f"bench-{workload.slug}"
-    print(f"{workload.name}: producing {workload.payload_bytes / 1e9:.1f} GB ...", flush=True)
-    load.fill(stage.source, topic, workload)
+    print(f"{workload.name}: producing {workload.payload_bytes / 1e9:.2f} GB ...", flush=True)
+    end = load.fill(stage.source, topic, workload)
     with stage.engine(topic, partitions=workload.partitions) as running:
-        copy = _watch(stage, topic, workload, pid=running.pid)
+        copy = _watch(stage, topic, workload, end=end, pid=running.pid)
+        _check(stage, topic, workload)
     yield _row(workload, ENGINE, copy, cpu_s=copy.cpu.total_s)
     yield _row(workload, ENGINE_LOOP, copy, cpu_s=copy.cpu.python_s)
     load.delete_topic(stage.destination, topic)
+    if workload.bare:
+        yield _bare(stage, topic, workload)
     with stage.mirrormaker(
         topic, partitions=workload.partitions, batch_bytes=workload.batch_bytes, codec=workload.codec
     ) as other:
-        copy = _watch(stage, topic, workload, pid=other.pid)
+        copy = _watch(stage, topic, workload, end=workload.records, pid=other.pid)
     yield _row(workload, MIRRORMAKER, copy, cpu_s=copy.cpu.total_s)
     for cluster in (stage.source, stage.destination):
         load.delete_topic(cluster, topic)
 
 
-def _watch(stage: Stage, topic: str, workload: Workload, *, pid: int) -> Copy:
-    return watch_copy(stage.destination, topic, partitions=workload.partitions, records=workload.records, pid=lambda: pid)
+def _watch(stage: Stage, topic: str, workload: Workload, *, end: int, pid: int) -> Copy:
+    return watch_copy(stage.destination, topic, partitions=workload.partitions, end=end, pid=lambda: pid)
 
 
-def _latency(stage: Stage) -> Iterator[Row]:
-    for engine in (ENGINE, MIRRORMAKER):
-        topic = f"bench-latency-{'ours' if engine == ENGINE else 'mm2'}"
-        load.create_topic(stage.source, topic, partitions=1)
-        running = (
-            stage.engine(topic, partitions=1, overlap=True)
-            if engine == ENGINE
-            else stage.mirrormaker(topic, partitions=1, batch_bytes=16_384, codec="none")
-        )
-        print(f"{LATENCY_NAME}: {engine} ...", flush=True)
-        with running:
-            measured = measure_latency(
-                stage.source, stage.destination, source_topic=topic, copy_topic=topic,
-                rate=LATENCY_RATE, seconds=LATENCY_SECONDS,
-            )  # fmt: skip
-        yield _latency_row(engine, measured)
+def _check(stage: Stage, topic: str, workload: Workload) -> None:
+    """No offset may be missing or moved; of transactions, every committed record must show."""
+    ends = [end_offsets(one, topic, partitions=workload.partitions) for one in (stage.source, stage.destination)]
+    if ends[0] != ends[1]:
+        raise RuntimeError(f"The mirror of {topic} does not end where its source ends: {ends}")
+    if workload.shape is Shape.TRANSACTIONS:
+        found = count_records(stage.destination, topic)
+        if found != workload.records:
+            raise RuntimeError(f"The mirror of {topic} shows {found} of {workload.records} records")
 
 
-def _row(workload: Workload, engine: str, copy: Copy, *, cpu_s: float) -> Row:
-    megabytes = copy.records * workload.record_bytes / 1e6
+def _bare(stage: Stage, topic: str, workload: Workload) -> Row:
+    load.create_topic(stage.destination, topic, partitions=workload.partitions)
+    records, seconds = measure_bare(stage.source, stage.destination, topic, partitions=workload.partitions)
+    load.delete_topic(stage.destination, topic)
     row = Row(
-        workload=workload.name, engine=engine, mb_per_s=round(megabytes / copy.seconds, 1),
-        records_per_s=round(copy.records / copy.seconds), cpu_s_per_gb=round(cpu_s / megabytes * 1000, 3),
+        workload=workload.name, engine=BARE, mb_per_s=round(records * workload.record_bytes / 1e6 / seconds, 1),
+        records_per_s=round(records / seconds),
     )  # fmt: skip
-    print(f"  {engine}: {row.mb_per_s:,.0f} MB/s, {row.cpu_s_per_gb:.2f} CPU-s/GB", flush=True)
+    print(f"  {BARE}: {row.mb_per_s:,.0f} MB/s", flush=True)
     return row
 
 
-def _latency_row(engine: str, measured: Latency) -> Row:
-    print(f"  {engine}: p50 {measured.p50_ms:.1f} ms, p99 {measured.p99_ms:.1f} ms, worst {measured.worst_ms:.1f} ms")
+def _latency(stage: Stage, workload: LatencyWorkload) -> Iterator[Row]:
+    for engine in (ENGINE, MIRRORMAKER):
+        topic = f"bench-{workload.slug}-{'ours' if engine == ENGINE else 'mm2'}"
+        load.create_topic(stage.source, topic, partitions=workload.partitions)
+        running = (
+            stage.engine(topic, partitions=workload.partitions, overlap=workload.partitions == 1)
+            if engine == ENGINE
+            else stage.mirrormaker(topic, partitions=workload.partitions, batch_bytes=16_384, codec="none")
+        )
+        print(f"{workload.name}: {engine} ...", flush=True)
+        with running:
+            measured = measure_latency(
+                stage.source, stage.destination, topics=(topic, topic), workload=workload, pid=running.pid
+            )
+        yield _latency_row(workload, engine, measured)
+        for cluster in (stage.source, stage.destination):
+            load.delete_topic(cluster, topic)
+
+
+def _row(workload: Workload, engine: str, copy: Copy, *, cpu_s: float) -> Row:
+    records = copy.share * workload.records
+    megabytes = records * workload.record_bytes / 1e6
+    row = Row(
+        workload=workload.name, engine=engine, mb_per_s=round(megabytes / copy.seconds, 1),
+        records_per_s=round(records / copy.seconds), cpu_s_per_gb=round(cpu_s / megabytes * 1000, 3),
+        peak_mb=None if engine == ENGINE else round(copy.peak_mb),
+    )  # fmt: skip
+    print(f"  {engine}: {row.mb_per_s:,.0f} MB/s, {row.records_per_s:,} records/s, {row.cpu_s_per_gb:.2f} CPU-s/GB", flush=True)
+    return row
+
+
+def _latency_row(workload: LatencyWorkload, engine: str, measured: Latency) -> Row:
+    cores = measured.cores.python_s if engine == ENGINE else measured.cores.total_s
+    print(
+        f"  {engine}: p50 {measured.p50_ms:.1f} ms, p99 {measured.p99_ms:.1f} ms, worst {measured.worst_ms:.1f} ms, "
+        f"{cores:.2f} cores, {measured.peak_mb:.0f} MB",
+        flush=True,
+    )
     return Row(
-        workload=LATENCY_NAME, engine=engine, records_per_s=LATENCY_RATE,
-        p50_ms=round(measured.p50_ms, 2), p99_ms=round(measured.p99_ms, 2),
+        workload=workload.name, engine=engine, records_per_s=workload.rate, p50_ms=round(measured.p50_ms, 2),
+        p99_ms=round(measured.p99_ms, 2), worst_ms=round(measured.worst_ms, 1), cores=round(cores, 3),
+        peak_mb=round(measured.peak_mb),
     )  # fmt: skip
 
 

@@ -6,30 +6,35 @@ import threading
 import time
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer
 
+from bench.measure import CpuTimes, PeakMemory, cpu_times
+from bench.workloads import LatencyWorkload
 from devcluster.kafka import KafkaCluster
 
 SETTLE_S = 8.0  # after the first record came through: what was produced before is not counted
 START_TIMEOUT_S = 60.0
+STAMP = 17  # characters of the time in a record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """Milliseconds from produce() to the record in the consumer's hands."""
+    """Milliseconds from produce() to the record in the consumer's hands, and the CPU seconds per second meanwhile."""
 
     records: int
     p50_ms: float
     p99_ms: float
     worst_ms: float
+    cores: CpuTimes
+    peak_mb: float  # of the largest worker
 
 
 def measure_latency(
-    source: KafkaCluster, destination: KafkaCluster, *, source_topic: str, copy_topic: str, rate: int, seconds: float
+    source: KafkaCluster, destination: KafkaCluster, *, topics: tuple[str, str], workload: LatencyWorkload, pid: int
 ) -> Latency:
-    """Produce at `rate` records/s for `seconds` after settling, and read the copy at the same time."""
+    """Produce at the workload's rate for its time after settling, and read the copy at the same time."""
     stop = threading.Event()
-    writer = threading.Thread(target=_write, args=(source, source_topic, rate, stop), daemon=True)
+    writer = threading.Thread(target=_write, args=(source, topics[0], workload, stop), daemon=True)
     consumer = Consumer(
         {
             **destination.client(),
@@ -38,36 +43,62 @@ def measure_latency(
             "fetch.wait.max.ms": 50,
         }
     )
-    consumer.subscribe([copy_topic])
+    consumer.subscribe([topics[1]])
     writer.start()
     try:
         if consumer.poll(START_TIMEOUT_S) is None:
             raise RuntimeError(f"No record came through within {START_TIMEOUT_S:.0f} s.")
-        counted_from_ms = (time.time() + SETTLE_S) * 1000
-        delays: list[float] = []
-        while time.time() * 1000 < counted_from_ms + seconds * 1000:
-            message = consumer.poll(0.5)
-            if message is not None and message.error() is None and float(message.value()) >= counted_from_ms:
-                delays.append(time.time() * 1000 - float(message.value()))
+        began_ms = (time.time() + SETTLE_S) * 1000
+        _read(consumer, until_ms=began_ms)
+        before = cpu_times(pid)
+        delays = [
+            delay for sent_ms, delay in _read(consumer, until_ms=began_ms + workload.seconds * 1000) if sent_ms >= began_ms
+        ]
+        cores = _share(before, cpu_times(pid), workload.seconds)
+        memory = PeakMemory(pid)
+        memory.look()
     finally:
         stop.set()
         writer.join(timeout=10)
         consumer.close()
-    return _summary(delays)
+    return _summary(delays, cores, peak_mb=memory.megabytes)
 
 
-def _write(source: KafkaCluster, topic: str, rate: int, stop: threading.Event) -> None:
+def _read(consumer: Consumer, *, until_ms: float) -> list[tuple[float, float]]:
+    """Answer (time sent, delay) of what arrives until then."""
+    found = []
+    while time.time() * 1000 < until_ms:
+        for message in _messages(consumer):
+            if message.error() is None:
+                sent_ms = float(message.value()[:STAMP])
+                found.append((sent_ms, time.time() * 1000 - sent_ms))
+    return found
+
+
+def _messages(consumer: Consumer) -> list[Message]:
+    """Answer what is there, at least one if any comes soon: a whole batch would wait for its last record."""
+    first = consumer.poll(0.5)
+    return [] if first is None else [first, *consumer.consume(100, 0)]
+
+
+def _share(before: CpuTimes, after: CpuTimes, seconds: float) -> CpuTimes:
+    return CpuTimes(total_s=(after.total_s - before.total_s) / seconds, python_s=(after.python_s - before.python_s) / seconds)
+
+
+def _write(source: KafkaCluster, topic: str, workload: LatencyWorkload, stop: threading.Event) -> None:
     producer = Producer({**source.client(), "linger.ms": 0, "acks": "all"})
-    due = time.monotonic()
+    due, number = time.monotonic(), 0
     while not stop.is_set():
-        producer.produce(topic, value=f"{time.time() * 1000:.3f}")
+        stamp = f"{time.time() * 1000:.3f}".ljust(workload.record_bytes)
+        producer.produce(topic, value=stamp, partition=number * 7 % workload.partitions)
         producer.poll(0)
-        due += 1 / rate
+        number += 1
+        due += 1 / workload.rate
         time.sleep(max(0.0, due - time.monotonic()))
     producer.flush(10)
 
 
-def _summary(delays: list[float]) -> Latency:
+def _summary(delays: list[float], cores: CpuTimes, *, peak_mb: float) -> Latency:
     if not delays:
         raise RuntimeError("No record came through: nothing was measured.")
     ordered = sorted(delays)
@@ -76,4 +107,6 @@ def _summary(delays: list[float]) -> Latency:
         p50_ms=ordered[len(ordered) // 2],
         p99_ms=ordered[int(len(ordered) * 0.99)],
         worst_ms=ordered[-1],
+        cores=cores,
+        peak_mb=peak_mb,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.measure import end_offset
+from bench.measure import end_offsets
 from bench.transactions import write_transactions
 from bench.workloads import KAFKA_VERSION, Shape, Workload
 from bench.writer import BareWriter, single_batches
@@ -43,7 +43,7 @@ def fill(cluster: KafkaCluster, topic: str, workload: Workload) -> int:
         _write_singles(cluster, topic, workload, payloads)
     else:
         _run_tool(cluster, topic, workload, payloads)
-    return end_offset(AdminClient(cluster.client()), topic, partitions=workload.partitions)
+    return sum(end_offsets(cluster, topic, partitions=workload.partitions))
 
 
 def _write_singles(cluster: KafkaCluster, topic: str, workload: Workload, payloads: list[bytes]) -> None:

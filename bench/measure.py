@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from devcluster.kafka import KafkaCluster
@@ -15,6 +16,8 @@ from devcluster.kafka import KafkaCluster
 WARM_UP_SHARE = 0.05  # start-up, connects and first assignments are not what is compared
 POLL_S = 0.02
 COPY_TIMEOUT_S = 300.0
+MEMORY_EVERY_S = 0.5
+COUNT_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +32,31 @@ class CpuTimes:
 class Copy:
     """What happened between 5 % and 100 % of the records."""
 
-    records: int
+    share: float  # of the log that was copied in between
     seconds: float
     cpu: CpuTimes
+    peak_mb: float  # of the largest worker, from the beginning
+
+
+class PeakMemory:
+    """The largest resident size of one worker in a process tree: Python workers, or the JVM where there are none."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.megabytes = self._next_at = 0.0
+
+    def look(self) -> None:
+        """Take one sample, if the last one is old enough: looking at all processes takes some milliseconds itself."""
+        if time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + MEMORY_EVERY_S
+        tree = [psutil.Process(self._pid), *psutil.Process(self._pid).children(recursive=True)]
+        sizes = {True: 0.0, False: 0.0}
+        for process in tree:
+            with suppress(psutil.NoSuchProcess):
+                python = process.name().startswith("python")
+                sizes[python] = max(sizes[python], process.memory_info().rss / 1e6)
+        self.megabytes = max(self.megabytes, sizes[True] or sizes[False])
 
 
 def cpu_times(pid: int) -> CpuTimes:
@@ -49,28 +74,59 @@ def cpu_times(pid: int) -> CpuTimes:
     return CpuTimes(total_s=total, python_s=python)
 
 
-def end_offset(admin: AdminClient, topic: str, *, partitions: int) -> int:
-    """Add up the log ends of a topic; 0 while it does not exist (MirrorMaker creates it late)."""
+def end_offsets(cluster: KafkaCluster, topic: str, *, partitions: int) -> list[int]:
+    """Answer the log end of each partition; empty while the topic does not exist (MirrorMaker creates it late)."""
+    admin = AdminClient(cluster.client())
+    return _ends(admin, topic, partitions=partitions)
+
+
+def _ends(admin: AdminClient, topic: str, *, partitions: int) -> list[int]:
     asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
     try:
-        return sum(future.result(timeout=10).offset for future in admin.list_offsets(asked).values())
+        return [future.result(timeout=10).offset for future in admin.list_offsets(asked).values()]
     except KafkaException:
-        return 0  # the wait around it has a deadline
+        return []  # the wait around it has a deadline
 
 
-def watch_copy(cluster: KafkaCluster, topic: str, *, partitions: int, records: int, pid: Callable[[], int]) -> Copy:
-    """Wait until the topic holds all records; raises TimeoutError if it does not within COPY_TIMEOUT_S."""
+def count_records(cluster: KafkaCluster, topic: str) -> int:
+    """Count what a read-committed consumer of the whole topic sees."""
+    consumer = Consumer(
+        {
+            **cluster.client(),
+            "group.id": f"bench-{time.time_ns()}",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    partitions = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    count, deadline = 0, time.monotonic() + COUNT_TIMEOUT_S
+    while partitions and time.monotonic() < deadline:
+        for message in consumer.consume(10_000, 0.5):
+            if message.error() is None:
+                count += 1
+            else:
+                partitions.discard(message.partition())
+    consumer.close()
+    return count
+
+
+def watch_copy(cluster: KafkaCluster, topic: str, *, partitions: int, end: int, pid: Callable[[], int]) -> Copy:
+    """Wait until the topic's log ends add up to ``end``; raises TimeoutError if they do not within COPY_TIMEOUT_S."""
     admin = AdminClient(cluster.client())
     deadline = time.monotonic() + COPY_TIMEOUT_S
+    memory = PeakMemory(pid())
 
     def wait_for(goal: int) -> tuple[int, float, CpuTimes]:
-        while (reached := end_offset(admin, topic, partitions=partitions)) < goal:
+        while (reached := sum(_ends(admin, topic, partitions=partitions))) < goal:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{topic} holds {reached} of {records} records after {COPY_TIMEOUT_S:.0f} s")
+                raise TimeoutError(f"{topic} has come to {reached} of {end} offsets after {COPY_TIMEOUT_S:.0f} s")
+            memory.look()
             time.sleep(POLL_S)
         return reached, time.monotonic(), cpu_times(pid())
 
-    first, began, cpu_before = wait_for(max(1, int(records * WARM_UP_SHARE)))
-    last, ended, cpu_after = wait_for(records)
+    first, began, cpu_before = wait_for(max(1, int(end * WARM_UP_SHARE)))
+    last, ended, cpu_after = wait_for(end)
     cpu = CpuTimes(total_s=cpu_after.total_s - cpu_before.total_s, python_s=cpu_after.python_s - cpu_before.python_s)
-    return Copy(records=last - first, seconds=ended - began, cpu=cpu)
+    return Copy(share=(last - first) / end, seconds=ended - began, cpu=cpu, peak_mb=memory.megabytes)

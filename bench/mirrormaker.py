@@ -49,6 +49,7 @@ def settings(
         "tasks.max": partitions,
         "listeners": f"http://127.0.0.1:{free_port()}",
         "source.consumer.auto.offset.reset": "earliest",
+        "source.consumer.isolation.level": "read_committed",
         "source.consumer.fetch.max.bytes": 64 << 20,
         "source.consumer.max.partition.fetch.bytes": 8 << 20,
         "source.consumer.max.poll.records": 5000,

@@ -1,4 +1,4 @@
-"""Rows of the result, as JSON for machines and as a table for people."""
+"""Rows of the result, as JSON for machines and as tables for people, with the goals beside what was measured."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.workloads import LATENCY_NAME
+from bench.workloads import KAFKA_VERSION, LATENCY, THROUGHPUT
 
 ENGINE, ENGINE_LOOP, MIRRORMAKER = "clusterlink", "clusterlink, copy loop only", "MirrorMaker 2"
+BARE = "bare writer of the same batches"
+LEAST_OF_BARE = 0.9
+MOST_MEMORY_MB = 256.0
 JSON_FILE, TABLE_FILE = Path("var/benchmarks.json"), Path("docs/benchmarks.md")
 _MARK = "<!-- written by `make bench`; do not edit -->"
 
@@ -30,6 +33,25 @@ class Row:
     cpu_s_per_gb: float | None = None
     p50_ms: float | None = None
     p99_ms: float | None = None
+    worst_ms: float | None = None
+    cores: float | None = None
+    peak_mb: float | None = None  # the largest worker
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What shall be reached, and what was."""
+
+    workload: str
+    what: str
+    goal: float
+    found: float
+    most: bool  # the goal is an upper bound
+    digits: int = 1
+
+    @property
+    def reached(self) -> bool:
+        return self.found <= self.goal if self.most else self.found >= self.goal
 
 
 def write(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -> None:
@@ -45,47 +67,90 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "# Benchmarks", "", _MARK, "",
         f"Measured {now:%Y-%m-%d} on {_machine()}. Two Kafka clusters (one broker each, SASL/SCRAM, ACLs on),",
         "Spark and the measured engine share this machine. One run, the engines in turn on the same topics.",
-        f"Kafka and MirrorMaker 2: 4.3.1. Spark: {version('pyspark')}. Settings of both: `bench/`.", "",
+        f"Kafka and MirrorMaker 2: {KAFKA_VERSION}. Spark: {version('pyspark')}. Settings of both: `bench/`.", "",
         "MB/s and CPU count record payload (before compression, decimal units), between 5 % and 100 % of the copy.",
         "CPU is that of the engine's whole process tree: for ours the Spark Connect server, its JVM and its Python workers;",
-        "*copy loop only* counts the Python workers alone. Brokers are not counted.", "",
-        *_throughput_table(rows), "", *_latency_table(rows), "", *_ratio_table(rows), "", *appendix, "",
+        "*copy loop only* counts the Python workers alone. Brokers are not counted. Peak is the resident memory of the largest",
+        "worker: a Python worker of ours, the JVM of MirrorMaker 2. The *bare writer* sends batches that it prepared before:",
+        "the rate at which the destination accepts them. After each copy the ends of all partitions are compared, and of",
+        "transactions the committed records are counted.", "",
+        *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",
     ])  # fmt: skip
 
 
+def goals(rows: Sequence[Row]) -> Iterator[Goal]:
+    """Yield what was aimed at and measured."""
+    by_key = {(row.workload, row.engine): row for row in rows}
+    for one in THROUGHPUT:
+        ours, loop, theirs, bare = (by_key.get((one.name, name)) for name in (ENGINE, ENGINE_LOOP, MIRRORMAKER, BARE))
+        if not (ours and loop and theirs and ours.mb_per_s and theirs.mb_per_s):
+            continue
+        yield Goal(one.name, "times MirrorMaker 2's rate", one.least_times, ours.mb_per_s / theirs.mb_per_s, most=False)
+        if one.most_cpu_s_per_gb is not None and loop.cpu_s_per_gb is not None:
+            yield Goal(one.name, "CPU-s/GB of the copy loop", one.most_cpu_s_per_gb, loop.cpu_s_per_gb, most=True, digits=2)
+        if bare and bare.mb_per_s:
+            yield Goal(
+                one.name, "share of the bare writer's rate", LEAST_OF_BARE, ours.mb_per_s / bare.mb_per_s, most=False, digits=2
+            )
+    yield from _steady_goals(by_key)
+    peaks = [row for row in rows if row.engine in (ENGINE, ENGINE_LOOP) and row.peak_mb is not None]
+    if peaks:
+        worst = max(peaks, key=lambda row: row.peak_mb or 0.0)
+        yield Goal(
+            worst.workload, "MB of one copy task, the most of all", MOST_MEMORY_MB, worst.peak_mb or 0.0, most=True, digits=0
+        )
+
+
+def _steady_goals(by_key: dict[tuple[str, str], Row]) -> Iterator[Goal]:
+    for one in LATENCY:
+        ours = by_key.get((one.name, ENGINE))
+        if ours is None:
+            continue
+        bounds = (
+            ("p50 ms", one.most_p50_ms, ours.p50_ms, 1),
+            ("p99 ms", one.most_p99_ms, ours.p99_ms, 1),
+            ("worst ms", one.most_worst_ms, ours.worst_ms, 1),
+            ("cores of the copy loop", one.most_cores, ours.cores, 2),
+        )
+        yield from (
+            Goal(one.name, what, most, found, most=True, digits=digits)
+            for what, most, found, digits in bounds
+            if most is not None and found is not None
+        )
+
+
 def _throughput_table(rows: Sequence[Row]) -> list[str]:
-    lines = ["| workload | engine | MB/s | records/s | CPU-s/GB |", "|---|---|---:|---:|---:|"]
+    names = {one.name for one in THROUGHPUT}
+    lines = ["| workload | engine | MB/s | records/s | CPU-s/GB | peak MB |", "|---|---|---:|---:|---:|---:|"]
     return lines + [
         f"| {row.workload} | {row.engine} | {_number(row.mb_per_s)} | {_number(row.records_per_s)} "
-        f"| {_number(row.cpu_s_per_gb, 2)} |"
+        f"| {_number(row.cpu_s_per_gb, 2)} | {_number(row.peak_mb)} |"
         for row in rows
-        if row.workload != LATENCY_NAME
+        if row.workload in names
     ]
 
 
 def _latency_table(rows: Sequence[Row]) -> list[str]:
-    lines = ["| latency, produce to consume | engine | p50 ms | p99 ms |", "|---|---|---:|---:|"]
+    names = {one.name for one in LATENCY}
+    lines = [
+        "| latency, produce to consume | engine | p50 ms | p99 ms | worst ms | cores | peak MB |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
     return lines + [
-        f"| {row.workload} | {row.engine} | {_number(row.p50_ms, 1)} | {_number(row.p99_ms, 1)} |"
+        f"| {row.workload} | {row.engine} | {_number(row.p50_ms, 1)} | {_number(row.p99_ms, 1)} "
+        f"| {_number(row.worst_ms, 1)} | {_number(row.cores, 2)} | {_number(row.peak_mb)} |"
         for row in rows
-        if row.workload == LATENCY_NAME
+        if row.workload in names
     ]
 
 
-def _ratio_table(rows: Sequence[Row]) -> list[str]:
-    lines = ["| workload | MB/s, times MirrorMaker 2 | CPU, tree | CPU, copy loop |", "|---|---:|---:|---:|"]
-    by_key = {(row.workload, row.engine): row for row in rows}
-    for name in dict.fromkeys(row.workload for row in rows if row.mb_per_s is not None):
-        ours, loop, theirs = (by_key.get((name, engine)) for engine in (ENGINE, ENGINE_LOOP, MIRRORMAKER))
-        if ours and loop and theirs:
-            speed = _ratio(ours.mb_per_s, theirs.mb_per_s)
-            tree, alone = (_ratio(theirs.cpu_s_per_gb, mine.cpu_s_per_gb) for mine in (ours, loop))
-            lines.append(f"| {name} | {_number(speed, 1)} | 1/{_number(tree, 1)} | 1/{_number(alone, 1)} |")
-    return lines
-
-
-def _ratio(above: float | None, below: float | None) -> float | None:
-    return above / below if above is not None and below else None
+def _goal_table(rows: Sequence[Row]) -> list[str]:
+    lines = ["| goal | | goal | measured | reached |", "|---|---|---:|---:|---|"]
+    return lines + [
+        f"| {one.workload} | {one.what} | {'at most' if one.most else 'at least'} {one.goal:g} "
+        f"| {one.found:,.{one.digits}f} | {'yes' if one.reached else '**no**'} |"
+        for one in goals(rows)
+    ]
 
 
 def _number(value: float | None, digits: int = 0) -> str:

@@ -13,7 +13,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine.batches.exact import Record
 from linkengine.batches.patch import next_sequence, patch_for_append
 from linkengine.batches.records import encode_records
-from linkengine.batches.view import iter_batches
+from linkengine.batches.view import HEADER, iter_batches
 from linkengine.domain.addresses import address_from_properties
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.produce import API_KEY, BY_ID, decode_produce, encode_produce
@@ -23,6 +23,7 @@ from linkengine.kafka.wire import INT32
 IN_FLIGHT = 5
 TIMEOUT_MS = 30_000
 READ_BYTES = 16 << 20
+BARE_BYTES = 500_000_000
 PRODUCER_ID = 1 << 61  # nobody else's
 
 
@@ -96,6 +97,18 @@ class BareWriter:
                 raise RuntimeError("The broker closed the connection.")
             data += part
         return bytes(data)
+
+
+def measure_bare(source: KafkaCluster, destination: KafkaCluster, topic: str, *, partitions: int) -> tuple[int, float]:
+    """Send a part of the source's batches to the destination's empty topic; answer (records, seconds)."""
+    reader, writer = BareWriter(source, topic), BareWriter(destination, topic)
+    try:
+        batches = [reader.read(number, most_bytes=BARE_BYTES // partitions) for number in range(partitions)]
+        records = sum(HEADER.unpack_from(batch)[-1] for own in batches for batch in own)
+        return records, writer.write(batches)
+    finally:
+        reader.close()
+        writer.close()
 
 
 def single_batches(payloads: Sequence[bytes]) -> list[bytes]:

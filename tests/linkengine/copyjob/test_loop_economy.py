@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -75,11 +76,16 @@ def test_a_session_the_broker_does_not_know_costs_one_request_and_no_record(
         for number in range(40):
             producer.produce(topic_name, value=b"%d" % number, partition=number % 3)
             producer.flush()
-            wait_for(lambda known=len(fetches.steps): len(fetches.steps) > known)  # type: ignore[misc]
+            known = len(fetches.steps)
+            wait_for(partial(_more_than, known, fetches.steps))
         copier.wait_for_ends(ends_of(clusters[0], topic_name, partitions=3))
 
     assert fetches.steps[4] == fetches.steps[3]._replace(epoch=0)
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name, partitions=3) == 40
+
+
+def _more_than(known: int, steps: list[SessionStep]) -> bool:
+    return len(steps) > known
 
 
 def test_partitions_share_produce_requests(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
