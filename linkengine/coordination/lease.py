@@ -44,15 +44,22 @@ from linkengine.domain.leases import Grant
 MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between looking at the deadline and sending
 
 _ACQUIRE = """
-local owner, clean = redis.call('GET', KEYS[1]), '0'
-if owner and owner ~= ARGV[1] then return false end
-local last = redis.call('HMGET', KEYS[2], 'holder', 'clean')
-if owner then clean = last[2] or '0'
-elseif not last[1] or last[1] == '' then clean = '1' end
-local generation = redis.call('HINCRBY', KEYS[2], 'generation', 1)
-redis.call('HSET', KEYS[2], 'holder', ARGV[1], 'clean', clean)
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return {generation, clean}
+local answers = {}
+for i = 1, #KEYS / 2 do
+  local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
+  local owner, clean = redis.call('GET', lease), '0'
+  if owner and owner ~= ARGV[1] then
+    answers[i] = 0
+  else
+    local last = redis.call('HMGET', record, 'holder', 'clean')
+    if owner then clean = last[2] or '0'
+    elseif not last[1] or last[1] == '' then clean = '1' end
+    answers[i] = redis.call('HINCRBY', record, 'generation', 1) * 2 + tonumber(clean)
+    redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean)
+    redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
+  end
+end
+return answers
 """
 # ARGV: token, ttl, then per partition our generation and whether we are within our deadline
 _RENEW = """
@@ -110,17 +117,24 @@ class RedisLease:
 
     def acquire(self, key: str, owner: str) -> Grant | None:
         """Take the partition unless somebody has it; never waits for it."""
+        return next(iter(self.acquire_all([key], owner)), None)
+
+    def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
+        """Take those partitions that nobody has, in one round trip; never waits for any."""
         asked_at, token = self._clock(), f"{owner}#{self._identity}"
+        names = [name for key in keys for name in _names(key)]
         with redis_answers("answer acquire"):
-            answer: Any = self._redis.eval(_ACQUIRE, 2, *_names(key), token, self._ttl_ms)
-        if answer is None:
-            return None
-        generation, clean, deadline = int(answer[0]), answer[1] == "1", self._deadline_from(asked_at)
+            answers: Any = self._redis.eval(_ACQUIRE, len(names), *names, token, self._ttl_ms)
+        deadline = self._deadline_from(asked_at)
         with self._lock:
-            clean = clean and key not in self._unreleased
-            self._unreleased.add(key)
-            self._tokens[key], self._generations[key], self._deadlines[key] = token, generation, deadline
-        return Grant(key=key, generation=generation, clean=clean, valid_until=deadline)
+            taken = [(key, *divmod(answer, 2)) for key, answer in zip(keys, answers, strict=True) if answer]
+            grants = [
+                Grant(key=key, generation=number, clean=bool(clean) and key not in self._unreleased, valid_until=deadline)
+                for key, number, clean in taken
+            ]
+            for grant in grants:
+                self._take(grant, token)
+        return grants
 
     def renew(self, grants: Iterable[Grant]) -> set[str]:
         """Prolong all in one round trip; answer the keys still held. One not in the answer is lost for good."""
@@ -162,6 +176,12 @@ class RedisLease:
         """Answer until when (monotonic seconds) the owner may write; in the past once the lease was lost or released."""
         with self._lock:
             return self._deadlines.get(grant.key, float("-inf"))
+
+    def _take(self, grant: Grant, token: str) -> None:
+        """Note one grant; the lock is held."""
+        key = grant.key
+        self._unreleased.add(key)
+        self._tokens[key], self._generations[key], self._deadlines[key] = token, grant.generation, grant.valid_until
 
     def _renew(self, token: str, keys: Sequence[str], *, asked_at: float) -> set[str]:
         with self._lock:

@@ -22,6 +22,7 @@ from linkengine.domain.states import GapReason
 EXPIRY_MS = 600_000  # long enough to look at what a dead link did last, short enough to leave no litter
 OWNER_SILENT_MS = 5_000  # an owner reports twice a second; after ten missed reports a waiting successor may speak
 
+_FIELDS = tuple(one.name for one in fields(PartitionProgress))
 _log = structlog.get_logger(__name__)
 # ARGV: expiry, silence, then per report: key, slice, phase, time, JSON
 _REPORT = """
@@ -78,7 +79,7 @@ def clear_mirror(url: str, link_id: str, *, mirror_id: str) -> None:
 
 def to_json(progress: PartitionProgress) -> str:
     """Write one observation as JSON; gaps are lists of start, end, reason, filled and the times around what was lost."""
-    values = {one.name: getattr(progress, one.name) for one in fields(progress)}
+    values = {name: getattr(progress, name) for name in _FIELDS}
     values["gaps"] = [
         [gap.range.start, gap.range.end, gap.reason, gap.filled, gap.before_ms, gap.after_ms] for gap in progress.gaps
     ]

@@ -6,18 +6,22 @@ so that its memory is bounded whatever their number. Must not know what is in th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 BUDGET = 48 << 20  # of one task; a single answer may be larger (messages up to 100 MB), it is then the only one
+LOOSE_BUDGET = 48 << 20  # of copies made because a slow destination holds the buffers
 SMALLEST = 1 << 20
 
 
 class Buffer:
     """One receive buffer and how many chunks still point into it."""
 
-    __slots__ = ("data", "users")
+    __slots__ = ("_on_free", "data", "users")
 
-    def __init__(self, size: int = 0) -> None:
+    def __init__(self, size: int = 0, *, on_free: Callable[[], None] | None = None) -> None:
         self.data = bytearray(size)
         self.users = 0
+        self._on_free = on_free
 
     def view(self, size: int) -> memoryview:
         """Answer the first ``size`` bytes."""
@@ -26,6 +30,8 @@ class Buffer:
     def release(self) -> None:
         """One chunk less points here."""
         self.users -= 1
+        if self.users == 0 and self._on_free is not None:
+            self._on_free()
 
 
 class BufferPool:
@@ -34,6 +40,7 @@ class BufferPool:
     def __init__(self, *, budget: int = BUDGET) -> None:
         self._budget = budget
         self._buffers: list[Buffer] = []
+        self._loose = 0
 
     @property
     def size(self) -> int:
@@ -55,6 +62,18 @@ class BufferPool:
             self._buffers.append(found)
         found.users = 1
         return found
+
+    def loose(self, size: int) -> Buffer | None:
+        """Answer a stand-in, used once, for ``size`` bytes copied out of a buffer; None where too much is copied already."""
+        if self._loose + size > LOOSE_BUDGET:
+            return None
+        self._loose += size
+        stand_in = Buffer(on_free=lambda: self._tied(size))
+        stand_in.users = 1
+        return stand_in
+
+    def _tied(self, size: int) -> None:
+        self._loose -= size
 
     def _make_room(self, wanted: int) -> None:
         """Let go of free buffers, smallest first, until there is room for another size."""

@@ -29,6 +29,7 @@ _log = structlog.get_logger(__name__)
 
 TICK_S = 0.02  # how late a timer may be; sockets and events wake the loop at once
 SCAN_S = 0.1  # between looks at every single partition: leases that ran out, phases to tell (each append looks by itself)
+REPORT_EACH_S, REPORT_MOST_S = 0.002, 2.0  # per partition, between reports: a thousand do not report twice a second
 DRAIN_S = 5.0  # after the order to stop: for answers in flight, before the lease is left to run out
 
 
@@ -79,7 +80,7 @@ class CopyTask:
         self._stopping: dict[str, float] = {}  # key -> when to stop waiting for answers
         self._orders: OrdersSnapshot | None = None
         self._report_at = self._tick_at = self._scan_at = 0.0
-        self._background, self._poller = Background(), Poller()
+        self._background, self._poller, self._pool = Background(), Poller(), BufferPool()
         limit = max(0, plan.tuning.bytes_per_s)
         shared = allowance is not None
         self._bandwidth = Bandwidth(limit if shared else limit // plan.tasks, ask=self._spend if shared else None)
@@ -88,7 +89,7 @@ class CopyTask:
             poller=self._poller,
             clock=clock,
             tuning=plan.tuning,
-            pool=BufferPool(),
+            pool=self._pool,
             bandwidth=self._bandwidth,
         )
         self._source = SourceSide(services, plan.source, planned=self._planned, failed=self._failed)
@@ -187,7 +188,8 @@ class CopyTask:
         phases = {key: one.phase for key, one in self._partitions.items()}
         if now < self._report_at and phases == self._phases:
             return
-        self._report_at = now + self._plan.tuning.progress_ms / 1000
+        pause_s = max(self._plan.tuning.progress_ms / 1000, min(REPORT_MOST_S, REPORT_EACH_S * len(self._partitions)))
+        self._report_at = now + pause_s
         self._phases = phases
         self._steward.report(self._observations())
 
@@ -200,18 +202,19 @@ class CopyTask:
         """A slow destination holds all receive buffers: copy what waits, so that other partitions can go on."""
         for one in self._partitions.values():
             for chunk in one.chunks:
-                chunk.detach()
+                chunk.detach(self._pool)
         self._mirror.own_unsent()
 
     # --- what the steward tells --------------------------------------------------------------------------------------
 
-    def _granted(self, grant: Grant) -> None:
-        one = self._partitions[grant.key]
-        if one.stage is not Stage.WAITING:
-            self._steward.release(grant)
-            return
-        one.granted(grant)
-        self._mirror.resume(one)
+    def _granted(self, grants: list[Grant]) -> None:
+        for grant in grants:
+            one = self._partitions[grant.key]
+            if one.stage is not Stage.WAITING:
+                self._steward.release(grant)
+                continue
+            one.granted(grant)
+            self._mirror.resume(one)
 
     def _lost(self, keys: set[str]) -> None:
         for key in keys:

@@ -55,6 +55,7 @@ class MirrorSide:
         )
         self._brokers: dict[int, MirrorBroker] = {}
         self._resuming: dict[MirrorPartition, None] = {}
+        self._fresh = False  # some of them can be resumed at once: all together, at the end of the turn
         self._cold: set[str] = set()
         self._known: dict[str, TopicView] = {}  # leaders as of the warm-up; gone with the first surprise
         self._missing = Suspicion(observations=3, seconds=5.0)
@@ -67,7 +68,7 @@ class MirrorSide:
     def resume(self, one: MirrorPartition) -> None:
         """Read the mirror's end, then go on from there."""
         self._resuming[one] = None
-        self._read_due(self._services.clock.monotonic())
+        self._fresh = True
 
     def forget(self, one: MirrorPartition) -> None:
         """Write a partition no more."""
@@ -83,6 +84,9 @@ class MirrorSide:
 
     def pump(self, now: float) -> None:
         """Send what can be sent, as much as possible in each request."""
+        if self._fresh:
+            self._fresh = False
+            self._read_due(now)
         for broker in self._brokers.values():
             broker.pump(now)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from linkengine.batches.steps import Append, Step
-from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.buffers import Buffer, BufferPool
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.cluster import Leader
@@ -50,13 +51,15 @@ class Chunk:
         self.steps = deque(steps)
         self.buffer = buffer
 
-    def detach(self) -> None:
-        """Copy the payloads out of the receive buffer, so that others can use it while this chunk waits."""
-        own = Buffer()
-        own.users = 1
-        self.steps = deque(_copied(step) for step in self.steps)
-        self.buffer.release()
-        self.buffer = own
+    def detach(self, pool: BufferPool) -> None:
+        """Copy the payloads out of the receive buffer, so that others can use it while this chunk waits; if memory allows."""
+        data = self.buffer.data
+        ours = [step for step in self.steps if isinstance(step, Append) and step.payload.obj is data]
+        stand_in = pool.loose(sum(len(step.payload) for step in ours)) if ours else None
+        if stand_in is not None:
+            self.steps = deque(_copied(step, data) for step in self.steps)
+            self.buffer.release()
+            self.buffer = stand_in
 
 
 @dataclass(slots=True)
@@ -69,5 +72,12 @@ class FillInFlight:
     reason: str
 
 
-def _copied(step: Step) -> Step:
-    return replace(step, payload=memoryview(bytearray(step.payload))) if isinstance(step, Append) else step
+def points_into(steps: Iterable[Step], buffer: Buffer) -> bool:
+    """Tell whether any payload lies in the buffer; merged ones have memory of their own."""
+    return any(isinstance(step, Append) and step.payload.obj is buffer.data for step in steps)
+
+
+def _copied(step: Step, data: bytearray) -> Step:
+    if isinstance(step, Append) and step.payload.obj is data:
+        return replace(step, payload=memoryview(bytearray(step.payload)))
+    return step

@@ -13,8 +13,8 @@ from linkengine.domain.plans import PartitionProgress
 class Lease(Protocol):
     """Who should write which partition. Calls may raise CoordinationUnavailableError; the deadlines then come closer."""
 
-    def acquire(self, key: str, owner: str) -> Grant | None:
-        """Take a partition unless somebody has it; never waits for it."""
+    def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
+        """Take those partitions that nobody has; never waits for any."""
 
     def renew(self, grants: Iterable[Grant]) -> set[str]:
         """Prolong; answer the keys still held."""

@@ -10,6 +10,7 @@ from linkengine.batches.steps import Fill, Step
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import points_into
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import GapReason
 from linkengine.kafka.codes import BrokerError, KafkaCode
@@ -49,8 +50,9 @@ class Intake:
             self._nothing_there(one, answer, buffer, alone=alone)
 
     def _planned(self, one: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:
-        buffer.users += 1
-        one.planned(steps, buffer)
+        holder = buffer if points_into(steps, buffer) else Buffer()
+        holder.users += 1
+        one.planned(steps, holder)
         self._events.planned(one)
 
     def _plan(self, one: MirrorPartition, answer: FetchedPartition) -> list[Step]:

@@ -50,6 +50,9 @@ class MemoryLease:
             self._holds[key] = (generation, now + self._ttl_s)
             return Grant(key=key, generation=generation, clean=hold is None, valid_until=now + self._ttl_s * 0.9)
 
+    def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
+        return [grant for key in keys if (grant := self.acquire(key, owner)) is not None]
+
     def renew(self, grants: Iterable[Grant]) -> set[str]:
         with self._lock:
             held = {grant.key for grant in grants if self._holds.get(grant.key, (0, 0.0))[0] == grant.generation}

@@ -1,6 +1,6 @@
 """Receive buffers are reused, and their bytes are bounded."""
 
-from linkengine.copyjob.buffers import SMALLEST, BufferPool
+from linkengine.copyjob.buffers import LOOSE_BUDGET, SMALLEST, BufferPool
 
 
 def test_a_released_buffer_is_taken_again_and_the_bytes_are_bounded() -> None:
@@ -42,3 +42,14 @@ def test_an_answer_beyond_the_budget_is_read_when_nothing_else_is_held() -> None
     huge.release()
     assert pool.take(10) is not huge
     assert pool.size == SMALLEST
+
+
+def test_what_is_copied_out_of_buffers_is_bounded_too() -> None:
+    pool = BufferPool()
+    first = pool.loose(LOOSE_BUDGET)
+    assert first is not None
+
+    assert pool.loose(1) is None
+    first.release()
+
+    assert pool.loose(1) is not None
