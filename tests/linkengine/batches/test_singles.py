@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from linkengine.batches.exact import Record
@@ -43,7 +43,7 @@ def plain(count: int) -> list[Record]:
     return [Record(0, NOW_MS + number, None, b"%d" % number, []) for number in range(count)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(records, min_size=1, max_size=40), st.sampled_from([400, LIMIT]))
 def test_merged_batches_hold_the_same_records_under_a_right_checksum(ones: list[Record], limit: int) -> None:
     buffer = row_of(ones)
