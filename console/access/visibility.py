@@ -47,16 +47,17 @@ def visible_links(by: Actor) -> QuerySet[ClusterLink]:
 
 
 def visible_mirrors(by: Actor) -> QuerySet[MirrorTopic]:
-    """Answer the mirror topics the actor may see."""
+    """Answer the mirror topics the actor may see; scratch copies of drills are not among them."""
+    listed = MirrorTopic.objects.filter(drill=None)
     if by.may_do_all:
-        return MirrorTopic.objects.all()
+        return listed
     scope = _NOTHING
     for one in by.bindings:
         if one.resource_type == ResourceType.TOPIC:
             scope |= Q(link__destination=one.cluster_id) & _name("name", one)
         else:
             scope |= Q(link__in=ClusterLink.objects.filter(_link_scope(one)).values("pk"))
-    return MirrorTopic.objects.filter(scope)
+    return listed.filter(scope)
 
 
 def _link_scope(binding: RoleBinding) -> Q:

@@ -92,7 +92,7 @@ def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
     asking once.
     """
     check_permission(by, Permission.MANAGE_MIRROR, mirror=mirror)
-    reason = why_not(mirror, MirrorEvent.DELETE)
+    reason = "" if mirror.drill_id else why_not(mirror, MirrorEvent.DELETE)
     if reason:
         raise ConflictError(reason, code="MIRROR_WOULD_RETURN")
     with transaction.atomic():

@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from console.api.v1 import gates, lineage, sourcetopics, stopreports, tasks, tokens, views
+from console.api.v1 import drills, gates, lineage, sourcetopics, stopreports, tasks, tokens, views
 from console.api.views import UnknownEndpointView
 
 _LINK = "clusters/<str:cluster_id>/links/<str:link_name>"
@@ -15,6 +15,8 @@ urlpatterns = [
     path(f"{_LINK}/source-topics", sourcetopics.SourceTopicListView.as_view()),
     path(f"{_LINK}/source-topics/<str:source_topic_name>", sourcetopics.SourceTopicView.as_view()),
     path(f"{_LINK}/rates", views.LinkRatesView.as_view()),
+    path(f"{_LINK}/drills", drills.DrillListView.as_view()),
+    path(f"{_LINK}/drills/<int:drill_id>", drills.DrillView.as_view()),
     path(f"{_LINK}/stop-reports", stopreports.LinkStopReportListView.as_view()),
     path(f"{_MIRROR}/stop-reports", stopreports.MirrorStopReportListView.as_view()),
     path(f"{_MIRROR}/gate-runs", gates.GateRunListView.as_view()),

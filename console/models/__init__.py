@@ -2,6 +2,7 @@
 
 from console.models.access import ApiKey, AuditEvent, RoleBinding
 from console.models.acls import SyncedAcl
+from console.models.drills import Drill
 from console.models.gates import GateRun
 from console.models.groups import ClampedOffset, GroupOffset, SyncedGroup
 from console.models.lineage import LineageRange
@@ -23,6 +24,7 @@ __all__ = [
     "ClusterLink",
     "ConfigRevert",
     "CopySlice",
+    "Drill",
     "Environment",
     "GapRange",
     "GateRun",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
+from console.models.drills import Drill
 from console.models.links import ClusterLink
 from linkengine.domain.states import GapReason, MirrorState, StopReason
 
@@ -40,6 +41,7 @@ class MirrorTopic(models.Model):
     start_spec = models.CharField(max_length=40, default="earliest")  # mirror.start.offset.spec as it was at the creation
     source_configs = models.JSONField(default=dict, blank=True)  # last known; applied when the topic is stopped
     read_only = models.BooleanField(default=True)  # False: the destination cannot deny writes
+    drill = models.ForeignKey(Drill, on_delete=models.CASCADE, null=True, related_name="copies")  # a scratch copy, not listed
     auto_created = models.BooleanField(default=False)
     reversal = models.CharField(max_length=20, blank=True, default="")  # the reverse operation under way, on both sides
     holds_copy = models.BooleanField(

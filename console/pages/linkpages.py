@@ -86,6 +86,7 @@ def tabs(url: str, *, current: str, audit: bool) -> list[Tab]:
         ("tasks", "Tasks", f"{url}tasks/"),
         ("configuration", "Configuration", f"{url}configuration/"),
         ("stops", "Stops", f"{url}stops/"),
+        ("drills", "Drills", f"{url}drills/"),
     )
     activity = (("activity", "Activity", f"{url}activity/"),) if audit else ()
     return [Tab(label=label, url=address, current=key == current) for key, label, address in (*entries, *activity)]

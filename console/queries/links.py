@@ -130,7 +130,7 @@ def _mirror_counts(links: list[ClusterLink]) -> tuple[dict[int, Counter[MirrorSt
     states: dict[int, Counter[MirrorState]] = defaultdict(Counter)
     errors: Counter[int] = Counter()
     troubled = ~Q(error_code="") | Q(transition_errors__isnull=False)
-    rows = MirrorTopic.objects.filter(link__in=links).order_by().values("link_id", "state")
+    rows = MirrorTopic.objects.filter(link__in=links, drill=None).order_by().values("link_id", "state")
     counted = rows.annotate(n=Count("pk", distinct=True), bad=Count("pk", distinct=True, filter=troubled))
     for row in counted:
         states[row["link_id"]][MirrorState(row["state"])] += row["n"]
@@ -142,7 +142,7 @@ def _partition_totals(links: list[ClusterLink]) -> dict[int, dict[str, Any]]:
     behind = Q(source_end__gt=F("mirror_end"))
     hidden = Q(source_end__isnull=True) | Q(mirror_end__isnull=True)
     lag = Case(When(behind, then=F("source_end") - F("mirror_end")), When(source_end__isnull=False, then=Value(0)))
-    rows = MirrorPartition.objects.filter(mirror__link__in=links).exclude(mirror__state=MirrorState.STOPPED)
+    rows = MirrorPartition.objects.filter(mirror__link__in=links, mirror__drill=None).exclude(mirror__state=MirrorState.STOPPED)
     totals = rows.order_by().values("mirror__link_id").annotate(
         max_lag=Max(lag, filter=Q(mirror_end__isnull=False)),
         behind_since=Min("caught_up_at", filter=behind | hidden),

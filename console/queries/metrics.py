@@ -23,7 +23,10 @@ def prometheus_text() -> str:
     lines = [
         *_metric("clusterlink_links", "gauge", "Cluster links by state.", _by_state(ClusterLink.objects.all(), LinkState)),
         *_metric(
-            "clusterlink_mirror_topics", "gauge", "Mirror topics by state.", _by_state(MirrorTopic.objects.all(), MirrorState)
+            "clusterlink_mirror_topics",
+            "gauge",
+            "Mirror topics by state.",
+            _by_state(MirrorTopic.objects.filter(drill=None), MirrorState),
         ),
         *_partition_metrics(),
         *_metric("clusterlink_last_failover_seconds", "gauge", "RTO of the last failover, as measured.", _recovery_times()),
@@ -61,7 +64,7 @@ def _partition_metrics() -> list[str]:
 def _lags() -> list[dict[str, Any]]:
     behind = Q(source_end__gt=F("mirror_end"))
     hidden = Q(source_end__isnull=True) | Q(mirror_end__isnull=True)
-    measured = MirrorPartition.objects.exclude(mirror__state=MirrorState.STOPPED).order_by()
+    measured = MirrorPartition.objects.filter(mirror__drill=None).exclude(mirror__state=MirrorState.STOPPED).order_by()
     found = measured.values(**_LABELS).annotate(
         largest=Max(F("source_end") - F("mirror_end"), filter=behind),
         since=Min("caught_up_at"),
@@ -80,12 +83,12 @@ def _age_s(row: Mapping[str, Any]) -> float | None:
 
 
 def _copied() -> list[dict[str, Any]]:
-    rows = MirrorPartition.objects.order_by().values(**_LABELS)
+    rows = MirrorPartition.objects.filter(mirror__drill=None).order_by().values(**_LABELS)
     return [dict(row) for row in rows.annotate(copied=Sum("bytes_copied"), records=Sum("records_copied"))]
 
 
 def _recovery_times() -> list[Sample]:
-    failovers = StopReport.objects.filter(reason=StopReason.FAILOVER).order_by("-writable_at", "-pk")
+    failovers = StopReport.objects.filter(mirror__drill=None, reason=StopReason.FAILOVER).order_by("-writable_at", "-pk")
     newest: dict[tuple[str, str], Sample] = {}
     rows: list[Any] = list(failovers.values("rto_ms", **_LABELS)[:_REPORTS])
     for row in rows:

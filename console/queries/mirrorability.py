@@ -79,7 +79,7 @@ def _topic(row: SourceTopic) -> Topic:
 
 
 def _mirrors(link: ClusterLink) -> dict[str, KnownMirror]:
-    rows = MirrorTopic.objects.filter(link__destination=link.destination_id).order_by()
+    rows = MirrorTopic.objects.filter(link__destination=link.destination_id, drill=None).order_by()
     known: dict[str, KnownMirror] = {}
     for name, link_id, link_name, state in rows.values_list("name", "link_id", "link__name", "state"):
         one = KnownMirror(link=link_name, state=MirrorState(state), own=link_id == link.pk)

@@ -116,7 +116,7 @@ def link_figures(*, link: ClusterLink) -> LinkFigures:
     behind = Q(source_end__gt=F("mirror_end"))
     hidden = Q(source_end__isnull=True) | Q(mirror_end__isnull=True)
     total = (
-        MirrorPartition.objects.filter(mirror__link=link)
+        MirrorPartition.objects.filter(mirror__link=link, mirror__drill=None)
         .exclude(mirror__state=MirrorState.STOPPED)
         .aggregate(
             max_lag=Max(F("source_end") - F("mirror_end")),
@@ -144,7 +144,7 @@ def link_figures(*, link: ClusterLink) -> LinkFigures:
 def _state_figures(link: ClusterLink) -> tuple[dict[MirrorState, StateFigures], datetime | None]:
     errors = StateTransitionError.objects.filter(mirror=OuterRef("pk"))
     troubled = Case(When(Exists(errors) | ~Q(error_code=""), then=1), default=0)
-    rows = MirrorTopic.objects.filter(link=link).annotate(troubled=troubled).order_by().values("state")
+    rows = MirrorTopic.objects.filter(link=link, drill=None).annotate(troubled=troubled).order_by().values("state")
     counted = rows.annotate(
         n=Count("pk"),
         bad=Sum("troubled"),

@@ -142,7 +142,7 @@ def list_transitions(*, mirror: MirrorTopic, limit: int = 100) -> list[StateTran
 
 def _complete(mirrors: QuerySet[MirrorTopic]) -> QuerySet[MirrorTopic]:
     errors = Prefetch("transition_errors", queryset=StateTransitionError.objects.order_by("since", "pk"))
-    return mirrors.select_related(*_RELATED).prefetch_related("partitions", errors)
+    return mirrors.select_related(*_RELATED).prefetch_related("partitions", errors, "link__configs")
 
 
 def _lag_ms(mirror: MirrorTopic, partitions: Sequence[MirrorPartition], now: datetime) -> int | None:

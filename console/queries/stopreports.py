@@ -21,7 +21,7 @@ class StopTotals:
 
 def list_reports(*, mirror: MirrorTopic | None = None, link: ClusterLink | None = None, limit: int = 1000) -> list[StopReport]:
     """List reports, the newest first, of a mirror or of all mirrors of a link."""
-    reports = StopReport.objects.select_related("mirror__link__destination", "mirror__link__source")
+    reports = StopReport.objects.filter(mirror__drill=None).select_related("mirror__link__destination", "mirror__link__source")
     if mirror is not None:
         reports = reports.filter(mirror=mirror)
     if link is not None:
@@ -31,7 +31,7 @@ def list_reports(*, mirror: MirrorTopic | None = None, link: ClusterLink | None 
 
 def latest_failover(*, link: ClusterLink) -> StopReport | None:
     """Answer the last failover on a link: its RTO was measured, not promised."""
-    return StopReport.objects.filter(mirror__link=link, reason=StopReason.FAILOVER).first()
+    return StopReport.objects.filter(mirror__drill=None, mirror__link=link, reason=StopReason.FAILOVER).first()
 
 
 def total_of(reports: Sequence[StopReport]) -> StopTotals:

@@ -98,7 +98,7 @@ def store_clamped(*, mirror: MirrorTopic, clamped: Iterable[groupplans.ClampedOf
 
 def _mirrors(link: ClusterLink) -> QuerySet[MirrorTopic]:
     promoting = Q(state=MirrorState.PENDING_STOPPED, stop_reason=StopReason.PROMOTE, fencing_at=None)
-    mirrors = link.mirrors.filter(Q(state__in=_FOLLOWING) | promoting)
+    mirrors = link.mirrors.filter(Q(state__in=_FOLLOWING) | promoting, drill=None)
     return mirrors.filter(deletion_requested_at=None, num_partitions__gt=0)
 
 

@@ -19,7 +19,7 @@ AT_ONCE = 50  # mirrors looked at per round
 
 def ensure_watches(*, now: datetime) -> None:
     """Give every mirror that is copied its row; the first comparison comes after one interval."""
-    new = MirrorTopic.objects.filter(verify_watch=None, state__in=WATCHED, deletion_requested_at=None)
+    new = MirrorTopic.objects.filter(verify_watch=None, state__in=WATCHED, deletion_requested_at=None, drill=None)
     rows = [VerifyWatch(mirror=one, next_at=now + interval(one.link)) for one in _with_configs(new)[:AT_ONCE]]
     if rows:
         VerifyWatch.objects.bulk_create(rows, ignore_conflicts=True)

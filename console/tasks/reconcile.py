@@ -19,6 +19,7 @@ from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
 from console.reconciling import chores, gaps, linkhealth, linktasks, phases, plans, sampling, slicing
 from console.tasks.covering import look_after_coverage
+from console.tasks.drills import look_after_drills
 from console.tasks.gates import look_after_gates
 from console.tasks.linktasks import SYNCS
 from console.tasks.verifying import look_after_runs
@@ -41,6 +42,7 @@ def reconcile(**_: Any) -> None:
     look_after_runs(now=timezone.now())
     look_after_coverage(now=timezone.now())
     look_after_gates()
+    look_after_drills()
     for link_id in ClusterLink.objects.values_list("pk", flat=True):
         dispatch.send("reconcile_link", link_id=link_id)
 

@@ -17,6 +17,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _CHARACTERS = "Use only letters, digits, '.', '_' and '-'."
 _INTERNAL_PREFIXES = ("__", "_confluent")
 _INTERNAL_NAMES = frozenset({"_schemas"})
+_SCRATCH = re.compile(r"\.clusterlink-drill-[0-9]+$")  # scratch copies of a rehearsed failover (``domain.drills``)
 
 
 def check_topic_name(name: str) -> None:
@@ -73,7 +74,7 @@ def check_mirror_name(name: str, *, source_topic: str, prefix: str = "") -> None
 
 def is_internal(topic: str) -> bool:
     """Tell whether ``topic`` belongs to a cluster's own machinery and is never mirrored by a filter."""
-    return topic.startswith(_INTERNAL_PREFIXES) or topic in _INTERNAL_NAMES
+    return topic.startswith(_INTERNAL_PREFIXES) or topic in _INTERNAL_NAMES or bool(_SCRATCH.search(topic))
 
 
 def _check(fine: bool, message: str, *, code: ErrorCode = ErrorCode.INVALID_TOPIC) -> None:  # noqa: FBT001 - an assertion

@@ -5,7 +5,7 @@ database, Celery or pages, and callers need no other room of the engine than thi
 """
 
 from linkengine.jobs.acls import change_acls, read_acls
-from linkengine.jobs.canary import read_canary
+from linkengine.jobs.canary import read_canary, try_writing
 from linkengine.jobs.copying import clear_link, clear_mirror, copy_slice, interrupt_slice, read_progress, write_orders
 from linkengine.jobs.deleting import delete_diverged, delete_mirror
 from linkengine.jobs.exporting import export_records
@@ -47,6 +47,7 @@ __all__ = [
     "sync_groups",
     "sync_mirror",
     "sync_mirrors",
+    "try_writing",
     "turn_mirror",
     "verify",
     "verify_next",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -31,6 +31,34 @@ def read_canaries(
     with _consumer(destination) as here, _consumer(source) as there:
         mirror, original = _Reader(here, mirror_topic), _Reader(there, source_topic)
         return [_compare(mirror, original, partition) for partition in range(partitions)]
+
+
+def write_canaries(address: ClusterAddress, topic: str, *, partitions: int) -> list[CanaryRead]:
+    """Write a record of our own to every partition, as a producer does that waits for all replicas, and read it back."""
+    check_reachable(address)
+    mark = f"drill {time.time_ns()}".encode()
+    refused: dict[int, str] = {}
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            refused[message.partition() or 0] = f"a record could not be written: {error.str()}"
+
+    producer = Producer({**librdkafka_settings(address), "acks": "all", "delivery.timeout.ms": int(READ_TIMEOUT_S * 1000)})
+    for partition in range(partitions):
+        producer.produce(topic, key=mark, value=mark, partition=partition, on_delivery=delivered)
+    if producer.flush(2 * READ_TIMEOUT_S):
+        raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, f"Writing to {topic} took longer than {2 * READ_TIMEOUT_S:.0f} s.")
+    with _consumer(address) as consumer:
+        reader = _Reader(consumer, topic)
+        return [_read_back(reader, partition, mark, refused.get(partition, "")) for partition in range(partitions)]
+
+
+def _read_back(reader: _Reader, partition: int, mark: bytes, refused: str) -> CanaryRead:
+    if refused:
+        return CanaryRead(partition=partition, offset=None, problem=refused)
+    newest = reader.newest(partition)
+    problem = "" if newest is not None and newest.value() == mark else "the record just written is not the newest one"
+    return CanaryRead(partition=partition, offset=newest.offset() if newest else None, problem=problem)
 
 
 def _compare(mirror: _Reader, source: _Reader, partition: int) -> CanaryRead:

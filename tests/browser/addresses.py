@@ -32,6 +32,7 @@ PAGES = (
     f"{_LINK}configuration/edit/",
     f"{_LINK}activity/",
     f"{_LINK}stops/",
+    f"{_LINK}drills/",
     f"{_LINK}delete/",
     f"{_LINK}mirrors/new/",
     f"{_LINK}bulk/?operation=failover&mirror=flights&mirror=planes",

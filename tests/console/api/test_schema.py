@@ -76,6 +76,7 @@ NAMES = {
     "consumer_group_id": "readers",
     "task_name": "TopicConfigsSync",
     "source_topic_name": "orders",
+    "drill_id": "1",
 }
 CHECKS = [
     not_a_server_error,

@@ -1,0 +1,113 @@
+"""Begin a rehearsal of a failover, and keep what came of it. The mirrors themselves are not touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F
+
+from console import audit, dispatch
+from console.access import Permission, check_permission
+from console.actions import transitions
+from console.actors import Actor
+from console.errors import ConflictError, InvalidInputError, NotFoundError
+from console.models import ClusterLink, Drill, MirrorTopic
+from linkengine.domain.drills import MOST_TOPICS, DrillRow, repeated, scratch_name, verdict
+from linkengine.domain.startspec import LATEST, start_problem
+from linkengine.domain.states import LinkState, MirrorState
+
+Status = Drill.Status
+OVER = (Status.PASSED, Status.FAILED)
+
+
+def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str = LATEST, by: Actor, now: datetime) -> Drill:
+    """Make scratch copies of the named mirrors, or of all active ones; they fail over by themselves once they have caught up.
+
+    ``start_spec`` says how much they hold: ``latest`` only what arrives from now on, ``earliest`` everything, or a moment.
+    """
+    check_permission(by, Permission.OPERATE_MIRROR, link=link)
+    check_permission(by, Permission.MANAGE_MIRROR, link=link)
+    problem = start_problem(start_spec)
+    if problem:
+        raise InvalidInputError(problem, field="start")
+    with transaction.atomic():
+        locked = ClusterLink.objects.select_for_update(of=("self",)).get(pk=link.pk)
+        _check_link(locked)
+        drill = Drill.objects.create(link=link, status_since=now, start_spec=start_spec, requested_by=by.name, requested_at=now)
+        copies = [_scratch(one, drill, now=now) for one in _chosen(link, names, drill)]
+        for copy in copies:
+            copy.save(force_insert=True)
+            transitions.note_creation(mirror=copy, by=by, now=now)
+        detail = {"drill": drill.pk, "topics": [one.source_topic for one in copies], "start": start_spec}
+        audit.record(by=by, action="StartFailoverDrill", resource=audit.path_of(link), now=now, detail=detail)
+        _show(link.pk)
+    dispatch.send("reconcile_link", link_id=link.pk)
+    return drill
+
+
+def move(*, drill: Drill, status: Status, now: datetime, **changes: object) -> bool:
+    """Take the next step, once; answer False where somebody else has taken it."""
+    moved = Drill.objects.filter(pk=drill.pk, status=drill.status).update(status=status, status_since=now, **changes)
+    _show(drill.link_id)
+    return bool(moved)
+
+
+def conclude(*, drill: Drill, now: datetime) -> None:
+    """Close a drill whose scratch copies are gone."""
+    rows = [DrillRow(**one) for one in drill.report]
+    passed = verdict(rows) and not drill.problem
+    move(drill=drill, status=Status.PASSED if passed else Status.FAILED, now=now, finished_at=now)
+
+
+def report_of(rows: Sequence[DrillRow]) -> list[dict[str, object]]:
+    """Answer rows as they are stored."""
+    return [asdict(one) for one in rows]
+
+
+def _check_link(link: ClusterLink) -> None:
+    if link.deletion_requested_at is not None:
+        raise ConflictError(f"Cluster link '{link.name}' is being deleted.")
+    if link.state != LinkState.ACTIVE:
+        raise ConflictError(f"Cluster link '{link.name}' is {link.state.lower()}. A drill copies from the source first.")
+    if link.drills.exclude(status__in=OVER).exists():
+        raise ConflictError(f"A drill of cluster link '{link.name}' is under way. Wait until it is over.")
+
+
+def _chosen(link: ClusterLink, names: Sequence[str], drill: Drill) -> list[MirrorTopic]:
+    mirrors = list(link.mirrors.filter(drill=None, state=MirrorState.ACTIVE, deletion_requested_at=None, num_partitions__gt=0))
+    if names:
+        missing = set(names) - {one.name for one in mirrors}
+        if missing:
+            raise NotFoundError(f"These are no active mirror topics of the link: {', '.join(sorted(missing))}.")
+        mirrors = [one for one in mirrors if one.name in set(names)]
+    if not mirrors:
+        raise ConflictError(f"Cluster link '{link.name}' has no active mirror topic to rehearse with.")
+    if len(mirrors) > MOST_TOPICS:
+        message = f"A drill takes {MOST_TOPICS} mirror topics at most, here are {len(mirrors)}. Name some of them."
+        raise InvalidInputError(message, field="mirror_topic_names")
+    clashes = repeated((one.name for one in mirrors), drill=drill.pk)
+    if clashes:
+        raise InvalidInputError(f"These names are too alike for one drill: {', '.join(sorted(clashes))}.")
+    return mirrors
+
+
+def _scratch(mirror: MirrorTopic, drill: Drill, *, now: datetime) -> MirrorTopic:
+    return MirrorTopic(
+        link=mirror.link,
+        drill=drill,
+        name=scratch_name(mirror.name, drill=drill.pk),
+        source_topic=mirror.source_topic,
+        start_spec=drill.start_spec,
+        replication_factor=mirror.replication_factor,
+        config_overrides=mirror.config_overrides,
+        state_since=now,
+        created_at=now,
+        created_by=drill.requested_by,
+    )
+
+
+def _show(link_id: int) -> None:
+    ClusterLink.objects.filter(pk=link_id).update(sequence=F("sequence") + 1)

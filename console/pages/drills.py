@@ -1,0 +1,50 @@
+"""The tab of a link's failover drills: begin one, watch it, read what came of earlier ones."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from console.access import Permission, can
+from console.actions.drills import start_drill
+from console.errors import ConsoleError
+from console.models import ClusterLink
+from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
+from console.pages.linkpages import link_context
+from console.pages.links import is_unchanged, seen_token
+from console.presenters.drills import drill_row
+from console.presenters.links import link_url
+from console.queries import links as link_queries
+from linkengine.domain.startspec import EARLIEST, LATEST
+
+SHOWN = 20
+_STARTS = (LATEST, EARLIEST)
+
+
+@page("links")
+@require_http_methods(["GET", "POST"])
+def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """Show the drills, polled like the overview; begin one."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    if request.method == "GET":
+        return HttpResponse(status=204) if is_unchanged(request, link.sequence, now=now) else _show(request, link)
+    start = request.POST.get("start", LATEST)
+    try:
+        start_drill(link=link, start_spec=start if start in _STARTS else LATEST, by=by, now=now)
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        return _show(request, link, problem=problem_of(error), status=status_of(error))
+    return done(request, f"{link_url(link)}drills/", "The drill begins.")
+
+
+def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
+    by, now = actor_of(request), timezone.now()
+    context = {
+        "drills": [drill_row(one, now=now) for one in link.drills.all()[:SHOWN]],
+        "may_drill": can(by, Permission.OPERATE_MIRROR, link=link) and can(by, Permission.MANAGE_MIRROR, link=link),
+        "seen": seen_token(link.sequence, now=now),
+    }
+    return reply(request, "links/drills.html", link_context(link, by=by, now=now, tab="drills") | context | more, status=status)
