@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from django.utils import timezone
 
 from console.actions.drills import start_drill
 from console.actors import SYSTEM
@@ -40,7 +41,7 @@ def test_a_drill_rehearses_on_copies_and_leaves_the_mirror_alone(
     rows = MirrorPartition.objects.filter(mirror=new_mirror)
     until(beat(lambda: [row.mirror_end for row in rows.all()] == [100, 100]))
 
-    drill = start_drill(link=link, start_spec="earliest", by=SYSTEM, now=new_mirror.created_at)
+    drill = start_drill(link=link, start_spec="earliest", by=SYSTEM, now=timezone.now())
     scratch = f"{new_mirror.name}.clusterlink-drill-{drill.pk}"
     until(beat(lambda: Drill.objects.get().status in ("PASSED", "FAILED")), timeout_s=200.0)
 
