@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 from django.db import transaction
 
 from console import audit, dispatch, pairs
 from console.access import Permission, check_permission, visible_mirrors
-from console.actions import mirrors, restoring, reversing, transitions
+from console.actions import bulk, mirrors, restoring, reversing, transitions
 from console.actions.gates import check_gate
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, DeniedError, InvalidInputError, NotFoundError, from_engine
@@ -21,21 +20,10 @@ from console.models import ClusterLink, MirrorTopic, RoleBinding
 from console.models.mirrors import STAYING
 from console.policies import permission_for, why_not
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState, StopReason
+from linkengine.domain.restoring import RestorePoint
+from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
 
 _E = MirrorEvent
-AUDIT_NAMES: Mapping[MirrorEvent, str] = MappingProxyType(
-    {
-        _E.PAUSE: "PauseMirrorTopic",
-        _E.RESUME: "ResumeMirrorTopic",
-        _E.PROMOTE: "PromoteMirrorTopic",
-        _E.FAILOVER: "FailoverMirrorTopic",
-        _E.REVERSE_AND_START: "ReverseAndStartMirrorTopic",
-        _E.REVERSE_AND_PAUSE: "ReverseAndPauseMirrorTopic",
-        _E.RESTORE: "TruncateAndRestoreMirrorTopic",
-        _E.RECOVER: "RecoverMirrorTopic",
-    }
-)
 _PATTERN_LENGTH = 500  # a regular expression of a stranger
 
 
@@ -47,6 +35,7 @@ class OperationResult:
     error_code: int | None = None
     error_message: str | None = None
     mirror: MirrorTopic | None = None
+    truncation: tuple[RestorePoint, ...] | None = None  # what a restore would drop; None: not asked, or nobody can tell
 
 
 def operate(
@@ -82,43 +71,46 @@ def operate_many(
     pattern: str | None = None,
     operation: MirrorEvent,
     validate_only: bool = False,
+    count_truncation: bool = False,
     by: Actor,
     now: datetime,
 ) -> list[OperationResult]:
-    """Operate on named mirrors, or on all whose name matches a whole regular expression; each succeeds or fails by itself."""
+    """Operate on named mirrors, or on all whose name matches a whole regular expression; each succeeds or fails by itself.
+
+    What a restore would drop is counted on the cluster, before it begins, where ``count_truncation`` or ``validate_only``
+    asks for it.
+    """
     known = {one.name: one for one in _mirrors_of(link, by)}
     if operation is _E.RESTORE:
         known = {one.name: one for one in restoring.candidates(link, by)} | known
     chosen = list(dict.fromkeys(names)) if names else _matching(known, pattern)
+    counted: Mapping[str, tuple[RestorePoint, ...]] = {}
+    if operation is _E.RESTORE and (count_truncation or validate_only):
+        counted = restoring.count_divergence(link, [known[name] for name in chosen if name in known])
+    done = {} if validate_only else bulk.operate([known[n] for n in chosen if n in known], operation, by=by, now=now)
     results = []
     for name in chosen:
+        if name in done:
+            results.append(OperationResult(mirror_topic_name=name, mirror=done[name]))
+            continue
         mirror = known.get(name)
         results.append(
             _operate_row(mirror, operation, validate_only=validate_only, by=by, now=now)
             if mirror
             else OperationResult(mirror_topic_name=name, error_code=404, error_message=_unknown(name, link))
         )
-    return results
+    return [replace(one, truncation=counted.get(one.mirror_topic_name)) if one.error_code is None else one for one in results]
 
 
 def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: datetime) -> MirrorTopic:
-    changes: dict[str, Any] = {
-        "error_code": "",
-        "error_message": "",
-        "error_since": None,
-        "retry_count": 0,
-        "retry_at": None,
-        "drained_at": None,
-    }
-    if operation in (_E.PROMOTE, _E.FAILOVER):
-        changes["stop_reason"] = StopReason.PROMOTE if operation is _E.PROMOTE else StopReason.FAILOVER
+    changes = bulk.changes_of(operation)
     before = mirror.state
     try:
         with transaction.atomic():
             mirror = _move(mirror, operation, by=by, now=now, changes=changes)
             mirror.transition_errors.exclude(code__in=STAYING).delete()
             detail = {"from": before, "to": mirror.state}
-            audit.record(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(mirror), now=now, detail=detail)
+            audit.record(by=by, action=bulk.AUDIT_NAMES[operation], resource=audit.path_of(mirror), now=now, detail=detail)
     except LinkEngineError as error:
         raise from_engine(error) from error
     dispatch.send("reconcile_link", link_id=mirror.link_id)

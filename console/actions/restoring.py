@@ -5,17 +5,22 @@ It is asked for on the topic that shall become the mirror. That topic may never 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from django.utils import timezone
 
-from console import pairs
+from console import dispatch, pairs
 from console.access import Permission, can
 from console.actions import reversing, transitions
 from console.actors import Actor
-from console.models import ClusterLink, MirrorTopic, RestoreRun, RoleBinding
+from console.errors import ConsoleError
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, RestoreRun, RoleBinding
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import MirrorEvent, MirrorState
+
+COUNT_TIMEOUT_S = 20.0
 
 
 def candidates(link: ClusterLink, by: Actor) -> Iterator[MirrorTopic]:
@@ -33,6 +38,28 @@ def candidates(link: ClusterLink, by: Actor) -> Iterator[MirrorTopic]:
 def candidate(link: ClusterLink, name: str, by: Actor) -> MirrorTopic | None:
     """Answer the candidate of this name, unsaved."""
     return next((one for one in candidates(link, by) if one.name == name), None)
+
+
+def count_divergence(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[str, tuple[RestorePoint, ...]]:
+    """Count, by topic and partition, what a restore would drop now. Topics about which nobody can tell are left out."""
+    common = {one.name: _common(one) for one in mirrors}
+    known = {name: ends for name, ends in common.items() if ends is not None}
+    if not known:
+        return {}
+    try:
+        found = dispatch.call("count_divergence", timeout_s=COUNT_TIMEOUT_S, link_id=link.pk, common=known)
+    except (ConsoleError, LinkEngineError):
+        return {}
+    return {name: tuple(RestorePoint(**one) for one in points) for name, points in found.items()}
+
+
+def _common(mirror: MirrorTopic) -> list[tuple[int, int]] | None:
+    """Answer (partition, first offset that is not common), None where neither side was a copy of the other."""
+    last = pairs.last_stop(mirror, pairs.counterpart(mirror))
+    if last is None:
+        return None
+    rows = MirrorPartition.objects.filter(mirror=last).exclude(stopped_end=None)
+    return [(row.partition, row.stopped_end) for row in rows if row.stopped_end is not None]
 
 
 def begin(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:

@@ -10,6 +10,7 @@ from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 
@@ -176,7 +177,13 @@ def describe_paths(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     return result
 
 
+class BinaryAnswer(serializers.Serializer[Any]):
+    """A file."""
+
+
 def _answer(kind: type[serializers.Serializer[Any]] | str) -> OpenApiResponse:
     if isinstance(kind, str):
         return OpenApiResponse(description=kind)
+    if kind is BinaryAnswer:
+        return OpenApiResponse(OpenApiTypes.BINARY, description=(kind.__doc__ or "").strip())
     return OpenApiResponse(kind, description=(kind.__doc__ or "").strip())

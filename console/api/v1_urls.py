@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from console.api.v1 import drills, gates, lineage, sourcetopics, stopreports, tasks, tokens, views
+from console.api.v1 import drills, gates, lineage, previews, restores, sourcetopics, stopreports, tasks, tokens, views
 from console.api.views import UnknownEndpointView
 
 _LINK = "clusters/<str:cluster_id>/links/<str:link_name>"
@@ -19,6 +19,9 @@ urlpatterns = [
     path(f"{_LINK}/drills/<int:drill_id>", drills.DrillView.as_view()),
     path(f"{_LINK}/stop-reports", stopreports.LinkStopReportListView.as_view()),
     path(f"{_MIRROR}/stop-reports", stopreports.MirrorStopReportListView.as_view()),
+    path(f"{_LINK}/previews", previews.PreviewListView.as_view()),
+    path(f"{_MIRROR}/restores", restores.RestoreRunListView.as_view()),
+    path(f"{_MIRROR}/restores/<int:restore_id>/records", restores.RestoreRecordsView.as_view()),
     path(f"{_MIRROR}/gate-runs", gates.GateRunListView.as_view()),
     path(f"{_MIRROR}/gate-overrides", gates.GateOverrideView.as_view()),
     path(f"{_MIRROR}/verify-runs", views.VerifyRunListView.as_view()),

@@ -22,6 +22,7 @@ from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
+from linkengine.domain.restoring import restore_points
 
 _NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR}
 _LINKS = ("destination", "source")
@@ -51,6 +52,18 @@ def check_mirror(
         link=link, name=mirror_topic, source_topic=source_topic, replication_factor=replication_factor, config_overrides=configs
     )
     return asdict(jobs.check_mirror(plans.setup_of(mirror)))
+
+
+@shared_task(name="count_divergence")
+@answering
+def count_divergence(*, link_id: int, common: dict[str, list[list[int]]]) -> dict[str, list[dict[str, int]]]:
+    """Count what restores would drop: by topic of the link's own cluster, one row per partition."""
+    here = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id).destination.address
+    found = {}
+    for topic, pairs_of_topic in common.items():
+        ends = {partition: end for partition, end in pairs_of_topic}  # noqa: C416 - JSON has lists where dict() wants tuples
+        found[topic] = [asdict(one) for one in restore_points(jobs.log_ranges(here, topic), common=ends)]
+    return found
 
 
 @shared_task(name="probe_address")

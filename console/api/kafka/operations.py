@@ -17,6 +17,7 @@ from console.api.views import RestView, actor_of, body, flag, moment
 from console.errors import BadRequestError
 from console.models import ClusterLink
 from console.queries import links
+from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import MirrorEvent
 
 _VALIDATE_ONLY = query_flag("validate_only", "Check the operation on each mirror topic and change nothing.")
@@ -39,7 +40,7 @@ class OperationView(RestView):
         names, pattern = wanted.get("mirror_topic_names"), wanted.get("mirror_topic_name_pattern")
         if names is not None and pattern is not None:
             raise BadRequestError("Give either mirror_topic_names or mirror_topic_name_pattern, not both.")
-        flag(request, "include_partition_level_truncation_data")  # nothing is truncated yet: there is none to include
+        by_partition = flag(request, "include_partition_level_truncation_data")
         row = links.get_link(cluster_id=cluster_id, name=link_name, by=by)
         results = operate_many(
             link=row,
@@ -47,10 +48,11 @@ class OperationView(RestView):
             pattern=pattern,
             operation=self.event,
             validate_only=flag(request, "validate_only"),
+            count_truncation=by_partition,
             by=by,
             now=moment(),
         )
-        return Response(_answer(request, row, results))
+        return Response(_answer(request, row, results, by_partition=by_partition))
 
 
 def operation_view(event: MirrorEvent, *, operation_id: str, summary: str, description: str = "", more: Any = ()) -> Any:
@@ -108,18 +110,36 @@ VERBS: dict[str, Any] = {
         operation_id="updateKafkaMirrorTopicsTruncateAndRestoreMirror",
         summary="Turn topics into mirrors again",
         description=_BIDIRECTIONAL,
-        more=[query_flag("include_partition_level_truncation_data", "Tell what was removed from each partition.")],
+        more=[
+            query_flag(
+                "include_partition_level_truncation_data",
+                "Tell, per partition, what would be dropped (counted before anything is).",
+            )
+        ],
     ),
 }
 
 
-def _answer(request: Request, row: ClusterLink, results: Sequence[OperationResult]) -> render.Json:
-    prefetch_related_objects([one.mirror for one in results if one.mirror], "partitions")  # where the action did not
-    data = [_row(request, row, one) for one in results]
+def _answer(request: Request, row: ClusterLink, results: Sequence[OperationResult], *, by_partition: bool) -> render.Json:
+    stored = [one.mirror for one in results if one.mirror and one.mirror.pk]
+    prefetch_related_objects(stored, "partitions")  # where the action did not
+    data = [_row(request, row, one, by_partition=by_partition) for one in results]
     return render.collection(request, "KafkaPromoteMirror", data)  # the documented kind for every verb
 
 
-def _row(request: Request, row: ClusterLink, one: OperationResult) -> render.Json:
-    lags = render.mirror_lags(one.mirror, one.mirror.partitions.all()) if one.mirror else []
+def _row(request: Request, row: ClusterLink, one: OperationResult, *, by_partition: bool) -> render.Json:
+    lags = render.mirror_lags(one.mirror, one.mirror.partitions.all()) if one.mirror and one.mirror.pk else []
     refusal = None if one.error_code is None else (one.error_code, one.error_message or "")
-    return render.operation_row(request, row, name=one.mirror_topic_name, lags=lags, refusal=refusal)
+    shown = render.operation_row(request, row, name=one.mirror_topic_name, lags=lags, refusal=refusal)
+    if one.truncation is not None:
+        shown["messages_truncated"] = sum(part.diverged for part in one.truncation)
+        shown["partition_level_truncation_data"] = [_truncation(part) for part in one.truncation] if by_partition else []
+    return shown
+
+
+def _truncation(part: RestorePoint) -> render.Json:
+    return {
+        "partition_id": part.partition,
+        "offset_truncated_to": max(part.start, part.point),
+        "messages_truncated": part.diverged,
+    }

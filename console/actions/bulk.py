@@ -1,0 +1,116 @@
+"""One operation on very many mirrors of a link, in a few statements: a disaster does not wait for a thousand transactions.
+
+Only where nothing else has to move with a row. A row whose state has changed meanwhile, or that is refused, is left to the
+action for one mirror, which says why.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from console import audit, dispatch
+from console.access import can
+from console.actors import Actor
+from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransition, StateTransitionError
+from console.models.mirrors import STAYING
+from console.policies import permission_for, why_not
+from linkengine.domain.states import MirrorEvent, MirrorState, StopReason, next_state
+
+_E = MirrorEvent
+FEW = 20  # below this, one by one is as quick
+STOP_SHARE = 250  # mirrors that one task stops together
+AUDIT_NAMES: Mapping[MirrorEvent, str] = MappingProxyType(
+    {
+        _E.PAUSE: "PauseMirrorTopic",
+        _E.RESUME: "ResumeMirrorTopic",
+        _E.PROMOTE: "PromoteMirrorTopic",
+        _E.FAILOVER: "FailoverMirrorTopic",
+        _E.REVERSE_AND_START: "ReverseAndStartMirrorTopic",
+        _E.REVERSE_AND_PAUSE: "ReverseAndPauseMirrorTopic",
+        _E.RESTORE: "TruncateAndRestoreMirrorTopic",
+        _E.RECOVER: "RecoverMirrorTopic",
+    }
+)
+# Promotions have a gate each; reversals and restores move other rows too.
+_SIMPLE = (_E.PAUSE, _E.FAILOVER)
+_ALONE = (MirrorState.PENDING_MIRROR, MirrorState.PENDING_SETUP_FOR_RESTORE, MirrorState.PENDING_RESTORE_MIRROR)
+
+
+def changes_of(operation: MirrorEvent) -> dict[str, Any]:
+    """Answer what an operation sets on a row beside its state: old troubles are over."""
+    changes: dict[str, Any] = {
+        "error_code": "",
+        "error_message": "",
+        "error_since": None,
+        "retry_count": 0,
+        "retry_at": None,
+        "drained_at": None,
+    }
+    if operation in (_E.PROMOTE, _E.FAILOVER):
+        changes["stop_reason"] = StopReason.PROMOTE if operation is _E.PROMOTE else StopReason.FAILOVER
+    return changes
+
+
+def operate(mirrors: Sequence[MirrorTopic], operation: MirrorEvent, *, by: Actor, now: datetime) -> dict[str, MirrorTopic]:
+    """Move all that can be moved together; answer them by name. The others have not been touched."""
+    if operation not in _SIMPLE or len(mirrors) < FEW:
+        return {}
+    permission = permission_for(operation)
+    fit = [
+        one for one in mirrors if one.state not in _ALONE and can(by, permission, mirror=one) and not why_not(one, operation)
+    ]
+    by_state: dict[str, list[MirrorTopic]] = defaultdict(list)
+    for one in fit:
+        by_state[one.state].append(one)
+    moved: list[MirrorTopic] = []
+    with transaction.atomic():
+        for state, rows in by_state.items():
+            moved += _move(rows, MirrorState(state), operation, by=by, now=now)
+    _send(moved, operation)
+    return {one.name: one for one in moved}
+
+
+def _move(
+    rows: Sequence[MirrorTopic], old: MirrorState, operation: MirrorEvent, *, by: Actor, now: datetime
+) -> list[MirrorTopic]:
+    """Move rows of one state along one edge, by compare-and-swap, with history and audit."""
+    new = next_state(old, operation)
+    values: dict[str, Any] = {"state": new, **changes_of(operation)}
+    if new is not old:
+        values |= {"prior_state": old, "state_since": now}
+    keys = [one.pk for one in rows]
+    # the lock makes the list of those that are still as they were read the list of those that are moved
+    still = set(MirrorTopic.objects.select_for_update().filter(pk__in=keys, state=old).values_list("pk", flat=True))
+    MirrorTopic.objects.filter(pk__in=still, state=old).update(**values)
+    moved = [one for one in rows if one.pk in still]
+    StateTransitionError.objects.filter(mirror__in=still).exclude(code__in=STAYING).delete()
+    StateTransition.objects.bulk_create(
+        StateTransition(mirror=one, from_state=old, to_state=new, event=operation, by=by.name, at=now) for one in moved
+    )
+    detail = {"from": old, "to": new}
+    AuditEvent.objects.bulk_create(
+        audit.draft(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(one), now=now, detail=detail) for one in moved
+    )
+    for one in moved:
+        for name, value in values.items():
+            setattr(one, name, value)
+    return moved
+
+
+def _send(moved: Iterable[MirrorTopic], operation: MirrorEvent) -> None:
+    by_link: dict[int, list[int]] = defaultdict(list)
+    for one in moved:
+        by_link[one.link_id].append(one.pk)
+    for link_id, keys in by_link.items():
+        ClusterLink.objects.filter(pk=link_id).update(sequence=F("sequence") + 1)
+        if operation is _E.FAILOVER:
+            for first in range(0, len(keys), STOP_SHARE):
+                dispatch.send("stop_many", link_id=link_id, mirror_ids=keys[first : first + STOP_SHARE])
+        dispatch.send("reconcile_link", link_id=link_id)

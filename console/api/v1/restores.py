@@ -1,0 +1,106 @@
+"""Restores of a topic: what was dropped from it, and the file the dropped records are kept in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import FileResponse
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console import exports
+from console.access import Permission, check_permission
+from console.api.fields import OffsetField
+from console.api.schema import OURS, BinaryAnswer, operation
+from console.api.v1.views import LIMIT, MirrorPartView, limit_of
+from console.api.views import actor_of
+from console.errors import NotFoundError
+from console.models import RestoreRun
+
+
+class RestorePointData(serializers.Serializer[Any]):
+    """One partition as it was when the restore began."""
+
+    partition = serializers.IntegerField()
+    start = OffsetField(help_text="First offset it held.")
+    end = OffsetField(help_text="Its log end.")
+    common = OffsetField(help_text="First offset that both sides do not share.")
+    records = OffsetField(allow_null=True, help_text="Set aside; null until they are.")
+
+
+class RestoreRunData(serializers.ModelSerializer[RestoreRun]):
+    """One truncate-and-restore. Its file, if it has one, is gzip with one JSON object per record."""
+
+    points: Any = RestorePointData(many=True)
+    export_records = OffsetField(allow_null=True)
+    export_bytes = OffsetField(allow_null=True)
+    messages_truncated = serializers.SerializerMethodField()
+
+    class Meta:
+        model = RestoreRun
+        fields = (
+            "id",
+            "requested_by",
+            "requested_at",
+            "agreed_at",
+            "in_place",
+            "messages_truncated",
+            "points",
+            "export_name",
+            "export_records",
+            "export_bytes",
+            "export_sha256",
+            "exported_at",
+            "finished_at",
+        )
+
+    @extend_schema_field(OffsetField())
+    def get_messages_truncated(self, run: RestoreRun) -> int:
+        """Count over all partitions."""
+        return run.messages_truncated
+
+
+class RestoreRunDataList(serializers.Serializer[Any]):
+    """The topic's restores, the newest first."""
+
+    data: Any = RestoreRunData(many=True)
+
+
+class RestoreRunListView(MirrorPartView):
+    """…/mirrors/{mirror_topic_name}/restores"""
+
+    @operation("listRestores", summary="List restores", parameters=[LIMIT], answers={200: RestoreRunDataList}, tag=OURS)
+    def get(self, request: Request, **path: str) -> Response:
+        """List the restores of a topic."""
+        runs = self.mirror(request, path).restores.all()[: limit_of(request)]
+        return Response({"data": RestoreRunData(runs, many=True).data})
+
+
+class RestoreRecordsView(MirrorPartView):
+    """…/mirrors/{mirror_topic_name}/restores/{restore_id}/records"""
+
+    @operation(
+        "getRestoreRecords",
+        summary="Download the records a restore set aside",
+        description="gzip of JSON lines: partition, offset, timestamp, key and value (base64 or null), headers (pairs of name "
+        "and base64 or null). They are the topic's data, so it takes the right to operate on the topic.",
+        answers={200: BinaryAnswer},
+        tag=OURS,
+    )
+    def get(self, request: Request, restore_id: int, **path: str) -> FileResponse:
+        """Send the file."""
+        mirror = self.mirror(request, path)
+        check_permission(actor_of(request), Permission.OPERATE_MIRROR, mirror=mirror)
+        return export_answer(mirror.restores.filter(pk=restore_id).first(), restore_id)
+
+
+def export_answer(run: RestoreRun | None, restore_id: int) -> FileResponse:
+    """Answer the file of a restore; raise NotFoundError where there is none, or not yet."""
+    if run is None:
+        raise NotFoundError(f"Restore {restore_id} does not exist on this topic.", code="UNKNOWN_RESTORE")
+    place = exports.path_of(run.export_name)
+    if run.exported_at is None or not run.export_name or not place.exists():
+        raise NotFoundError(f"Restore {restore_id} has set no records aside, or not yet.", code="NO_RECORDS_SET_ASIDE")
+    return FileResponse(place.open("rb"), as_attachment=True, filename=run.export_name, content_type="application/gzip")

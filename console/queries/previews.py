@@ -1,0 +1,82 @@
+"""What an operation would do, as far as this console knows now: records at risk, groups set back, configs to change.
+
+Figures are of the last reports, and unknown is None, never 0. What a restore would drop is asked of the cluster instead
+(``console.actions.restoring``), since the topic is an ordinary one that nobody samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from console.models import GroupOffset, MirrorTopic
+from console.policies import why_not
+from linkengine.domain.configs import configs_at_stop
+from linkengine.domain.groups import GroupStatus
+from linkengine.domain.states import MirrorEvent, MirrorState, next_state
+
+_E = MirrorEvent
+_STOPS = (_E.PROMOTE, _E.FAILOVER, _E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAtRisk:
+    """A consumer group that has read further than the mirror reaches."""
+
+    group: str  # at the destination
+    partition: int
+    offset: int
+    clamped_to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """The effect of one operation on one mirror; ``reason`` says why it is refused now."""
+
+    mirror_topic_name: str
+    operation: MirrorEvent
+    allowed: bool
+    reason: str = ""
+    state_after: str = ""
+    records_at_risk: int | None = None  # offsets the source had at its last report and the mirror lacks
+    groups_clamped: tuple[GroupAtRisk, ...] = ()
+    configs_to_change: Mapping[str, str | None] = field(default_factory=dict)  # None: back to the cluster's default
+
+
+def preview(mirror: MirrorTopic, operation: MirrorEvent) -> Preview:
+    """Answer what the operation would do to the mirror now; a few queries, no cluster is asked."""
+    reason = why_not(mirror, operation)
+    stops = operation in _STOPS
+    return Preview(
+        mirror_topic_name=mirror.name,
+        operation=operation,
+        allowed=not reason,
+        reason=reason,
+        state_after="" if reason else next_state(MirrorState(mirror.state), operation),
+        records_at_risk=_lag(mirror) if stops else 0,
+        groups_clamped=tuple(_groups(mirror)) if stops else (),
+        configs_to_change=_configs(mirror) if stops else {},
+    )
+
+
+def _lag(mirror: MirrorTopic) -> int | None:
+    lags = [row.lag for row in mirror.partitions.all()]
+    if len(lags) < mirror.num_partitions or None in lags:
+        return None
+    return sum(lag for lag in lags if lag is not None)
+
+
+def _groups(mirror: MirrorTopic) -> list[GroupAtRisk]:
+    ends = {row.partition: row.mirror_end for row in mirror.partitions.all()}
+    rows = GroupOffset.objects.filter(mirror=mirror).exclude(group__status=GroupStatus.EXCLUDED).select_related("group")
+    return [
+        GroupAtRisk(group=row.group.destination_name, partition=row.partition, offset=row.source_offset, clamped_to=end)
+        for row in rows
+        if (end := ends.get(row.partition)) is not None and row.source_offset > end
+    ]
+
+
+def _configs(mirror: MirrorTopic) -> dict[str, str | None]:
+    include = [name.strip() for name in mirror.link.config("topic.config.sync.include").split(",") if name.strip()] or None
+    change = configs_at_stop(mirror.source_configs, include=include, overrides=mirror.config_overrides)
+    return {**change.values, **dict.fromkeys(change.deletions)}
