@@ -25,7 +25,6 @@ from linkengine.domain.states import MirrorEvent, MirrorState, StopReason, next_
 
 _E = MirrorEvent
 FEW = 20  # below this, one by one is as quick
-STOP_SHARE = 250  # mirrors that one task stops together
 AUDIT_NAMES: Mapping[MirrorEvent, str] = MappingProxyType(
     {
         _E.PAUSE: "PauseMirrorTopic",
@@ -105,12 +104,8 @@ def _move(
 
 
 def _send(moved: Iterable[MirrorTopic], operation: MirrorEvent) -> None:
-    by_link: dict[int, list[int]] = defaultdict(list)
-    for one in moved:
-        by_link[one.link_id].append(one.pk)
-    for link_id, keys in by_link.items():
+    for link_id in {one.link_id for one in moved}:
         ClusterLink.objects.filter(pk=link_id).update(sequence=F("sequence") + 1)
         if operation is _E.FAILOVER:
-            for first in range(0, len(keys), STOP_SHARE):
-                dispatch.send("stop_many", link_id=link_id, mirror_ids=keys[first : first + STOP_SHARE])
+            dispatch.send("stop_many", link_id=link_id)
         dispatch.send("reconcile_link", link_id=link_id)

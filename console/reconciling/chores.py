@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from console.models import ClusterLink, MirrorTopic
-from linkengine.domain.states import MirrorState
+from linkengine.domain.states import MirrorState, StopReason
 
 _ADVANCED_BY = {
     MirrorState.PENDING_SETUP: "setup_mirror",
@@ -17,6 +17,7 @@ _ADVANCED_BY = {
     MirrorState.PENDING_RESTORE_MIRROR: "advance_restore",
 }
 
+MANY = 20  # stops of one link; below this, one by one is as quick
 Chore = tuple[str, int]  # name of the task, primary key of the mirror
 
 
@@ -31,6 +32,21 @@ def chores_of(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Chor
             continue
         if mirror.retry_at is None or mirror.retry_at <= now:
             yield task, mirror.pk
+
+
+def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:
+    """Pick the mirrors that one task fails over together: many that nobody has begun to fence."""
+    fresh = [
+        one.pk
+        for one in mirrors
+        if one.state == MirrorState.PENDING_STOPPED
+        and one.stop_reason == StopReason.FAILOVER
+        and one.fencing_at is None
+        and one.deletion_requested_at is None
+        and one.num_partitions
+        and one.holds_copy
+    ]
+    return frozenset(fresh) if len(fresh) >= MANY else frozenset()
 
 
 def is_over(*, link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> bool:

@@ -136,8 +136,8 @@ def sync_of(mirror: MirrorTopic) -> MirrorSync:
     )
 
 
-def stop_of(mirror: MirrorTopic, *, generation: int) -> MirrorStop:
-    """Answer what to fence."""
+def stop_of(mirror: MirrorTopic, *, generation: int, fenced_ends: tuple[tuple[int, int], ...] | None = None) -> MirrorStop:
+    """Answer what to fence; ``fenced_ends`` where the caller knows what an earlier attempt recorded."""
     return MirrorStop(
         source=source_address(mirror.link),
         destination=mirror.link.destination.address,
@@ -146,7 +146,7 @@ def stop_of(mirror: MirrorTopic, *, generation: int) -> MirrorStop:
         generation=generation,
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
-        fenced_ends=stopped_ends(mirror),
+        fenced_ends=stopped_ends(mirror) if fenced_ends is None else fenced_ends,
         source_configs=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),
         sync_include=sync_include(mirror.link),

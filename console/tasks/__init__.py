@@ -17,6 +17,7 @@ from console.tasks import (
     restoring,
     reversing,
     stopping,
+    stoppingmany,
     verifying,
 )
 
@@ -33,5 +34,6 @@ __all__ = [
     "restoring",
     "reversing",
     "stopping",
+    "stoppingmany",
     "verifying",
 ]

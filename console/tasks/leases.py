@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -39,6 +39,22 @@ def taken(mirror: MirrorTopic, *, wait_s: float) -> Iterator[Taken]:
     finally:
         for grant in got.grants:
             _release(lease, grant)
+
+
+@contextmanager
+def taken_from_many(mirrors: Sequence[MirrorTopic], *, wait_s: float) -> Iterator[dict[int, Taken]]:
+    """Do what ``taken`` does for many mirrors, waiting once for all; answer by primary key."""
+    lease = RedisLease(settings.REDIS_URL, ttl_ms=plans.TUNING.lease_ttl_ms)
+    got = {mirror.pk: Taken() for mirror in mirrors}
+    deadline = time.monotonic() + wait_s
+    try:
+        for mirror in mirrors:
+            _take(lease, mirror, got[mirror.pk], deadline=deadline)
+        yield got
+    finally:
+        for one in got.values():
+            for grant in one.grants:
+                _release(lease, grant)
 
 
 def _take(lease: RedisLease, mirror: MirrorTopic, got: Taken, *, deadline: float) -> None:

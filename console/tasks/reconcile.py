@@ -98,8 +98,11 @@ def _reconcile(link_id: int) -> None:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
         return
     _copy(link, mirrors, rows=rows)
+    together = chores.stopped_together(mirrors)
+    if together and store.claim(f"stop_many:{link.pk}", ttl_ms=CLAIM_MS):
+        dispatch.send("stop_many", link_id=link.pk)
     for task, mirror_id in chores.chores_of(mirrors=mirrors, now=timezone.now()):
-        if store.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
+        if mirror_id not in together and store.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
             dispatch.send(task, mirror_id=mirror_id)
     _run_tasks(link, mirrors)
 

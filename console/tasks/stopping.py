@@ -50,7 +50,7 @@ _log = structlog.get_logger(__name__)
 def advance_stop(*, mirror_id: int, **_: Any) -> None:
     """Take a stopping mirror as far as it gets. A failover never waits for the promotion it overrules."""
     mirror = load(mirror_id)
-    if mirror is None or not _is_stopping(mirror):
+    if mirror is None or not _is_stopping(mirror) or (mirror.fencing_at and store.is_held(batch_name(mirror.link_id))):
         return
     with store.hold(f"stop:{mirror.stop_reason}:{mirror_id}") as ours:
         if not ours:
@@ -59,6 +59,11 @@ def advance_stop(*, mirror_id: int, **_: Any) -> None:
             _stop_now(mirror)
         else:
             _promote(mirror)
+
+
+def batch_name(link_id: int) -> str:
+    """Name the hold of whoever stops many mirrors of a link together."""
+    return f"stop-many:{link_id}"
 
 
 def _promote(mirror: MirrorTopic) -> None:
@@ -122,15 +127,17 @@ def _remove_doomed(mirror: MirrorTopic) -> bool:
 
 def _fence(mirror: MirrorTopic, *, generation: int) -> None:
     """From the mark on there is no way back to copying: the fence is a batch of our own in the mirror."""
-    MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_STOPPED).update(fencing_at=timezone.now())
+    marked = MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_STOPPED, fencing_at=mirror.fencing_at)
+    if not marked.update(fencing_at=timezone.now()):
+        return  # somebody else is at it
     try:
-        stopped = jobs.stop_mirror(plans.stop_of(mirror, generation=generation), on_fenced=partial(_record_ends, mirror))
+        stopped = jobs.stop_mirror(plans.stop_of(mirror, generation=generation), on_fenced=partial(record_ends, mirror))
         groups.store_clamped(mirror=mirror, clamped=stopped.clamped, now=timezone.now())
     except LinkEngineError as error:
         if error.code != ErrorCode.MIRROR_TOPIC_MISSING:  # where nothing is left, nothing needs a fence
             note_failure(mirror, error, fatal=False, now=timezone.now())
             return
-    _note_stopped(mirror, now=timezone.now())
+    note_stopped(mirror, now=timezone.now())
     dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
@@ -175,14 +182,14 @@ def note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: d
         dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
-def _record_ends(mirror: MirrorTopic, stopped: MirrorStopped) -> None:
+def record_ends(mirror: MirrorTopic, stopped: MirrorStopped) -> None:
     """Keep where the mirror ended before any producer is let in."""
     for partition, end in stopped.ends:
         rows = MirrorPartition.objects.filter(mirror=mirror, partition=partition)
         rows.update(stopped_end=end, mirror_end=end, bytes_per_s=None, records_per_s=None)
 
 
-def _note_stopped(mirror: MirrorTopic, *, now: datetime) -> None:
+def note_stopped(mirror: MirrorTopic, *, now: datetime) -> None:
     facts: dict[str, Any] = {"error_code": "", "error_message": "", "error_since": None, "retry_at": None, "drained_at": None}
     try:
         with transaction.atomic():

@@ -15,6 +15,7 @@ from linkengine.jobs.promoting import promotion_blockers
 from linkengine.jobs.reversing import close_topic, log_ranges, open_topic, turn_mirror
 from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import stop_mirror
+from linkengine.jobs.stoppingmany import stop_many
 from linkengine.jobs.syncing import discover_mirrors, sync_mirror, sync_mirrors
 from linkengine.jobs.verifying import verify, verify_next
 
@@ -43,6 +44,7 @@ __all__ = [
     "read_canary",
     "read_progress",
     "setup_mirror",
+    "stop_many",
     "stop_mirror",
     "sync_groups",
     "sync_mirror",

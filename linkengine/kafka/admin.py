@@ -155,6 +155,14 @@ class ClusterAdmin:
                 what=f"topic {topic!r} does not show its new configs",
             )
 
+    def change_many_configs(self, changes: Mapping[str, ConfigChange]) -> None:
+        """Change configs of many topics, by few requests, and wait until they are in force."""
+        real = {topic: change for topic, change in changes.items() if change}
+        admin_topics.alter_many(self._session, real)
+        self._wait_until(
+            lambda: admin_topics.all_show(self._session, real), what=f"one of {len(real)} topics does not show its new configs"
+        )
+
     # offsets
 
     def offsets(self, topic: str, kind: OffsetKind, *, partitions: int | None = None) -> dict[int, int]:
@@ -244,6 +252,18 @@ class ClusterAdmin:
     def denies_reads(self, topic: str) -> bool:
         """Tell whether ``deny_reads`` is in force."""
         return admin_acls.denies(self._session, topic, AclOperation.READ)
+
+    def topics_with_reads_denied(self) -> frozenset[str]:
+        """List the topics that ``deny_reads`` hides now."""
+        return admin_acls.denied_topics(self._session, AclOperation.READ)
+
+    def allow_many_writes(self, topics: Sequence[str]) -> None:
+        """Take ``deny_writes`` back for many topics, by few requests. Idempotent."""
+        admin_acls.allow_many(self._session, topics, AclOperation.WRITE)
+        self._wait_until(
+            lambda: not admin_acls.denied_topics(self._session, AclOperation.WRITE) & set(topics),
+            what=f"DENY WRITE on one of {len(topics)} topics is still in force",
+        )
 
     def _deny(self, topic: str, operation: AclOperation) -> None:
         admin_acls.deny(self._session, topic, operation)

@@ -7,6 +7,8 @@ link's own principal must be one. Setting a rule that exists and removing one th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError
@@ -15,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own typ
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
@@ -31,6 +34,7 @@ _EVERYTHING = AclBindingFilter(
     ResourceType.ANY, _ALL, ResourcePatternType.ANY, _ALL, _ALL, AclOperation.ANY, AclPermissionType.ANY
 )
 _Wire = TypeVar("_Wire", AclBinding, AclBindingFilter)
+_PER_REQUEST = 500
 
 
 def deny(session: AdminSession, topic: str, operation: AclOperation) -> None:
@@ -58,6 +62,30 @@ def allow(session: AdminSession, topic: str, operation: AclOperation) -> None:
             raise translated(error, what=what)
 
 
+def allow_many(session: AdminSession, topics: Sequence[str], operation: AclOperation) -> None:
+    """Remove the rule of ``deny`` from many topics; other rules stay. Idempotent."""
+    what = f"remove DENY {operation.name} on {len(topics)} topics"
+    for first in range(0, len(topics), _PER_REQUEST):
+        rules = [_filter(topic, operation) for topic in topics[first : first + _PER_REQUEST]]
+        _, failures = session.settle(partial(_delete, rules), what=what)
+        for error in failures.values():
+            if error.code() != KafkaError.SECURITY_DISABLED:
+                raise translated(error, what=what)
+
+
+def _delete(rules: list[AclBindingFilter], client: AdminClient) -> dict[AclBindingFilter, Future[Any]]:
+    return client.delete_acls(rules, request_timeout=REQUEST_TIMEOUT_S)
+
+
+def denied_topics(session: AdminSession, operation: AclOperation) -> frozenset[str]:
+    """List the topics that have the rule of ``deny``; none where there is no authorizer."""
+    rules = session.one(
+        lambda client: client.describe_acls(_filter(None, operation), request_timeout=REQUEST_TIMEOUT_S),
+        what=f"list the topics on which {operation.name} is denied",
+    )
+    return frozenset(rule.name for rule in rules)
+
+
 def denies(session: AdminSession, topic: str, operation: AclOperation) -> bool:
     """Tell whether the rule of ``deny`` is set; False where there is no authorizer."""
     rule = _filter(topic, operation)
@@ -69,10 +97,10 @@ def denies(session: AdminSession, topic: str, operation: AclOperation) -> bool:
     )
 
 
-def _filter(topic: str, operation: AclOperation) -> AclBindingFilter:
+def _filter(topic: str | None, operation: AclOperation) -> AclBindingFilter:
     return AclBindingFilter(
         ResourceType.TOPIC,
-        topic,
+        topic,  # type: ignore[arg-type]  # None: any; its own type hints leave that out
         ResourcePatternType.LITERAL,
         _EVERYBODY,
         _EVERYWHERE,

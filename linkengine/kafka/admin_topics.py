@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -152,18 +153,44 @@ def own(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
 
 def alter_configs(session: AdminSession, topic: str, change: ConfigChange) -> None:
     """Set and delete configs of a topic in one request."""
-    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in change.values.items()]
-    entries += [ConfigEntry(name, "", incremental_operation=AlterConfigOpType.DELETE) for name in change.deletions]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
     session.all(
-        lambda client: client.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S),
+        lambda client: client.incremental_alter_configs([_alteration(topic, change)], request_timeout=REQUEST_TIMEOUT_S),
         what=f"alter the configs of topic {topic!r}",
     )
 
 
+def alter_many(session: AdminSession, changes: Mapping[str, ConfigChange]) -> None:
+    """Set and delete configs of many topics, some hundred per request."""
+    for batch in _batches(changes):
+        resources = [_alteration(topic, changes[topic]) for topic in batch]
+        session.all(partial(_alter, resources), what=f"alter the configs of {len(batch)} topics")
+
+
+def _alter(resources: list[ConfigResource], client: AdminClient) -> dict[ConfigResource, Future[Any]]:
+    return client.incremental_alter_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
+
+
+def _alteration(topic: str, change: ConfigChange) -> ConfigResource:
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in change.values.items()]
+    entries += [ConfigEntry(name, "", incremental_operation=AlterConfigOpType.DELETE) for name in change.deletions]
+    return ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+
+
+def all_show(session: AdminSession, changes: Mapping[str, ConfigChange]) -> bool:
+    """Tell whether the broker we ask carries all changes."""
+    for batch in _batches(changes):
+        present = configs_of(session, batch)
+        if not all(_carries(own(present.get(topic, {})), changes[topic]) for topic in batch):
+            return False
+    return True
+
+
 def shows(session: AdminSession, topic: str, change: ConfigChange) -> bool:
     """Tell whether the broker we ask carries the change, apart from how it spells the values."""
-    present = own(configs_of(session, [topic]).get(topic, {}))
+    return _carries(own(configs_of(session, [topic]).get(topic, {})), change)
+
+
+def _carries(present: Mapping[str, str], change: ConfigChange) -> bool:
     return (
         set(change.values) <= set(present)
         and not set(change.deletions) & set(present)

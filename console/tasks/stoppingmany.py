@@ -1,0 +1,84 @@
+"""Fail many mirrors of a link over at once: what ``stopping`` does one by one, each step for all of them.
+
+Takes only mirrors nobody has begun to fence, and marks them first; whatever is left over has the mark, and the task for one
+mirror goes on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import structlog
+from celery import shared_task
+from django.db import transaction
+from django.utils import timezone
+
+from console import dispatch, store
+from console.models import MirrorTopic
+from console.reconciling import groups, plans
+from console.reconciling.chores import MANY
+from console.tasks import leases
+from console.tasks.stopping import FAILOVER_RELEASE_S, batch_name, give_orders, note_stopped, record_ends
+from linkengine import jobs
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.plans import MirrorStopped
+from linkengine.domain.states import MirrorState, StopReason
+
+PER_COMMIT = 100  # other writers get their turn between
+_log = structlog.get_logger(__name__)
+
+
+@shared_task(name="stop_many")
+def stop_many(*, link_id: int, **_: Any) -> None:
+    """Fence all mirrors of the link that are failing over and let producers in."""
+    with store.hold(batch_name(link_id)) as ours:
+        if not ours:
+            return
+        give_orders(link_id)
+        mirrors = _claim(link_id)
+        if mirrors:
+            _stop({one.name: one for one in mirrors})
+    dispatch.send("reconcile_link", link_id=link_id)
+
+
+def _claim(link_id: int) -> list[MirrorTopic]:
+    """Mark the mirrors that can be stopped together as being fenced, and answer them."""
+    fit = MirrorTopic.objects.filter(
+        link=link_id,
+        state=MirrorState.PENDING_STOPPED,
+        stop_reason=StopReason.FAILOVER,
+        fencing_at=None,
+        deletion_requested_at=None,
+        num_partitions__gt=0,
+        holds_copy=True,
+    ).exclude(partitions__stopped_end__isnull=False)
+    keys = list(fit.values_list("pk", flat=True))
+    if len(keys) < MANY:
+        return []
+    now = timezone.now()
+    fit.filter(pk__in=keys).update(fencing_at=now)
+    rows = MirrorTopic.objects.select_related("link__destination__environment", "link__source")
+    return list(rows.prefetch_related("link__configs", "partitions").filter(pk__in=keys, fencing_at=now))
+
+
+def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:
+    with leases.taken_from_many(list(mirrors.values()), wait_s=FAILOVER_RELEASE_S) as taken:
+        stops = [plans.stop_of(one, generation=taken[one.pk].generation, fenced_ends=()) for one in mirrors.values()]
+        try:
+            stopped = jobs.stop_many(stops, on_fenced=lambda ends: _record(mirrors, ends.items()))
+        except LinkEngineError as error:  # those that were fenced are recognised one by one
+            _log.warning("stop_many.failed", code=error.code, mirrors=len(mirrors))
+            return
+    done = list(stopped.items())
+    for first in range(0, len(done), PER_COMMIT):
+        with transaction.atomic():
+            for name, one in done[first : first + PER_COMMIT]:
+                groups.store_clamped(mirror=mirrors[name], clamped=one.clamped, now=timezone.now())
+                note_stopped(mirrors[name], now=timezone.now())
+
+
+def _record(mirrors: Mapping[str, MirrorTopic], ends: Iterable[tuple[str, MirrorStopped]]) -> None:
+    with transaction.atomic():
+        for name, one in ends:
+            record_ends(mirrors[name], one)

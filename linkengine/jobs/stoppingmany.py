@@ -1,0 +1,62 @@
+"""Fail many mirrors of one link over together: each step of ``stopping`` for all of them before the next step.
+
+Only for mirrors that nobody has begun to stop. What does not go smoothly is left out of the answer and stopped one by one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from linkengine.copyjob.fencemany import fence_many
+from linkengine.domain.configs import ConfigChange, configs_at_stop
+from linkengine.domain.plans import MirrorStop, MirrorStopped
+from linkengine.kafka.admin import ClusterAdmin
+from linkengine.sync.clamping import clamp_groups
+
+log = structlog.get_logger(__name__)
+Stopped = dict[str, MirrorStopped]  # by mirror topic
+
+
+def stop_many(stops: Sequence[MirrorStop], *, on_fenced: Callable[[Stopped], None]) -> Stopped:
+    """Fence all, record where they ended, apply the source's configs, let producers write; answer those that are writable.
+
+    ``on_fenced`` must have recorded all ends it is given before producers are let in. Raises what keeps us from the cluster.
+    """
+    if not stops:
+        return {}
+    destination = ClusterAdmin(stops[0].destination)
+    hidden = destination.topics_with_reads_denied()
+    plain = {one.mirror_topic: one for one in stops if one.mirror_topic not in hidden and not one.fenced_ends}
+    fenced = _fence(list(plain.values()))
+    on_fenced(fenced)
+    clamped = {topic: _clamp(destination, plain[topic], one) for topic, one in fenced.items()}
+    destination.change_many_configs({topic: _change(plain[topic]) for topic in fenced})
+    destination.allow_many_writes(list(fenced))
+    log.info("mirrors_stopped", mirrors=len(fenced), of=len(stops))
+    return clamped
+
+
+def _fence(stops: Sequence[MirrorStop]) -> Stopped:
+    assignments = [one for stop in stops for one in stop.assignments]
+    generations = {one.key: stop.generation for stop in stops for one in stop.assignments}
+    ends = fence_many(stops[0].destination, assignments, generations=generations) if stops else {}
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for one in assignments:
+        if one.key in ends:
+            found[one.mirror_topic].append((one.partition, ends[one.key]))
+    whole = [stop for stop in stops if stop.assignments and len(found[stop.mirror_topic]) == len(stop.assignments)]
+    return {stop.mirror_topic: MirrorStopped(ends=tuple(sorted(found[stop.mirror_topic]))) for stop in whole}
+
+
+def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> MirrorStopped:
+    if not stop.group_offsets:
+        return stopped
+    clamped = clamp_groups(destination, stop.mirror_topic, ends=dict(stopped.ends), known=stop.group_offsets)
+    return MirrorStopped(ends=stopped.ends, clamped=tuple(clamped))
+
+
+def _change(stop: MirrorStop) -> ConfigChange:
+    return configs_at_stop(stop.source_configs, include=stop.sync_include, overrides=stop.configs)

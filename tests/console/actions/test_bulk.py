@@ -1,0 +1,61 @@
+"""Many mirrors moved by few statements: the same rows, history and audit as one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test.utils import CaptureQueriesContext
+from django.db import connection
+
+from console.actions.operations import operate_many
+from console.actors import Actor
+from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransition
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+E, S = MirrorEvent, MirrorState
+Sent = list[tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def many(make_mirror: MakeMirror) -> list[MirrorTopic]:
+    """Thirty mirrors; one is stopped, one is being promoted."""
+    states = {28: S.STOPPED, 29: S.PENDING_STOPPED}
+    return [make_mirror(f"topic-{number:02}", states.get(number, S.ACTIVE), partitions=1) for number in range(30)]
+
+
+def test_all_fail_over_in_few_statements(many: list[MirrorTopic], link: ClusterLink, owner: Actor, sent: Sent) -> None:
+    with CaptureQueriesContext(connection, ) as queries:
+        rows = operate_many(link=link, pattern=".*", operation=E.FAILOVER, by=owner, now=NOW)
+
+    assert len(queries) < len(many)
+    assert [row.error_code for row in rows if row.error_code] == [400]
+    assert len(rows) == len(many)
+    assert set(MirrorTopic.objects.exclude(name="topic-28").values_list("state", "stop_reason")) == {
+        (S.PENDING_STOPPED, "failover")
+    }
+    assert MirrorTopic.objects.get(name="topic-00").prior_state == S.ACTIVE
+    assert StateTransition.objects.filter(event="failover", by="owner").count() == 29
+    assert AuditEvent.objects.filter(action="FailoverMirrorTopic", actor="owner").count() == 29
+    assert [name for name, _ in sent] == ["stop_many", "reconcile_link"]
+
+
+def test_a_row_that_was_moved_meanwhile_is_asked_about_again(
+    many: list[MirrorTopic], link: ClusterLink, owner: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from console.actions import bulk  # noqa: PLC0415
+
+    move = bulk._move
+
+    def late(rows: Any, old: S, operation: E, **more: Any) -> Any:
+        MirrorTopic.objects.filter(name="topic-00").update(state=S.STOPPED)
+        return move(rows, old, operation, **more)
+
+    monkeypatch.setattr(bulk, "_move", late)
+
+    rows = operate_many(link=link, names=[one.name for one in many[:28]], operation=E.PAUSE, by=owner, now=NOW)
+
+    refused = {row.mirror_topic_name: row.error_message for row in rows if row.error_code}
+    assert set(refused) == {"topic-00"}
+    assert MirrorTopic.objects.filter(state=S.PAUSED).count() == 27
