@@ -59,6 +59,7 @@ PATH_PARAMETERS: Mapping[str, str] = {
     "partition_id": "The number of the partition.",
     "consumer_group_id": "The name of the consumer group.",
     "run_id": "The number of the verify run.",
+    "restore_id": "The restore's number.",
     "task_name": "The name of a task of the link.",
     "source_topic_name": "The name of a topic on the source cluster.",
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.test.utils import CaptureQueriesContext
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from console.actions.operations import operate_many
 from console.actors import Actor
@@ -26,7 +26,9 @@ def many(make_mirror: MakeMirror) -> list[MirrorTopic]:
 
 
 def test_all_fail_over_in_few_statements(many: list[MirrorTopic], link: ClusterLink, owner: Actor, sent: Sent) -> None:
-    with CaptureQueriesContext(connection, ) as queries:
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
         rows = operate_many(link=link, pattern=".*", operation=E.FAILOVER, by=owner, now=NOW)
 
     assert len(queries) < len(many)

@@ -1,0 +1,100 @@
+"""Previews and restores below /api/v1."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console import exports
+from console.models import ClusterLink, MirrorTopic, RestoreRun
+from linkengine.domain.states import MirrorState
+from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest
+
+pytestmark = pytest.mark.django_db
+LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"
+
+
+@pytest.fixture
+def orders(make_mirror: Any) -> MirrorTopic:
+    return make_mirror("orders", lags=((15, 10),))
+
+
+@pytest.fixture
+def run(orders: MirrorTopic, settings: Any, tmp_path: Path) -> RestoreRun:
+    """A restore that has set two records aside."""
+    settings.EXPORT_DIR = str(tmp_path)
+    with exports.writing("orders-1.jsonl.gz") as sink:
+        sink(b"{}\n{}\n")
+    return RestoreRun.objects.create(
+        mirror=orders,
+        requested_by="owner",
+        requested_at=NOW,
+        points=[{"partition": 0, "start": 0, "end": 12, "common": 10, "records": 2}],
+        exported_at=NOW,
+        export_name="orders-1.jsonl.gz",
+        export_records=2,
+    )
+
+
+def test_an_operation_is_previewed_for_the_mirrors_that_match(owner: Rest, orders: MirrorTopic, make_mirror: Any) -> None:
+    make_mirror("payments")
+
+    rows = owner.get(f"{LINK}/previews?operation=failover&mirror_topic_name_pattern=ord.*").json()["data"]
+
+    assert [(row["mirror_topic_name"], row["allowed"], row["records_at_risk"]) for row in rows] == [("orders", True, 5)]
+    assert MirrorTopic.objects.get(name="orders").state == MirrorState.ACTIVE
+
+
+@pytest.mark.parametrize("query", ["", "?operation=explode", "?operation=pause&mirror_topic_name_pattern=("])
+def test_what_to_preview_must_be_clear(owner: Rest, link: ClusterLink, query: str) -> None:
+    assert owner.get(f"{LINK}/previews{query}").status_code == 400
+
+
+def test_a_restore_tells_what_it_dropped_and_gives_it_back(owner: Rest, run: RestoreRun) -> None:
+    told = owner.get(f"{LINK}/mirrors/orders/restores").json()["data"][0]
+    file = owner.get(f"{LINK}/mirrors/orders/restores/{run.pk}/records")
+
+    assert (told["messages_truncated"], told["export_records"]) == (2, 2)
+    assert gzip.decompress(b"".join(file.streaming_content)) == b"{}\n{}\n"
+    assert file["Content-Disposition"] == 'attachment; filename="orders-1.jsonl.gz"'
+
+
+def test_who_may_only_look_gets_no_records(reader: Rest, run: RestoreRun) -> None:
+    assert reader.get(f"{LINK}/mirrors/orders/restores/{run.pk}/records").status_code == 403
+
+
+def test_a_restore_without_a_file_says_so(owner: Rest, run: RestoreRun) -> None:
+    RestoreRun.objects.update(export_name="")
+
+    assert owner.get(f"{LINK}/mirrors/orders/restores/{run.pk}/records").status_code == 404
+    assert owner.get(f"{LINK}/mirrors/orders/restores/999/records").status_code == 404
+
+
+def test_truncation_is_counted_before_anything_happens(
+    owner: Rest, orders: MirrorTopic, link: ClusterLink, source: Any, boundary: Boundary
+) -> None:
+    ClusterLink.objects.update(mode="BIDIRECTIONAL")
+    back = ClusterLink.objects.create(
+        name=link.name,
+        mode="BIDIRECTIONAL",
+        destination=source,
+        source=link.destination,
+        source_cluster_id=DESTINATION,
+        properties={},
+        state_since=NOW,
+        created_at=NOW,
+        created_by="owner",
+    )
+    MirrorTopic.objects.update(state=MirrorState.STOPPED)
+    boundary.answer = {"orders": [{"partition": 0, "start": 0, "end": 12, "common": 10}]}
+    verb = f"/kafka/v3/clusters/{source.cluster_id}/links/{back.name}/mirrors:truncate-and-restore"
+
+    answer = owner.post(
+        f"{verb}?validate_only=true&include_partition_level_truncation_data=true", {"mirror_topic_names": ["orders"]}
+    )
+
+    row = answer.json()["data"][0]
+    assert (row["error_code"], row["messages_truncated"]) == (None, 2)
+    assert row["partition_level_truncation_data"] == [{"partition_id": 0, "offset_truncated_to": 10, "messages_truncated": 2}]
+    assert not RestoreRun.objects.exists()
