@@ -20,6 +20,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkaddresses import source_properties
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import LinkConfigError, check_configs
+from linkengine.domain.states import LinkState
 
 CHECK_TIMEOUT_S = 20.0  # two clusters of which each may be away; the engine gives up on one after 8 s
 # A create whose answer was lost (a proxy's 503, a broken connection) is repeated by clients. Confluent's Terraform provider
@@ -69,6 +70,7 @@ def draft_link(
         connection_mode=values.get("connection.mode", ConnectionMode.OUTBOUND),
         properties={key: value for key, value in values.items() if is_connection(key)},
         prefix=values.get("cluster.link.prefix", ""),
+        state=LinkState.PAUSED if values.get("cluster.link.paused") == "true" else LinkState.ACTIVE,
         state_since=now,
         created_at=now,
         created_by=by.name,

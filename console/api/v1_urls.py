@@ -2,7 +2,19 @@
 
 from django.urls import path, re_path
 
-from console.api.v1 import drills, gates, lineage, previews, restores, sourcetopics, stopreports, tasks, tokens, views
+from console.api.v1 import (
+    drills,
+    gates,
+    lineage,
+    mirrorconfigs,
+    previews,
+    restores,
+    sourcetopics,
+    stopreports,
+    tasks,
+    tokens,
+    views,
+)
 from console.api.views import UnknownEndpointView
 
 _LINK = "clusters/<str:cluster_id>/links/<str:link_name>"
@@ -30,6 +42,7 @@ urlpatterns = [
     path(f"{_MIRROR}/verified-ranges", views.VerifiedRangeListView.as_view()),
     path(f"{_MIRROR}/gaps", views.GapListView.as_view()),
     path(f"{_MIRROR}/lineage", lineage.LineageListView.as_view()),
+    path(f"{_MIRROR}/configs", mirrorconfigs.MirrorConfigsView.as_view()),
     path(f"{_MIRROR}/transitions", views.TransitionListView.as_view()),
     path(f"{_MIRROR}/partitions", views.PartitionListView.as_view()),
     re_path(r"^.*$", UnknownEndpointView.as_view()),

@@ -36,6 +36,7 @@ from console.queries import operations as operation_queries
 from console.queries import stopreports as report_queries
 from console.queries import verification
 from console.queries.lineage import cluster_names, lineage_of
+from console.queries.mirrorconfigs import followed_configs, list_reverts
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ class MirrorHead:
     created_by: str
     copied: str
     start: str
-    configs: Sequence[dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,6 @@ def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNK
         created_by=mirror.created_by,
         copied=copied,
         start=start_words(mirror.start_spec),
-        configs=[{"name": name, "value": value} for name, value in sorted(mirror.source_configs.items())],
     )
 
 
@@ -121,6 +120,8 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "partitions": [partition_row(row, now=now) for row in summary.partitions],
         "gaps": gap_groups(mirror.gaps.all()),
         "lineage": origin_rows(lineage_of(mirror), names=cluster_names(), now=now),
+        "configs": followed_configs(mirror),
+        "reverts": [{"row": one, "at": moment(one.at, now=now)} for one in list_reverts(mirror)],
         "steps": steps(mirror.transitions.all()[:STEPS_SHOWN], now=now),
         "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
         "gate": gate_view(mirror.gate_runs.first(), now=now),

@@ -51,6 +51,13 @@ def test_a_link_is_stored_with_its_configs_and_audited(
     assert [name for name, _ in sent] == ["reconcile_link", "refresh_topics"]
 
 
+def test_a_link_may_begin_paused(destination: Cluster, owner: Actor, engine: Engine, sent: Sent) -> None:
+    link = create(destination, owner, configs={**SOURCE_PROPERTIES, "cluster.link.paused": "true"})
+
+    assert link is not None
+    assert link.state == "PAUSED"
+
+
 def test_the_source_is_asked_with_sealed_credentials(destination: Cluster, owner: Actor, engine: Engine) -> None:
     create(destination, owner)
 

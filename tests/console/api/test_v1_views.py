@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, SourceTopic, VerifyRun
+from console.models import ClusterLink, ConfigRevert, MirrorPartition, MirrorTopic, SourceTopic, VerifyRun
 from linkengine.domain.states import MirrorState
 from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest
 
@@ -207,3 +207,16 @@ def test_a_source_topic_tells_why_it_is_not_mirrored(owner: Rest, link: ClusterL
     assert all(check["next_step"] for check in failed)
     assert owner.get(f"{LINK}/source-topics?standing=MIRRORED").json()["data"] == rows[1:]
     assert owner.get(f"{LINK}/source-topics/ghost").json()["checks"][0]["passed"] is False
+
+
+def test_configs_that_follow_the_source_tell_both_values_and_what_was_set_back(owner: Rest, orders: MirrorTopic) -> None:
+    MirrorTopic.objects.update(source_configs={"cleanup.policy": "compact", "retention.ms": "5000"})
+    ConfigRevert.objects.create(mirror=orders, name="retention.ms", found=None, restored="-1", at=NOW)
+
+    answer = owner.get(f"{ORDERS}/configs").json()
+
+    assert answer["data"] == [
+        {"name": "cleanup.policy", "source_value": "compact", "mirror_value": "compact,delete", "always": True},
+        {"name": "retention.ms", "source_value": "5000", "mirror_value": "-1", "always": False},
+    ]
+    assert [(one["name"], one["found"], one["restored"]) for one in answer["reverted"]] == [("retention.ms", None, "-1")]

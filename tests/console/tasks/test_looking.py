@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -78,6 +80,34 @@ def test_a_link_with_a_wrong_password_is_noticed_and_heals(link: ClusterLink, so
     looking.probe_link(link_id=link.pk)
     row = ClusterLink.objects.get()
     assert (row.state, row.error_code, row.error_message) == (LinkState.ACTIVE, "", "")
+
+
+@pytest.fixture
+def mute_port() -> Iterator[int]:
+    """A port that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("server", "state", "code"),
+    [
+        ("no-such-host.invalid:9092", LinkState.UNAVAILABLE, "UNRESOLVABLE_BOOTSTRAP_ERROR"),
+        ("127.0.0.1:9", LinkState.UNAVAILABLE, "BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR"),
+        ("127.0.0.1:mute", LinkState.UNAVAILABLE, "TIMEOUT_ERROR"),
+    ],
+)
+def test_what_keeps_the_link_from_its_source_has_a_code_of_its_own(
+    link: ClusterLink, mute_port: int, server: str, state: LinkState, code: str
+) -> None:
+    properties = {**link.properties, "bootstrap.servers": server.replace("mute", str(mute_port))}
+    ClusterLink.objects.update(properties=properties)
+
+    looking.probe_link(link_id=link.pk)
+
+    row = ClusterLink.objects.get()
+    assert (row.state, row.error_code) == (state, code)
+    assert row.error_message
 
 
 def test_another_cluster_behind_the_address_is_noticed(link: ClusterLink) -> None:

@@ -7,13 +7,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
+from django.utils import timezone
 
 from console import store
+from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.models import ClusterLink, CopySlice, GateRun, MirrorPartition, MirrorTopic, StateTransition, VerifyRun
 from console.tasks import copying, gates, mirrors, reconcile, stopping, topicconfigs, verifying
+from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
@@ -180,7 +184,7 @@ def test_comparisons_are_neither_forgotten_nor_left_behind(mirror: MirrorTopic, 
 
 @pytest.mark.spark
 def test_a_mirror_is_copied_verified_paused_and_promoted(
-    mirror: MirrorTopic, link: ClusterLink, worker: Worker, until: Until, spark_connect_url: str
+    mirror: MirrorTopic, link: ClusterLink, worker: Worker, until: Until, spark_connect_url: str, source_cluster: KafkaCluster
 ) -> None:
     def beat(look: Callable[[], Any]) -> Callable[[], Any]:
         def once() -> Any:
@@ -198,11 +202,22 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
     rows = MirrorPartition.objects.filter(mirror=mirror)
     assert [(row.lag, row.records_copied, row.phase) for row in rows] == [(0, 100, "COPYING")] * 2
 
+    # Another user, another mechanism: the running copy ends and one with the new credentials goes on, nothing restarts.
+    other = source_cluster.client_properties("app", mechanism="SCRAM-SHA-256")
+    changes = [ConfigChange(name=name, value=value) for name, value in other.items() if link.properties[name] != value]
+    alter_configs(link=link, changes=changes, by=SYSTEM, now=timezone.now())
+    producer = Producer(source_cluster.client("admin"))
+    for number in range(10):
+        producer.produce(mirror.source_topic, f"later {number}", partition=number % 2)
+    assert producer.flush(30) == 0
+    until(beat(lambda: ends() == [105, 105]))
+    assert set(CopySlice.objects.values_list("revision", flat=True)) == {link.revision, link.revision + 1}
+
     run = VerifyRun.objects.create(mirror=mirror, requested_by="test", requested_at=NOW)
     for _ in range(2):
         verifying.verify_mirror(run_id=run.pk)
     run.refresh_from_db()
-    assert (run.status, run.records_compared, run.error_message) == ("EQUAL", 200, "")
+    assert (run.status, run.records_compared, run.error_message) == ("EQUAL", 210, "")
 
     gate = GateRun.objects.create(mirror=mirror, status="RUNNING", requested_by="test", requested_at=NOW, verify_run=run)
     for _ in range(2):
@@ -220,5 +235,5 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
     mirror = MirrorTopic.objects.select_related("link__destination__environment").get()
     operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
     until(beat(lambda: state_of(mirror) == S.STOPPED))
-    assert [row.stopped_end for row in rows.all()] == [100, 100]
+    assert [row.stopped_end for row in rows.all()] == [105, 105]
     assert events() == ["setup-done", "pause", "promote", "fenced"]
