@@ -11,6 +11,7 @@ from linkengine.domain.errors import ErrorCode, IllegalTransitionError
 from linkengine.domain.filters import chooses, parse_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
+from linkengine.domain.policies import LinkMode
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, OPERATIONS, LinkState, MirrorEvent, MirrorState, next_state
 
 _E = MirrorEvent
@@ -59,6 +60,8 @@ def why_not_run(link: ClusterLink, name: TaskName, *, state: TaskState) -> str:
     """Answer why a task in this state cannot run now, "" if it can."""
     if link.deletion_requested_at is not None:
         return f"Cluster link '{link.name}' is being deleted."
+    if link.mode == LinkMode.SOURCE:
+        return f"Cluster link '{link.name}' is the source's side; its tasks run on the link of the other cluster."
     if state is TaskState.NOT_CONFIGURED:
         needed = TASKS[name].enable_config
         return f"{name} is switched off. Set {needed} to true." if needed else "The link has no mirror topic that is mirroring."

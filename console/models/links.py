@@ -77,6 +77,8 @@ class ClusterLink(models.Model):
 
     def config(self, name: str) -> str:
         """Answer the value of a config that counts, "" where it has none; no query where configs were read with the link."""
+        if name == "link.mode":
+            return self.mode
         default = LINK_CONFIGS[name].default or ""
         return next((one.value for one in self.configs.all() if one.name == name), default)
 

@@ -13,6 +13,7 @@ from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskError
 from linkengine.domain.mirrorability import KnownMirror, Surroundings, Topic, Verdict
 from linkengine.domain.mirrorchecks import judge, judge_all
+from linkengine.domain.policies import LinkMode
 from linkengine.domain.rings import Place
 from linkengine.domain.states import LinkState, MirrorState
 
@@ -96,5 +97,7 @@ def _failures(link: ClusterLink) -> dict[str, TaskError]:
 def _trouble(link: ClusterLink) -> str:
     if link.deletion_requested_at is not None:
         return "The link is being deleted."
+    if link.mode == LinkMode.SOURCE:
+        return "This is the source's side of the link; mirror topics are created by the link of the other cluster."
     words = _TROUBLES.get(LinkState(link.state), "")
     return words.format(link.error_message)

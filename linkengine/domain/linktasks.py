@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+from linkengine.domain.policies import LinkMode
 from linkengine.domain.states import LinkState
 
 ERRORS_KEPT = 50  # of one run; the number of all is kept beside them
@@ -110,7 +111,12 @@ _BY_LINK_STATE: Mapping[LinkState, TaskState] = MappingProxyType(
 
 
 def is_configured(spec: TaskSpec, *, value_of: Callable[[str], str], mirrors: bool) -> bool:
-    """Tell whether the task has something to do; ``mirrors``: the link has mirror topics that are not stopped."""
+    """Tell whether the task has something to do; ``mirrors``: the link has mirror topics that are not stopped.
+
+    The source's side of a link that the source begins has no tasks: everything is carried to the other side, by its link.
+    """
+    if value_of("link.mode") == LinkMode.SOURCE:
+        return False
     return value_of(spec.enable_config) == "true" if spec.enable_config else mirrors
 
 

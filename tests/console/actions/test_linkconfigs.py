@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from console.actions.links import ConfigChange, alter_configs
 from console.actors import Actor
 from console.errors import DeniedError, InvalidInputError
 from console.models import AuditEvent, ClusterLink, LinkConfig
+from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, LinkConfigSpec, is_connection
 from linkengine.domain.states import LinkState
 from tests.console.conftest import NOW, MakeActor
 
@@ -105,3 +107,40 @@ def test_switching_auto_create_off_clears_the_filters(link: ClusterLink, owner: 
 
     assert list(LinkConfig.objects.values_list("name", "value")) == [("auto.create.mirror.topics.enable", "false")]
     assert AuditEvent.objects.first().detail["configs"]["auto.create.mirror.topics.filters"] is None  # type: ignore[union-attr]
+
+
+def sample_of(spec: LinkConfigSpec) -> str:
+    """Answer a value that the config takes and that is not its default."""
+    filters = '{{"{}": [{{"name": "a", "patternType": "LITERAL", "filterType": "INCLUDE"}}]}}'
+    special = {
+        "auto.create.mirror.topics.enable": "false",
+        "auto.create.mirror.topics.filters": filters.format("topicFilters"),
+        "consumer.offset.group.filters": filters.format("groupFilters"),
+        "acl.filters": '{"aclFilters": [{"resourceFilter": {"resourceType": "any", "patternType": "any"}, '
+        '"accessFilter": {"operation": "any", "permissionType": "any"}}]}',
+        "mirror.start.offset.spec": "latest",
+        "topic.config.sync.include": "retention.ms",
+    }
+    if spec.name in special:
+        return special[spec.name]
+    by_kind = {ConfigKind.FLAG: "true", ConfigKind.NUMBER: str(max(spec.lowest or 0, 7))}
+    return spec.choices[-1] if spec.choices else by_kind.get(spec.kind, "west")
+
+
+@pytest.mark.parametrize(
+    "spec", [one for one in LINK_CONFIGS.values() if not is_connection(one.name)], ids=lambda one: one.name
+)
+def test_every_config_is_set_and_reset_or_refused_by_its_mark(spec: LinkConfigSpec, link: ClusterLink, owner: Actor) -> None:
+    change = ConfigChange(name=spec.name, value=sample_of(spec))
+    if spec.read_only or spec.immutable:
+        with pytest.raises(InvalidInputError, match=re.escape(spec.name)):
+            alter_configs(link=link, changes=[change], by=owner, now=NOW)
+        assert not LinkConfig.objects.exists()
+        return
+
+    alter_configs(link=link, changes=[change], by=owner, now=NOW)
+    assert LinkConfig.objects.get().value == change.value
+
+    alter_configs(link=link, changes=[ConfigChange(name=spec.name, operation="DELETE")], by=owner, now=NOW)
+    assert not LinkConfig.objects.exists()
+    assert ClusterLink.objects.get(pk=link.pk).config(spec.name) == (spec.default or "")

@@ -51,6 +51,14 @@ def test_a_link_that_is_down_runs_nothing(link: ClusterLink, state: LinkState) -
     assert due(link) == []
 
 
+def test_the_sources_side_of_a_link_has_no_tasks(link: ClusterLink) -> None:
+    """Else it would create mirrors in the wrong direction."""
+    LinkConfig.objects.create(link=link, name="auto.create.mirror.topics.enable", value="true")
+    link.mode = "SOURCE"
+
+    assert due(link) == []
+
+
 def test_a_link_that_is_being_deleted_runs_nothing(link: ClusterLink) -> None:
     link.deletion_requested_at = NOW
     assert due(link) == []
