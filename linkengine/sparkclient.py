@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Lock
+from threading import Lock, Timer
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -67,6 +67,18 @@ def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
 
 
 @contextmanager
+def interrupted_after(spark: SparkSession, tag: str, *, timeout_s: float) -> Iterator[None]:
+    """Interrupt what runs with ``tag`` when it takes longer; Spark itself waits forever."""
+    timer = Timer(timeout_s, _interrupt, args=(spark, tag))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
 def spark_answers(what: str) -> Iterator[None]:
     """Turn a lost server into SparkUnavailableError; what Spark itself refuses or fails at stays as it is."""
     import grpc  # noqa: PLC0415 - as heavy as PySpark
@@ -116,6 +128,12 @@ def _close(known: SparkSession) -> None:
     known.release_session_on_close = False  # the server it belongs to may be gone; it forgets idle sessions by itself
     with suppress(OSError, RuntimeError):
         known.stop()
+
+
+def _interrupt(spark: SparkSession, tag: str) -> None:
+    _log.warning("spark.took_too_long", tag=tag)
+    with suppress(SparkUnavailableError), spark_answers("interrupt a job"):  # without Spark the job has ended, too
+        spark.interruptTag(tag)
 
 
 def _short(error: BaseException) -> str:

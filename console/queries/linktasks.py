@@ -11,7 +11,9 @@ from datetime import datetime
 from django.db.models import prefetch_related_objects
 
 from console.models import ClusterLink, LinkTask, MirrorTopic, StateTransitionError, VerifyRun
+from console.models.mirrors import RECORDS_DIFFER
 from console.policies import state_of_task, why_not_run
+from console.queries.verification import is_continuous
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, task_state
 from linkengine.domain.states import WRITABLE, LinkState
@@ -49,7 +51,7 @@ def list_tasks(*, link: ClusterLink) -> list[TaskView]:
     copying = MirrorTopic.objects.filter(link=link).exclude(state__in=WRITABLE).exists()
     rows = {row.name: row for row in link.tasks.all()}
     recurring = [_recurring(link, name, rows.get(name), mirrors=copying) for name in TASKS]
-    return [_copy(link, copying=copying), _verify(link), *recurring]
+    return [_copy(link, copying=copying), _verify(link, copying=copying), *recurring]
 
 
 def get_task(*, link: ClusterLink, name: str) -> TaskView | None:
@@ -95,7 +97,7 @@ def _copy(link: ClusterLink, *, copying: bool) -> TaskView:
 def _copy_errors(link: ClusterLink) -> list[TaskError]:
     failed = MirrorTopic.objects.filter(link=link).exclude(state__in=WRITABLE).exclude(error_code="")
     permanent = failed.values_list("name", "error_code", "error_message")[:ERRORS_KEPT]
-    pending = StateTransitionError.objects.filter(mirror__link=link)[:ERRORS_KEPT]
+    pending = StateTransitionError.objects.filter(mirror__link=link).exclude(code=RECORDS_DIFFER)[:ERRORS_KEPT]
     found = [TaskError(code=code, message=f"{name}: {message}") for name, code, message in permanent]
     found += [TaskError(code=one.code, message=one.message) for one in pending]
     if link.engine_error:
@@ -103,16 +105,20 @@ def _copy_errors(link: ClusterLink) -> list[TaskError]:
     return found
 
 
-def _verify(link: ClusterLink) -> TaskView:
+def _verify(link: ClusterLink, *, copying: bool) -> TaskView:
     latest = VerifyRun.objects.filter(mirror__link=link).select_related("mirror").order_by("mirror", "-requested_at", "-id")
     newest = {run.mirror_id: run for run in reversed(latest[:1000])}
     bad = {VerifyRun.Status.DIFFERENT, VerifyRun.Status.ERROR}
-    errors = tuple(_verify_error(run) for run in newest.values() if run.status in bad)
-    state = TaskState.IN_ERROR if errors else TaskState.ACTIVE if newest else TaskState.NOT_CONFIGURED
+    found = {run.mirror_id: _verify_error(run) for run in newest.values() if run.status in bad}
+    for alarm in StateTransitionError.objects.filter(mirror__link=link, code=RECORDS_DIFFER)[:ERRORS_KEPT]:
+        found[alarm.mirror_id] = TaskError(code=alarm.code, message=alarm.message)
+    errors = tuple(found.values())
+    configured = bool(newest) or (copying and is_continuous(link=link))
+    state = TaskState.IN_ERROR if errors else TaskState.ACTIVE if configured else TaskState.NOT_CONFIGURED
     return TaskView(name=VERIFY, state=state, errors=errors[:ERRORS_KEPT], error_count=len(errors))
 
 
 def _verify_error(run: VerifyRun) -> TaskError:
     if run.status == VerifyRun.Status.ERROR:
         return TaskError(code=ErrorCode.INTERNAL_ERROR, message=f"{run.mirror.name}: {run.error_message}")
-    return TaskError(code="RECORDS_DIFFER", message=f"{run.mirror.name}: {run.differences} records differ.")
+    return TaskError(code=RECORDS_DIFFER, message=f"{run.mirror.name}: {run.differences} records differ.")

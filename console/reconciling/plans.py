@@ -29,7 +29,6 @@ from linkengine.domain.plans import (
 from linkengine.domain.states import StopReason
 
 TUNING = CopyTuning()
-VERIFY_READERS = 4  # Spark tasks per topic when somebody waits for the result
 PARTITIONS_PER_TASK = 4  # one event loop serves many, but a second core is worth having from here on
 
 
@@ -169,7 +168,7 @@ def turn_of(mirror: MirrorTopic, *, ends: Mapping[int, int], generation: int) ->
     )
 
 
-def verify_of(mirror: MirrorTopic, *, readers: int = VERIFY_READERS) -> VerifyPlan:
+def verify_of(mirror: MirrorTopic) -> VerifyPlan:
     """Answer what to compare: up to the mirror's end now, or to where it was stopped."""
     return VerifyPlan(
         source=source_address(mirror.link),
@@ -177,7 +176,6 @@ def verify_of(mirror: MirrorTopic, *, readers: int = VERIFY_READERS) -> VerifyPl
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
         ends=stopped_ends(mirror),
-        readers=readers,
     )
 
 

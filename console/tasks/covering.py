@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.utils import timezone
 
 from console import dispatch, store
 from console.models import MirrorTopic
+from console.queries import verification
 from console.reconciling import coverage, plans, watching
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
@@ -19,7 +21,7 @@ from linkengine.sparkclient import SparkUnavailableError
 
 HOLD = "verify-next"  # one comparison at a time: Spark's memory and the machine are shared with the copy
 CLAIM_MS = 2_000
-READERS = 1  # Spark tasks per topic
+TIMEOUT_S = 600.0  # of one range; others wait for their turn
 _log = structlog.get_logger(__name__)
 
 
@@ -30,7 +32,7 @@ def verify_next(*, mirror_id: int, **_: Any) -> None:
         mirror = _load(mirror_id) if ours else None
         if mirror is not None:
             started_at = timezone.now()
-            error = _compare(mirror)
+            error = "" if _is_covered(mirror) else _compare(mirror)
             watching.note_attempt(mirror=mirror, started_at=started_at, now=timezone.now(), error=error)
 
 
@@ -47,11 +49,17 @@ def _load(mirror_id: int) -> MirrorTopic | None:
     return mirrors.filter(pk=mirror_id, state__in=watching.WATCHED, deletion_requested_at=None).first()
 
 
+def _is_covered(mirror: MirrorTopic) -> bool:
+    """Tell whether the reports of the copy leave nothing to compare, so that idle mirrors cost no look at a cluster."""
+    parts = verification.coverage(mirror=mirror)
+    return bool(parts) and all(one.unverified == 0 for one in parts)
+
+
 def _compare(mirror: MirrorTopic) -> str:
     """Answer what went wrong, "" if nothing did; a comparison that did not come about says nothing about the data."""
     try:
         report = jobs.verify_next(
-            plans.verify_of(mirror, readers=READERS),
+            replace(plans.verify_of(mirror), gentle=True, timeout_s=TIMEOUT_S),
             covered=coverage.covered(mirror),
             most=watching.most_records(mirror.link),
             spark_url=settings.SPARK_URL,

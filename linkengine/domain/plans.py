@@ -252,7 +252,8 @@ class VerifyPlan:
     ends: tuple[tuple[int, int], ...] = ()  # (partition, offset to compare up to); empty: the mirror's end now
     starts: tuple[tuple[int, int], ...] = ()  # (partition, first offset to compare); 0 where it is not named
     compacted: bool = False  # either side compacts: an offset may be missing where ADR 0002 explains it
-    readers: int = 4  # Spark tasks that read one topic; fewer leave more of the machine to the copy
+    timeout_s: float = 6 * 3600.0  # of each look; a terabyte takes about three hours
+    gentle: bool = False  # one Spark task per topic, however many partitions: the copy needs the machine more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ _CAUSES = (
     ("SslAuthenticationException", ErrorCode.AUTHENTICATION_ERROR, "the TLS handshake failed"),
     ("No resolvable bootstrap urls", ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "a bootstrap server's name has no address"),
     ("TimeoutException", ErrorCode.TIMEOUT_ERROR, "a cluster does not answer in time"),
-    ("OPERATION_CANCELED", ErrorCode.ILLEGAL_STATE, "it was cancelled"),
+    ("OPERATION_CANCELED", ErrorCode.ILLEGAL_STATE, "it was cancelled, or took too long"),
 )
 
 

@@ -27,7 +27,7 @@ from linkengine.domain.coverage import RecordDifference
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import OffsetRange
-from linkengine.sparkclient import session, spark_answers, tagged
+from linkengine.sparkclient import interrupted_after, session, spark_answers, tagged
 from linkengine.verifyjob.blocks import Block, Pieces, Place, block_of, block_offsets, checked_ranges, doubtful
 from linkengine.verifyjob.failures import failure_of
 from linkengine.verifyjob.reading import EARLIEST, LATEST, read_topic
@@ -64,7 +64,11 @@ def run_verify(plan: VerifyPlan, *, spark_url: str, tag: str = "verify") -> Veri
     pieces = {partition: one for partition, one in _pieces(plan).items() if len(one)}
     spark = session(spark_url)
     try:
-        with spark_answers("finish the comparison"), tagged(spark, tag):
+        with (
+            spark_answers("finish the comparison"),
+            tagged(spark, tag),
+            interrupted_after(spark, tag, timeout_s=plan.timeout_s),
+        ):
             seen = _compare(spark, plan, pieces)
     except PySparkException as error:
         raise failure_of(error, plan=plan) from error
@@ -137,7 +141,7 @@ def _read(spark: SparkSession, plan: VerifyPlan, pieces: Pieces, *, all_of_it: b
     ends = {partition: LATEST if all_of_it else one.end for partition, one in pieces.items()}
     sides = ((plan.source, plan.source_topic), (plan.destination, plan.mirror_topic))
     source, mirror = (
-        read_topic(spark, address=address, topic=topic, starts=starts, ends=ends, readers=plan.readers)
+        read_topic(spark, address=address, topic=topic, starts=starts, ends=ends, gentle=plan.gentle)
         for address, topic in sides
     )
     return source, mirror

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
+READERS = 4  # tasks per topic, so that all cores read
 EARLIEST, LATEST = -2, -1  # what Spark's offset JSON says for "whatever the log has"
 LIMITS = {
     "kafka.request.timeout.ms": "15000",  # one answer of a broker
@@ -34,11 +35,11 @@ def read_topic(
     topic: str,
     starts: Mapping[int, int],
     ends: Mapping[int, int],
-    readers: int,
+    gentle: bool,
 ) -> DataFrame:
-    """Plan to read what a committed reader sees of ``topic`` within ``[starts, ends)``, in at least ``readers`` tasks.
+    """Plan to read what a committed reader sees of ``topic`` within ``[starts, ends)``.
 
-    A topic with fewer partitions is split, so that all cores read it.
+    ``gentle``: one task reads it all; else there are at least READERS, for which a topic with few partitions is split.
 
     ``failOnDataLoss`` is off: an offset that is not there is what we came to find out, not a reason to give up.
     """
@@ -48,12 +49,13 @@ def read_topic(
         "endingOffsets": _offsets(topic, ends),
         "includeHeaders": "true",
         "failOnDataLoss": "false",
-        "minPartitions": str(readers),
+        "minPartitions": str(1 if gentle else READERS),
         "kafka.isolation.level": "read_committed",
         **LIMITS,
         **{f"kafka.{name}": value for name, value in properties_of(address).items()},
     }
-    return spark.read.format("kafka").options(**options).load()
+    topic_rows = spark.read.format("kafka").options(**options).load()
+    return topic_rows.coalesce(1) if gentle else topic_rows
 
 
 def _offsets(topic: str, offsets: Mapping[int, int]) -> str:

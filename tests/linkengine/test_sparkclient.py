@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import PySparkException
 
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
@@ -17,7 +18,7 @@ from devcluster.spark import SparkConnectServer
 from linkengine.copyjob.spark import submit_copy
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, VerifyPlan
-from linkengine.sparkclient import SparkUnavailableError, close_session, session
+from linkengine.sparkclient import SparkUnavailableError, close_session, interrupted_after, session, tagged
 from linkengine.verifyjob.job import run_verify
 from tests.linkengine.copyjob.standin import hold_leases
 
@@ -72,6 +73,17 @@ def test_after_a_restart_of_the_server_the_next_session_works(own_spark: SparkCo
 
     assert after is not before
     assert after.range(3).count() == 3
+
+
+def test_a_job_that_takes_too_long_is_interrupted(spark_connect_url: str) -> None:
+    spark = session(spark_connect_url)
+
+    with (
+        pytest.raises(PySparkException, match="OPERATION_CANCELED"),
+        tagged(spark, "endless"),
+        interrupted_after(spark, "endless", timeout_s=0.5),
+    ):
+        spark.range(10**15).selectExpr("sum(hash(id))").collect()
 
 
 @pytest.mark.kafka

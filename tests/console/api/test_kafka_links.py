@@ -109,6 +109,21 @@ def test_tasks_tell_what_runs_and_what_nobody_asked_for(owner: Rest, base: str, 
     assert tasks[1]["errors"] == [{"error_code": "RECORDS_DIFFER", "error_message": "orders: 3 records differ."}]
 
 
+def test_records_that_differ_are_told_by_the_verify_task_alone(
+    owner: Rest, base: str, link: ClusterLink, make_mirror: Any
+) -> None:
+    mirror = make_mirror("orders")
+    mirror.transition_errors.create(code="RECORDS_DIFFER", message="3 differ.", since=NOW, last_seen_at=NOW)
+
+    copy, verify, *_ = owner.get(f"{base}/links/from-source?include_tasks=true").json()["tasks"]
+
+    assert (copy["state"], copy["errors"]) == ("ACTIVE", [])
+    assert (verify["state"], verify["errors"]) == (
+        "IN_ERROR",
+        [{"error_code": "RECORDS_DIFFER", "error_message": "3 differ."}],
+    )
+
+
 def test_the_copy_task_repeats_the_errors_of_its_mirrors(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     mirror.transition_errors.create(code="WAITING_FOR_LAG", message="5 records to go.", since=NOW, last_seen_at=NOW)

@@ -65,9 +65,14 @@ def test_the_ledger_follows_the_copy_and_a_difference_raises_an_alarm_until_all_
     assert (whole.start, whole.end, whole.records) == (0, 1_500, 1_500)
     assert whole.hash != first.hash
     assert verification.coverage(mirror=both)[0].unverified == 0
+    MirrorTopic.objects.update(source_topic="not-there")
+    verify_next(mirror_id=both.pk)  # nothing is left to compare, so that nobody looks at the clusters
+    assert VerifyWatch.objects.get().error_message == ""
+    MirrorTopic.objects.update(source_topic=both.source_topic)
 
     send(source_cluster, both.name, ["good"])
     send(destination_cluster, both.name, ["evil"])
+    both.partitions.update(mirror_end=1_501)
     verify_next(mirror_id=both.pk)
     verify_next(mirror_id=both.pk)
     error = both.transition_errors.get()
@@ -85,6 +90,7 @@ def test_the_ledger_follows_the_copy_and_a_difference_raises_an_alarm_until_all_
 def test_an_attempt_that_fails_is_shown_and_repeated_later(both: MirrorTopic, destination_admin: AdminClient) -> None:
     VerifyWatch.objects.create(mirror=both, next_at=NOW)
     MirrorTopic.objects.update(source_topic="not-there")
+    both.partitions.update(mirror_end=1)
 
     verify_next(mirror_id=both.pk)
 
