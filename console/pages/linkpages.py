@@ -84,6 +84,8 @@ def tabs(url: str, *, current: str, audit: bool) -> list[Tab]:
         ("topics", "Source topics", f"{url}topics/"),
         ("filters", "Filters", f"{url}filters/"),
         ("tasks", "Tasks", f"{url}tasks/"),
+        ("groups", "Groups", f"{url}groups/"),
+        ("acls", "ACLs", f"{url}acls/"),
         ("configuration", "Configuration", f"{url}configuration/"),
         ("stops", "Stops", f"{url}stops/"),
         ("drills", "Drills", f"{url}drills/"),

@@ -13,6 +13,7 @@ from console.models import MirrorTopic, VerifyWatch
 from console.pages.linkpages import link_head
 from console.presenters import numbers
 from console.presenters.gates import gate_view
+from console.presenters.groups import clamped_row
 from console.presenters.lineage import origin_rows
 from console.presenters.links import Tile, link_url, source_name
 from console.presenters.looks import Look
@@ -31,6 +32,7 @@ from console.presenters.states import mirror_look
 from console.presenters.stopreports import report_row
 from console.presenters.verbs import VERBS, Verb
 from console.presenters.verify import coverage_view, run_view
+from console.queries import groups as group_queries
 from console.queries import mirrors as mirror_queries
 from console.queries import operations as operation_queries
 from console.queries import stopreports as report_queries
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 STEPS_SHOWN = 30
 REPORTS_SHOWN = 5
+CLAMPED_SHOWN = 100
 _SILENCE_S = 15
 
 
@@ -123,6 +126,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "configs": followed_configs(mirror),
         "reverts": [{"row": one, "at": moment(one.at, now=now)} for one in list_reverts(mirror)],
         "steps": steps(mirror.transitions.all()[:STEPS_SHOWN], now=now),
+        "clamped": [clamped_row(one) for one in group_queries.list_clamped(mirror=mirror, limit=CLAMPED_SHOWN)],
         "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
         "gate": gate_view(mirror.gate_runs.first(), now=now),
         "gate_on": mirror.link.config("migration.gate.enable") == "true",

@@ -114,6 +114,16 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         "It is tried again by itself.",
     ),
     (
+        _E.WAITING_FOR_GROUPS,
+        "The promotion waits until offsets of consumer groups are equal.",
+        "The message names the group and what to do; the link's Groups page lists all.",
+    ),
+    (
+        _E.CONSUMER_GROUP_IN_USE_ERROR,
+        "Consumers on the destination use a group whose offsets shall follow the source.",
+        "Stop them until the promotion is done, or exclude the group in consumer.offset.group.filters.",
+    ),
+    (
         _E.WAITING_FOR_TRANSACTIONS,
         "A transaction has not ended, so the records of the topic are not final yet.",
         "End it at its producer, or wait for its timeout.",

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from console.models import StateTransitionError
 
 # Codes that say what a promotion waits for: news, not trouble.
-_WAITING = frozenset({ErrorCode.WAITING_FOR_LAG, ErrorCode.WAITING_FOR_CONFIGS, ErrorCode.WAITING_FOR_PARTITIONS})
+_WAITING = frozenset(
+    {ErrorCode.WAITING_FOR_LAG, ErrorCode.WAITING_FOR_CONFIGS, ErrorCode.WAITING_FOR_PARTITIONS, ErrorCode.WAITING_FOR_GROUPS}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

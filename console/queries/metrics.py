@@ -9,6 +9,8 @@ from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.utils import timezone
 
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StopReport
+from console.queries.acls import acl_samples
+from console.queries.groups import group_samples
 from console.queries.taskmetrics import task_samples
 from console.queries.verifymetrics import verify_samples
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
@@ -31,7 +33,7 @@ def prometheus_text() -> str:
         *_partition_metrics(),
         *_metric("clusterlink_last_failover_seconds", "gauge", "RTO of the last failover, as measured.", _recovery_times()),
         *_metric("clusterlink_lost_records", "counter", "Offsets lost to retention on the source.", _lost()),
-        *(line for one in (*task_samples(), *verify_samples()) for line in _metric(*one)),
+        *(line for one in (*task_samples(), *group_samples(), *acl_samples(), *verify_samples()) for line in _metric(*one)),
     ]
     return "\n".join(lines) + "\n"
 

@@ -16,10 +16,12 @@ from django.utils import timezone
 from console.models import (
     ApiKey,
     AuditEvent,
+    ClampedOffset,
     Cluster,
     ClusterLink,
     Environment,
     GapRange,
+    GroupOffset,
     LinkConfig,
     MirrorPartition,
     MirrorTopic,
@@ -29,9 +31,13 @@ from console.models import (
     StateTransition,
     StateTransitionError,
     StopReport,
+    SyncedAcl,
+    SyncedGroup,
     VerifyRun,
 )
+from linkengine.domain.acls import AclStatus
 from linkengine.domain.addresses import ClusterAddress, properties_of
+from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import LinkState, MirrorState
 
 SECRET = "a-secret-that-no-page-may-show"
@@ -237,6 +243,7 @@ def _add_troubles(scene: Scene) -> None:
             (2, 300, 317, "LOST"),
         )
     )
+    _add_groups_and_acls(scene)
     StopReport.objects.create(
         mirror=mirrors["gates"],
         reason="failover",
@@ -275,6 +282,33 @@ def _add_troubles(scene: Scene) -> None:
         bytes_compared=41_812_112,
         duration_ms=14_310,
     )
+
+
+def _add_groups_and_acls(scene: Scene) -> None:
+    now, link = scene.now, scene.link
+    for status in GroupStatus:
+        SyncedGroup.objects.create(
+            link=link, name=f"app-{status.lower()}", destination_name=f"app-{status.lower()}", status=status, listed_at=now
+        )
+    group = SyncedGroup.objects.get(name="app-in_use")
+    at = {"source_offset": 120, "destination_offset": 118, "target": 120, "outcome": "IN_USE"}
+    GroupOffset.objects.create(group=group, mirror=scene.mirrors["flights"], partition=0, **at)
+    stop = {"stopping_since": now - timedelta(hours=2), "at": now, "source_offset": 40_300, "before": 39_000, "after": 40_000}
+    ClampedOffset.objects.create(mirror=scene.mirrors["gates"], group="app-gates", partition=0, **stop)
+    for status in AclStatus:
+        SyncedAcl.objects.create(
+            link=link,
+            resource_type="TOPIC",
+            resource_name=f"topic-{status.lower()}",
+            pattern_type="PREFIXED",
+            principal="User:app",
+            host="*",
+            operation="READ",
+            permission="ALLOW",
+            status=status,
+            is_conflict=status is AclStatus.ALREADY_THERE,
+            since=now,
+        )
 
 
 def _add_other_links(scene: Scene) -> None:

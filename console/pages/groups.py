@@ -1,0 +1,67 @@
+"""Two tabs of a link: its source's consumer groups, and the ledger of ACLs; both say what is left alone and why."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from console.pages.doors import actor_of, page, reply
+from console.pages.linkpages import link_context
+from console.pages.lists import page_of
+from console.presenters.groups import ACL_LOOKS, GROUP_LOOKS, acl_row, group_row
+from console.queries import acls as acl_queries
+from console.queries import groups as group_queries
+from console.queries import links as link_queries
+
+
+@page("links")
+@require_GET
+def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """List groups by words and status."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    query, status = _asked(request, known=GROUP_LOOKS)
+    found = group_queries.list_groups(link=link, status=status, search=query)
+    shown, pager = page_of(request, list(found))
+    offsets = group_queries.offsets_of(shown)
+    counts = group_queries.count_groups(link=link)
+    context = {
+        "groups": [group_row(one, offsets.get(one.pk, []), now=now) for one in shown],
+        "counts": [{"look": GROUP_LOOKS[one], "count": count} for one, count in counts.items()],
+        "is_on": link.config("consumer.offset.sync.enable") == "true",
+        "pager": pager,
+        "query": query,
+        "status": status,
+    }
+    return reply(request, "links/groups.html", link_context(link, by=by, now=now, tab="groups") | context)
+
+
+@page("links")
+@require_GET
+def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
+    """List the ledger by words and status; ``?status=conflicts`` lists what disagrees."""
+    by, now = actor_of(request), timezone.now()
+    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    query, status = _asked(request, known=[*ACL_LOOKS, "conflicts"])
+    only = status == "conflicts"
+    found = acl_queries.list_acls(link=link, status="" if only else status, conflicts=only, search=query)
+    shown, pager = page_of(request, list(found))
+    counts, conflicts = acl_queries.count_acls(link=link)
+    context = {
+        "acls": [acl_row(one, now=now) for one in shown],
+        "counts": [{"look": ACL_LOOKS[one], "count": count} for one, count in counts.items()],
+        "conflicts": conflicts,
+        "is_on": link.config("acl.sync.enable") == "true",
+        "pager": pager,
+        "query": query,
+        "status": status,
+    }
+    return reply(request, "links/acls.html", link_context(link, by=by, now=now, tab="acls") | context)
+
+
+def _asked(request: HttpRequest, *, known: Container[str]) -> tuple[str, str]:
+    query, status = (request.GET.get(name, "").strip() for name in ("q", "status"))
+    return query, status if status in known else ""

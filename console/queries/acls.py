@@ -1,0 +1,47 @@
+"""The ledger of a link's ACLs."""
+
+from __future__ import annotations
+
+from django.db.models import Count, F, Q, QuerySet
+
+from console.models import ClusterLink, SyncedAcl
+from linkengine.domain.acls import AclStatus
+
+Sample = tuple[dict[str, str], float]
+_CONFLICTS = Count("pk", filter=Q(is_conflict=True))
+
+
+def list_acls(*, link: ClusterLink, status: str = "", conflicts: bool = False, search: str = "") -> QuerySet[SyncedAcl]:
+    """List the ledger; the link has been looked up with the rights of who asks."""
+    rows = SyncedAcl.objects.filter(link=link)
+    if status:
+        rows = rows.filter(status=status)
+    if conflicts:
+        rows = rows.filter(is_conflict=True)
+    return rows.filter(Q(resource_name__icontains=search) | Q(principal__icontains=search)) if search else rows
+
+
+def count_acls(*, link: ClusterLink) -> tuple[dict[AclStatus, int], int]:
+    """Count the ledger by status, and its conflicts."""
+    rows = SyncedAcl.objects.filter(link=link).order_by().values_list("status")
+    found = {status: (count, bad) for status, count, bad in rows.annotate(n=Count("pk"), bad=_CONFLICTS)}
+    counts = {status: found[status][0] for status in AclStatus if status in found}
+    return counts, sum(bad for _, bad in found.values())
+
+
+def acl_samples() -> list[tuple[str, str, str, list[Sample]]]:
+    """Answer (name, kind, text, samples) for Prometheus; one query."""
+    named = SyncedAcl.objects.order_by().values("status", cluster=F("link__destination__cluster_id"), link_name=F("link__name"))
+    rows = list(named.annotate(count=Count("pk"), bad=_CONFLICTS))
+    counts: list[Sample] = [
+        ({"cluster": row["cluster"], "link": row["link_name"], "status": row["status"]}, row["count"]) for row in rows
+    ]
+    conflicts: dict[tuple[str, str], int] = {}
+    for row in rows:
+        key = (row["cluster"], row["link_name"])
+        conflicts[key] = conflicts.get(key, 0) + row["bad"]
+    told: list[Sample] = [({"cluster": cluster, "link": link}, count) for (cluster, link), count in conflicts.items()]
+    return [
+        ("clusterlink_acls", "gauge", "ACLs of the source by what the link did with them.", counts),
+        ("clusterlink_acl_conflicts", "gauge", "ACLs that a local one or another link's repeats or contradicts.", told),
+    ]
