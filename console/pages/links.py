@@ -23,7 +23,9 @@ from console.presenters.verbs import BULK_VERBS
 from console.queries import audit as audit_queries
 from console.queries import links as link_queries
 from console.queries import mirrorpages
+from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 
+_EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only or spec.immutable or is_connection(name))}
 REFRESH = timedelta(seconds=5)  # ages on a page that has not changed are renewed this often
 
 
@@ -99,6 +101,7 @@ def configuration(request: HttpRequest, cluster_id: str, link_name: str) -> Http
         "configs": [one for one in configs if everything or query or not one.is_default],
         "query": query,
         "all": everything,
+        "editable": _EDITABLE,
     }
     return reply(request, "links/configuration.html", link_context(link, by=by, now=now, tab="configuration") | context)
 

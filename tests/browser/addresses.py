@@ -34,6 +34,7 @@ PAGES = (
     f"{_LINK}groups/?status=IN_USE",
     f"{_LINK}acls/",
     f"{_LINK}acls/?status=conflicts",
+    f"{_LINK}configuration/set/topic.config.sync.ms/",
     f"{_LINK}activity/",
     f"{_LINK}stops/",
     f"{_LINK}drills/",
