@@ -83,6 +83,11 @@ class KnownOffset:
     source: int  # the source's offset as last seen
     remembered: Remembered | None = None
 
+    def is_in_place(self, end: int) -> bool:
+        """Tell whether a mirror that ends at ``end`` leaves nothing to do: the group is where the source's was, or further."""
+        done = self.remembered
+        return done is not None and done.source == self.source and self.source <= done.destination <= end
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClampedOffset:
