@@ -2,7 +2,7 @@
 
 The provider comes from its registry, or from the folder that CLIENTS_TERRAFORM_PROVIDER names, where a binary
 ``terraform-provider-confluent`` lies. The program is ``terraform``, or what CLIENTS_TERRAFORM names (such as ``tofu``).
-TF_ACC=1 is the provider's own switch for shorter pauses between its requests; it changes nothing else.
+TF_ACC=1, unless it is set otherwise, is the provider's own switch for shorter pauses between its requests.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Terraform:
     def destroy(self) -> None:
         """Destroy everything."""
         self._run("destroy", "-auto-approve")
-        print("ok  ", "the mirror topics and the link are destroyed")
+        print("ok  ", "the topics and the link are destroyed")
 
     def _run(self, *arguments: str, expect: tuple[int, ...] = (0,)) -> CompletedProcess[str]:
         command = [self._program, *arguments, "-no-color", *(() if arguments[0] == "init" else ("-input=false",))]
@@ -62,8 +62,9 @@ def run(stage: Stage) -> None:
         stage.make_topic(name)
     terraform = Terraform(stage)
     terraform.init()
-    terraform.apply("a link and two mirror topics are created")
+    terraform.apply("a link, two mirror topics and an ordinary topic are created")
     terraform.apply("a config of the link is changed", sync_ms="7000")
+    terraform.apply("a config of the ordinary topic is changed", retention_ms="1200000")
     terraform.apply("a mirror topic is paused", status_promoted="PAUSED")
     terraform.apply("a mirror topic is resumed", status_promoted="ACTIVE")
     terraform.apply("a mirror topic is promoted", status_promoted="PROMOTED")
@@ -99,4 +100,9 @@ def _environment(folder: Path) -> Mapping[str, str]:
     local = os.environ.get("CLIENTS_TERRAFORM_PROVIDER")
     text = f'provider_installation {{\n  dev_overrides {{ "confluentinc/confluent" = "{local}" }}\n  direct {{}}\n}}\n'
     settings.write_text(text if local else "")
-    return {"TF_CLI_CONFIG_FILE": str(settings), "TF_ACC": "1", "CHECKPOINT_DISABLE": "1", "TF_IN_AUTOMATION": "1"}
+    return {
+        "TF_CLI_CONFIG_FILE": str(settings),
+        "TF_ACC": os.environ.get("TF_ACC", "1"),
+        "CHECKPOINT_DISABLE": "1",
+        "TF_IN_AUTOMATION": "1",
+    }

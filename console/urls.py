@@ -1,13 +1,15 @@
 """The map of the house's doors: pages, REST under both prefixes that clients use, administration, health."""
 
 from django.contrib import admin
-from django.urls import include, path
+from django.urls import include, path, re_path
 
 from console import health
+from console.api.views import UnknownEndpointView
 
 urlpatterns = [
     path("kafka/v3/", include("console.api.kafka_urls")),
     path("v3/", include("console.api.kafka_urls")),
+    re_path(r"^(?:kafka/v3|v3|api/v1)$", UnknownEndpointView.as_view()),  # the prefixes themselves: JSON like all below
     path("api/v1/", include("console.api.v1_urls")),
     path("api/", include("console.api.docs_urls")),
     path("admin/", admin.site.urls),

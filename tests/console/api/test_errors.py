@@ -91,6 +91,12 @@ class TestOverHttp:
             assert answer["Content-Type"] == "application/json"
             assert answer.json() == {"error_code": 404, "message": "HTTP 404 Not Found"}
 
+    @pytest.mark.parametrize("prefix", ["/kafka/v3", "/v3", "/api/v1"])
+    def test_a_prefix_by_itself_is_json_too(self, owner: Rest, prefix: str) -> None:
+        answer = owner.get(prefix)
+
+        assert (answer.status_code, answer.json()) == (404, {"error_code": 404, "message": "HTTP 404 Not Found"})
+
     @pytest.mark.parametrize("accept", ["text/html", "application/xml", "nonsense"])
     def test_the_answer_is_json_whatever_is_asked_for(self, owner: Rest, accept: str) -> None:
         for path in ("/kafka/v3/clusters", "/kafka/v3/clusters/none", "/kafka/v3/none"):
