@@ -18,7 +18,6 @@ variable "source_id" {}
 variable "source_bootstrap" {}
 variable "destination_id" {}
 variable "sync_ms" { default = "6000" }
-variable "retention_ms" { default = "600000" }
 variable "status_promoted" { default = "ACTIVE" }
 variable "status_failed_over" { default = "ACTIVE" }
 
@@ -79,23 +78,6 @@ resource "confluent_kafka_mirror_topic" "failed_over" {
     }
   }
   status = var.status_failed_over
-}
-
-# an ordinary topic beside them
-resource "confluent_kafka_topic" "own" {
-  topic_name       = "tf-own"
-  partitions_count = 2
-  rest_endpoint    = var.rest_endpoint
-  kafka_cluster {
-    id = var.destination_id
-  }
-  config = {
-    "retention.ms" = var.retention_ms
-  }
-  credentials {
-    key    = var.api_key
-    secret = var.api_secret
-  }
 }
 
 data "confluent_cluster_link" "link" {
