@@ -47,5 +47,5 @@ urlpatterns = [
     path(f"{_GROUP}/consumers", groups.ConsumerListView.as_view()),
     path(f"{_GROUP}/lags", groups.LagListView.as_view()),
     path(f"{_GROUP}/lag-summary", groups.LagSummaryView.as_view()),
-    re_path(r"^.*$", UnknownEndpointView.as_view()),
+    re_path(r"^[\s\S]*$", UnknownEndpointView.as_view()),
 ]

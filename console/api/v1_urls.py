@@ -49,5 +49,5 @@ urlpatterns = [
     path(f"{_MIRROR}/configs", mirrorconfigs.MirrorConfigsView.as_view()),
     path(f"{_MIRROR}/transitions", views.TransitionListView.as_view()),
     path(f"{_MIRROR}/partitions", views.PartitionListView.as_view()),
-    re_path(r"^.*$", UnknownEndpointView.as_view()),
+    re_path(r"^[\s\S]*$", UnknownEndpointView.as_view()),
 ]

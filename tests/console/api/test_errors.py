@@ -80,6 +80,7 @@ class TestOverHttp:
             "clusters/a/links/b/mirrors/c/d",
             "a.html",
             "ä",
+            "a%0Ab",
         ],
     )
     @pytest.mark.parametrize("prefix", ["/kafka/v3/", "/v3/", "/api/v1/"])
