@@ -59,6 +59,8 @@ class BrokerPlan:
     extra: Mapping[str, object]
     doors: Mapping[Door, int] = field(default_factory=dict)  # ports of further listeners
     jwks_url: str = ""
+    proxied_port: int = 0  # a second listener for clients, 0 for none
+    proxy_port: int = 0  # where somebody in between listens for it: what clients of that listener are told
 
     @property
     def settings_file(self) -> Path:
@@ -97,13 +99,14 @@ def _identity(plan: BrokerPlan) -> dict[str, object]:
 
 
 def _listeners(plan: BrokerPlan) -> dict[str, object]:
-    broker = f"CLIENT://{LOOPBACK}:{plan.client_port},INTERNAL://{LOOPBACK}:{plan.internal_port}"
-    controller = f"CONTROLLER://{LOOPBACK}:{plan.controller_port}"
+    own = f"INTERNAL://{LOOPBACK}:{plan.internal_port},CONTROLLER://{LOOPBACK}:{plan.controller_port}"
+    broker = f"CLIENT://{LOOPBACK}:{plan.client_port},{own}"
     protocols = f"CLIENT:{plan.security},INTERNAL:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
+    proxied = plan.proxied_port > 0
     return {
-        "listeners": f"{broker},{controller}",
-        "advertised.listeners": f"{broker},{controller}",
-        "listener.security.protocol.map": protocols,
+        "listeners": broker + (f",PROXIED://{LOOPBACK}:{plan.proxied_port}" if proxied else ""),
+        "advertised.listeners": broker + (f",PROXIED://{LOOPBACK}:{plan.proxy_port}" if proxied else ""),
+        "listener.security.protocol.map": protocols + (f",PROXIED:{plan.security}" if proxied else ""),
         "inter.broker.listener.name": "INTERNAL",
         "controller.listener.names": "CONTROLLER",
     }
@@ -138,12 +141,14 @@ def _client_login(plan: BrokerPlan) -> dict[str, object]:
     if not plan.security.startswith("SASL"):
         return {}
     known = " ".join(f'user_{user}="{password}"' for user, password in plan.users.items() if user != BROKER_USER)
-    return {
-        "listener.name.client.sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
-        "listener.name.client.scram-sha-512.sasl.jaas.config": _SCRAM,
-        "listener.name.client.scram-sha-256.sasl.jaas.config": _SCRAM,
-        "listener.name.client.plain.sasl.jaas.config": f"{_PLAIN} {known};",
+    login = {
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
+        "scram-sha-512.sasl.jaas.config": _SCRAM,
+        "scram-sha-256.sasl.jaas.config": _SCRAM,
+        "plain.sasl.jaas.config": f"{_PLAIN} {known};",
     }
+    listeners = ("client", "proxied") if plan.proxied_port else ("client",)
+    return {f"listener.name.{listener}.{key}": value for listener in listeners for key, value in login.items()}
 
 
 def _encryption(plan: BrokerPlan) -> dict[str, object]:

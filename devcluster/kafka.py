@@ -84,10 +84,20 @@ class KafkaCluster:
         self._plans = [replace(plan, doors={door: free_port() for door in DOORS}, jwks_url=jwks_url) for plan in self._plans]
         return self
 
+    def behind_proxy(self) -> Self:
+        """Add a listener to every broker, before it starts, whose clients come through a proxy of the caller's (`routes`)."""
+        self._plans = [replace(plan, proxied_port=free_port(), proxy_port=free_port()) for plan in self._plans]
+        return self
+
     @property
     def bootstrap(self) -> str:
         """The client addresses of all brokers, for `bootstrap.servers`."""
         return ",".join(f"{LOOPBACK}:{plan.client_port}" for plan in self._plans)
+
+    @property
+    def routes(self) -> list[tuple[int, int]]:
+        """Where a proxy has to listen, and where it leads, one pair of ports per broker; only of a proxied cluster."""
+        return [(plan.proxy_port, plan.proxied_port) for plan in self._plans if plan.proxied_port]
 
     @property
     def has_authorizer(self) -> bool:
@@ -111,6 +121,11 @@ class KafkaCluster:
         """Return the Java clients' properties for a door, without what signs in over SASL."""
         servers = ",".join(f"{LOOPBACK}:{plan.doors[door]}" for plan in self._plans)
         return {"bootstrap.servers": servers, **door_security(door, certificates=self.certificates)}
+
+    def proxied_properties(self, user: str = access.ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+        """Return properties of the Java clients with which `user` connects through the proxy."""
+        bootstrap = ",".join(f"{LOOPBACK}:{port}" for port, _ in self.routes)
+        return {**self.client_properties(user, mechanism=mechanism), "bootstrap.servers": bootstrap}
 
     def start(self) -> Self:
         """Format the storage, start all brokers, wait until they answer, and give `app` its ACLs. About 5 s."""

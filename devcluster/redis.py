@@ -58,6 +58,10 @@ class RedisServer:
         if self._process is not None:
             self._process.kill()
 
+    def forget(self) -> None:
+        """Remove the data of a server that was killed."""
+        shutil.rmtree(self.directory / "appendonlydir", ignore_errors=True)
+
     def __enter__(self) -> Self:
         """Start the server."""
         return self.start()

@@ -76,6 +76,11 @@ class SparkConnectServer:
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
+    def kill(self) -> None:
+        """Kill the server and its Python workers with SIGKILL; `start` brings it back on the same port."""
+        if self._process is not None:
+            self._process.kill()
+
     @property
     def pid(self) -> int:
         """The process id of the server; its Python workers share its session."""

@@ -23,6 +23,7 @@ COMMAND_TIMEOUT_S = 120.0
 START_TIMEOUT_S = 180.0  # about 8 s on two idle cores
 STOP_TIMEOUT_S = 4.0  # a worker in the middle of a slice would finish it; copies are safe to cut anywhere
 WEB_PORT = 8000
+SERVICES = ("web", "worker", "beat")
 SOURCES = ("console", "linkengine", "templates")
 
 
@@ -88,11 +89,14 @@ def register_cluster(console: Console, *, name: str, properties: Mapping[str, st
 
 def start_services(console: Console, *, reload: bool) -> list[Process]:
     """Start web, worker and beat; each writes its own log. Not waited for."""
+    return [start_service(console, name, reload=reload) for name in SERVICES]
+
+
+def start_service(console: Console, name: str, *, reload: bool = False) -> Process:
+    """Start one of SERVICES, for the first time or again."""
     commands = {"web": _web(console, reload=reload), "worker": _worker(reload=reload), "beat": _beat(console)}
-    return [
-        Process(command, name=name, log=console.directory / "logs" / f"{name}.log", env=console.environment, cwd=ROOT)
-        for name, command in commands.items()
-    ]
+    log = console.directory / "logs" / f"{name}.log"
+    return Process(commands[name], name=name, log=log, env=console.environment, cwd=ROOT)
 
 
 def wait_ready(console: Console, services: Sequence[Process]) -> None:
