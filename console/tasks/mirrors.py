@@ -33,6 +33,9 @@ _FATAL_IN_SETUP = {
     ErrorCode.POLICY_VIOLATION_ERROR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
 }
+# one broker may not have heard yet of what another one tells of: told again and again before it is believed
+_TOLD_OFTEN = {ErrorCode.TOPIC_EXISTS_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR}
+_OFTEN = 4  # 7.5 s with the pauses between
 _log = structlog.get_logger(__name__)
 
 
@@ -50,10 +53,14 @@ def setup_mirror(*, mirror_id: int, **_: Any) -> None:
         try:
             created = jobs.setup_mirror(plans.setup_of(mirror), assignments_factory=assignments)
         except LinkEngineError as error:
-            note_failure(mirror, error, fatal=error.code in _FATAL_IN_SETUP, now=timezone.now())
+            note_failure(mirror, error, fatal=_ends_setup(mirror, error), now=timezone.now())
             return
         _note_created(mirror, created, now=timezone.now())
     dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _ends_setup(mirror: MirrorTopic, error: LinkEngineError) -> bool:
+    return error.code in _FATAL_IN_SETUP and (error.code not in _TOLD_OFTEN or mirror.retry_count >= _OFTEN)
 
 
 @shared_task(name="delete_mirror")

@@ -6,6 +6,7 @@ ones (with the cluster's defaults), since a mirror takes over values, not the ab
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from enum import StrEnum
@@ -26,11 +27,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own typ
 )
 
 from linkengine.domain.configs import ConfigChange
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin_errors import translated
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 
 BATCH = 500  # topics per request: a few hundred KB of answer
+LAG_S = 2.0  # brokers hear of a new topic one after the other, usually within 0.1 s
+LAG_POLL_S = 0.2
 _HIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
 _OWN: Any = ConfigSource.DYNAMIC_TOPIC_CONFIG.value  # entries carry the number, whatever their type hints say
@@ -63,9 +67,23 @@ def describe_many(session: AdminSession, topics: Iterable[str], *, with_configs:
 
 
 def describe(session: AdminSession, topic: str) -> TopicDescription:
-    """Describe one topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR or AUTHORIZATION_ERROR."""
-    found = session.all(_start_describe([topic]), what=f"describe topic {topic!r}")[topic]
+    """Describe one topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR or AUTHORIZATION_ERROR.
+
+    One broker may not have heard of a topic yet that another one tells of, so a topic is unknown only after LAG_S.
+    """
+    found = _patiently(lambda: session.all(_start_describe([topic]), what=f"describe topic {topic!r}"))[topic]
     return _description(topic, found, own(configs_of(session, [topic]).get(topic, {})))
+
+
+def _patiently(look: Callable[[], _T]) -> _T:
+    deadline = time.monotonic() + LAG_S
+    while True:
+        try:
+            return look()
+        except LinkEngineError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR or time.monotonic() > deadline:
+                raise
+        time.sleep(LAG_POLL_S)
 
 
 def led_partitions(session: AdminSession, topic: str) -> int:

@@ -25,6 +25,8 @@ class KafkaCode(IntEnum):
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     ILLEGAL_GENERATION = 22
     UNKNOWN_MEMBER_ID = 25
     TOPIC_AUTHORIZATION_FAILED = 29
@@ -37,6 +39,7 @@ class KafkaCode(IntEnum):
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
     TRANSACTION_COORDINATOR_FENCED = 52
+    KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
@@ -50,6 +53,7 @@ class KafkaCode(IntEnum):
 
 REFUSED = frozenset({KafkaCode.TOPIC_AUTHORIZATION_FAILED, KafkaCode.CLUSTER_AUTHORIZATION_FAILED})
 TOPIC_GONE = frozenset({KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, KafkaCode.UNKNOWN_TOPIC_ID, KafkaCode.INCONSISTENT_TOPIC_ID})
+TOO_FEW_REPLICAS = frozenset({KafkaCode.NOT_ENOUGH_REPLICAS, KafkaCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 LEADER_MOVED = frozenset(
     {
         KafkaCode.LEADER_NOT_AVAILABLE,
@@ -63,6 +67,8 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
     **dict.fromkeys(REFUSED, ErrorCode.AUTHORIZATION_ERROR),
     **dict.fromkeys(TOPIC_GONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR),
     **dict.fromkeys(LEADER_MOVED, ErrorCode.TIMEOUT_ERROR),
+    **dict.fromkeys(TOO_FEW_REPLICAS, ErrorCode.DESTINATION_UNAVAILABLE),  # only writes ask for replicas
+    KafkaCode.KAFKA_STORAGE_ERROR: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.REQUEST_TIMED_OUT: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,
@@ -78,7 +84,7 @@ class BrokerError(LinkEngineError):
     """A broker answered with an error code; ``kafka_code`` is the number."""
 
     def __init__(self, kafka_code: int, message: str) -> None:
-        super().__init__(engine_code(kafka_code), f"{message}: {code_name(kafka_code)}. {_advice(kafka_code)}".strip())
+        super().__init__(engine_code(kafka_code), f"{message}: {code_name(kafka_code)}. {_ADVICE.get(kafka_code, '')}".strip())
         self.kafka_code = kafka_code
 
 
@@ -95,13 +101,22 @@ def engine_code(kafka_code: int) -> ErrorCode:
     return _ENGINE_CODES.get(kafka_code, ErrorCode.INTERNAL_ERROR)
 
 
-def _advice(kafka_code: int) -> str:
-    if kafka_code == KafkaCode.TOPIC_AUTHORIZATION_FAILED:
-        return "Give the link's principal the right on the topic (READ and DESCRIBE on the source) and wait for the next try."
-    if kafka_code == KafkaCode.CLUSTER_AUTHORIZATION_FAILED:
-        return "Give the link's principal ALTER (or CLUSTER_ACTION) on the destination cluster and wait for the next try."
-    if kafka_code == KafkaCode.GROUP_AUTHORIZATION_FAILED:
-        return "Give the link's principal DESCRIBE on the group at the source, and READ on it at the destination."
-    if kafka_code == KafkaCode.MESSAGE_TOO_LARGE:
-        return "Raise max.message.bytes of the mirror topic to at least the source's largest batch."
-    return ""
+_ADVICE: dict[int, str] = {
+    KafkaCode.TOPIC_AUTHORIZATION_FAILED: (
+        "Give the link's principal the right on the topic (READ and DESCRIBE on the source) and wait for the next try."
+    ),
+    KafkaCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "Give the link's principal ALTER (or CLUSTER_ACTION) on the destination cluster and wait for the next try."
+    ),
+    KafkaCode.GROUP_AUTHORIZATION_FAILED: (
+        "Give the link's principal DESCRIBE on the group at the source, and READ on it at the destination."
+    ),
+    **dict.fromkeys(
+        TOO_FEW_REPLICAS,
+        "Fewer replicas than min.insync.replicas are up. Bring the brokers back that are down; copying waits for them.",
+    ),
+    KafkaCode.KAFKA_STORAGE_ERROR: (
+        "The broker's disk is full or broken. Make room or replace it; copying waits and goes on by itself."
+    ),
+    KafkaCode.MESSAGE_TOO_LARGE: "Raise max.message.bytes of the mirror topic to at least the source's largest batch.",
+}
