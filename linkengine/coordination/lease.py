@@ -25,7 +25,9 @@ A token is unique per RedisLease object. Races, each thought through:
   the partition in between.
 * *A newcomer after lost data* starts at generation 1 and reads a higher epoch from the broker. It calls ``raise_generation``;
   having had to do so means that the predecessor is unknown, so its grant counts as not clean whatever it says.
-* *The clock of the Redis host jumps.* Leases may end early and two owners overlap; the broker's epochs decide then.
+* *The clock of the Redis host jumps.* Forward: a lease ends early and two owners overlap. Appends are conditional, and the
+  newcomer, whose grant is not clean, sends no marker before the first one's deadline is over. Back: a lease of a dead owner
+  would last for as long as the jump, so whoever asks for it cuts it down to one length.
 
 Deadlines are this process's monotonic clock, in seconds; no wall clock is compared between machines.
 """
@@ -49,6 +51,7 @@ for i = 1, #KEYS / 2 do
   local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, clean = redis.call('GET', lease), '0'
   if owner and owner ~= ARGV[1] then
+    if redis.call('PTTL', lease) > tonumber(ARGV[2]) then redis.call('PEXPIRE', lease, ARGV[2]) end
     answers[i] = 0
   else
     local last = redis.call('HMGET', record, 'holder', 'clean')

@@ -20,6 +20,7 @@ from linkengine.copyjob.tails import Tail, TailQuery, read_tails
 from linkengine.copyjob.writer import LAST_EPOCH
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import coordinator_epoch_for, generation_of
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
@@ -115,7 +116,7 @@ def last_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> tuple
 
 
 def write_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, generation: int, commit: bool) -> None:
-    """Append one marker with a higher epoch and coordinator epoch than any before it."""
+    """Append one marker with a higher epoch and coordinator epoch than any before it; a COMMIT closes the mirror."""
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     topic = marker.WritableTxnMarkerTopic(name=one.mirror_topic, partition_indexes=[one.partition])
     wanted = marker(
@@ -123,7 +124,9 @@ def write_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, gene
         producer_epoch=min(tail.producer.epoch + 1, LAST_EPOCH),
         transaction_result=commit,
         topics=[topic],
-        coordinator_epoch=max(generation, tail.producer.coordinator_epoch + 1),
+        coordinator_epoch=coordinator_epoch_for(
+            max(generation, generation_of(tail.producer.coordinator_epoch) + 1), closes=commit
+        ),
     )
 
     def build(_: Connection) -> Any:

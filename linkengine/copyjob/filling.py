@@ -18,6 +18,7 @@ from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, FillInFlight
 from linkengine.copyjob.tails import LostMarker, foreign_write
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
@@ -84,15 +85,19 @@ class Filler:
         channel = self._link.ensure()
         if channel is None:
             return
-        waiting, self._ready = list(self._ready), {}
-        share = max(1, ROUND_MARKERS // len(waiting))
+        waiting = [one for one in self._ready if one.may_fill(now)]
+        for one in waiting:
+            del self._ready[one]
+        share = max(1, ROUND_MARKERS // max(1, len(waiting)))
         entries = [entry for one in waiting if (entry := self._begin(one, share)) is not None]
         if entries:
             self._send(channel, entries, now)
 
     def check(self, now: float) -> None:
-        """Give up a broker that does not answer in time."""
-        if self._round is not None and now > self._round.sent_at + self._timeout_s:
+        """Give up a broker that does not answer in time; fill where a new owner had to wait first."""
+        if self._round is None:
+            self.pump(now)
+        elif now > self._round.sent_at + self._timeout_s:
             self._link.lose(
                 LinkEngineError(
                     ErrorCode.TIMEOUT_ERROR, "A destination broker does not answer a gap fill in time. It may be frozen."
@@ -179,7 +184,7 @@ def _marker_fill(one: MirrorPartition, fill: FillInFlight) -> MarkerFill:
         partition=one.assignment.partition,
         producer_id=one.writer.producer_id,
         producer_epoch=fill.epoch,
-        coordinator_epoch=one.writer.generation,
+        coordinator_epoch=coordinator_epoch_for(one.writer.generation),
         count=fill.count,
     )
 

@@ -179,7 +179,7 @@ class CopyTask:
         self._scan_at = 0.0  # tell it soon
         if one.grant is None:
             self._steward.unwant(one.key)
-        elif one.quiet and one.lost_marker is None:
+        elif one.quiet and one.lost_marker is None and not one.loose_appends:
             self._steward.release(one.grant)
         else:
             self._steward.abandon(one.grant)

@@ -30,6 +30,7 @@ from linkengine.domain.plans import PartitionAssignment, PartitionPhase, Partiti
 from linkengine.domain.states import GapReason
 
 LEAST_SHARE = 1e-6  # nothing is merged any more
+OVERLAP_S = 1.0  # beyond a lease's length: a renewal that was on its way when ours was asked for
 CHUNKS_AHEAD = 2  # one being written, one waiting: the source never idles while the destination works
 
 
@@ -62,6 +63,8 @@ class MirrorPartition:
         self.fill: FillInFlight | None = None
         self._unverified: FillInFlight | None = None  # its answer was lost: the mirror's end tells what became of it
         self.lost_marker: LostMarker | None = None
+        self.loose_appends = False  # data whose answer was lost may still be written late, until later data is acknowledged
+        self._fills_from = 0.0
         self.mirror_retry_at = 0.0
         self.mirror_backoff = Backoff()
         self.coalesce_share = 1.0  # of the tuning's coalesce_bytes; smaller where the mirror takes small batches only
@@ -102,7 +105,8 @@ class MirrorPartition:
         fresh = not self.writer.adopted
         return TailQuery(
             assignment=self.assignment,
-            clean=fresh and self.grant is not None and self.grant.clean,
+            # a first generation may mean that the lease's memory was lost while somebody else writes: look twice
+            clean=fresh and self.grant is not None and self.grant.clean and self.grant.generation > 1,
             lost_marker=self.lost_marker,
             expected_end=None if fresh else self.sent_end,
         )
@@ -114,6 +118,10 @@ class MirrorPartition:
             self.writer.readopt(tail.producer)
         else:
             self.writer.adopt(tail.producer, generation=self.grant.generation, clean=self.grant.clean)
+            # who had the lease before us may believe in it still (Redis lost it, or its clock jumped): outwait that
+            self._fills_from = self.grant.valid_until + OVERLAP_S if self.writer.must_raise else 0.0
+        if self.lost_marker is not None and self._unverified is not None and tail.end < self._unverified.end:
+            self.writer.raise_next()
         self.tail = tail
         self.lost_marker = None
         self._settle_unverified(tail.end, now_ms=now_ms)
@@ -145,8 +153,13 @@ class MirrorPartition:
         first = self.unanswered.popleft()
         assert first is step, "answers come in the order of requests"
         self.account.appended(step)
+        self.loose_appends = False
         self.mirror_trouble = None
         self.mirror_backoff.reset()
+
+    def may_fill(self, now: float) -> bool:
+        """Whether markers may be sent: an append is conditional by its sequence, a marker by nothing but the lease."""
+        return now >= self._fills_from
 
     def send_fill(self, step: Fill, *, most: int) -> FillInFlight:
         """Answer what to write now of a fill; its first marker goes alone where it has to raise the epoch."""
@@ -281,6 +294,7 @@ class MirrorPartition:
         self.attempt += 1
         self.position = None
         self.examining = False
+        self.loose_appends |= bool(self.unanswered)
         self.unanswered.clear()
         self._unverified = self.fill or self._unverified
         self.fill = None

@@ -71,6 +71,11 @@ class FillInFlight:
     epoch: int
     reason: str
 
+    @property
+    def end(self) -> int:
+        """The offset after them."""
+        return self.start + self.count
+
 
 def points_into(steps: Iterable[Step], buffer: Buffer) -> bool:
     """Tell whether any payload lies in the buffer; merged ones have memory of their own."""

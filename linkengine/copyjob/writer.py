@@ -7,13 +7,15 @@ Rules (measured on brokers 3.9 and 4.3):
   epoch; data goes on with sequence 0.
 * Epochs are 16 bits, so only an owner that was *not* handed the partition cleanly raises it, with its first marker. As long
   as it writes data only, the old epoch and the next sequence protect it.
-* The coordinator epoch is the owner's generation. A leader that knows of a higher one has been fenced by somebody newer.
+* The coordinator epoch tells the owner's generation. A leader that knows of a higher one has been fenced by somebody newer.
+  An odd one is the fence of a stop (``domain/leases.py``): nobody writes this mirror any more, not even a new owner.
 """
 
 from __future__ import annotations
 
 from linkengine.batches.patch import next_sequence
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import generation_of, is_closed
 from linkengine.kafka.producers import ProducerState
 
 LAST_EPOCH = (1 << 15) - 1
@@ -58,24 +60,33 @@ class Writer:
     def adopt(self, state: ProducerState, *, generation: int, clean: bool) -> None:
         """Begin a hold with what the leader remembers.
 
-        A leader that knows of our generation or a later one means that the lease's memory was lost: the predecessor is
-        unknown, so the hold counts as unclean.
+        A leader that knows of our generation or a later one, or of data before the first generation, means that the
+        lease's memory was lost: the predecessor is unknown, so the hold counts as unclean. (So does the first hold of a
+        mirror whose head was seeded, which costs one epoch.) Raises FencedError where the mirror was stopped.
         """
-        known = state.coordinator_epoch
+        if is_closed(state.coordinator_epoch):
+            raise FencedError
+        known = generation_of(state.coordinator_epoch)
+        memory_lost = known >= generation or (generation <= 1 and state.epoch >= 0)
         self.generation = max(generation, known + 1)
-        self._must_raise = not clean or known >= generation
+        self._must_raise = not clean or memory_lost
         self._raising = False
         self._take(state)
 
     def readopt(self, state: ProducerState) -> None:
         """Go on within the same hold; raise FencedError where somebody newer has written a marker."""
         highest = self.epoch + (1 if self._raising else 0)
-        if state.coordinator_epoch > self.generation or state.epoch > max(highest, 0):
+        known = state.coordinator_epoch
+        if is_closed(known) or generation_of(known) > self.generation or state.epoch > max(highest, 0):
             raise FencedError
         if self._raising and state.epoch > self.epoch:
             self._must_raise = False
         self._raising = False
         self._take(state)
+
+    def raise_next(self) -> None:
+        """Let the next marker raise the epoch: one sent before may still be on its way, and shall be refused then."""
+        self._must_raise = True
 
     def append(self, count: int) -> tuple[int, int]:
         """Answer (epoch, base sequence) for the next data batch and count it as sent."""

@@ -25,6 +25,21 @@ class Grant:
     valid_until: float  # local monotonic seconds as of the acquire; the current deadline lives in the lease
 
 
+def coordinator_epoch_for(generation: int, *, closes: bool = False) -> int:
+    """Answer the number a marker carries: even while a mirror is written, odd on the fence that closes it for good."""
+    return 2 * generation + closes
+
+
+def generation_of(coordinator_epoch: int) -> int:
+    """Answer the generation of the last marker's writer; -1 where there was no marker."""
+    return coordinator_epoch // 2
+
+
+def is_closed(coordinator_epoch: int) -> bool:
+    """Tell whether the last marker was a fence: the mirror was stopped, whatever orders and leases say."""
+    return coordinator_epoch >= 0 and coordinator_epoch % 2 == 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrdersSnapshot:
     """What the control record of a link said at one moment."""

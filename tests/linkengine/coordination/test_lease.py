@@ -320,3 +320,14 @@ def wait_for_expiry(url: str, key: str) -> None:
         while client.exists(f"lease:{{{key}}}"):
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_a_lease_that_a_clock_jump_made_long_is_cut_down_by_who_waits_for_it(redis_url: str, key: str) -> None:
+    first, second = (RedisLease(redis_url, ttl_ms=SHORT_MS) for _ in range(2))
+    taken(first, key)
+    with redis.Redis.from_url(redis_url) as client:  # Redis's clock jumps back by an hour, and the owner dies
+        client.pexpire(f"lease:{{{key}}}", 3_600_000)
+
+    grant = taken_in_time(second, key)
+
+    assert not grant.clean

@@ -65,3 +65,20 @@ def test_a_late_copier_of_ours_cannot_write_behind_the_fence(clusters: Pair, top
         time.sleep(0.3)
 
     assert ends_of(destination, topic_name) == {0: 11}
+
+
+def test_a_new_owner_that_never_heard_of_the_stop_cannot_write_behind_the_fence_either(clusters: Pair, topic_name: str) -> None:
+    source, destination = clusters
+    create_pair(clusters, topic_name)
+    write(source, topic_name, 10)
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 10})
+    fence_partitions(plan.destination, plan.assignments, generation=1)
+    write(destination, topic_name, 5)  # the topic is an ordinary one now
+    write(source, topic_name, 30)
+
+    with Copier(plan) as late:  # with a lease that remembers nothing, and without orders
+        late.wait_until(lambda one: one.phase is PartitionPhase.RELEASED)
+
+    assert ends_of(destination, topic_name) == {0: 16}

@@ -4,11 +4,12 @@ import pytest
 
 from linkengine.copyjob.writer import LAST_EPOCH, FencedError, Writer
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.kafka.producers import ProducerState
 
 
-def state(epoch: int, last_sequence: int, coordinator_epoch: int) -> ProducerState:
-    return ProducerState(epoch=epoch, last_sequence=last_sequence, coordinator_epoch=coordinator_epoch)
+def state(epoch: int, last_sequence: int, generation: int) -> ProducerState:
+    return ProducerState(epoch=epoch, last_sequence=last_sequence, coordinator_epoch=coordinator_epoch_for(generation))
 
 
 def test_a_new_mirror_begins_at_epoch_and_sequence_zero() -> None:
@@ -55,6 +56,25 @@ def test_a_newer_owner_is_noticed_on_resume() -> None:
 
         with pytest.raises(FencedError):
             writer.readopt(newer)
+
+
+def test_a_stopped_mirror_is_closed_to_every_owner() -> None:
+    fence = ProducerState(epoch=5, last_sequence=-1, coordinator_epoch=coordinator_epoch_for(8, closes=True))
+    writer = Writer(1)
+
+    for generation in (1, 9, 100):  # whatever the lease's memory says
+        with pytest.raises(FencedError):
+            writer.adopt(fence, generation=generation, clean=True)
+    writer.adopt(state(4, 99, 7), generation=100, clean=True)
+    with pytest.raises(FencedError):
+        writer.readopt(fence)
+
+
+def test_data_before_the_first_generation_means_that_the_lease_forgot() -> None:
+    writer = Writer(1)
+    writer.adopt(ProducerState(epoch=0, last_sequence=41), generation=1, clean=True)
+
+    assert writer.must_raise
 
 
 def test_our_own_raise_whose_answer_was_lost_is_recognised() -> None:

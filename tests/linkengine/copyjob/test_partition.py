@@ -1,0 +1,90 @@
+"""The rules of one partition, without brokers: when markers may be sent, and what counts as still on its way."""
+
+import pytest
+
+from linkengine.batches.fillers import dense_filler
+from linkengine.batches.steps import Append, Fill
+from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.partition import OVERLAP_S, MirrorPartition
+from linkengine.copyjob.tails import LostMarker, Tail
+from linkengine.domain.leases import Grant
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.states import GapReason
+from linkengine.kafka.cluster import Leader
+from linkengine.kafka.producers import ProducerState
+
+UNTIL = 1_000.0
+SEEN = ProducerState(epoch=3, last_sequence=9, coordinator_epoch=8)
+
+
+def partition() -> MirrorPartition:
+    assignment = PartitionAssignment(
+        mirror_id="1", partition=0, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1 << 62
+    )
+    return MirrorPartition(assignment, slice_id="slice")
+
+
+def tail(*, end: int = 10, producer: ProducerState = SEEN) -> Tail:
+    return Tail(leader=Leader(broker=0, epoch=1), topic_id=bytes(16), start=0, end=end, producer=producer)
+
+
+def owned(*, generation: int, clean: bool, producer: ProducerState = SEEN) -> MirrorPartition:
+    one = partition()
+    one.granted(Grant(key=one.key, generation=generation, clean=clean, valid_until=UNTIL))
+    one.resumed(tail(producer=producer), now_ms=0)
+    return one
+
+
+def sent(one: MirrorPartition) -> Append:
+    step = Append(base_offset=10, count=2, payload=memoryview(dense_filler(2, 0)), records=2, max_timestamp=0)
+    one.planned([step], Buffer())
+    one.send_append(step)
+    return step
+
+
+@pytest.mark.parametrize(
+    ("generation", "clean"), [(9, False), (1, True), (4, True)], ids=["expired lease", "no memory", "memory lost and back"]
+)
+def test_markers_wait_until_no_former_owner_can_believe_in_its_lease(generation: int, clean: bool) -> None:
+    one = owned(generation=generation, clean=clean)
+
+    assert not one.may_fill(UNTIL)
+    assert one.may_fill(UNTIL + OVERLAP_S)
+
+
+def test_after_a_clean_hand_over_markers_may_be_sent_at_once() -> None:
+    assert owned(generation=9, clean=True).may_fill(0.0)
+    assert owned(generation=1, clean=True, producer=ProducerState()).may_fill(0.0)
+
+
+def test_a_grant_that_may_come_from_a_lost_memory_is_not_trusted_to_be_clean() -> None:
+    for generation, trusted in ((1, False), (2, True)):
+        one = partition()
+        one.granted(Grant(key=one.key, generation=generation, clean=True, valid_until=UNTIL))
+        assert one.tail_query().clean is trusted
+
+
+def test_data_without_an_answer_is_on_its_way_until_later_data_is_acknowledged() -> None:
+    one = owned(generation=9, clean=True)
+    sent(one)
+
+    one.interrupt(retry_at=0.0)
+    one.resumed(tail(), now_ms=0)
+
+    assert one.quiet
+    assert one.loose_appends
+    one.acknowledged(sent(one))
+    assert not one.loose_appends
+
+
+@pytest.mark.parametrize(("end", "raised"), [(10, 4), (11, 4), (13, 3)])
+def test_after_a_lost_marker_the_next_one_shuts_it_out_unless_all_of_it_is_there(end: int, raised: int) -> None:
+    one = owned(generation=9, clean=True)
+    one.planned([Fill(10, 13, GapReason.ABORTED)], Buffer())
+    one.send_fill(Fill(10, 13, GapReason.ABORTED), most=100)
+    one.lost_marker = LostMarker(leader_epoch=1, until=0.0)
+
+    one.interrupt(retry_at=0.0)
+    one.resumed(tail(end=end), now_ms=0)
+
+    assert one.writer.marker_epoch() == raised
