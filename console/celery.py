@@ -11,9 +11,11 @@ from typing import Any
 
 from celery import Celery
 from celery.signals import setup_logging
+from kombu.transport import TRANSPORT_ALIASES
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
+TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "console.redisqueue:Transport")
 app = Celery("console")
 app.config_from_object("console.celeryconfig")
 app.autodiscover_tasks(["console"])

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Event, Thread
 
 import structlog
 from django.conf import settings
@@ -16,6 +17,7 @@ from linkengine.coordination.lease import RedisLease
 from linkengine.domain.leases import CoordinationUnavailableError, Grant
 
 POLL_S = 0.05
+RENEWALS_PER_TTL = 4
 _log = structlog.get_logger(__name__)
 
 
@@ -30,13 +32,20 @@ class Taken:
 
 @contextmanager
 def taken(mirror: MirrorTopic, *, wait_s: float) -> Iterator[Taken]:
-    """Order the copier to let go before. Waits until it has, at most ``wait_s``; gives everything back in the end."""
+    """Order the copier to let go before. Waits until it has, at most ``wait_s``; gives everything back in the end.
+
+    What was got is kept for as long as the block takes: fencing many partitions may take longer than a lease lasts.
+    """
     lease = RedisLease(settings.REDIS_URL, ttl_ms=plans.TUNING.lease_ttl_ms)
-    got = Taken()
+    got, over = Taken(), Event()
+    keeper = Thread(target=_keep, args=(lease, got, over), name=f"keep-leases-{mirror.pk}", daemon=True)
+    keeper.start()
     try:
         _take(lease, mirror, got, deadline=time.monotonic() + wait_s)
         yield got
     finally:
+        over.set()
+        keeper.join()
         for grant in got.grants:
             _release(lease, grant)
 
@@ -76,6 +85,14 @@ def _take(lease: RedisLease, mirror: MirrorTopic, got: Taken, *, deadline: float
         got.complete = not missing
     except CoordinationUnavailableError as error:  # the fence on the brokers decides without any lease
         _log.warning("leases.unavailable", mirror=mirror.name, error=str(error))
+
+
+def _keep(lease: RedisLease, got: Taken, over: Event) -> None:
+    while not over.wait(plans.TUNING.lease_ttl_ms / 1000 / RENEWALS_PER_TTL):
+        try:
+            lease.renew(list(got.grants))
+        except CoordinationUnavailableError as error:  # the next one may come in time
+            _log.warning("leases.not_renewed", error=str(error))
 
 
 def _release(lease: RedisLease, grant: Grant) -> None:

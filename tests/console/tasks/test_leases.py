@@ -1,0 +1,34 @@
+"""Leases that a stop or a deletion takes: kept while it works, given back in the end."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from console.models import ClusterLink, MirrorTopic
+from console.reconciling import plans
+from console.tasks import leases
+from linkengine.coordination.lease import RedisLease
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW
+
+pytestmark = pytest.mark.kafka
+
+
+def test_leases_are_kept_for_longer_than_they_last_and_given_back_clean(link: ClusterLink, monkeypatch: Any) -> None:
+    monkeypatch.setattr(plans, "TUNING", replace(plans.TUNING, lease_ttl_ms=300))
+    mirror = MirrorTopic.objects.create(
+        link=link, name="kept", source_topic="kept", state=MirrorState.ACTIVE, num_partitions=2, state_since=NOW, created_at=NOW
+    )
+    keys = [one.key for one in plans.assignments_of(mirror)]
+    other = RedisLease(settings.REDIS_URL, ttl_ms=300)
+
+    with leases.taken(mirror, wait_s=10) as taken:
+        time.sleep(1.0)
+        assert taken.complete
+        assert [other.acquire(key, "copier") for key in keys] == [None, None]
+
+    grants = [other.acquire(key, "copier") for key in keys]
+    assert all(grant is not None and grant.clean and grant.generation > taken.generation for grant in grants)
