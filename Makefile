@@ -13,7 +13,7 @@ ARGS ?=
 
 PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets $(STATE)/archive
 
-.PHONY: help setup demo dev test check fix bench clients docs clean
+.PHONY: help setup demo dev test check fix bench chaos clients docs clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -52,6 +52,9 @@ fix: $(PARTS) ## Repair what can be repaired by itself
 
 bench: $(PARTS) $(STATE)/programs-demo ## Measure the copier against MirrorMaker 2; writes docs/benchmarks.md
 	@$(RUN) -m bench $(ARGS)
+
+chaos: $(PARTS) $(STATE)/programs-demo ## Break one thing after another for MINUTES=10 by SEED=1, then judge; status 0 or 1
+	@$(RUN) -m chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(ARGS)
 
 clients: $(PARTS) $(STATE)/programs-demo ## Let Confluent's Go SDK and Terraform provider drive it; needs Go and Terraform
 	@$(RUN) -m clients $(ARGS)

@@ -1,0 +1,57 @@
+"""Run one storm over the whole product, or with --engine over the copy loop alone; end with one line and status 0 or 1."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from chaos.ground import TOPICS, Ground, spares
+from chaos.loops import LoopEngine
+from chaos.product import Product
+from chaos.schedule import schedule
+from chaos.storm import Storm, Verdict
+
+SHOWN = 20
+
+
+def main() -> int:
+    """Parse, storm, tell."""
+    parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long faults come")
+    parser.add_argument("--seed", type=int, default=1, help="decides which fault comes when")
+    parser.add_argument("--engine", action="store_true", help="the copy loop alone, without Spark and console")
+    parser.add_argument("--only", default="", help="faults whose name contains this, as in KILL_")
+    parser.add_argument("--keep", action="store_true", help="keep the directory with all logs")
+    asked = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="chaos-"))
+    print(f"chaos: logs in {directory}", flush=True)
+    verdict = run(directory, seed=asked.seed, seconds=asked.minutes * 60, engine_only=asked.engine, only=asked.only)
+    for finding in verdict.findings[:SHOWN]:
+        print(f"finding: {finding}")
+    print(verdict.line())
+    if not asked.keep and not verdict.findings:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 1 if verdict.findings else 0
+
+
+def run(directory: Path, *, seed: int, seconds: float, engine_only: bool, only: str = "") -> Verdict:
+    """Run one storm."""
+    spare = spares(max(1, int(seconds // 30)))
+    with Ground(directory) as ground:
+        topics = {**TOPICS, **spare}
+        with LoopEngine(ground, topics) if engine_only else Product(ground, topics) as engine:
+            faults = [one for one in engine.faults if only in one.name]
+            strikes = schedule(seed=seed, seconds=seconds, faults=faults)
+            storm = Storm(ground, engine, seed=seed, spare=spare)
+            try:
+                return storm.run(strikes, seconds=seconds)
+            except BaseException:
+                print(engine.story(), file=sys.stderr)
+                raise
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,101 @@
+"""Copier processes as the harness holds them: started by order, killed, frozen."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from chaos.orders import FIFO, CopyOrder, StopOrder, write_whole
+from devcluster.parts import ROOT
+from devcluster.processes import Process
+from linkengine.domain.plans import CopyPlan, MirrorStop
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 120.0
+POLL_S = 0.02
+
+
+class CopierFailedError(RuntimeError):
+    """A copier did not start, or a stop did not end; the message has the end of the log."""
+
+
+class Copiers:
+    """One parent and all copiers it forked."""
+
+    def __init__(self, directory: Path, *, mutation: str = "") -> None:
+        """Start the parent."""
+        directory.mkdir(parents=True)
+        self._directory = directory
+        self._count = 0
+        os.mkfifo(directory / FIFO)
+        command = [sys.executable, "-m", "chaos.copier", str(directory), mutation]
+        environment = {"PYTHONPATH": str(ROOT)}
+        self._parent = Process(command, name="copiers", log=directory / "copiers.log", env=environment, cwd=ROOT)
+        self._orders = os.open(directory / FIFO, os.O_RDWR)  # for both ways: does not wait for the parent
+
+    def copy(self, plan: CopyPlan) -> int:
+        """Start one copier and answer its process id."""
+        return int(self._result(self._send(CopyOrder(plan=plan)), "pid", START_TIMEOUT_S))
+
+    def stop_mirror(self, stop: MirrorStop) -> dict[int, int]:
+        """Stop a mirror in a process of its own; answer where it ended."""
+        ends: dict[int, int] = pickle.loads(self._result(self._send(StopOrder(stop=stop)), "ends", STOP_TIMEOUT_S))
+        return ends
+
+    def kill(self, pid: int) -> None:
+        """kill -9."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        self._until(lambda: not psutil.pid_exists(pid), START_TIMEOUT_S, "does not die")
+
+    def close(self) -> None:
+        """Kill all."""
+        self._parent.kill()
+        os.close(self._orders)
+
+    def log_tail(self) -> str:
+        """The end of what they logged."""
+        return self._parent.log_tail()
+
+    def _send(self, order: CopyOrder | StopOrder) -> str:
+        self._count += 1
+        name = f"order-{self._count}"
+        write_whole(self._directory / name, pickle.dumps(order))
+        os.write(self._orders, f"{name}\n".encode())
+        return name
+
+    def _result(self, name: str, kind: str, timeout_s: float) -> bytes:
+        path = self._directory / f"{name}.{kind}"
+        self._until(path.exists, timeout_s, f"has no {kind}")
+        return path.read_bytes()
+
+    def _until(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not done():
+            if time.monotonic() > deadline or not self._parent.running():
+                raise CopierFailedError(f"A copier process {what}. The end of the log:\n{self.log_tail()}")
+            time.sleep(POLL_S)
+
+
+def freeze(pids: list[int]) -> None:
+    """SIGSTOP."""
+    _signal_all(pids, signal.SIGSTOP)
+
+
+def thaw(pids: list[int]) -> None:
+    """SIGCONT."""
+    _signal_all(pids, signal.SIGCONT)
+
+
+def _signal_all(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -1,0 +1,37 @@
+"""What the storm is about, as the harness sees it: something that copies the topics and can be hit, settled and promoted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from chaos.ground import Mend
+from chaos.schedule import Fault, Strike
+
+LEASE_MS = 4_000  # the product's
+
+
+class Engine(Protocol):
+    """A copier of all topics, with everything that belongs to it."""
+
+    @property
+    def faults(self) -> Collection[Fault]:
+        """What it can be hit by."""
+
+    def strike(self, strike: Strike) -> Mend | None:
+        """Do what the fault says; answer how to mend it."""
+
+    def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
+        """Wait until the mirrors hold what the sources hold; raise TimeoutError with what is known otherwise."""
+
+    def fail_over(self, topic: str) -> None:
+        """Make a mirror writable, whatever the source does; may be answered later (``stopped``)."""
+
+    def promote(self, topics: Collection[str], *, timeout_s: float) -> None:
+        """Promote the mirrors and wait until they are stopped."""
+
+    def stopped(self, topic: str) -> dict[int, int]:
+        """Answer where a stopped mirror ended, by partition, as the engine recorded it; empty while it is not stopped."""
+
+    def story(self) -> str:
+        """Tell what may explain a failure: the ends of logs."""

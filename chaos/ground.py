@@ -1,0 +1,182 @@
+"""The ground a storm goes over: two clusters behind proxies, Redis, the topics, and the faults these parts can have.
+
+Every fault answers how to mend it. What is down already is left alone, so that a schedule never breaks more than it says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import redis
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its own type hints leave it out
+
+from chaos.proxy import Proxy
+from chaos.schedule import Fault, Strike
+from devcluster.kafka import KafkaCluster
+from devcluster.redis import RedisServer
+
+Mend = Callable[[], object]
+BROKER_SETTINGS: Mapping[str, object] = {"min.insync.replicas": 2, "unclean.leader.election.enable": "false"}
+HEAP = "384m"
+REQUEST_TIMEOUT_S = 30.0
+SLOW_S = 0.05  # per chunk that passes
+CLOCK_JUMP_MS = 3_600_000
+PLAIN, TRANSACTIONS, COMPACTED = "chaos-events", "chaos-orders", "chaos-state"
+TOPICS: Mapping[str, int] = {PLAIN: 2, TRANSACTIONS: 2, COMPACTED: 1}  # name -> partitions
+COMPACTED_CONFIGS = {
+    "cleanup.policy": "compact", "segment.ms": "5000", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "5000",
+}  # fmt: skip
+
+
+def spares(count: int) -> dict[str, int]:
+    """Name the topics whose mirrors are failed over in the storm."""
+    return {f"chaos-spare-{number}": 1 for number in range(count)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One cluster and the proxy that the product reaches it through."""
+
+    cluster: KafkaCluster
+    proxy: Proxy
+
+
+def _known_topics(client: Mapping[str, str]) -> set[str]:
+    """Ask one broker: a fresh client's first metadata is that of its bootstrap server."""
+    seen = AdminClient({**client}).list_topics(timeout=REQUEST_TIMEOUT_S).topics.values()
+    return {str(one.topic) for one in seen if all(part.leader >= 0 for part in one.partitions.values())}
+
+
+class Ground:
+    """Clusters, proxies, Redis; a context manager."""
+
+    def __init__(self, directory: Path, *, brokers: int = 3) -> None:
+        """Plan everything, start nothing."""
+        self.directory = directory
+        self._stack = ExitStack()
+        self._clusters = [
+            KafkaCluster(
+                name, brokers=brokers, directory=directory / name, heap=HEAP,
+                extra=BROKER_SETTINGS if brokers > 1 else None,
+            ).behind_proxy()
+            for name in ("source", "destination")
+        ]  # fmt: skip
+        self.redis = RedisServer(directory=directory / "redis", append_only=True)
+        self._down: set[object] = set()
+
+    def __enter__(self) -> Ground:
+        """Start everything."""
+        try:
+            self._stack.enter_context(self.redis)
+            for cluster in self._clusters:  # one after the other: six JVMs at once are slow on two cores
+                self._stack.enter_context(cluster)
+            self.source, self.destination = (self._side(cluster) for cluster in self._clusters)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop everything."""
+        self._stack.close()
+
+    def strike(self, strike: Strike) -> Mend | None:
+        """Do what the fault says; answer how to mend it, None where there is nothing to mend or to break."""
+        side = self.source if strike.fault.name.endswith("_SOURCE") else self.destination
+        match strike.fault:
+            case Fault.KILL_SOURCE | Fault.KILL_DESTINATION:
+                return self._kill_broker(side, strike.pick)
+            case Fault.STOP_SOURCE | Fault.STOP_DESTINATION:
+                return self._stop_broker(side, strike.pick)
+            case Fault.CUT_SOURCE | Fault.CUT_DESTINATION:
+                side.proxy.cut()
+                return side.proxy.heal
+            case Fault.SLOW_SOURCE | Fault.SLOW_DESTINATION:
+                side.proxy.slow(SLOW_S)
+                return side.proxy.heal
+            case Fault.HOLD_SOURCE | Fault.HOLD_DESTINATION:
+                side.proxy.hold()
+                return side.proxy.release
+            case _:
+                return self._strike_redis(strike)
+
+    def client(self) -> redis.Redis:
+        """Answer a client of Redis, as the harness uses it."""
+        return redis.Redis.from_url(self.redis.url, socket_timeout=2.0, decode_responses=True)
+
+    def create_topics(self, topics: Mapping[str, int]) -> None:
+        """Create the source topics and wait until every broker knows them."""
+        cluster = self.source.cluster
+        replicas = min(3, len(cluster.brokers))
+        new = [
+            NewTopic(name, count, replicas, config=COMPACTED_CONFIGS if name == COMPACTED else {})
+            for name, count in topics.items()
+        ]
+        admin = AdminClient({**cluster.client()})
+        for future in admin.create_topics(new).values():
+            future.result(REQUEST_TIMEOUT_S)
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        for server in cluster.bootstrap.split(","):
+            while not topics.keys() <= _known_topics({**cluster.client(), "bootstrap.servers": server}):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"Broker {server} does not know the new topics.")
+
+    def heal(self) -> None:
+        """Let both networks be fine."""
+        self.source.proxy.heal()
+        self.destination.proxy.heal()
+
+    def _side(self, cluster: KafkaCluster) -> Side:
+        proxy = Proxy(cluster.routes)
+        self._stack.callback(proxy.close)
+        return Side(cluster=cluster, proxy=proxy)
+
+    def _kill_broker(self, side: Side, pick: float) -> Mend | None:
+        node = int(pick * len(side.cluster.brokers))
+        return self._once(side, partial(side.cluster.kill, node), partial(side.cluster.restart, node, wait=False))
+
+    def _stop_broker(self, side: Side, pick: float) -> Mend | None:
+        node = int(pick * len(side.cluster.brokers))
+        return self._once(side, partial(side.cluster.pause, node), partial(side.cluster.resume, node))
+
+    def _strike_redis(self, strike: Strike) -> Mend | None:
+        match strike.fault:
+            case Fault.KILL_REDIS:
+                return self._once(self.redis, self.redis.kill, self.redis.start)
+            case Fault.LOSE_REDIS:
+                return self._once(self.redis, self._lose_redis, self.redis.start)
+            case Fault.FLUSH_REDIS:
+                self._tell_redis(lambda client: client.flushall())
+            case Fault.CLOCK_FORWARD:
+                self._tell_redis(lambda client: [client.pexpire(key, 1) for key in client.scan_iter("lease:*")])
+            case Fault.CLOCK_BACK:
+                self._tell_redis(lambda client: [client.pexpire(key, CLOCK_JUMP_MS) for key in client.scan_iter("lease:*")])
+        return None
+
+    def _lose_redis(self) -> None:
+        self.redis.kill()
+        self.redis.forget()
+
+    def _tell_redis(self, work: Callable[[redis.Redis], object]) -> None:
+        if self.redis in self._down:
+            return
+        with self.client() as client:
+            work(client)
+
+    def _once(self, part: object, break_it: Mend, mend: Mend) -> Mend | None:
+        """Break a part that is whole; one broker of a side at a time."""
+        if part in self._down:
+            return None
+        self._down.add(part)
+        break_it()
+
+        def mended() -> None:
+            mend()
+            self._down.discard(part)
+
+        return mended

@@ -1,0 +1,193 @@
+"""The engine without Spark and console: copier processes in overlapping slices, kept going by a supervisor in a thread.
+
+What the reconciler does in the product is done here in a few lines: orders are written every second, the next slice is
+started before the last one ends, and a copier that died is replaced.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import psutil
+
+from chaos.copiers import Copiers, freeze, thaw
+from chaos.ground import Ground, Mend
+from chaos.reading import Ends
+from chaos.schedule import ENGINE_FAULTS, Fault, Strike
+from linkengine import jobs
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.plans import CopyPlan, CopyTuning, MirrorSetup, MirrorStop, PartitionAssignment, producer_id_for
+from linkengine.domain.states import StopReason
+
+LINK = "chaos"
+SLICE_S, OVERLAP_S = 12.0, 3.0
+POLL_S = 0.25
+REQUEST_TIMEOUT_MS = 8_000
+SETUP_ATTEMPTS = 6
+STOP_GENERATION = 1 << 20  # above every copier's
+_mirrors = itertools.count(1)  # of this process: engines share a Redis
+
+
+class LoopEngine:
+    """Copies topics by copy loops in processes; a context manager."""
+
+    def __init__(
+        self, ground: Ground, topics: Mapping[str, int], *, mutation: str = "", tuning: CopyTuning | None = None
+    ) -> None:
+        """Create the mirrors; copy nothing yet."""
+        self._ground, self._topics = ground, dict(topics)
+        self._tuning = tuning or CopyTuning(request_timeout_ms=REQUEST_TIMEOUT_MS)
+        self._addresses = {
+            name: address_from_properties(side.cluster.proxied_properties("link"))
+            for name, side in (("source", ground.source), ("destination", ground.destination))
+        }
+        ground.create_topics(topics)
+        self._link = f"{LINK}-{mutation or 'whole'}-{next(_mirrors)}"
+        self.assignments = {topic: self._set_up(next(_mirrors), topic) for topic in self._topics}
+        self._wanted = dict.fromkeys(self._topics, True)
+        self._stopped: dict[str, dict[int, int]] = {}
+        self._slices = itertools.count(1)
+        self.copiers = Copiers(ground.directory / self._link, mutation=mutation)
+        self._running: dict[int, float] = {}  # process -> when its slice ends
+        self._over = threading.Event()
+        self._keeper: threading.Thread | None = None
+        self._next_at = 0.0
+
+    @property
+    def faults(self) -> Collection[Fault]:
+        return ENGINE_FAULTS
+
+    def __enter__(self) -> LoopEngine:
+        """Begin to copy and to keep copying."""
+        self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        self._keeper.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop everything."""
+        self._over.set()
+        if self._keeper is not None:
+            self._keeper.join(60)
+        self.copiers.close()
+
+    def strike(self, strike: Strike) -> Mend | None:
+        pids = [pid for pid in self._running if psutil.pid_exists(pid)]
+        match strike.fault:
+            case Fault.KILL_COPIER if pids:
+                self.copiers.kill(pids[int(strike.pick * len(pids))])
+                self._next_at = time.monotonic() + strike.lasts_s  # a supervisor that takes its time
+            case Fault.STOP_COPIER:
+                freeze(pids)
+                self._next_at = time.monotonic()  # the reconciler hears nothing of them and starts another
+                return partial(thaw, pids)
+            case Fault.SECOND_COPIER | Fault.SECOND_OWNER:
+                self.start_copier(slice_s=strike.lasts_s)
+                if strike.fault is Fault.SECOND_OWNER:
+                    time.sleep(0.5)  # until it waits for the leases
+                    return self._ground.strike(replace(strike, fault=Fault.CLOCK_FORWARD))
+            case _:
+                return self._ground.strike(strike)
+        return None
+
+    def start_copier(self, *, slice_s: float = SLICE_S, topics: Collection[str] | None = None) -> int:
+        """Start one more copier for a slice."""
+        pid = self.copiers.copy(self.plan(slice_s=slice_s, topics=topics))
+        self._running[pid] = time.monotonic() + slice_s
+        return pid
+
+    def plan(self, *, slice_s: float = SLICE_S, topics: Collection[str] | None = None) -> CopyPlan:
+        """Answer the plan of one slice."""
+        wanted = self._topics if topics is None else topics
+        return CopyPlan(
+            link_id=self._link, revision=1, slice_id=f"slice-{next(self._slices)}", source=self._addresses["source"],
+            destination=self._addresses["destination"], redis_url=self._ground.redis.url,
+            assignments=tuple(one for topic in wanted if self._wanted[topic] for one in self.assignments[topic]),
+            tuning=replace(self._tuning, slice_ms=int(slice_s * 1000)),
+        )  # fmt: skip
+
+    def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
+        wanted = {topic: self._topics[topic] for topic in topics}
+        source = Ends(self._ground.source.cluster.client(), wanted)
+        mirror = Ends(self._ground.destination.cluster.client(), wanted)
+        deadline = time.monotonic() + timeout_s
+        while (there := source.all()) is None or there != (here := mirror.all()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"The mirrors do not catch up: source {there}, mirror {here if there else None}.")
+            time.sleep(POLL_S)
+
+    def fail_over(self, topic: str) -> None:
+        self._stop(topic, StopReason.FAILOVER)
+
+    def promote(self, topics: Collection[str], *, timeout_s: float) -> None:
+        del timeout_s  # each stop has its own
+        for topic in topics:
+            self._stop(topic, StopReason.PROMOTE)
+
+    def stopped(self, topic: str) -> dict[int, int]:
+        return self._stopped.get(topic, {})
+
+    def phases(self) -> dict[str, str]:
+        """Answer what the copiers report, by partition: the phase, or the code of an error."""
+        return {one.key: one.error_code or one.phase for one in jobs.read_progress(self._ground.redis.url, self._link)}
+
+    def give_orders(self) -> None:
+        """Tell running copiers which mirrors go on."""
+        orders = {self.assignments[topic][0].mirror_id: wanted for topic, wanted in self._wanted.items()}
+        jobs.write_orders(self._ground.redis.url, self._link, revision=1, wanted=orders)
+
+    def story(self) -> str:
+        return self.copiers.log_tail()
+
+    def _stop(self, topic: str, reason: StopReason) -> None:
+        self._wanted[topic] = False
+        with suppress(CoordinationUnavailableError):
+            self.give_orders()
+        stop = MirrorStop(
+            source=self._addresses["source"], destination=self._addresses["destination"],
+            assignments=self.assignments[topic], reason=reason, generation=STOP_GENERATION,
+            source_topic=topic, mirror_topic=topic, source_configs={"cleanup.policy": "delete"},
+        )  # fmt: skip
+        self._stopped[topic] = self.copiers.stop_mirror(stop)
+
+    def _keep(self) -> None:
+        while not self._over.wait(POLL_S):
+            with suppress(CoordinationUnavailableError):
+                self.give_orders()
+            now = time.monotonic()
+            self._running = {pid: end for pid, end in self._running.items() if psutil.pid_exists(pid)}
+            if now >= self._next_at:
+                self._next_at = now + SLICE_S - OVERLAP_S
+                self.start_copier()
+
+    def _set_up(self, number: int, topic: str) -> tuple[PartitionAssignment, ...]:
+        setup = MirrorSetup(
+            link_id=self._link, mirror_id=str(number), source=self._addresses["source"],
+            destination=self._addresses["destination"], source_topic=topic, mirror_topic=topic,
+        )  # fmt: skip
+
+        def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
+            return tuple(
+                PartitionAssignment(
+                    mirror_id=str(number), partition=partition, source_topic=topic, mirror_topic=topic,
+                    source_topic_id=topic_id, producer_id=producer_id_for(1, number, partition),
+                )
+                for partition in range(partitions)
+            )  # fmt: skip
+
+        for left in reversed(range(SETUP_ATTEMPTS)):
+            try:
+                created = jobs.setup_mirror(setup, assignments_factory=assignments)
+            except LinkEngineError:  # brokers hear of new topics one after the other; the product repeats it as well
+                if not left:
+                    raise
+            else:
+                break
+        return assignments(created.partitions, created.source_topic_id)

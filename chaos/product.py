@@ -1,0 +1,216 @@
+"""The real product under the storm: Spark Connect, Redis, web, worker and beat on SQLite, used over its REST API."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import psutil
+
+from chaos.copiers import Copiers, freeze, thaw
+from chaos.ground import Ground, Mend
+from chaos.reading import Ends
+from chaos.schedule import Fault, Strike
+from devcluster.demo import services
+from devcluster.demo.rest import Rest, RestError, link_path
+from devcluster.processes import Process
+from devcluster.spark import SparkConnectServer
+from linkengine.domain.plans import CopyPlan
+
+LINK = "chaos"
+POLL_S = 0.5
+SETUP_TIMEOUT_S = 240.0
+REST_TIMEOUT_S = 120.0  # with retries: the console itself is part of the storm
+# Runs inside the product: the plan of a slice of all partitions, as the worker would make it.
+_PLAN = """
+import base64, pickle
+from django.utils import timezone
+from console.models import ClusterLink, CopySlice
+from console.reconciling import plans
+link = ClusterLink.objects.select_related("destination", "source").get()
+mirrors = list(link.mirrors.select_related("link"))
+keys = [one.key for mirror in mirrors for one in plans.assignments_of(mirror)]
+row = CopySlice(link=link, slice_id="by-hand", revision=link.revision, keys=keys)
+print(base64.b64encode(pickle.dumps(plans.copy_plan(row, mirrors=mirrors, slice_ms=60000))).decode())
+"""
+
+
+class Product:
+    """The product with one link and a mirror per topic; a context manager."""
+
+    def __init__(self, ground: Ground, topics: Mapping[str, int]) -> None:
+        """Plan everything, start nothing."""
+        self._ground, self._topics = ground, dict(topics)
+        directory = ground.directory / "product"
+        directory.mkdir(mode=0o700)
+        self._directory = directory
+        self._spark = SparkConnectServer(directory=directory / "spark")
+        self._console = services.plan_console(directory, redis_url=ground.redis.url, spark_url=self._spark.url)
+        self._processes: dict[str, Process] = {}
+        self._stack = ExitStack()
+        self._slices = 0
+
+    @property
+    def faults(self) -> Collection[Fault]:
+        return tuple(Fault)
+
+    def __enter__(self) -> Product:
+        """Start the product and wait until every mirror is ACTIVE."""
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop everything."""
+        self._stack.close()
+
+    def strike(self, strike: Strike) -> Mend | None:
+        workers = self._python_workers()
+        match strike.fault:
+            case Fault.KILL_COPIER if workers:
+                with suppress(ProcessLookupError):
+                    os.kill(workers[int(strike.pick * len(workers))], signal.SIGKILL)
+            case Fault.STOP_COPIER:
+                freeze(workers)
+                return partial(thaw, workers)
+            case Fault.KILL_CONNECT:
+                self._spark.kill()
+                return self._spark.start
+            case Fault.KILL_WORKER:
+                self._processes["worker"].kill()
+                return partial(self._start_service, "worker")
+            case Fault.SECOND_COPIER | Fault.SECOND_OWNER:
+                return self._second_copier(strike)
+            case _:
+                return self._ground.strike(strike)
+        return None
+
+    def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
+        wanted = {topic: self._topics[topic] for topic in topics}
+        source = Ends(self._ground.source.cluster.client(), wanted)
+        mirror = Ends(self._ground.destination.cluster.client(), wanted)
+
+        def equal() -> bool:
+            there = source.all()
+            return there is not None and there == mirror.all()
+
+        self._wait(equal, "the mirrors do not catch up", timeout_s=timeout_s)
+
+    def fail_over(self, topic: str) -> None:
+        self._operate("failover", [topic])
+
+    def promote(self, topics: Collection[str], *, timeout_s: float) -> None:
+        self._operate("promote", list(topics))
+        self._wait(lambda: all(self.stopped(topic) for topic in self._topics), "promotions do not end", timeout_s=timeout_s)
+
+    def stopped(self, topic: str) -> dict[int, int]:
+        mirror = self._rest_get(f"{self._mirrors}/{topic}")
+        if mirror["mirror_status"] != "STOPPED":
+            return {}
+        rows = self._rest_get(f"{self._mirrors.replace('/kafka/v3/', '/api/v1/', 1)}/{topic}/partitions")["data"]
+        return {row["partition"]: row["stopped_end"] for row in rows}
+
+    def story(self) -> str:
+        lines = [self._processes[name].log_tail() for name in self._processes]
+        with suppress(RestError, TimeoutError):
+            lines.append(str(self._rest.get(f"{self._mirrors}?include_state_transition_errors=true")))
+        return "\n".join(lines)
+
+    @property
+    def _mirrors(self) -> str:
+        return "/kafka/v3" + link_path(self._ground.destination.cluster.cluster_id, LINK) + "/mirrors"
+
+    def _start(self) -> None:
+        self._stack.callback(self._spark.stop)
+        self._spark.start()
+        key = services.prepare(self._console, user="chaos", password=base64.b64encode(os.urandom(12)).decode())
+        self._rest = Rest(base_url=self._console.base_url, key=key["api_key"], secret=key["api_secret"])
+        self._stack.callback(self._stop_services)
+        for name in services.SERVICES:
+            self._start_service(name)
+        services.wait_ready(self._console, list(self._processes.values()))
+        destination = self._ground.destination.cluster
+        services.register_cluster(self._console, name="destination", properties=destination.proxied_properties("link"))
+        self._ground.create_topics(self._topics)
+        self._create_link()
+        for topic in self._topics:
+            self._rest.post(self._mirrors, {"source_topic_name": topic})
+        self._wait(self._all_active, "not all mirrors are ACTIVE", timeout_s=SETUP_TIMEOUT_S)
+        plan = services.manage(self._console, "shell", "-v0", "-c", _PLAN)
+        self._plan: CopyPlan = pickle.loads(base64.b64decode(plan.splitlines()[-1]))
+        self._copiers = Copiers(self._directory / "copiers")
+        self._stack.callback(self._copiers.close)
+
+    def _start_service(self, name: str) -> None:
+        self._processes[name] = services.start_service(self._console, name)
+
+    def _stop_services(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+
+    def _create_link(self) -> None:
+        source, destination = self._ground.source.cluster, self._ground.destination.cluster
+        configs = [{"name": name, "value": value} for name, value in source.proxied_properties("link").items()]
+        path = f"/kafka/v3/clusters/{destination.cluster_id}/links?link_name={LINK}"
+        self._rest.post(path, {"source_cluster_id": source.cluster_id, "configs": configs})
+
+    def _all_active(self) -> bool:
+        mirrors = self._rest.get(self._mirrors)["data"]
+        if any(one["mirror_status"] == "FAILED" for one in mirrors):
+            raise RuntimeError(f"A mirror has FAILED before the storm.\n{self.story()}")
+        return all(one["mirror_status"] == "ACTIVE" for one in mirrors)
+
+    def _second_copier(self, strike: Strike) -> Mend | None:
+        self._slices += 1
+        tuning = replace(self._plan.tuning, slice_ms=int(strike.lasts_s * 1000))
+        self._copiers.copy(replace(self._plan, slice_id=f"by-hand-{self._slices}", tuning=tuning))
+        if strike.fault is Fault.SECOND_OWNER:
+            time.sleep(1.0)  # until it waits for the leases
+            return self._ground.strike(replace(strike, fault=Fault.CLOCK_FORWARD))
+        return None
+
+    def _python_workers(self) -> list[int]:
+        with suppress(psutil.Error, RuntimeError):
+            daemons = psutil.Process(self._spark.pid).children()
+            return [worker.pid for daemon in daemons for worker in daemon.children()]
+        return []
+
+    def _operate(self, verb: str, topics: list[str]) -> None:
+        path = f"{self._mirrors}:{verb}"
+        self._wait(lambda: self._accepted(path, topics), f"{verb} is not accepted", timeout_s=REST_TIMEOUT_S)
+
+    def _accepted(self, path: str, topics: list[str]) -> bool:
+        try:
+            answer = self._rest.post(path, {"mirror_topic_names": topics})
+        except RestError:
+            return False
+        return all(row["error_code"] is None for row in answer["data"])
+
+    def _rest_get(self, path: str) -> Any:
+        found: list[Any] = []
+
+        def get() -> bool:
+            with suppress(RestError):
+                found.append(self._rest.get(path))
+            return bool(found)
+
+        self._wait(get, f"{path} is not answered", timeout_s=REST_TIMEOUT_S)
+        return found[0]
+
+    def _wait(self, done: Callable[[], bool], what: str, *, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not done():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Within {timeout_s:.0f} s: {what}.\n{self.story()}")
+            time.sleep(POLL_S)

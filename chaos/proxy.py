@@ -1,0 +1,146 @@
+"""A TCP proxy with weather: connections can be cut, slowed, or held and delivered late, even after their client has gone.
+
+Stands between the engine and brokers; the writer and the judge go past it. Late delivery is what a network does that comes
+back after an outage: bytes that were on their way arrive although the sender has given them up. One thread, asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from devcluster.ports import LOOPBACK
+
+CHUNK_BYTES = 1 << 20
+READ_AHEAD_BYTES = 4 << 20  # what was sent before a hold is taken over whole
+CALL_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 5.0
+
+
+class Proxy:
+    """All routes to one cluster, under one sky."""
+
+    def __init__(self, routes: Iterable[tuple[int, int]]) -> None:
+        """Listen at once; ``routes`` are pairs of ports, from and to."""
+        self._loop = asyncio.new_event_loop()
+        self._links: set[_Link] = set()
+        self._cut = False
+        self._delay_s = 0.0
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._thread.start()
+        self._servers = [self._run(self._listen(*route)) for route in routes]
+
+    def cut(self) -> None:
+        """End all connections and refuse new ones until ``heal``."""
+        self._call(self._cut_now)
+
+    def slow(self, delay_s: float) -> None:
+        """Delay every chunk that passes, until ``heal``."""
+        self._delay_s = delay_s
+
+    def hold(self) -> None:
+        """Deliver nothing over the connections of this moment until ``release``; new ones are free."""
+        self._call(lambda: self._each(asyncio.Event.clear))
+
+    def release(self) -> None:
+        """Deliver what was held."""
+        self._call(lambda: self._each(asyncio.Event.set))
+
+    @property
+    def held_bytes(self) -> int:
+        """How much waits for its release."""
+        return sum(link.waiting for link in tuple(self._links))
+
+    def heal(self) -> None:
+        """Make the weather fine again."""
+        self._cut, self._delay_s = False, 0.0
+        self.release()
+
+    def close(self) -> None:
+        """Stop listening and close everything."""
+        self._run(self._close_now())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CALL_TIMEOUT_S)
+
+    async def _listen(self, port: int, target: int) -> asyncio.Server:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._serve(reader, writer, target)
+
+        return await asyncio.start_server(serve, LOOPBACK, port, limit=READ_AHEAD_BYTES)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: int) -> None:
+        if self._cut:
+            writer.transport.abort()
+            return
+        try:
+            there, here = await asyncio.open_connection(LOOPBACK, target, limit=READ_AHEAD_BYTES)
+        except OSError:
+            writer.transport.abort()
+            return
+        link = _Link(writer, here)
+        self._links.add(link)
+        try:
+            await asyncio.gather(self._pump(reader, here, link), self._pump(there, writer, link))
+        finally:
+            self._links.discard(link)
+            link.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: _Link) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(CHUNK_BYTES):
+                await link.pass_gate(len(data))
+                if self._delay_s:
+                    await asyncio.sleep(self._delay_s)
+                writer.write(data)
+                await writer.drain()
+        await link.pass_gate(0)
+        writer.close()
+
+    def _each(self, turn: Callable[[asyncio.Event], None]) -> None:
+        for link in self._links:
+            turn(link.gate)
+
+    def _cut_now(self) -> None:
+        self._cut = True
+        for link in tuple(self._links):
+            link.abort()
+
+    async def _close_now(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._cut_now()
+        tasks = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
+
+    def _call(self, work: Callable[[], object]) -> None:
+        async def run() -> None:
+            work()
+
+        self._run(run())
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_S)
+
+
+class _Link:
+    """Both ends of one connection."""
+
+    def __init__(self, *ends: asyncio.StreamWriter) -> None:
+        self._ends = ends
+        self.waiting = 0  # bytes
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def pass_gate(self, size: int) -> None:
+        self.waiting += size
+        await self.gate.wait()
+        self.waiting -= size
+
+    def abort(self) -> None:
+        self.gate.set()
+        for end in self._ends:
+            end.transport.abort()

@@ -1,0 +1,94 @@
+"""What anybody can read of a topic: all its records with everything a client sees of them. confluent-kafka only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its own type hints leave it out
+
+TIMEOUT_S = 120.0
+REQUEST_TIMEOUT_S = 3.0
+
+
+class Record(NamedTuple):
+    """One record at its place."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: tuple[int, int]
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def read_topic(client: Mapping[str, str], topic: str, *, partitions: int, committed: bool) -> list[Record]:
+    """Read a topic from its start to its present end; by partition and offset."""
+    settings = {
+        "group.id": "judge",
+        "isolation.level": "read_committed" if committed else "read_uncommitted",
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+        "check.crcs": True,
+        "log_level": 0,
+    }
+    consumer = Consumer({**client, **settings})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    records: list[Record] = []
+    at_end: set[int] = set()
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        while len(at_end) < partitions:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Topic {topic} could not be read in {TIMEOUT_S:.0f} s.")
+            for message in consumer.consume(5_000, 1.0):
+                error = message.error()
+                if error is None:
+                    records.append(_record(message))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    at_end.add(message.partition() or 0)
+    finally:
+        consumer.close()
+    return sorted(records, key=lambda one: one[:2])
+
+
+class Ends:
+    """Where the partitions of some topics end, asked again and again over one admin client."""
+
+    def __init__(self, client: Mapping[str, str], topics: Mapping[str, int], *, stable: bool = False) -> None:
+        """Ask nothing yet. ``stable``: where a reader of committed data stops."""
+        self._admin = AdminClient({**client, "log_level": 0})
+        self._places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
+        self._level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
+
+    def told(self) -> dict[tuple[str, int], int]:
+        """Answer the ends of those partitions whose leaders tell at once, perhaps of none."""
+        latest = {place: OffsetSpec.latest() for place in self._places}  # type: ignore[no-untyped-call]
+        asked = self._admin.list_offsets(latest, isolation_level=self._level, request_timeout=REQUEST_TIMEOUT_S)
+        found: dict[tuple[str, int], int] = {}
+        for place, answer in asked.items():
+            with suppress(KafkaException):
+                offset = answer.result().offset
+                if offset >= 0:  # a leader that has just changed does not know yet
+                    found[place.topic, place.partition] = offset
+        return found
+
+    def all(self) -> dict[tuple[str, int], int] | None:
+        """Answer the ends of all partitions, None where one is not told."""
+        found = self.told()
+        return found if len(found) == len(self._places) else None
+
+
+def _record(message: Message) -> Record:
+    return Record(
+        message.partition() or 0,
+        message.offset() or 0,
+        message.key(),
+        message.value(),
+        message.timestamp(),
+        tuple(message.headers() or ()),  # type: ignore[arg-type]  # a list here, whatever the hints say
+    )

@@ -1,0 +1,90 @@
+"""Which fault comes when and how long it lasts: a pure function of the seed, so that a run can be replayed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+FIRST_S = 2.0  # of quiet
+GAP_S = (2.0, 6.0)  # between one fault and the next
+QUIET_END_S = 3.0  # before the storm is over
+
+
+class Fault(StrEnum):
+    """One kind of trouble."""
+
+    KILL_COPIER = "kill -9 of a Python worker that copies"
+    STOP_COPIER = "SIGSTOP of all copiers for longer than the lease"
+    KILL_CONNECT = "kill -9 of the Spark Connect server"
+    KILL_WORKER = "kill -9 of the Celery worker"
+    KILL_REDIS = "kill -9 of Redis, its data stays"
+    LOSE_REDIS = "kill -9 of Redis, its data is lost"
+    FLUSH_REDIS = "Redis forgets everything while it runs"
+    KILL_SOURCE = "kill -9 of a source broker"
+    KILL_DESTINATION = "kill -9 of a destination broker"
+    STOP_SOURCE = "SIGSTOP of a source broker"
+    STOP_DESTINATION = "SIGSTOP of a destination broker"
+    CUT_SOURCE = "the network to the source is cut"
+    CUT_DESTINATION = "the network to the destination is cut"
+    HOLD_SOURCE = "what is on its way from and to the source arrives late"
+    HOLD_DESTINATION = "what is on its way from and to the destination arrives late"
+    SLOW_SOURCE = "the network to the source is slow"
+    SLOW_DESTINATION = "the network to the destination is slow"
+    SECOND_COPIER = "a second copier with the same plan"
+    SECOND_OWNER = "a second copier whose lease runs beside the first one's"
+    CLOCK_FORWARD = "the lease ends early: Redis's clock jumps forward"
+    CLOCK_BACK = "the lease lasts for long: Redis's clock jumps back"
+    FAILOVER = "a mirror is failed over"
+
+
+_LASTS_S: dict[Fault, tuple[float, float]] = {
+    Fault.KILL_COPIER: (0.2, 3.0),
+    Fault.STOP_COPIER: (5.0, 8.0),
+    Fault.KILL_CONNECT: (0.5, 4.0),
+    Fault.KILL_WORKER: (0.5, 6.0),
+    Fault.KILL_REDIS: (0.2, 6.0),
+    Fault.LOSE_REDIS: (0.2, 6.0),
+    Fault.KILL_SOURCE: (4.5, 8.0),  # a broker may register again only when its old session is over
+    Fault.KILL_DESTINATION: (4.5, 8.0),
+    Fault.STOP_SOURCE: (1.0, 7.0),
+    Fault.STOP_DESTINATION: (1.0, 7.0),
+    Fault.CUT_SOURCE: (0.5, 6.0),
+    Fault.CUT_DESTINATION: (0.5, 6.0),
+    Fault.HOLD_SOURCE: (1.0, 12.0),
+    Fault.HOLD_DESTINATION: (1.0, 12.0),
+    Fault.SLOW_SOURCE: (2.0, 6.0),
+    Fault.SLOW_DESTINATION: (2.0, 6.0),
+    Fault.SECOND_COPIER: (6.0, 10.0),
+    Fault.SECOND_OWNER: (6.0, 10.0),
+}
+ENGINE_FAULTS = tuple(one for one in Fault if one not in (Fault.KILL_CONNECT, Fault.KILL_WORKER))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strike:
+    """One fault of a storm."""
+
+    at_s: float  # since the storm began
+    fault: Fault
+    lasts_s: float  # until what was broken is mended, 0 for what needs no mending
+    pick: float  # from 0 up to 1: which broker, process or partition
+
+
+def schedule(*, seed: int, seconds: float, faults: Collection[Fault] = tuple(Fault)) -> tuple[Strike, ...]:
+    """Answer the strikes of a storm, in order; every kind comes once before any comes again."""
+    chance = random.Random(seed)
+    return tuple(_strikes(chance, seconds=seconds, faults=sorted(faults)))
+
+
+def _strikes(chance: random.Random, *, seconds: float, faults: list[Fault]) -> Iterator[Strike]:
+    deck: list[Fault] = []
+    at_s = FIRST_S
+    while at_s < seconds - QUIET_END_S:
+        if not deck:
+            deck = chance.sample(faults, len(faults))
+        fault = deck.pop()
+        low, high = _LASTS_S.get(fault, (0.0, 0.0))
+        yield Strike(at_s=at_s, fault=fault, lasts_s=chance.uniform(low, high), pick=chance.random())
+        at_s += chance.uniform(*GAP_S)

@@ -1,0 +1,57 @@
+"""Looks at both sides during the storm: no reader may ever find a mirror beyond what is committed at its source."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaException
+
+from chaos.ground import Ground
+from chaos.judge import Finding
+from chaos.reading import Ends
+
+EVERY_S = 0.5
+JOIN_TIMEOUT_S = 60.0
+
+
+class Watch:
+    """A thread that samples; ``findings`` and ``samples`` are complete once it was stopped."""
+
+    def __init__(self, ground: Ground, topics: Mapping[str, int]) -> None:
+        """Look at nothing yet."""
+        self.findings: list[Finding] = []
+        self.samples = 0
+        self._mirror = Ends(ground.destination.cluster.client(), topics)
+        self._source = Ends(ground.source.cluster.client(), topics, stable=True)
+        self._forgotten: set[str] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def forget(self, topic: str) -> None:
+        """Look at a topic no more: its mirror is about to be stopped, which takes one offset."""
+        self._forgotten.add(topic)
+
+    def stop(self) -> None:
+        """End; safe to repeat, and before a mirror is promoted: a fence is one offset more."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join(JOIN_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while not self._over.wait(EVERY_S):
+            try:
+                mirror = self._mirror.told()
+                source = self._source.told()  # after the mirror: it only grows
+            except KafkaException:
+                continue
+            for (topic, partition), end in mirror.items():
+                stable = source.get((topic, partition))
+                self.samples += stable is not None
+                if stable is not None and end > stable and topic not in self._forgotten:
+                    detail = f"the source is committed up to {stable} only"
+                    self.findings.append(Finding(kind="ahead", topic=topic, partition=partition, offset=end, detail=detail))

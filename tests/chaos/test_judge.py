@@ -1,0 +1,102 @@
+"""The judge sees what must never be, and nothing else."""
+
+from dataclasses import replace
+
+import pytest
+
+from chaos import judge
+from chaos.history import HEADER, Entry, Outcome
+from chaos.reading import Record
+
+TOPIC = "t"
+
+
+def entry(number: int, *, key: str = "", deletes: bool = False, partition: int = 0) -> Entry:
+    name = key or str(number)
+    return Entry(writer="w", number=number, topic=TOPIC, partition=partition, key=name.encode(), deletes=deletes)
+
+
+def at(offset: int, one: Entry) -> Record:
+    return Record(one.partition, offset, one.key, one.value, (1, 1_000 + one.number), ((HEADER, one.name),))
+
+
+def kinds(findings: object) -> list[str]:
+    return [one.kind for one in findings]  # type: ignore[attr-defined]
+
+
+def test_equal_sides_have_no_findings() -> None:
+    side = [at(0, entry(1)), at(2, entry(2))]
+
+    assert kinds(judge.compare(TOPIC, side, side)) == []
+
+
+def test_lost_moved_doubled_and_changed_records_are_found() -> None:
+    source = [at(0, entry(1)), at(1, entry(2))]
+
+    assert kinds(judge.compare(TOPIC, source, source[:1])) == ["missing"]
+    assert kinds(judge.compare(TOPIC, source, [source[0], at(2, entry(2))])) == ["missing", "extra"]
+    assert kinds(judge.compare(TOPIC, source, [*source, at(2, entry(2))])) == ["extra"]
+    assert kinds(judge.compare(TOPIC, source, [source[0], source[1]._replace(timestamp=(1, 0))])) == ["changed"]
+
+
+def test_a_stopped_mirror_is_compared_up_to_its_end() -> None:
+    source = [at(0, entry(1)), at(1, entry(2))]
+
+    assert kinds(judge.compare(TOPIC, source, source[:1], ends={0: 1})) == []
+    assert kinds(judge.compare(TOPIC, source, source, ends={0: 1})) == ["extra"]
+
+
+def test_the_history_tells_lost_doubled_aborted_and_reordered_records() -> None:
+    one, two, three = entry(1), entry(2), entry(3)
+    acked = dict.fromkeys((one, two), Outcome.ACKED)
+
+    assert kinds(judge.check_history(TOPIC, [at(0, one), at(1, two)], acked)) == []
+    assert kinds(judge.check_history(TOPIC, [at(0, one)], acked)) == ["lost"]
+    assert kinds(judge.check_history(TOPIC, [at(0, one), at(1, two), at(2, two)], acked)) == ["doubled"]
+    assert kinds(judge.check_history(TOPIC, [at(0, two), at(1, one)], acked)) == ["reordered"]
+    assert kinds(judge.check_history(TOPIC, [at(0, three)], {three: Outcome.ABORTED})) == ["aborted"]
+    assert kinds(judge.check_history(TOPIC, [at(0, three)], {})) == ["foreign"]
+
+
+@pytest.mark.parametrize("times", [0, 1])
+def test_a_record_of_unknown_fate_may_be_there_or_not_but_not_twice(times: int) -> None:
+    unknown = {entry(1): Outcome.UNKNOWN}
+
+    assert kinds(judge.check_history(TOPIC, [at(0, entry(1))] * times, unknown)) == []
+    assert kinds(judge.check_history(TOPIC, [at(0, entry(1)), at(1, entry(1))], unknown)) == ["doubled"]
+
+
+def test_compacted_sides_may_lack_what_they_hold_a_newer_record_for() -> None:
+    old, new, other = entry(1, key="k"), entry(2, key="k"), entry(3, key="l")
+    whole = [at(0, old), at(1, new), at(2, other)]
+
+    assert kinds(judge.compare_compacted(TOPIC, whole, whole[1:])) == []
+    assert kinds(judge.compare_compacted(TOPIC, whole[1:], whole)) == []
+    assert kinds(judge.compare_compacted(TOPIC, whole, [whole[0], whole[2]])) == ["missing"]
+    assert kinds(judge.compare_compacted(TOPIC, whole, whole[:2])) == ["missing"]
+
+
+def test_the_newest_record_of_a_key_is_the_last_acknowledged_or_an_unknown_after_it() -> None:
+    first, second, third = entry(1, key="k"), entry(2, key="k"), entry(3, key="k", deletes=True)
+    acked = {first: Outcome.ACKED, second: Outcome.ACKED}
+
+    assert kinds(judge.check_newest(TOPIC, [at(0, first), at(1, second)], acked)) == []
+    assert kinds(judge.check_newest(TOPIC, [at(0, first)], acked)) == ["stale"]
+    assert kinds(judge.check_newest(TOPIC, [], acked)) == ["lost"]
+    assert kinds(judge.check_newest(TOPIC, [], {**acked, third: Outcome.UNKNOWN})) == []
+    assert kinds(judge.check_newest(TOPIC, [at(5, third)], {**acked, third: Outcome.UNKNOWN})) == []
+
+
+def test_what_only_some_readers_see_and_wrong_ends_are_found() -> None:
+    record = at(0, entry(1))
+
+    assert kinds(judge.check_unchanged([], [record], topic=TOPIC)) == ["aborted"]
+    assert kinds(judge.check_ends({(TOPIC, 0): 5}, {(TOPIC, 0): 6})) == ["end"]
+    assert kinds(judge.check_ends({(TOPIC, 0): 5}, {(TOPIC, 0): 5})) == []
+
+
+def test_a_finding_is_one_line_for_people() -> None:
+    finding = judge.Finding(kind="lost", topic=TOPIC, partition=1, offset=7, detail="gone")
+
+    assert str(finding) == "lost: t-1 at offset 7: gone"
+    assert str(replace(finding, offset=8)) != str(finding)

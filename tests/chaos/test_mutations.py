@@ -1,0 +1,171 @@
+"""The judge catches a copier without one of its safeguards, and has nothing to say about the whole one.
+
+Each schedule is the smallest that needs the safeguard: what a copier sent is held in the network until after somebody else has
+taken over.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from chaos import judge
+from chaos.ground import Ground, Side
+from chaos.loops import LoopEngine
+from chaos.reading import Ends, read_topic
+from linkengine.domain.plans import CopyTuning
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+TIMEOUT_S = 90.0
+LEASE_MS = 500
+SLICE_S = 300.0
+TUNING = CopyTuning(lease_ttl_ms=LEASE_MS, request_timeout_ms=120_000, progress_ms=100)  # nobody gives up what is held
+
+
+class Scene:
+    """One topic of one partition between two small clusters, and copiers that are started by hand."""
+
+    def __init__(self, ground: Ground, topic: str, mutation: str) -> None:
+        self.ground, self.topic = ground, topic
+        self.engine = LoopEngine(ground, {topic: 1}, mutation=mutation, tuning=TUNING)
+        self._ends = {side: Ends(side.cluster.client(), {topic: 1}) for side in (ground.source, ground.destination)}
+
+    def start_copier(self) -> int:
+        self.engine.give_orders()
+        return self.engine.start_copier(slice_s=SLICE_S)
+
+    def write(self, count: int, *, side: Side | None = None) -> None:
+        """Write records, one batch each call."""
+        producer = Producer({**(side or self.ground.source).cluster.client(), "linger.ms": 50})
+        for number in range(count):
+            producer.produce(self.topic, value=f"{time.monotonic_ns()}-{number}")
+        assert producer.flush(TIMEOUT_S) == 0
+
+    def write_aborted(self, count: int) -> None:
+        producer = Producer({**self.ground.source.cluster.client(), "transactional.id": self.topic})
+        producer.init_transactions(TIMEOUT_S)
+        producer.begin_transaction()
+        for number in range(count):
+            producer.produce(self.topic, value=f"aborted {number}")
+        producer.flush(TIMEOUT_S)
+        producer.abort_transaction(TIMEOUT_S)
+
+    def end(self, side: Side) -> int:
+        return int(self.until(self._ends[side].all)[self.topic, 0])
+
+    def caught_up(self) -> bool:
+        return self.end(self.ground.destination) >= self.end(self.ground.source)
+
+    def hold_what_is_sent(self, send: Callable[[], None]) -> None:
+        """Hold the connections of this moment, and wait until the copier has sent over them."""
+        self.until(self.caught_up)
+        self.ground.destination.proxy.hold()
+        send()
+        self.until(lambda: self.ground.destination.proxy.held_bytes > 0)
+        time.sleep(0.5)  # beside the copier's own look-ups
+
+    def findings(self, *, ends: dict[int, int] | None = None) -> list[str]:
+        source, mirror = (
+            read_topic(side.cluster.client(), self.topic, partitions=1, committed=True)
+            for side in (self.ground.source, self.ground.destination)
+        )
+        return [one.kind for one in judge.compare(self.topic, source, mirror, ends=ends)]
+
+    def end_findings(self, expected: int) -> list[str]:
+        place = (self.topic, 0)
+        return [one.kind for one in judge.check_ends({place: expected}, {place: self.end(self.ground.destination)})]
+
+    @staticmethod
+    def until(look: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (found := look()):
+            assert time.monotonic() < deadline, "it did not come true in time"
+            time.sleep(0.05)
+        return found
+
+
+@contextmanager
+def scene(ground: Ground, topic: str, mutation: str) -> Iterator[Scene]:
+    one = Scene(ground, topic, mutation)
+    try:
+        yield one
+    finally:
+        ground.heal()
+        one.engine.copiers.close()
+
+
+@pytest.mark.parametrize("mutation", ["", "sequences"])
+def test_without_sequences_a_late_batch_is_appended_twice(small_ground: Ground, topic_name: str, mutation: str) -> None:
+    with scene(small_ground, topic_name, mutation) as one:
+        first = one.start_copier()
+        one.write(10)
+        one.hold_what_is_sent(lambda: one.write(10))
+        one.engine.copiers.kill(first)
+        one.start_copier()
+        one.until(one.caught_up)
+
+        small_ground.destination.proxy.release()
+        time.sleep(1.0)  # what was held is on its way; nothing tells when it has come to nothing
+        findings = one.findings()
+
+    assert findings == (["extra"] * 10 if mutation else [])
+
+
+@pytest.mark.parametrize("mutation", ["", "offsets"])
+def test_without_a_look_at_offsets_records_move_behind_a_foreign_one(
+    small_ground: Ground, topic_name: str, mutation: str
+) -> None:
+    with scene(small_ground, topic_name, mutation) as one:
+        one.start_copier()
+        one.write(10)
+        one.until(one.caught_up)
+        one.write(1, side=small_ground.destination)  # as the administrator: no rule keeps that one away
+        one.write(5)
+        key = one.engine.assignments[topic_name][0].key
+        one.until(lambda: one.engine.phases().get(key) == "FOREIGN_WRITE" or one.end(small_ground.destination) >= 16)
+        one.write(5)
+        time.sleep(1.0)  # for a copier that should have stopped
+        healthy = one.engine.phases().get(key) != "FOREIGN_WRITE"
+        findings, end = one.findings(), one.end(small_ground.destination)
+
+    # a broker takes what is in flight before anybody can know; a whole copier says so and sends nothing after that
+    assert "changed" in findings
+    assert (healthy, end) == ((True, 21) if mutation else (False, 16))
+
+
+@pytest.mark.parametrize("mutation", ["", "fence"])
+def test_without_a_fence_a_late_batch_is_appended_to_a_stopped_mirror(
+    small_ground: Ground, topic_name: str, mutation: str
+) -> None:
+    with scene(small_ground, topic_name, mutation) as one:
+        first = one.start_copier()
+        one.write(10)
+        one.hold_what_is_sent(lambda: one.write(10))
+        one.engine.copiers.kill(first)
+        one.engine.fail_over(topic_name)
+
+        small_ground.destination.proxy.release()
+        time.sleep(1.0)
+        findings = one.findings(ends=one.engine.stopped(topic_name))
+
+    assert findings == (["extra"] * 10 if mutation else [])
+
+
+@pytest.mark.parametrize("mutation", ["", "epochs"])
+def test_without_raised_epochs_late_markers_move_what_follows(small_ground: Ground, topic_name: str, mutation: str) -> None:
+    with scene(small_ground, topic_name, mutation) as one:
+        first = one.start_copier()
+        one.write(10)
+        one.hold_what_is_sent(lambda: one.write_aborted(5))
+        one.engine.copiers.kill(first)
+        one.start_copier()
+        one.until(one.caught_up)
+
+        small_ground.destination.proxy.release()
+        time.sleep(1.0)
+        findings = one.end_findings(one.end(small_ground.source))
+
+    assert findings == (["end"] if mutation else [])

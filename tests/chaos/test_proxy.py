@@ -1,0 +1,118 @@
+"""The proxy's weather, on plain sockets."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.proxy import Proxy
+from devcluster.ports import LOOPBACK, free_port
+
+TIMEOUT_S = 30.0
+
+
+class Target:
+    """A server that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server((LOOPBACK, 0))
+        self.port = self._server.getsockname()[1]
+        self.heard = b""
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def wait_for(self, text: bytes) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while text not in self.heard:
+            assert time.monotonic() < deadline, self.heard
+            time.sleep(0.01)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
+
+    def _listen(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            while data := connection.recv(1000):
+                self.heard += data
+                connection.sendall(data)
+
+
+@pytest.fixture
+def target() -> Iterator[Target]:
+    target = Target()
+    yield target
+    target.close()
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def proxy(target: Target, port: int) -> Iterator[Proxy]:
+    proxy = Proxy([(port, target.port)])
+    yield proxy
+    proxy.close()
+
+
+def connected(port: int) -> socket.socket:
+    return socket.create_connection((LOOPBACK, port), timeout=TIMEOUT_S)
+
+
+def test_both_directions_pass_in_fine_weather(proxy: Proxy, port: int) -> None:
+    with connected(port) as client:
+        client.sendall(b"hello")
+        assert client.recv(100) == b"hello"
+
+
+def test_a_cut_ends_connections_and_refuses_new_ones_until_it_is_healed(proxy: Proxy, port: int) -> None:
+    with connected(port) as client:
+        client.sendall(b"a")
+        assert client.recv(1) == b"a"
+        proxy.cut()
+        assert silent(client)
+    with connected(port) as refused:
+        assert silent(refused)
+
+    proxy.heal()
+
+    with connected(port) as client:
+        client.sendall(b"b")
+        assert client.recv(1) == b"b"
+
+
+def test_what_was_held_arrives_after_its_sender_has_gone_and_new_connections_are_free(
+    proxy: Proxy, target: Target, port: int
+) -> None:
+    client = connected(port)
+    client.sendall(b"before ")
+    target.wait_for(b"before ")
+    proxy.hold()
+    client.sendall(b"late ")
+    with connected(port) as other:
+        other.sendall(b"free ")
+        assert other.recv(100) == b"free "
+    client.close()
+    assert b"late" not in target.heard
+
+    proxy.release()
+
+    target.wait_for(b"late ")
+
+
+def silent(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True

@@ -1,0 +1,142 @@
+"""Clusters of three brokers: a short storm over the copy loop, and the calm things that happen to brokers in production."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from kafka.protocol.admin import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+from chaos import judge
+from chaos.ground import TOPICS, Ground, Side, spares
+from chaos.history import Journal
+from chaos.loops import LoopEngine
+from chaos.reading import read_topic
+from chaos.schedule import schedule
+from chaos.storm import Storm
+from chaos.writers import TransactionalWriter
+from linkengine.domain.addresses import address_from_properties
+from linkengine.kafka.cluster import Cluster
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(500)]
+SEED = 4
+STORM_S = 60.0
+TIMEOUT_S = 120.0
+
+
+def test_a_storm_of_a_minute_leaves_nothing_lost_doubled_or_moved(ground: Ground) -> None:
+    spare = spares(1)
+    with LoopEngine(ground, {**TOPICS, **spare}) as engine:
+        strikes = schedule(seed=SEED, seconds=STORM_S, faults=engine.faults)
+        verdict = Storm(ground, engine, seed=SEED, spare=spare).run(strikes, seconds=STORM_S)
+
+    assert not verdict.findings, [str(one) for one in verdict.findings[:10]]
+    assert verdict.faults >= 10
+    assert verdict.records > 500
+    assert verdict.samples > 50
+    assert verdict.line().endswith("0 findings")
+
+
+def test_replicas_and_leaders_move_and_a_broker_is_gone_for_good_while_copying(ground: Ground, topic_name: str) -> None:
+    with copied(ground, topic_name) as engine:
+        for side in (ground.source, ground.destination):
+            reassign(side, topic_name, {0: [1, 2, 0], 1: [2, 0]})  # the second one loses a replica as well
+            reassign(side, topic_name, {0: [2, 0], 1: [0, 1, 2]})
+        ground.destination.cluster.kill(1)
+        try:
+            engine.settle([topic_name], timeout_s=TIMEOUT_S)
+        finally:
+            ground.destination.cluster.restart(1)
+
+
+def test_too_few_replicas_are_waited_out(ground: Ground, topic_name: str) -> None:
+    destination = ground.destination.cluster
+    with copied(ground, topic_name) as engine:
+        key = engine.assignments[topic_name][0].key
+        set_config(ground.destination, topic_name, "min.insync.replicas", "3")
+        destination.kill(2)
+        try:
+            until(lambda: engine.phases().get(key) == "DESTINATION_UNAVAILABLE")
+        finally:
+            destination.restart(2)
+        until(lambda: engine.phases().get(key) == "COPYING")
+
+
+@contextmanager
+def copied(ground: Ground, topic: str) -> Iterator[LoopEngine]:
+    """Copy a topic while transactions are written to it; compare both sides in the end."""
+    journal, topics = Journal(), {topic: 2}
+    with LoopEngine(ground, topics) as engine:
+        writer = TransactionalWriter(
+            f"calm-{topic}", client=ground.source.cluster.client("app"), topics=topics, journal=journal, seed=1, pause_s=0.05
+        )
+        writer.start()
+        try:
+            until(lambda: len(journal.of_topic(topic)) > 50)
+            yield engine
+        finally:
+            writer.stop()
+            writer.join()
+        engine.settle([topic], timeout_s=TIMEOUT_S)
+    source, mirror = (
+        read_topic(side.cluster.client(), topic, partitions=2, committed=True) for side in (ground.source, ground.destination)
+    )
+    assert [str(one) for one in judge.compare(topic, source, mirror)] == []
+    assert [str(one) for one in judge.check_history(topic, mirror, journal.of_topic(topic))] == []
+
+
+def reassign(side: Side, topic: str, replicas: dict[int, Sequence[int]]) -> None:
+    """Move replicas, and with them leaders, and wait until it is done."""
+    request = AlterPartitionReassignmentsRequest
+    wanted = request.ReassignableTopic(
+        name=topic,
+        partitions=[
+            request.ReassignableTopic.ReassignablePartition(partition_index=number, replicas=list(nodes))
+            for number, nodes in replicas.items()
+        ],
+    )
+    cluster = Cluster(address_from_properties(side.cluster.client_properties()))
+    try:
+        cluster.topics([topic])
+        broker = cluster.brokers()[0]
+        answer = cluster.call(
+            broker,
+            lambda _: request(version=0, timeout_ms=30_000, topics=[wanted]),
+            response=AlterPartitionReassignmentsResponse,
+        )
+        assert not answer.error_code
+        assert not any(one.error_code for found in answer.responses for one in found.partitions)
+        until(lambda: not running(cluster, broker))
+    finally:
+        cluster.close()
+
+
+def running(cluster: Cluster, broker: int) -> list[Any]:
+    answer = cluster.call(
+        broker,
+        lambda _: ListPartitionReassignmentsRequest(version=0, timeout_ms=30_000, topics=None),
+        response=ListPartitionReassignmentsResponse,
+    )
+    return list(answer.topics)
+
+
+def set_config(side: Side, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({**side.cluster.client()})
+    [future] = admin.incremental_alter_configs([resource]).values()
+    future.result(30)
+
+
+def until(look: Callable[[], object]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not look():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.1)
