@@ -54,6 +54,7 @@ def transactions_being_written(cluster: KafkaCluster, topic: str, *, partitions:
             plain.produce(topic, value=f"plain {count}", partition=count % partitions)
             producer.flush()
             producer.commit_transaction() if count % 4 else producer.abort_transaction()
+            over.wait(0.03)  # a copier that is killed again and again shall be able to catch up in the end
         plain.flush()
 
     thread = threading.Thread(target=write)
