@@ -23,6 +23,7 @@ from console.presenters.verbs import BULK_VERBS
 from console.queries import audit as audit_queries
 from console.queries import links as link_queries
 from console.queries import mirrorpages
+from console.queries.linktasks import failing_tasks
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 
 _EDITABLE = {name for name, spec in LINK_CONFIGS.items() if not (spec.read_only or spec.immutable or is_connection(name))}
@@ -86,6 +87,7 @@ def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> d
         "states": list(MIRROR_LOOKS.values()),
         "columns": mirror_columns(request, order),
         "bulk_verbs": BULK_VERBS,
+        "failing_tasks": failing_tasks(link=link),
     }
 
 

@@ -15,7 +15,7 @@ from console.models.mirrors import RECORDS_DIFFER
 from console.policies import state_of_task, why_not_run
 from console.queries.verification import is_continuous
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, task_state
+from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.states import WRITABLE, LinkState
 
 COPY, VERIFY = "MirrorTopicCopy", "MirrorTopicVerify"
@@ -52,6 +52,16 @@ def list_tasks(*, link: ClusterLink) -> list[TaskView]:
     rows = {row.name: row for row in link.tasks.all()}
     recurring = [_recurring(link, name, rows.get(name), mirrors=copying) for name in TASKS]
     return [_copy(link, copying=copying), _verify(link, copying=copying), *recurring]
+
+
+def failing_tasks(*, link: ClusterLink) -> list[tuple[str, int]]:
+    """List (name, errors) of the recurring tasks whose last run left something undone; one query, two if there are some."""
+    rows = list(link.tasks.filter(error_count__gt=0))
+    if not rows:
+        return []
+    prefetch_related_objects([link], "configs")
+    on = [row for row in rows if is_configured(TASKS[TaskName(row.name)], value_of=link.config, mirrors=True)]
+    return [(row.name, row.error_count) for row in on]
 
 
 def get_task(*, link: ClusterLink, name: str) -> TaskView | None:

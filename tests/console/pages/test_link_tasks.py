@@ -34,3 +34,14 @@ def test_a_reader_has_no_button_and_no_way_around_it(scene: Scene) -> None:
 
     assert "run-TopicConfigsSync" not in client.get(f"{scene.link_url}tasks/").content.decode()
     assert client.post(f"{scene.link_url}tasks/TopicConfigsSync/run/").status_code == 403
+
+
+def test_the_overview_tells_of_tasks_that_left_something_undone(scene: Scene, admin: Client) -> None:
+    assert "failing-tasks" not in admin.get(scene.link_url).content.decode()
+    LinkTask.objects.create(link=scene.link, name="TopicConfigsSync", error_count=2)
+    LinkTask.objects.create(link=scene.link, name="AclSync", error_count=9)  # switched off since
+
+    text = admin.get(scene.link_url).content.decode()
+
+    assert "left 2 things undone" in text
+    assert "left 9" not in text

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from console import store
 from console.models import ClusterLink, LinkTask, MirrorTopic
-from console.tasks import linktasks
+from console.tasks import linktasks, reconcile
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskName, TaskOutcome
 from linkengine.domain.states import MirrorState
@@ -83,3 +84,11 @@ def test_a_second_worker_lets_the_first_one_work(link: ClusterLink, mirrored: Mi
     with store.hold(f"linktask:{link.pk}:{CONFIGS}"):
         assert run(link) is None
     assert run(link) is not None
+
+
+def test_the_heart_beat_sends_the_tasks_that_are_due(
+    link: ClusterLink, mirrored: MirrorTopic, sent: list[tuple[str, dict[str, Any]]]
+) -> None:
+    reconcile.reconcile_link(link_id=link.pk)
+
+    assert [one for one in sent if one[0] == "run_link_task"] == [("run_link_task", {"link_id": link.pk, "task": CONFIGS})]
