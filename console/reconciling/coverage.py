@@ -18,7 +18,7 @@ from console.models import ClusterLink, MirrorTopic, VerifiedRange, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER
 from console.reconciling import troubles
 from linkengine.domain.coverage import CheckedRange, RecordDifference, combine
-from linkengine.domain.plans import VerifyReport
+from linkengine.domain.plans import MirrorCreated, VerifyReport
 from linkengine.domain.ranges import OffsetRange
 
 _log = structlog.get_logger(__name__)
@@ -34,10 +34,15 @@ def covered(mirror: MirrorTopic) -> Covered:
 
 
 def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime) -> None:
-    """Keep what a comparison saw; raise the alarm where records differ."""
+    """Keep what a comparison saw; raise the alarm where records differ.
+
+    ``mirror`` is the row as it was when the comparison began: of topics that were created anew meanwhile it says nothing.
+    """
     ordered = sorted(report.checked, key=lambda one: (one.partition, one.start))
     with transaction.atomic():
-        MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)  # one writer of the ledger at a time
+        now_is = MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)  # one writer of the ledger at a time
+        if _topics(now_is) != _topics(mirror):
+            return
         for partition, ranges in groupby(ordered, key=lambda one: one.partition):
             fresh = [_row(mirror, one, report.first_differences, now=now) for one in ranges]
             _store(mirror, partition, fresh)
@@ -48,16 +53,32 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime) -> 
 
 def note_equal_run(*, run: VerifyRun, now: datetime) -> None:
     """End the alarm: somebody had the whole mirror compared and all was equal. What had differed goes to the audit."""
-    mirror = run.mirror
-    differing = mirror.verified_ranges.filter(differences__gt=0)
     with transaction.atomic():
-        ranges = [f"partition {one.partition}: {one.start} to {one.end - 1}, {one.differences} differ" for one in differing]
-        if not ranges and not mirror.transition_errors.filter(code=RECORDS_DIFFER).exists():
-            return
-        detail = {"run": run.pk, "requested_by": run.requested_by, "ranges": ranges}
-        audit.record(by=ENGINE, action="EndDifferenceAlarm", resource=audit.path_of(mirror), now=now, detail=detail)
-        differing.delete()
-        mirror.transition_errors.filter(code=RECORDS_DIFFER).delete()
+        _end_alarm(run.mirror, now=now, why={"run": run.pk, "requested_by": run.requested_by})
+
+
+def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None:
+    """Drop the ledger where one of the two topics was created anew: what was compared is gone. Before the row says so."""
+    if _topics(MirrorTopic.objects.get(pk=mirror.pk)) == (made.source_topic_id, made.mirror_topic_id):
+        return
+    with transaction.atomic():
+        _end_alarm(mirror, now=now, why={"reason": "a topic was created anew"})
+        mirror.verified_ranges.all().delete()
+
+
+def _end_alarm(mirror: MirrorTopic, *, now: datetime, why: dict[str, object]) -> None:
+    differing = mirror.verified_ranges.filter(differences__gt=0)
+    ranges = [f"partition {one.partition}: {one.start} to {one.end - 1}, {one.differences} differ" for one in differing]
+    if not ranges and not mirror.transition_errors.filter(code=RECORDS_DIFFER).exists():
+        return
+    detail = {**why, "ranges": ranges}
+    audit.record(by=ENGINE, action="EndDifferenceAlarm", resource=audit.path_of(mirror), now=now, detail=detail)
+    differing.delete()
+    mirror.transition_errors.filter(code=RECORDS_DIFFER).delete()
+
+
+def _topics(mirror: MirrorTopic) -> tuple[str, str]:
+    return mirror.source_topic_id, mirror.mirror_topic_id
 
 
 def _row(mirror: MirrorTopic, one: CheckedRange, differences: Sequence[RecordDifference], *, now: datetime) -> VerifiedRange:

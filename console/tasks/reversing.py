@@ -21,7 +21,7 @@ from console import dispatch, pairs, store
 from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic
-from console.reconciling import gaps, lineage, plans, sampling, troubles
+from console.reconciling import coverage, gaps, lineage, plans, sampling, troubles
 from console.tasks import leases
 from console.tasks.mirrors import load, note_failure
 from console.tasks.stopping import blockers_of, note_blockers
@@ -113,6 +113,7 @@ def note_mirroring(
     try:
         with transaction.atomic():
             MirrorPartition.objects.filter(mirror=mirror).update(stopped_end=None)
+            coverage.keep_for(mirror=mirror, made=made, now=now)
             troubles.clear(mirror=mirror)
             moved = transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)
             lineage.open_lineage(mirror=moved, starts=starts, now=now)

@@ -11,7 +11,7 @@ from console.models.mirrors import RECORDS_DIFFER
 from console.queries import verification
 from console.reconciling import coverage, troubles
 from linkengine.domain.coverage import CheckedRange, RecordDifference, combine, hash_of
-from linkengine.domain.plans import VerifyReport
+from linkengine.domain.plans import MirrorCreated, VerifyReport
 from linkengine.domain.ranges import OffsetRange
 from tests.console.conftest import NOW
 
@@ -89,6 +89,33 @@ def test_a_full_comparison_that_finds_all_equal_ends_the_alarm_and_leaves_a_trac
     event = AuditEvent.objects.get(action="EndDifferenceAlarm")
     assert event.detail["requested_by"] == "owner"
     assert event.detail["ranges"] == ["partition 0: 5 to 8, 2 differ"]
+
+
+def made(mirror: MirrorTopic, *, mirror_topic_id: str) -> MirrorCreated:
+    return MirrorCreated(
+        source_topic_id=mirror.source_topic_id, mirror_topic_id=mirror_topic_id, partitions=1, read_only=True
+    )  # fmt: skip
+
+
+def test_a_topic_that_is_created_anew_has_no_ledger_yet(mirror: MirrorTopic) -> None:
+    both = report(checked(0, 5), checked(5, 9, differences=2), first=(DIFFERENCE,))
+    coverage.note_report(mirror=mirror, report=both, now=NOW)
+    coverage.keep_for(mirror=mirror, made=made(mirror, mirror_topic_id=mirror.mirror_topic_id), now=LATER)
+    assert mirror.verified_ranges.count() == 2
+
+    coverage.keep_for(mirror=mirror, made=made(mirror, mirror_topic_id="another"), now=LATER)
+
+    assert not mirror.verified_ranges.exists()
+    assert not StateTransitionError.objects.exists()
+    assert AuditEvent.objects.get(action="EndDifferenceAlarm").detail["reason"] == "a topic was created anew"
+
+
+def test_a_comparison_of_topics_that_are_gone_is_not_kept(mirror: MirrorTopic) -> None:
+    MirrorTopic.objects.filter(pk=mirror.pk).update(mirror_topic_id="another")
+
+    coverage.note_report(mirror=mirror, report=report(checked(0, 5)), now=NOW)
+
+    assert not mirror.verified_ranges.exists()
 
 
 def test_what_is_not_compared_is_not_called_verified(mirror: MirrorTopic) -> None:
