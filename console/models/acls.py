@@ -14,9 +14,9 @@ class SyncedAcl(models.Model):
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="acls")
     resource_type = models.CharField(max_length=30)
-    resource_name = models.CharField(max_length=255)
+    resource_name = models.CharField(max_length=500)
     pattern_type = models.CharField(max_length=20)
-    principal = models.CharField(max_length=255)
+    principal = models.CharField(max_length=1000)
     host = models.CharField(max_length=255)
     operation = models.CharField(max_length=30)
     permission = models.CharField(max_length=10)

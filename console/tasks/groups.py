@@ -47,7 +47,7 @@ def _errors(link: ClusterLink, report: GroupReport) -> tuple[TaskError, ...]:
     rows = SyncedGroup.objects.filter(link=link, status__in=_CODES)[:ERRORS_KEPT]
     errors = [TaskError(code=_CODES[GroupStatus(row.status)], message=f"{row.name}: {row.message}") for row in rows]
     if report.incomplete:
-        message = f"Not every broker of the source lists its consumer groups. {report.incomplete}"
+        message = f"Not every consumer group of the source can be followed. {report.incomplete}"
         errors.insert(0, TaskError(code=ErrorCode.TIMEOUT_ERROR, message=message))
     return tuple(errors)
 

@@ -66,7 +66,7 @@ class GroupOutcome:
 class GroupReport:
     """What one run saw. ``next_after`` is where the next one goes on; "" once every group had its turn.
 
-    ``incomplete`` says why there may be groups nobody told us of: a broker of the source did not answer.
+    ``incomplete`` says why there are, or may be, groups that no outcome tells of: a broker of the source did not answer.
     """
 
     groups: Sequence[GroupOutcome]

@@ -20,6 +20,7 @@ from linkengine.domain.filters import NameFilter, chooses
 
 KINDS = ("classic", "consumer")  # whose offsets are one number per partition; "" is a broker that does not tell
 INACTIVE = frozenset({"Empty", "Dead"})
+MAX_NAME_LENGTH = 255  # with a prefix in front; Kafka allows any, but no tool likes them
 
 
 class GroupStatus(StrEnum):
@@ -171,6 +172,15 @@ def why_skipped(group: Group, *, filters: Iterable[NameFilter]) -> tuple[GroupSt
             f"Offsets of {group.kind} groups are not carried over; only those of classic and consumer groups are.",
         )
     return None
+
+
+def too_long(groups: Iterable[Group], *, filters: Iterable[NameFilter]) -> str:
+    """Answer a sentence on chosen groups whose names are too long to be kept, "" if there are none."""
+    rows = tuple(filters)
+    found = [one.name for one in groups if len(one.name) > MAX_NAME_LENGTH and chooses(rows, one.name)]
+    if not found:
+        return ""
+    return f"{len(found)} groups have names of more than {MAX_NAME_LENGTH} characters and do not follow: {found[0][:60]}…"
 
 
 def next_batch(names: Iterable[str], *, after: str, size: int) -> tuple[list[str], str]:

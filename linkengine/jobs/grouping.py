@@ -27,7 +27,7 @@ def group_blockers(report: GroupReport) -> list[tuple[ErrorCode, str]]:
     """List what keeps the destination's groups from being equal to the source's after a run over all groups."""
     found = list(_blockers(report.groups))
     if report.incomplete:
-        message = f"Not every broker of the source lists its consumer groups. {report.incomplete}"
+        message = f"Not every consumer group of the source can be followed. {report.incomplete}"
         found.append((ErrorCode.WAITING_FOR_GROUPS, message))
     return found
 

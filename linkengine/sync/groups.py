@@ -14,6 +14,7 @@ import structlog
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, MirroredTopic, PartitionOutcome
 from linkengine.domain.groups import (
+    MAX_NAME_LENGTH,
     Committed,
     Group,
     GroupStatus,
@@ -25,6 +26,7 @@ from linkengine.domain.groups import (
     decide,
     next_batch,
     status_of,
+    too_long,
     why_skipped,
 )
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
@@ -61,7 +63,9 @@ def sync_groups(source: ClusterAdmin, destination: ClusterAdmin, sync: GroupSync
 
     Raises what keeps us from either cluster as a whole.
     """
-    theirs, incomplete = source.groups()
+    listed, incomplete = source.groups()
+    incomplete = " ".join(filter(None, (incomplete, too_long(listed.values(), filters=sync.filters))))
+    theirs = {name: one for name, one in listed.items() if len(name) <= MAX_NAME_LENGTH}
     skipped = {name: reason for name, one in theirs.items() if (reason := why_skipped(one, filters=sync.filters))}
     able = [name for name in theirs if name not in skipped]
     batch, next_after = (able, "") if sync.batch is None else next_batch(able, after=sync.after, size=sync.batch)

@@ -16,6 +16,7 @@ from linkengine.domain.groups import (
     next_batch,
     settle,
     status_of,
+    too_long,
     why_skipped,
 )
 
@@ -136,6 +137,13 @@ def test_groups_are_skipped_with_the_reason() -> None:
     assert share is not None
     assert share[0] is GroupStatus.UNSUPPORTED_TYPE
     assert "share" in share[1]
+
+
+def test_names_too_long_to_be_kept_are_told_where_the_filters_choose_them() -> None:
+    long = Group(name="x" * 256)
+
+    assert "1 groups" in too_long([long, Group(name="fine")], filters=EVERYTHING)
+    assert too_long([long], filters=()) == ""
 
 
 def test_members_make_a_group_active_where_the_broker_tells() -> None:

@@ -1,0 +1,56 @@
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.groupplans import GroupOutcome, GroupReport, PartitionOutcome
+from linkengine.domain.groups import GroupStatus, OffsetOutcome
+from linkengine.jobs.grouping import group_blockers
+
+
+def outcome(
+    name: str, status: GroupStatus, *, destination: int | None = None, target: int = 9, message: str = ""
+) -> GroupOutcome:
+    one = PartitionOutcome(
+        mirror_topic="orders",
+        partition=0,
+        source=target,
+        destination=destination,
+        target=target,
+        outcome=OffsetOutcome.EQUAL if destination == target else OffsetOutcome.AHEAD,
+    )
+    return GroupOutcome(name=name, destination_name=f"us_{name}", status=status, message=message, partitions=(one,))
+
+
+def codes(*groups: GroupOutcome, incomplete: str = "") -> list[ErrorCode]:
+    return [code for code, _ in group_blockers(GroupReport(groups=groups, incomplete=incomplete))]
+
+
+def test_equal_and_skipped_groups_hold_nothing_up() -> None:
+    skipped = GroupOutcome(name="a", destination_name="a", status=GroupStatus.EXCLUDED)
+
+    assert codes(outcome("b", GroupStatus.SYNCED, destination=9), skipped) == []
+    assert codes(outcome("b", GroupStatus.IN_USE, destination=9)) == []  # in use, but equal
+
+
+def test_a_group_in_use_or_elsewhere_holds_the_promotion_up_by_name() -> None:
+    used = outcome("app", GroupStatus.IN_USE, destination=3)
+    ahead = outcome("batch", GroupStatus.PARTLY_SYNCED, destination=12, message="It is ahead.")
+
+    [(first, in_use), (second, elsewhere)] = group_blockers(GroupReport(groups=(used, ahead)))
+
+    assert (first, second) == (ErrorCode.CONSUMER_GROUP_IN_USE_ERROR, ErrorCode.WAITING_FOR_GROUPS)
+    assert "us_app has active members" in in_use
+    assert "us_batch has other offsets" in elsewhere
+    assert "It is ahead." in elsewhere
+
+
+def test_a_failed_group_and_an_incomplete_list_hold_it_up_too() -> None:
+    failed = GroupOutcome(name="a", destination_name="a", status=GroupStatus.FAILED, message="No coordinator.")
+
+    assert codes(failed) == [ErrorCode.WAITING_FOR_GROUPS]
+    assert codes(incomplete="Broker 2 does not answer.") == [ErrorCode.WAITING_FOR_GROUPS]
+
+
+def test_many_groups_are_counted_not_all_named() -> None:
+    many = [outcome(f"g{number}", GroupStatus.IN_USE, destination=1) for number in range(8)]
+
+    [(_, message)] = group_blockers(GroupReport(groups=many))
+
+    assert "us_g4 and 3 more have active members" in message
