@@ -8,7 +8,7 @@ from console import pairs
 from console.access import Permission
 from console.models import ClusterLink, LinkTask, MirrorTopic, SourceTopic
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError
-from linkengine.domain.filters import chooses, parse_filters
+from linkengine.domain.filters import chooses, known_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.policies import LinkMode
@@ -114,7 +114,7 @@ def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     link = mirror.link
     if operation is not _E.DELETE or link.deletion_requested_at is not None or mirror.deletion_requested_at is not None:
         return ""
-    if link.config(AUTO_CREATE) != "true" or not chooses(parse_filters(link.config(AUTO_CREATE_FILTERS)), mirror.source_topic):
+    if link.config(AUTO_CREATE) != "true" or not chooses(known_filters(link.config(AUTO_CREATE_FILTERS)), mirror.source_topic):
         return ""
     if mirror.error_code == ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED or _is_gone(mirror):
         return ""

@@ -15,11 +15,11 @@ from console.access import Permission, check_permission
 from console.actions import linkchecks
 from console.actors import Actor
 from console.errors import InvalidInputError
-from console.models import ClusterLink, LinkConfig, LinkTask
+from console.models import ClusterLink, LinkConfig
 from linkengine.domain.linkaddresses import uses_registered_security
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import with_consequences
-from linkengine.domain.linktasks import concerned_by
+from linkengine.domain.linktasks import concerned_by, switched_off_by
 from linkengine.domain.states import LinkState
 
 PAUSED_CONFIG = "cluster.link.paused"
@@ -80,7 +80,8 @@ def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -
     link.properties = _merged(link.properties, wanted)
     if PAUSED_CONFIG in wanted:
         _pause_or_resume(link, paused=wanted[PAUSED_CONFIG] == "true", now=now)
-    LinkTask.objects.filter(link=link, name__in=concerned_by(wanted)).update(next_run_at=None)
+    link.tasks.filter(name__in=concerned_by(wanted)).update(next_run_at=None)
+    link.tasks.filter(name__in=switched_off_by(wanted)).update(errors=[], error_count=0, failing_since=None, summary="")
     if any(is_connection(name) or name == SYNC_INCLUDE for name in wanted):
         link.revision = F("revision") + 1  # running copies end, the next ones have the new settings
     link.sequence = F("sequence") + 1

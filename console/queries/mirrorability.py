@@ -8,7 +8,7 @@ from dataclasses import replace
 from django.db.models import prefetch_related_objects
 
 from console.models import AutoCreateFailure, Cluster, ClusterLink, MirrorTopic, SourceTopic
-from linkengine.domain.filters import NameFilter, parse_filters
+from linkengine.domain.filters import NameFilter, known_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskError
 from linkengine.domain.mirrorability import KnownMirror, Surroundings, Topic, Verdict
@@ -46,8 +46,7 @@ def surroundings_of(link: ClusterLink, *, taken: Iterable[str] | None = None) ->
 
 def filters_of(link: ClusterLink) -> tuple[NameFilter, ...]:
     """Answer the auto-create filters of a link."""
-    text = link.config(AUTO_CREATE_FILTERS)
-    return parse_filters(text) if text else ()
+    return known_filters(link.config(AUTO_CREATE_FILTERS))
 
 
 def sources() -> Mapping[Place, Place]:

@@ -18,6 +18,8 @@ from console.tasks.looking import store_topics
 from linkengine import jobs
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.filters import parse_filters
+from linkengine.domain.linkrules import AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskError, TaskOutcome
 from linkengine.domain.mirrorability import CheckCode, Standing, Topic, Verdict
 from linkengine.domain.mirrorchecks import judge_all
@@ -38,6 +40,7 @@ _CODES = {CheckCode.NAME_FREE: ErrorCode.TOPIC_EXISTS_ERROR, CheckCode.MIRROR_NA
 def create_mirrors(link: ClusterLink) -> TaskOutcome:
     """Look at both clusters afresh, judge every source topic and create what is missing."""
     now = timezone.now()
+    parse_filters(link.config(AUTO_CREATE_FILTERS))  # raises where an older version let in what cannot be read
     topics = jobs.list_topics(plans.source_address(link))
     taken = [one.name for one in jobs.list_topics(link.destination.address, with_configs=False)]
     store_topics(topics, now=now, link=link)

@@ -72,6 +72,14 @@ def parse_filters(text: str, *, key: str = "topicFilters") -> tuple[NameFilter, 
     return tuple(_parse_row(row, number=number, key=key) for number, row in enumerate(rows, start=1))
 
 
+def known_filters(text: str, *, key: str = "topicFilters") -> tuple[NameFilter, ...]:
+    """Read a stored document for people to see; none where there is none, or one that an older version let in unread."""
+    try:
+        return parse_filters(text, key=key) if text else ()
+    except LinkEngineError:
+        return ()
+
+
 def filters_to_json(filters: Iterable[NameFilter], *, key: str = "topicFilters") -> str:
     """Write the document that ``parse_filters`` reads."""
     rows = [{"name": one.name, "patternType": one.pattern_type, "filterType": one.filter_type} for one in filters]

@@ -134,3 +134,8 @@ def task_state(*, configured: bool, link_state: LinkState, has_run: bool, errors
 def concerned_by(configs: Mapping[str, object]) -> list[TaskName]:
     """List the tasks that a change of these configs concerns."""
     return [spec.name for spec in TASKS.values() if spec.configs & set(configs)]
+
+
+def switched_off_by(configs: Mapping[str, str | None]) -> list[TaskName]:
+    """List the tasks that these values switch off: what their last run left undone is nobody's concern any more."""
+    return [spec.name for spec in TASKS.values() if spec.enable_config in configs and configs[spec.enable_config] != "true"]

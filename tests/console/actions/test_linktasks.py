@@ -70,3 +70,13 @@ def test_a_changed_config_makes_its_task_run_at_once(link: ClusterLink, owner: A
 
     assert LinkTask.objects.get(name=CONFIGS).next_run_at is None
     assert LinkTask.objects.get(name=TaskName.ACLS).next_run_at == NOW
+
+
+def test_a_task_that_is_switched_off_leaves_no_errors_behind(link: ClusterLink, owner: Actor, sent: object) -> None:
+    errors = [{"code": "X", "message": "y"}]
+    LinkTask.objects.create(link=link, name=TaskName.ACLS, errors=errors, error_count=1, failing_since=NOW)
+    LinkTask.objects.create(link=link, name=CONFIGS, errors=errors, error_count=1)
+
+    alter_configs(link=link, changes=[ConfigChange(name="acl.sync.enable", value="false")], by=owner, now=NOW)
+
+    assert dict(LinkTask.objects.values_list("name", "error_count")) == {TaskName.ACLS: 0, CONFIGS: 1}

@@ -13,6 +13,7 @@ from linkengine.domain.filters import (
     chooses,
     chosen_topics,
     filters_to_json,
+    known_filters,
     parse_filters,
 )
 
@@ -115,3 +116,9 @@ def test_a_document_that_is_no_filter_list_is_refused_with_its_place(text: str, 
 
     assert refused.value.code is ErrorCode.MISCONFIGURATION_ERROR
     assert told in refused.value.message
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"topicFilters": [{}]}'])
+def test_what_cannot_be_read_is_shown_as_no_filter(text: str) -> None:
+    assert known_filters(text) == ()
+    assert known_filters(filters_to_json([FOO])) == (FOO,)
