@@ -138,18 +138,18 @@ class Ground:
 
     def _kill_broker(self, side: Side, pick: float) -> Mend | None:
         node = int(pick * len(side.cluster.brokers))
-        return self._once(side, partial(side.cluster.kill, node), partial(side.cluster.restart, node, wait=False))
+        return self.once(side, partial(side.cluster.kill, node), partial(side.cluster.restart, node, wait=False))
 
     def _stop_broker(self, side: Side, pick: float) -> Mend | None:
         node = int(pick * len(side.cluster.brokers))
-        return self._once(side, partial(side.cluster.pause, node), partial(side.cluster.resume, node))
+        return self.once(side, partial(side.cluster.pause, node), partial(side.cluster.resume, node))
 
     def _strike_redis(self, strike: Strike) -> Mend | None:
         match strike.fault:
             case Fault.KILL_REDIS:
-                return self._once(self.redis, self.redis.kill, self.redis.start)
+                return self.once(self.redis, self.redis.kill, self.redis.start)
             case Fault.LOSE_REDIS:
-                return self._once(self.redis, self._lose_redis, self.redis.start)
+                return self.once(self.redis, self._lose_redis, self.redis.start)
             case Fault.FLUSH_REDIS:
                 self._tell_redis(lambda client: client.flushall())
             case Fault.CLOCK_FORWARD:
@@ -168,7 +168,7 @@ class Ground:
         with self.client() as client:
             work(client)
 
-    def _once(self, part: object, break_it: Mend, mend: Mend) -> Mend | None:
+    def once(self, part: object, break_it: Mend, mend: Mend) -> Mend | None:
         """Break a part that is whole; one broker of a side at a time."""
         if part in self._down:
             return None

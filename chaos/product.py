@@ -27,6 +27,7 @@ from linkengine.domain.plans import CopyPlan
 
 LINK = "chaos"
 POLL_S = 0.5
+START_ATTEMPTS = 3
 SETUP_TIMEOUT_S = 240.0
 REST_TIMEOUT_S = 120.0  # with retries: the console itself is part of the storm
 # Runs inside the product: the plan of a slice of all partitions, as the worker would make it.
@@ -85,11 +86,9 @@ class Product:
                 freeze(workers)
                 return partial(thaw, workers)
             case Fault.KILL_CONNECT:
-                self._spark.kill()
-                return self._spark.start
+                return self._ground.once(self._spark, self._spark.kill, self._restart_spark)
             case Fault.KILL_WORKER:
-                self._processes["worker"].kill()
-                return partial(self._start_service, "worker")
+                return self._ground.once("worker", self._processes["worker"].kill, partial(self._start_service, "worker"))
             case Fault.SECOND_COPIER | Fault.SECOND_OWNER:
                 return self._second_copier(strike)
             case _:
@@ -151,6 +150,17 @@ class Product:
         self._plan: CopyPlan = pickle.loads(base64.b64decode(plan.splitlines()[-1]))
         self._copiers = Copiers(self._directory / "copiers")
         self._stack.callback(self._copiers.close)
+
+    def _restart_spark(self) -> None:
+        for left in reversed(range(START_ATTEMPTS)):
+            try:
+                self._spark.start()
+            except Exception:  # whatever its first query met: a supervisor starts it again
+                self._spark.kill()
+                if not left:
+                    raise
+            else:
+                return
 
     def _start_service(self, name: str) -> None:
         self._processes[name] = services.start_service(self._console, name)

@@ -23,7 +23,7 @@ CONNECT_TIMEOUT_S = 2.0  # a server that takes longer to accept a connection doe
 DEFAULT_PORT = 15002
 RETRIES = 4  # of one call, 50 ms to 1 s apart: a hiccup of the network; a restart is met by a new session
 # in the text of an exception: the server does not answer, does not know the session, or the client has given it up for that
-_GONE = ("UNAVAILABLE", "INVALID_HANDLE", "NO_ACTIVE_SESSION")
+_GONE = ("UNAVAILABLE", "INVALID_HANDLE", "NO_ACTIVE_SESSION", "stopped SparkContext")
 
 _log = structlog.get_logger(__name__)
 _lock = Lock()
