@@ -18,7 +18,7 @@ class SyncedGroup(models.Model):
     kind = models.CharField(max_length=20, blank=True, default="")  # classic, consumer, share, …; "": the broker does not tell
     status = models.CharField(max_length=20, choices=[(one.value, one.value) for one in GroupStatus])
     message = models.TextField(blank=True, default="")
-    looked_at = models.DateTimeField(null=True)  # its offsets, last
+    looked_at = models.DateTimeField(null=True)  # its offsets, last, by a run over all mirrors
     listed_at = models.DateTimeField()  # the source last named it
 
     class Meta:

@@ -54,7 +54,7 @@ def store_report(*, link: ClusterLink, report: GroupReport, whole: bool, now: da
     """Keep what a run saw. ``whole``: it was over all mirrors, so that its word on a group is the group's."""
     outcomes = [one for one in report.groups if whole or one.partitions]
     with transaction.atomic():
-        _store_groups(link, outcomes, now=now)
+        _store_groups(link, outcomes, whole=whole, now=now)
         if whole and not report.incomplete:
             _note_missing(link, now=now)
         _store_offsets(link, [one for one in outcomes if one.partitions], now=now)
@@ -122,12 +122,14 @@ def _offsets(link: ClusterLink, names: Iterable[str]) -> QuerySet[GroupOffset]:
     return GroupOffset.objects.filter(group__link=link, group__name__in=names).select_related("group", "mirror")
 
 
-def _store_groups(link: ClusterLink, outcomes: Iterable[GroupOutcome], *, now: datetime) -> None:
+def _store_groups(link: ClusterLink, outcomes: Iterable[GroupOutcome], *, whole: bool, now: datetime) -> None:
     waiting = [one for one in outcomes if one.status is GroupStatus.WAITING]
     told = [one for one in outcomes if one.status is not GroupStatus.WAITING]
-    fields = ["destination_name", "kind", "status", "message", "listed_at", "looked_at"]
-    _upsert([_group(link, one, now=now) for one in told], fields=fields)
-    _upsert([_group(link, one, now=now) for one in waiting], fields=["listed_at"])  # what was known of it stays
+    fields = ["destination_name", "kind", "status", "message", "listed_at"]
+    if whole:
+        fields.append("looked_at")  # where the next batch begins; the look of a promotion must not move that
+    _upsert([_group(link, one, looked_at=now if whole else None, now=now) for one in told], fields=fields)
+    _upsert([_group(link, one, looked_at=None, now=now) for one in waiting], fields=["listed_at"])  # what was known of it stays
 
 
 def _upsert(rows: Iterable[SyncedGroup], *, fields: Sequence[str]) -> None:
@@ -136,8 +138,8 @@ def _upsert(rows: Iterable[SyncedGroup], *, fields: Sequence[str]) -> None:
     )
 
 
-def _group(link: ClusterLink, one: GroupOutcome, *, now: datetime) -> SyncedGroup:
-    skipped = one.status in {GroupStatus.WAITING, GroupStatus.EXCLUDED, GroupStatus.UNSUPPORTED_TYPE}
+def _group(link: ClusterLink, one: GroupOutcome, *, looked_at: datetime | None, now: datetime) -> SyncedGroup:
+    skipped = one.status in {GroupStatus.EXCLUDED, GroupStatus.UNSUPPORTED_TYPE}
     return SyncedGroup(
         link=link,
         name=one.name,
@@ -145,7 +147,7 @@ def _group(link: ClusterLink, one: GroupOutcome, *, now: datetime) -> SyncedGrou
         kind=one.kind,
         status=one.status,
         message=one.message,
-        looked_at=None if skipped else now,
+        looked_at=None if skipped else looked_at,
         listed_at=now,
     )
 

@@ -175,3 +175,14 @@ def test_a_failover_sets_groups_to_the_end_of_the_mirror_without_asking_the_sour
     assert offsets_of(here, group, mirror.name) == {0: 20, 1: 80}
     row = ClampedOffset.objects.get()
     assert (row.group, row.partition, row.source_offset, row.before, row.after) == (group, 1, 95, 60, 80)
+
+
+def test_the_look_of_a_promotion_does_not_move_the_batches(mirror: MirrorTopic, there: ClusterAdmin) -> None:
+    for name in ("a", "b"):
+        commit(there, f"{mirror.name}-{name}", mirror.name, {0: 1})
+    run(mirror)
+    before = dict(SyncedGroup.objects.values_list("name", "looked_at"))
+
+    assert groups.group_blockers(mirror) == {}
+
+    assert dict(SyncedGroup.objects.values_list("name", "looked_at")) == before
