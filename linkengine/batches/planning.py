@@ -71,7 +71,8 @@ class SegmentPlanner:
         """Plan batch by batch up to and including a row of single records; answer where to go on."""
         ordinary_until = position
         for start, view in iter_batches(buffer, position):
-            if view.record_count == 1 and start >= ordinary_until and draft.expects(view):
+            roomy = len(buffer) - start >= LEAST_ROW // 2 * view.size  # else there is hardly a row: do not try
+            if view.record_count == 1 and roomy and start >= ordinary_until and draft.expects(view):
                 row = merge_row(
                     buffer,
                     start,
