@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -16,14 +17,20 @@ from devcluster import parts
 from devcluster.kafka import KafkaCluster
 
 LOAD_TIMEOUT_S = 300
+LEADERS_TIMEOUT_S = 60
 WORDS = (b"carrier", b"departure", b"delay", b"tail number", b"air time", b"distance", b"origin", b"gate", b"hour", b"JFK")
 
 
 def create_topic(cluster: KafkaCluster, name: str, *, partitions: int) -> None:
-    """Create a topic of one replica."""
+    """Create a topic of one replica and wait until all its partitions are led."""
     admin = AdminClient(cluster.client())  # kept until the answer: its futures end with it
     [future] = admin.create_topics([NewTopic(name, partitions, 1)]).values()
     future.result(timeout=30)
+    deadline = time.monotonic() + LEADERS_TIMEOUT_S
+    while len(end_offsets(cluster, name, partitions=partitions)) < partitions:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{name} has no leaders after {LEADERS_TIMEOUT_S} s")
+        time.sleep(0.1)
 
 
 def delete_topic(cluster: KafkaCluster, name: str) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-BUDGET = 48 << 20  # of one task; a single answer may be larger (messages up to 100 MB), it is then the only one
-LOOSE_BUDGET = 48 << 20  # of copies made because a slow destination holds the buffers
+BUDGET = 40 << 20  # of one task; a single answer may be larger (messages up to 100 MB), it is then the only one
+LOOSE_BUDGET = 32 << 20  # of merged batches, and of copies made because a slow destination holds the buffers
 SMALLEST = 1 << 20
 
 
@@ -64,7 +64,7 @@ class BufferPool:
         return found
 
     def loose(self, size: int) -> Buffer | None:
-        """Answer a stand-in, used once, for ``size`` bytes copied out of a buffer; None where too much is copied already."""
+        """Answer a stand-in, used once, for ``size`` bytes of memory of their own; None where there is too much already."""
         if self._loose + size > LOOSE_BUDGET:
             return None
         self._loose += size

@@ -71,7 +71,9 @@ class MirrorBroker:
     def adopt(self, one: MirrorPartition) -> None:
         """Write a partition from now on."""
         self.members[one] = None
-        self._choose_version()
+        named = one.tail is None or not any(one.tail.topic_id)
+        if named or len(self.members) == 1:
+            self._choose_version()
         self.warm_up()
 
     def warm_up(self) -> None:

@@ -82,6 +82,11 @@ def points_into(steps: Iterable[Step], buffer: Buffer) -> bool:
     return any(isinstance(step, Append) and step.payload.obj is buffer.data for step in steps)
 
 
+def payload_bytes(steps: Iterable[Step]) -> int:
+    """Answer how much the steps are going to append."""
+    return sum(len(step.payload) for step in steps if isinstance(step, Append))
+
+
 def _copied(step: Step, data: bytearray) -> Step:
     if isinstance(step, Append) and step.payload.obj is data:
         return replace(step, payload=memoryview(bytearray(step.payload)))

@@ -10,7 +10,7 @@ from linkengine.batches.steps import Fill, Step
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import points_into
+from linkengine.copyjob.pieces import payload_bytes, points_into
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import GapReason
 from linkengine.kafka.codes import BrokerError, KafkaCode
@@ -50,8 +50,10 @@ class Intake:
             self._nothing_there(one, answer, buffer, alone=alone)
 
     def _planned(self, one: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:
-        holder = buffer if points_into(steps, buffer) else Buffer()
-        holder.users += 1
+        holder = None if points_into(steps, buffer) else self._services.pool.loose(payload_bytes(steps))
+        if holder is None:  # also where too much is merged already: the held buffer slows the reading down
+            holder = buffer
+            buffer.users += 1
         one.planned(steps, holder)
         self._events.planned(one)
 

@@ -28,7 +28,7 @@ class CopyTuning:
     lease_ttl_ms: int = 4_000  # after a dead owner: how long until the next one may write
     control_poll_ms: int = 100  # how often a task reads its orders
     progress_ms: int = 500  # how often a task reports
-    fetch_max_bytes: int = 16 << 20  # one Fetch response
+    fetch_max_bytes: int = 8 << 20  # one Fetch response, from a source far away; a near one is asked for less
     fetch_partition_max_bytes: int = 8 << 20
     fetch_wait_ms: int = 500
     produce_in_flight: int = 5  # Kafka keeps the last five batches per producer id

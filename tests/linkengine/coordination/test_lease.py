@@ -331,3 +331,20 @@ def test_a_lease_that_a_clock_jump_made_long_is_cut_down_by_who_waits_for_it(red
     grant = taken_in_time(second, key)
 
     assert not grant.clean
+
+
+def test_many_partitions_are_taken_at_once_except_those_that_somebody_has(redis_url: str, key: str) -> None:
+    first, second = (RedisLease(redis_url, ttl_ms=TTL_MS) for _ in range(2))
+    keys = [f"{key}-{number}" for number in range(4)]
+    given_back = taken(first, keys[3])
+    first.release(given_back)
+    taken(first, keys[1])
+
+    grants = second.acquire_all(keys, "slice")
+
+    assert [(one.key, one.generation, one.clean) for one in grants] == [
+        (keys[0], 1, True),
+        (keys[2], 1, True),
+        (keys[3], 2, True),
+    ]
+    assert second.renew(grants) == {keys[0], keys[2], keys[3]}
