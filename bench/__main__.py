@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from bench import load, mirrormaker, report
 from bench.engine import EngineCopy
-from bench.latency import Latency, measure_latency
+from bench.latency import Latency, NothingCameError, measure_latency
 from bench.measure import Copy, count_records, end_offsets, watch_copy
 from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, Row
 from bench.verifying import NAME as VERIFYING
@@ -138,11 +138,17 @@ def _latency(stage: Stage, workload: LatencyWorkload) -> Iterator[Row]:
             else stage.mirrormaker(topic, partitions=workload.partitions, batch_bytes=16_384, codec="none")
         )
         print(f"{workload.name}: {engine} ...", flush=True)
-        with running:
-            measured = measure_latency(
-                stage.source, stage.destination, topics=(topic, topic), workload=workload, pid=running.pid
-            )
-        yield _latency_row(workload, engine, measured)
+        try:
+            with running:
+                measured = measure_latency(
+                    stage.source, stage.destination, topics=(topic, topic), workload=workload, pid=running.pid
+                )
+            yield _latency_row(workload, engine, measured)
+        except NothingCameError as error:
+            if engine == ENGINE:
+                raise
+            print(f"  {engine}: {error}", flush=True)
+            yield Row(workload=workload.name, engine=f"{engine} (did not keep up)")
         for cluster in (stage.source, stage.destination):
             load.delete_topic(cluster, topic)
 
