@@ -15,6 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
+from django.http import FileResponse
+
+from console.errors import NotFoundError
+from console.models import RestoreRun
 
 _LEVEL = 6
 _CHUNK = 1 << 20
@@ -56,6 +60,16 @@ def measure(name: str) -> Written:
             digest.update(chunk)
             size += len(chunk)
     return Written(size_bytes=size, sha256=digest.hexdigest())
+
+
+def answer(run: RestoreRun | None, restore_id: int) -> FileResponse:
+    """Answer the file of a restore for a download; raise NotFoundError where there is none, or not yet."""
+    if run is None:
+        raise NotFoundError(f"Restore {restore_id} does not exist on this topic.", code="UNKNOWN_RESTORE")
+    place = path_of(run.export_name)
+    if run.exported_at is None or not run.export_name or not place.exists():
+        raise NotFoundError(f"Restore {restore_id} has set no records aside, or not yet.", code="NO_RECORDS_SET_ASIDE")
+    return FileResponse(place.open("rb"), as_attachment=True, filename=run.export_name, content_type="application/gzip")
 
 
 def _sync_directory(directory: Path) -> None:

@@ -48,6 +48,14 @@ class CreateLinkForm(ConnectionForm):
         widget=forms.TextInput(attrs=_NAME_ATTRIBUTES),
     )
 
+    mode = forms.ChoiceField(
+        label="Direction",
+        required=False,
+        initial="DESTINATION",
+        choices=[("DESTINATION", "To the destination only"), ("BIDIRECTIONAL", "Bidirectional: reversible and restorable")],
+        help_text="A bidirectional link is created at both clusters under one name; its mirror topics can be reversed.",
+    )
+
     def __init__(self, *args: Any, clusters: list[Cluster], **kwargs: Any) -> None:
         """Offer the clusters that the person may see."""
         super().__init__(*args, **kwargs)
@@ -76,7 +84,8 @@ class CreateLinkForm(ConnectionForm):
         """Answer the configs of the link; a registered source brings its own connection."""
         connection: dict[str, str] = self.properties() if self.asks_connection() else {}
         prefix = self.cleaned_data["topic_prefix"]
-        return {**connection, **({"cluster.link.prefix": prefix} if prefix else {})}
+        mode = {"link.mode": "BIDIRECTIONAL"} if self.cleaned_data["mode"] == "BIDIRECTIONAL" else {}
+        return {**connection, **({"cluster.link.prefix": prefix} if prefix else {}), **mode}
 
 
 @page("links")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from console import pairs
 from console.access import Permission, can
 from console.actors import Actor
 from console.models import MirrorTopic, VerifyWatch
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from console.queries.mirrors import MirrorSummary
     from console.queries.topics import SourceTopicChoice
 
+RESTORES_SHOWN = 10
 STEPS_SHOWN = 30
 REPORTS_SHOWN = 5
 CLAMPED_SHOWN = 100
@@ -130,6 +132,8 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
         "gate": gate_view(mirror.gate_runs.first(), now=now),
         "gate_on": mirror.link.config("migration.gate.enable") == "true",
+        "restores": list(mirror.restores.all()[:RESTORES_SHOWN]),
+        "restore_url": _restore_url(mirror),
         "run": run_view(mirror.verify_runs.first(), now=now),
         "coverage": coverage_view(
             verification.coverage(mirror=mirror),
@@ -142,6 +146,16 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "may_edit": can(by, Permission.MANAGE_LINK, link=mirror.link),
         "edit_url": f"{link_url(mirror.link)}configuration/edit/",
     }
+
+
+def _restore_url(mirror: MirrorTopic) -> str:
+    """Answer where the former source of a stopped mirror can be made its mirror, "" where it cannot."""
+    if mirror.state != MirrorState.STOPPED or mirror.link.mode != "BIDIRECTIONAL":
+        return ""
+    other = pairs.other_side(mirror.link)
+    if other is None or pairs.last_stop(mirror, pairs.counterpart(mirror, other=other)) is None:
+        return ""
+    return f"{link_url(other)}{mirror_path(mirror.source_topic)}{MirrorEvent.RESTORE}/"
 
 
 def action_choices(mirror: MirrorTopic, *, by: Actor) -> list[Choice]:

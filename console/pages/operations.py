@@ -13,7 +13,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from console.access import check_permission
-from console.actions import operations
+from console.actions import operations, restoring
+from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, NotFoundError
 from console.models import ClusterLink, MirrorTopic
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
@@ -28,6 +29,7 @@ from console.queries import links as link_queries
 from console.queries import mirrorpages
 from console.queries import mirrors as mirror_queries
 from console.queries.mirrors import MirrorSummary
+from console.queries.previews import preview
 from linkengine.domain.states import MirrorEvent
 
 NAMES_SHOWN = 100
@@ -48,7 +50,7 @@ class Risk:
 def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str, *, operation: str) -> HttpResponse:
     """Confirm an operation on one mirror topic; 409 in place where its state does not allow it any more."""
     by, now, verb = actor_of(request), timezone.now(), _verb(operation)
-    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    mirror = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
     check_permission(by, permission_for(verb.event), mirror=mirror)
     if request.method == "GET":
         reason = why_not(mirror, verb.event)
@@ -89,6 +91,35 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
     return _many(request, link, verb, chosen, results=results, failed=len(failed), status=409)
 
 
+def _find(cluster_id: str, link_name: str, mirror_name: str, *, verb: Verb, by: Actor) -> MirrorTopic:
+    """Answer the mirror; a restore may be asked for on an ordinary topic whose former mirror is stopped."""
+    try:
+        return mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    except NotFoundError:
+        if verb.event is not MirrorEvent.RESTORE:
+            raise
+        link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+        found = restoring.candidate(link, mirror_name, by)
+        if found is None:
+            raise
+        return found
+
+
+def effect_of(mirror: MirrorTopic, verb: Verb) -> dict[str, object]:
+    """Say what the step would do: configs and consumer groups it changes, records it drops."""
+    told = preview(mirror, verb.event) if mirror.pk else None
+    points = None
+    if verb.event is MirrorEvent.RESTORE:
+        points = restoring.count_divergence(mirror.link, [mirror]).get(mirror.name)
+    return {
+        "groups": told.groups_clamped[:NAMES_SHOWN] if told else (),
+        "configs": sorted(told.configs_to_change.items()) if told else (),
+        "restores": verb.event is MirrorEvent.RESTORE,
+        "dropped": None if points is None else numbers.count(sum(one.diverged for one in points)),
+        "points": [one for one in points or () if one.diverged][:NAMES_SHOWN],
+    }
+
+
 def risk_of(summary: MirrorSummary, verb: Verb) -> Risk | None:
     """Say how many records stay behind, as far as anybody knows."""
     if not verb.loses_lag and verb.event is not MirrorEvent.PROMOTE:
@@ -117,7 +148,8 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
         "action": f"{head.url}{verb.event}/",
         "typed": needs_typed_name(verb.event, bidirectional=bidirectional),
         "final_words": reversibility(verb.event, bidirectional=bidirectional),
-        "risk": risk_of(mirror_queries.summarize(mirror, now=now), verb),
+        "risk": risk_of(mirror_queries.summarize(mirror, now=now), verb) if mirror.pk else None,
+        "effect": effect_of(mirror, verb),
         "confirm": request.POST.get("confirm", ""),
         "crumbs": crumbs(mirror.link, last=f"{verb.label} {mirror.name}"),
         "environment_name": mirror.link.destination.environment.name,

@@ -16,7 +16,6 @@ from console.api.fields import OffsetField
 from console.api.schema import OURS, BinaryAnswer, operation
 from console.api.v1.views import LIMIT, MirrorPartView, limit_of
 from console.api.views import actor_of
-from console.errors import NotFoundError
 from console.models import RestoreRun
 
 
@@ -93,14 +92,4 @@ class RestoreRecordsView(MirrorPartView):
         """Send the file."""
         mirror = self.mirror(request, path)
         check_permission(actor_of(request), Permission.OPERATE_MIRROR, mirror=mirror)
-        return export_answer(mirror.restores.filter(pk=restore_id).first(), restore_id)
-
-
-def export_answer(run: RestoreRun | None, restore_id: int) -> FileResponse:
-    """Answer the file of a restore; raise NotFoundError where there is none, or not yet."""
-    if run is None:
-        raise NotFoundError(f"Restore {restore_id} does not exist on this topic.", code="UNKNOWN_RESTORE")
-    place = exports.path_of(run.export_name)
-    if run.exported_at is None or not run.export_name or not place.exists():
-        raise NotFoundError(f"Restore {restore_id} has set no records aside, or not yet.", code="NO_RECORDS_SET_ASIDE")
-    return FileResponse(place.open("rb"), as_attachment=True, filename=run.export_name, content_type="application/gzip")
+        return exports.answer(mirror.restores.filter(pk=restore_id).first(), restore_id)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from threading import Barrier, Thread
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from console.actions import reversing
 from console.actions.operations import operate, operate_many
@@ -127,3 +129,29 @@ def test_a_topic_that_is_mirrored_now_is_reversed_not_restored(
 
     with pytest.raises(ConflictError, match="has to be STOPPED"):
         do(stopped, E.RESTORE, owner)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_operators_at_once_one_wins_and_the_rows_agree(mirror: MirrorTopic, owner: Actor) -> None:
+    assert owner.bindings  # read once, before the threads
+    start, outcomes = Barrier(2), []
+
+    def ask(operation: E) -> None:
+        try:
+            start.wait(20)
+            do(mirror, operation, owner)
+            outcomes.append(operation)
+        except ConflictError:
+            pass
+        finally:
+            connection.close()
+
+    threads = [Thread(target=ask, args=(one,)) for one in (E.REVERSE_AND_START, E.REVERSE_AND_PAUSE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert len(outcomes) == 1
+    assert states() == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
+    assert set(MirrorTopic.objects.values_list("reversal", flat=True)) == {outcomes[0]}

@@ -51,6 +51,12 @@ def test_a_link_from_another_kafka_brings_its_own_connection(admin: Client) -> N
     assert link.prefix == "far."
 
 
+def test_a_bidirectional_link_is_chosen_in_the_form(admin: Client) -> None:
+    admin.post("/links/new/", REGISTERED | {"mode": "BIDIRECTIONAL"})
+
+    assert ClusterLink.objects.get(name="fresh").mode == "BIDIRECTIONAL"
+
+
 def test_a_client_of_a_token_endpoint_needs_its_url_and_an_edit_keeps_what_no_field_shows(admin: Client) -> None:
     asked = OTHER | {"sasl_mechanism": "OAUTHBEARER", "token_scope": "kafka", "intent": "create"}
     assert "needs the URL of a token endpoint" in admin.post("/links/new/", asked).content.decode()

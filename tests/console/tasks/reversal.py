@@ -56,12 +56,16 @@ def beat(worker: Worker) -> None:
     worker()
 
 
-def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0) -> list[KafkaError | None]:
-    """Write as an application; answer the error of each record."""
-    errors: list[KafkaError | None] = []
+def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0) -> list[int | None]:
+    """Write as an application; answer the error code of each record, None where it was acknowledged."""
+    errors: list[int | None] = []
+
+    def note(error: KafkaError | None, _: object) -> None:
+        errors.append(None if error is None else error.code())  # an error cannot be compared with None
+
     producer = Producer({**cluster.client("app"), "message.timeout.ms": 20_000, "log_level": 0})
     for value in values:
-        producer.produce(topic, value, partition=partition, on_delivery=lambda error, _: errors.append(error))
+        producer.produce(topic, value, partition=partition, on_delivery=note)
     assert producer.flush(60) == 0
     return errors
 

@@ -1,0 +1,92 @@
+"""Reversal and restore on the pages: confirmations say what is at stake, dropped records can be fetched."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from console import exports
+from console.models import ClusterLink, MirrorTopic, RestoreRun
+from linkengine.domain.states import MirrorState
+from tests.browser.scene import Scene
+from tests.console.pages.conftest import Queue
+
+NAME = "flights"
+
+
+@pytest.fixture
+def back(scene: Scene) -> ClusterLink:
+    """The other side of the scene's link, which becomes bidirectional; its mirror of flights is stopped."""
+    link = MirrorTopic.objects.get(name=NAME).link
+    link.mode = "BIDIRECTIONAL"
+    link.state = "ACTIVE"
+    link.save()
+    MirrorTopic.objects.filter(name=NAME).update(state=MirrorState.STOPPED)
+    assert link.source is not None
+    return ClusterLink.objects.create(
+        name=link.name,
+        mode="BIDIRECTIONAL",
+        destination=link.source,
+        source=link.destination,
+        source_cluster_id=link.destination.cluster_id,
+        properties={},
+        state_since=timezone.now(),
+        created_at=timezone.now(),
+        created_by="owner",
+    )
+
+
+def restore_url(back: ClusterLink) -> str:
+    return f"/links/{back.destination.cluster_id}/{back.name}/mirrors/{NAME}/truncate-and-restore/"
+
+
+def test_a_stopped_mirror_leads_to_the_restore_of_its_source(scene: Scene, admin: Client, back: ClusterLink) -> None:
+    assert restore_url(back) in admin.get(scene.mirror_url(NAME)).content.decode()
+
+
+def test_the_confirmation_counts_what_would_be_dropped(admin: Client, back: ClusterLink, queue: Queue) -> None:
+    queue.answer = {NAME: [{"partition": 0, "start": 0, "end": 12, "common": 10}]}
+
+    text = admin.get(restore_url(back)).content.decode()
+
+    assert "Partition 0: from offset 10 to 12" in text
+    assert "<dd>2</dd>" in text
+    assert not RestoreRun.objects.exists()
+
+
+def test_a_confirmed_restore_begins(admin: Client, back: ClusterLink) -> None:
+    response = admin.post(restore_url(back), {"confirm": NAME})
+
+    assert response.status_code == 302
+    assert MirrorTopic.objects.get(link=back).state == MirrorState.PENDING_SETUP_FOR_RESTORE
+
+
+def test_a_failover_shows_the_configs_the_topic_gets(scene: Scene, admin: Client) -> None:
+    MirrorTopic.objects.filter(name=NAME).update(source_configs={"retention.ms": "99000"}, state=MirrorState.ACTIVE)
+
+    text = admin.get(f"{scene.mirror_url(NAME)}failover/").content.decode()
+
+    assert '<span class="mono">retention.ms</span>: 99000' in text
+
+
+def test_records_set_aside_are_downloaded(scene: Scene, admin: Client, settings: Any, tmp_path: Path) -> None:
+    settings.EXPORT_DIR = str(tmp_path)
+    with exports.writing("kept.jsonl.gz") as sink:
+        sink(b"{}\n")
+    run = RestoreRun.objects.create(
+        mirror=MirrorTopic.objects.get(name=NAME),
+        requested_by="amelia",
+        requested_at=timezone.now(),
+        exported_at=timezone.now(),
+        export_name="kept.jsonl.gz",
+        export_records=1,
+    )
+    address = f"{scene.mirror_url(NAME)}restores/{run.pk}/records.jsonl.gz"
+
+    assert address in admin.get(scene.mirror_url(NAME)).content.decode()
+    assert gzip.decompress(b"".join(admin.get(address).streaming_content)) == b"{}\n"  # type: ignore[attr-defined]

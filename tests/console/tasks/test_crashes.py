@@ -1,0 +1,133 @@
+"""A worker dies at each step of each operation, before or after the cluster did what was asked; the rows lead to the right end.
+
+The death is an exception nobody catches, at the door to the engine: what was in memory is gone, what is in rows and logs stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console import store
+from console.actions import bulk
+from console.actions.operations import operate_many
+from console.actors import SYSTEM
+from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.reconciling import chores
+from console.tasks import reversing, stoppingmany
+from devcluster.kafka import KafkaCluster
+from linkengine import jobs
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW
+from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
+S, E = MirrorState, MirrorEvent
+Pair = tuple[ClusterLink, ClusterLink]
+Die = Callable[[str, str], None]
+
+
+class DeadError(BaseException):
+    """The worker was killed."""
+
+
+@pytest.fixture(autouse=True)
+def quick(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.EXPORT_DIR = str(tmp_path)
+    monkeypatch.setattr(store, "HOLD_S", 1.0)
+    monkeypatch.setattr(reversing, "SETTLE_S", 0.2)
+
+
+@pytest.fixture
+def die(monkeypatch: pytest.MonkeyPatch, worker: Callable[[], None]) -> Die:
+    """Let the worker die once, "before" or "after" a call of the engine."""
+
+    def arm(name: str, moment: str) -> None:
+        real, armed = getattr(jobs, name), [True]
+
+        def deadly(*args: Any, **kwargs: Any) -> Any:
+            if moment == "before" and armed and armed.pop():
+                raise DeadError
+            answer = real(*args, **kwargs)
+            if moment == "after" and armed and armed.pop():
+                raise DeadError
+            return answer
+
+        monkeypatch.setattr(jobs, name, deadly)
+
+    return arm
+
+
+def test_a_reversal_survives_deaths_at_every_step(
+    twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive, die: Die
+) -> None:
+    for name in ("close_topic", "promotion_blockers", "stop_mirror", "turn_mirror"):
+        die(name, "before")
+        die(name, "after")
+    do(twin, E.REVERSE_AND_START)
+    other = MirrorTopic.objects.exclude(pk=twin.pk).get()
+
+    drive(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE])
+
+    assert write(source_cluster, twin.name, "late") != [None]
+    assert write(destination_cluster, twin.name, "new") == [None]
+    drive(lambda: len(records(source_cluster, twin.name)) == 201)
+    assert records(source_cluster, twin.name) == records(destination_cluster, twin.name)
+
+
+def test_a_restore_survives_deaths_at_every_step(
+    twin: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive, die: Die
+) -> None:
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    do(twin, E.FAILOVER)
+    drive(lambda: states(twin) == [S.STOPPED])
+    assert write(source_cluster, twin.name, "only here") == [None]
+    for name in ("close_topic", "log_ranges", "export_records", "delete_diverged", "setup_mirror"):
+        die(name, "before")
+        die(name, "after")
+    operate_many(link=pair[1], names=[twin.name], operation=E.RESTORE, by=SYSTEM, now=NOW)
+    row = MirrorTopic.objects.get(link=pair[1])
+
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: len(records(source_cluster, twin.name)) == 200)
+
+    assert records(source_cluster, twin.name) == records(destination_cluster, twin.name)
+    run = RestoreRun.objects.get()
+    assert (run.export_records, run.in_place) == (1, False)
+
+
+def test_many_mirrors_survive_a_death_after_their_fences(
+    twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, die: Die, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for room in (bulk,):
+        monkeypatch.setattr(room, "FEW", 1)
+    for room in (chores, stoppingmany):
+        monkeypatch.setattr(room, "MANY", 1)
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    die("stop_many", "after")
+
+    operate_many(link=twin.link, pattern=".*", operation=E.FAILOVER, by=SYSTEM, now=NOW)
+    drive(lambda: states(twin) == [S.STOPPED])
+
+    assert set(fresh(twin).partitions.values_list("stopped_end", flat=True)) == {100}
+    assert write(destination_cluster, twin.name, "mine now") == [None]
+
+
+def test_many_mirrors_are_stopped_together(
+    twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stoppingmany, "MANY", 1)
+    monkeypatch.setattr(chores, "MANY", 1)
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    do(twin, E.FAILOVER)
+    assert chores.stopped_together([fresh(twin)]) == {twin.pk}
+
+    stoppingmany.stop_many(link_id=twin.link_id)
+
+    assert states(twin) == [S.STOPPED]
+    assert set(fresh(twin).partitions.values_list("stopped_end", flat=True)) == {100}
+    assert write(destination_cluster, twin.name, "mine now") == [None]
+    assert (0, 101) in records(destination_cluster, twin.name)

@@ -1,0 +1,119 @@
+"""A random walk over the operations of a bidirectional pair: never both sides writable, never an acknowledged record lost.
+
+Two people operate on either side in any order while an application keeps writing to both. A failover is a person's word that
+both sides may be written to; from then on what one side acknowledged is on that side or in the file of a restore.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from console import exports, store
+from console.actions.operations import operate, operate_many
+from console.actors import SYSTEM
+from console.errors import ConsoleError
+from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.tasks import reversing
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW
+from tests.console.tasks.reversal import Drive, records, write
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
+S, E = MirrorState, MirrorEvent
+RESTING = {S.ACTIVE, S.PAUSED, S.STOPPED}
+MOVES = (E.REVERSE_AND_START, E.REVERSE_AND_PAUSE, E.PAUSE, E.RESUME, E.FAILOVER, E.RESTORE, E.PROMOTE)
+STEPS = st.lists(st.tuples(st.sampled_from(MOVES), st.sampled_from((0, 1)), st.booleans()), min_size=8, max_size=8)
+
+
+class Walk:
+    """The pair, what was written to it, and what people have allowed."""
+
+    def __init__(self, topic: str, sides: tuple[ClusterLink, ClusterLink], clusters: Any, drive: Drive) -> None:
+        self.topic, self.sides, self.clusters, self.drive = topic, sides, clusters, drive
+        self.acknowledged: set[bytes] = set()
+        self.forked = False  # somebody failed over: both sides may be writable until one is restored
+        self._number = 0
+
+    def operate(self, move: MirrorEvent, side: int) -> bool:
+        link = ClusterLink.objects.select_related("destination__environment").get(pk=self.sides[side].pk)
+        if move is E.RESTORE:
+            rows = operate_many(link=link, names=[self.topic], operation=move, by=SYSTEM, now=NOW)
+            return rows[0].error_code is None
+        row = MirrorTopic.objects.select_related("link__destination__environment").filter(link=link, name=self.topic).first()
+        if row is None:
+            return False
+        try:
+            operate(mirror=row, operation=move, by=SYSTEM, now=NOW)
+        except ConsoleError:
+            return False
+        # a promotion without a reversal leaves the source as it is: writable
+        self.forked |= move in (E.FAILOVER, E.PROMOTE)
+        return True
+
+    def write(self) -> None:
+        """Write to both sides; without a failover at most one takes it."""
+        taken = 0
+        for cluster in self.clusters:
+            self._number += 1
+            value = f"{self._number:05}"
+            if write(cluster, self.topic, value) == [None]:
+                taken += 1
+                self.acknowledged.add(value.encode())
+        assert taken <= 1 or self.forked, "both sides took a record"
+
+    def settle(self) -> None:
+        """Let everything come to rest, unless a person has to decide."""
+        self.drive(lambda: all(row.state in RESTING or row.transition_errors.exists() for row in MirrorTopic.objects.all()))
+
+    def held(self) -> set[bytes]:
+        """Answer every value that is on a side or in a file."""
+        values = {value for cluster in self.clusters for value in records(cluster, self.topic).values()}
+        for run in RestoreRun.objects.exclude(export_name=""):
+            with gzip.open(exports.path_of(run.export_name)) as file:
+                values |= {base64.b64decode(json.loads(line)["value"]) for line in file}
+        return values
+
+
+def test_a_random_walk_loses_nothing(
+    twin: MirrorTopic,
+    pair: tuple[ClusterLink, ClusterLink],
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("django.conf.settings.EXPORT_DIR", str(tmp_path))
+    monkeypatch.setattr(store, "HOLD_S", 1.0)
+    monkeypatch.setattr(reversing, "SETTLE_S", 0.3)
+    walk = Walk(twin.name, pair, (destination_cluster, source_cluster), drive)
+
+    @settings(
+        max_examples=2,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(STEPS)
+    def go(steps: list[tuple[MirrorEvent, int, bool]]) -> None:
+        for move, side, rest in steps:
+            walk.operate(move, side)
+            walk.write()
+            if rest:
+                walk.settle()
+        walk.settle()
+        walk.write()
+        assert walk.acknowledged <= walk.held()
+
+    go()
