@@ -166,6 +166,9 @@ def _source_can_turn(mirror: MirrorTopic, other: ClusterLink) -> str:
     if not mirror.read_only:
         return f"Topic '{mirror.name}' is not read-only, since its cluster has no authorizer; it cannot be reversed safely."
     name = mirror.source_topic
+    there = pairs.counterpart(mirror, other=other)
+    if there is not None and there.deletion_requested_at is not None:
+        return f"Topic '{name}' on the other side is being deleted."
     taken = _mirror_there(other, name)
     if taken is None:
         return ""

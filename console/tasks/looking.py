@@ -62,7 +62,7 @@ def count_divergence(*, link_id: int, common: dict[str, list[list[int]]]) -> dic
     found = {}
     for topic, pairs_of_topic in common.items():
         ends = {partition: end for partition, end in pairs_of_topic}  # noqa: C416 - JSON has lists where dict() wants tuples
-        found[topic] = [asdict(one) for one in restore_points(jobs.log_ranges(here, topic), common=ends)]
+        found[topic] = [asdict(one) for one in restore_points(jobs.log_ranges(here, topic, closed=False), common=ends)]
     return found
 
 

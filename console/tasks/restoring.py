@@ -86,7 +86,7 @@ def _as_it_was(mirror: MirrorTopic) -> MirrorTopic:
 
 def _is_prefix(mirror: MirrorTopic, points: tuple[RestorePoint, ...]) -> bool:
     """Tell whether the other side holds all of this one, so that it can go on where it stands."""
-    theirs = len(jobs.log_ranges(plans.source_address(mirror.link), mirror.source_topic))
+    theirs = len(jobs.log_ranges(plans.source_address(mirror.link), mirror.source_topic, closed=False))
     return len(points) <= theirs and all(one.end <= one.common for one in points)
 
 

@@ -7,6 +7,9 @@ it over. A Produce that passed the authorizer before the rule came is over withi
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+
 import structlog
 
 from linkengine.copyjob.adopt import adopt_partitions
@@ -16,6 +19,7 @@ from linkengine.domain.plans import LogRange, MirrorCreated, MirrorTurn
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.closing import brokers_that_let_write
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.offsets import log_ends
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions
 
@@ -52,17 +56,41 @@ def open_topic(address: ClusterAddress, topic: str) -> None:
     admin.allow_reads(topic)
 
 
-def log_ranges(address: ClusterAddress, topic: str) -> tuple[LogRange, ...]:
-    """Answer what each partition of a topic holds; raise while one has no leader."""
+def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> tuple[LogRange, ...]:
+    """Answer what each partition of a topic holds; raise while one has no leader.
+
+    Of a ``closed`` topic this is final, so it also raises while the leader holds what its followers do not have.
+    """
     admin = ClusterAdmin(address)
     partitions = admin.describe(topic).partitions
     starts, ends, stable = (
         admin.offsets(topic, kind, partitions=partitions) for kind in (OffsetKind.START, OffsetKind.END, OffsetKind.STABLE_END)
     )
+    if closed:
+        _check_replicated(address, topic, visible=ends)
     return tuple(
         LogRange(partition=number, start=starts[number], end=ends[number], stable_end=stable[number])
         for number in range(partitions)
     )
+
+
+def _check_replicated(address: ClusterAddress, topic: str, *, visible: Mapping[int, int]) -> None:
+    """Records beyond the high watermark may have been acknowledged (acks=1) although nobody can read them yet."""
+    cluster = Cluster(address)
+    try:
+        view = cluster.newest_topics([topic])[topic]
+        by_broker: dict[int, dict[tuple[str, int], int]] = defaultdict(dict)
+        for number, leader in view.partitions.items():
+            by_broker[leader.broker][topic, number] = leader.epoch
+        for broker, epochs in by_broker.items():
+            for (_, number), (error, end) in log_ends(cluster, broker, epochs).items():
+                if error or end > visible.get(number, end):
+                    raise LinkEngineError(
+                        ErrorCode.TIMEOUT_ERROR,
+                        f"The end of {topic}-{number} is not replicated yet; its followers may be down. Tried again by itself.",
+                    )
+    finally:
+        cluster.close()
 
 
 def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
