@@ -72,7 +72,7 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
             "Fail over to make this topic writable again.",
         )
     points = restore_points(held, common=dict(plans.stopped_ends(last)))
-    in_place = last.pk != mirror.pk and _is_prefix(mirror, points)
+    in_place = last.pk != mirror.pk and _ends_at_the_fence(mirror, points)
     return _note_agreed(mirror, run, points, in_place=in_place, now=now)
 
 
@@ -84,10 +84,10 @@ def _as_it_was(mirror: MirrorTopic) -> MirrorTopic:
     return was
 
 
-def _is_prefix(mirror: MirrorTopic, points: tuple[RestorePoint, ...]) -> bool:
-    """Tell whether the other side holds all of this one, so that it can go on where it stands."""
+def _ends_at_the_fence(mirror: MirrorTopic, points: tuple[RestorePoint, ...]) -> bool:
+    """Tell whether the other side was fenced exactly where this one ends, so that it can go on where it stands."""
     theirs = len(jobs.log_ranges(plans.source_address(mirror.link), mirror.source_topic, closed=False))
-    return len(points) <= theirs and all(one.end <= one.common for one in points)
+    return len(points) <= theirs and all(one.end == one.common for one in points)
 
 
 def _note_agreed(

@@ -20,6 +20,7 @@ from linkengine.copyjob.tails import Tail, TailQuery, read_tails
 from linkengine.copyjob.writer import LAST_EPOCH
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.leases import coordinator_epoch_for, generation_of
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
@@ -66,7 +67,9 @@ def _planned(cluster: Cluster, assignments: Sequence[PartitionAssignment], gener
             assignment=one,
             tail=tail,
             epoch=min(tail.producer.epoch + 1, LAST_EPOCH),
-            coordinator_epoch=max(generations[one.key], tail.producer.coordinator_epoch + 1),
+            coordinator_epoch=coordinator_epoch_for(
+                max(generations[one.key], generation_of(tail.producer.coordinator_epoch) + 1), closes=True
+            ),
         )
 
 
