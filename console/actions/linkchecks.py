@@ -19,6 +19,7 @@ from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkaddresses import source_properties
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
+from linkengine.domain.plans import GapFiller
 from linkengine.domain.linkrules import LinkConfigError, check_configs
 from linkengine.domain.states import LinkState
 
@@ -90,6 +91,7 @@ def check_draft(draft: LinkDraft) -> None:
         raise BadRequestError(
             "The source's brokers belong to the destination itself. Name another source.", field="bootstrap.servers"
         )
+    link.gap_filler = found.get("gap_filler") or GapFiller.MARKERS
     link.probed_at = link.created_at
 
 

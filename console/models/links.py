@@ -10,6 +10,7 @@ from django.db.models import F, Q
 from console.models.fields import EncryptedJSONField
 from console.models.places import Cluster
 from linkengine.domain.linkconfigs import LINK_CONFIGS
+from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import LinkState
 
 
@@ -45,6 +46,7 @@ class ClusterLink(models.Model):
     mode = models.CharField(max_length=20, choices=LinkMode, default=LinkMode.DESTINATION)
     connection_mode = models.CharField(max_length=20, choices=ConnectionMode, default=ConnectionMode.OUTBOUND)
     properties = EncryptedJSONField()
+    gap_filler = models.CharField(max_length=20, choices=[(f.value, f.value) for f in GapFiller], default=GapFiller.MARKERS)
     prefix = models.CharField(max_length=12, blank=True, default="")
     state = models.CharField(max_length=20, choices=[(s.value, s.value) for s in LinkState], default=LinkState.ACTIVE)
     state_since = models.DateTimeField()

@@ -9,10 +9,11 @@ from console.access import Permission, can
 from console.actors import Actor
 from console.models import ClusterLink
 from console.pages.shell import Crumb, Tab
-from console.presenters.links import MODES, link_url, source_name
+from console.presenters.links import GAP_FILLERS, MODES, link_url, source_name
 from console.presenters.looks import Look
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.states import link_look
+from linkengine.domain.plans import GapFiller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class LinkHead:
     look: Look
     mode: str
     prefix: str
+    gap_filler: str
     source: str
     destination: str
     note: ErrorNote | None
@@ -44,6 +46,7 @@ def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
         look=link_look(link.state),
         mode=MODES.get(link.mode, link.mode),
         prefix=link.prefix,
+        gap_filler=GAP_FILLERS[GapFiller(link.gap_filler)],
         source=source_name(link),
         destination=link.destination.name,
         note=error_note(link.error_code, link.error_message, now=now, since=link.state_since),

@@ -12,6 +12,7 @@ from console.presenters.looks import Family, Look
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.numbers import Moment, moment
 from console.presenters.states import MIRROR_LOOKS, link_look, needs_attention, severity
+from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import MirrorState
 
 if TYPE_CHECKING:
@@ -74,6 +75,13 @@ class Flow:
 def link_url(link: ClusterLink) -> str:
     """Answer the link's page; names of links and ids of clusters need no quoting."""
     return f"/links/{link.destination.cluster_id}/{link.name}/"
+
+
+GAP_FILLERS = {
+    GapFiller.MARKERS: "Transaction markers, many offsets at once (WriteTxnMarkers).",
+    GapFiller.TRANSACTIONS: "Empty transactions, one offset each, since the destination refuses markers from the link's "
+    "user. Long runs of compacted records take their time, and mirror topics are not protected against other writers.",
+}
 
 
 def source_name(link: ClusterLink) -> str:

@@ -16,8 +16,10 @@ from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import follows_start
 from linkengine.domain.linkaddresses import source_properties
 from linkengine.domain.plans import (
+    TRANSACTIONAL_ID_PREFIX,
     CopyPlan,
     CopyTuning,
+    GapFiller,
     MirrorSetup,
     MirrorStop,
     MirrorSync,
@@ -58,6 +60,7 @@ def assignments_of(
     """Answer one assignment per partition of the mirror."""
     count = mirror.num_partitions if partitions is None else partitions
     follows = follows_start(sync_include(mirror.link))
+    by_transactions = mirror.link.gap_filler == GapFiller.TRANSACTIONS
     return tuple(
         PartitionAssignment(
             mirror_id=mirror_key(mirror),
@@ -67,6 +70,7 @@ def assignments_of(
             source_topic_id=topic_id or mirror.source_topic_id,
             producer_id=producer_id_for(mirror.link_id, mirror.pk, partition),
             follows_start=follows,
+            transactional_id=f"{TRANSACTIONAL_ID_PREFIX}{mirror_key(mirror)}-{partition}" if by_transactions else "",
         )
         for partition in range(count)
     )
@@ -117,6 +121,7 @@ def setup_of(mirror: MirrorTopic) -> MirrorSetup:
         replication_factor=mirror.replication_factor,
         configs=dict(mirror.config_overrides),
         sync_include=sync_include(link),
+        guard=link.gap_filler == GapFiller.MARKERS,
         start=mirror.start_spec,
     )
 

@@ -68,7 +68,7 @@ def _round(
 def _is_claimed(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, end: int) -> bool:
     if tail.end <= end:
         return tail.end < end
-    if tail.end == end + 1 and last_marker(cluster, one, tail) not in (None, (one.producer_id, ControlType.COMMIT)):
+    if tail.end == end + 1 and last_marker(cluster, one, tail) not in (None, (tail.producer_id, ControlType.COMMIT)):
         return True
     raise LinkEngineError(
         ErrorCode.SIDES_DIVERGED,

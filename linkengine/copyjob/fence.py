@@ -3,7 +3,8 @@
 The fence is one marker per partition with a higher producer epoch and a higher coordinator epoch: brokers refuse data (47) and
 markers (47, 52) of every earlier owner from then on. Fills are ABORT markers and the fence is a COMMIT marker, so a fence that
 was written before (the answer was lost, the caller crashed) is recognised as long as it is the last batch; producers are let in
-only after the ends were recorded. Blocking; needs ALTER on the destination cluster.
+only after the ends were recorded. Where transactions fill gaps, an empty one that commits is the fence, and its coordinator
+refuses what an earlier owner still wants to do. Blocking.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersRespo
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.view import iter_batches
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
+from linkengine.copyjob.txfilling import end_beyond
 from linkengine.copyjob.writer import LAST_EPOCH
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -27,6 +29,7 @@ from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.markers import VERSION
 from linkengine.kafka.reading import read_batches
+from linkengine.kafka.transactions import EmptyTransactions
 
 PATIENCE_S = 60.0  # for leaders to be there and for followers to take the marker; then the caller retries
 PAUSE_S = 0.2
@@ -90,7 +93,7 @@ def _ends_with_fence(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> 
     """Tell whether the last batch is a COMMIT marker of our producer. Waits for the high watermark through the caller."""
     if tail.producer.epoch < 0:
         return False
-    return last_marker(cluster, one, tail) == (one.producer_id, ControlType.COMMIT)
+    return last_marker(cluster, one, tail) == (tail.producer_id, ControlType.COMMIT)
 
 
 def last_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> tuple[int, ControlType] | None:
@@ -117,6 +120,11 @@ def last_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> tuple
 
 def write_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, generation: int, commit: bool) -> None:
     """Append one marker with a higher epoch and coordinator epoch than any before it; a COMMIT closes the mirror."""
+    if tail.transactions is not None:
+        transactions = EmptyTransactions(cluster, one.transactional_id)
+        transactions.mark(tail.transactions, topic=one.mirror_topic, partition=one.partition, commit=commit)
+        end_beyond(cluster, one, tail, offset=tail.end)
+        return
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     topic = marker.WritableTxnMarkerTopic(name=one.mirror_topic, partition_indexes=[one.partition])
     wanted = marker(

@@ -19,6 +19,7 @@ from linkengine.copyjob.filling import Filler
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage, Trouble
 from linkengine.copyjob.tails import foreign_write
+from linkengine.copyjob.txfilling import TransactionFiller
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import produce
@@ -67,6 +68,7 @@ class MirrorBroker:
         link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=self._unpin, lost=self._lost)
         self._link = BrokerLink(services, cluster, broker, events=link_events)
         self._filler = Filler(services, cluster, broker, events=events, finished=self._fill_finished, lost=self._filler_lost)
+        self._transactions = TransactionFiller(services, cluster, events=events, finished=self._fill_finished)
 
     def adopt(self, one: MirrorPartition) -> None:
         """Write a partition from now on."""
@@ -85,6 +87,7 @@ class MirrorBroker:
         """Write a partition no more."""
         self.members.pop(one, None)
         self._ready.pop(one, None)
+        self._transactions.forget(one)
 
     def wake(self, one: MirrorPartition) -> None:
         """A partition may have something to send."""
@@ -98,6 +101,7 @@ class MirrorBroker:
                 if not self._send_one(channel, now):
                     break
         self._filler.pump(now)
+        self._transactions.pump()
 
     def check(self, now: float) -> None:
         """Give up a broker that does not answer in time."""
@@ -143,7 +147,7 @@ class MirrorBroker:
             if not isinstance(step, Append) or not self._events.may_write(one):
                 del self._ready[one]
                 if isinstance(step, Fill):
-                    self._filler.wake(one)
+                    (self._transactions if one.assignment.transactional_id else self._filler).wake(one)
                 continue
             chunk = one.send_append(step)
             entries.append((one, one.attempt, step))

@@ -28,6 +28,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress
 from linkengine.domain.states import GapReason
+from linkengine.kafka.transactions import TransactionalProducer
 
 LEAST_SHARE = 1e-6  # nothing is merged any more
 OVERLAP_S = 1.0  # beyond a lease's length: a renewal that was on its way when ours was asked for
@@ -65,6 +66,7 @@ class MirrorPartition:
         self.lost_marker: LostMarker | None = None
         self.loose_appends = False  # data whose answer was lost may still be written late, until later data is acknowledged
         self._fills_from = 0.0
+        self.transactions: TransactionalProducer | None = None  # where gaps are filled by transactions
         self.mirror_retry_at = 0.0
         self.mirror_backoff = Backoff()
         self.coalesce_share = 1.0  # of the tuning's coalesce_bytes; smaller where the mirror takes small batches only
@@ -108,12 +110,16 @@ class MirrorPartition:
             # a first generation may mean that the lease's memory was lost while somebody else writes: look twice
             clean=fresh and self.grant is not None and self.grant.clean and self.grant.generation > 1,
             lost_marker=self.lost_marker,
+            transactions=None if fresh or self.lost_marker else self.transactions,
             expected_end=None if fresh else self.sent_end,
         )
 
     def resumed(self, tail: Tail, *, now_ms: int) -> None:
         """Go on from the mirror's end; raise FencedError where a newer owner has been there."""
         assert self.grant is not None
+        self.transactions = tail.transactions
+        if tail.transactions is not None:
+            self.writer.bind(tail.transactions.producer_id, tail.transactions.epoch)
         if self.writer.adopted:
             self.writer.readopt(tail.producer)
         else:
@@ -296,6 +302,8 @@ class MirrorPartition:
         self.examining = False
         self.loose_appends |= bool(self.unanswered)
         self.unanswered.clear()
+        if self.fill is not None and self.tail is not None and self.transactions is not None:
+            self.lost_marker = LostMarker(leader_epoch=self.tail.leader.epoch, until=0.0)  # the resume settles it
         self._unverified = self.fill or self._unverified
         self.fill = None
         dropped = list(self.chunks)

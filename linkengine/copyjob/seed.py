@@ -88,7 +88,7 @@ class _Lifter:
         self._channel = channel
         self._assignment = assignment
         self._frames = SmallFrames(channel)
-        self._writer = Writer(assignment.producer_id)
+        self._writer = Writer(tail.producer_id)
         self._writer.adopt(tail.producer, generation=0, clean=True)
         self._sent = tail.end
         self._unanswered: deque[int] = deque()  # base offsets

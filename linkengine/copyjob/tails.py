@@ -2,6 +2,7 @@
 
 Resuming after any error (the log end is the checkpoint):
 
+0. where gaps are filled by transactions: see that none is under way (``kafka.transactions``);
 1. ask all brokers for the leader, take the newest leader epoch;
 2. read the log end with OffsetForLeaderEpoch of that epoch (the leader refuses if it knows a newer one);
 3. read the producer's epoch and last sequence with DescribeProducers;
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from linkengine.copyjob.foreign import first_foreign_batch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -22,6 +23,7 @@ from linkengine.kafka.cluster import Cluster, Leader, TopicView
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.offsets import EARLIEST, TopicPartition, list_offsets, log_ends
 from linkengine.kafka.producers import ProducerState, describe_producers
+from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
 
 READINGS = 5  # two of them in a row must agree; a log that changes under our eyes has another writer
 REQUEST_TIMEOUT_S = 3.0
@@ -42,6 +44,7 @@ class TailQuery:
     assignment: PartitionAssignment
     clean: bool  # nothing of anybody can be on its way: one reading is enough
     lost_marker: LostMarker | None = None
+    transactions: TransactionalProducer | None = None  # this hold's, with nothing of it under way
     expected_end: int | None = None  # the end of everything this owner ever sent; None: it has sent nothing yet
 
 
@@ -54,6 +57,8 @@ class Tail:
     start: int
     end: int
     producer: ProducerState
+    producer_id: int
+    transactions: TransactionalProducer | None = None
 
 
 class StillWaitingError(LinkEngineError):
@@ -83,6 +88,7 @@ def read_tails(
         try:
             leader, topic_id = locate(topics, query.assignment.mirror_topic, query.assignment.partition)
             _check_waited(query, leader)
+            query = _settled(cluster, query)  # noqa: PLW2901 - before any end is read: it may append
         except LinkEngineError as error:
             results[query.assignment.key] = error
         else:
@@ -107,6 +113,19 @@ def locate(topics: dict[str, TopicView], topic: str, partition: int) -> tuple[Le
     return leader, view.topic_id
 
 
+def _settled(cluster: Cluster, query: TailQuery) -> TailQuery:
+    """Where transactions fill gaps: make sure that none is under way, not even one of an owner that died."""
+    if not query.assignment.transactional_id or query.transactions is not None:
+        return query
+    transactions = EmptyTransactions(cluster, query.assignment.transactional_id)
+    found = transactions.look() if query.clean and query.lost_marker is None else None
+    return replace(query, transactions=found or transactions.settle())
+
+
+def _producer_id(query: TailQuery) -> int:
+    return query.assignment.producer_id if query.transactions is None else query.transactions.producer_id
+
+
 def _check_waited(query: TailQuery, leader: Leader) -> None:
     lost = query.lost_marker
     if lost and leader.epoch == lost.leader_epoch and time.monotonic() < lost.until:
@@ -117,7 +136,7 @@ def _read_group(
     cluster: Cluster, broker: int, group: Sequence[tuple[TailQuery, Leader, bytes]]
 ) -> dict[str, Tail | LinkEngineError]:
     epochs = {_place(query): leader.epoch for query, leader, _ in group}
-    producer_ids = {_place(query): query.assignment.producer_id for query, _, _ in group}
+    producer_ids = {_place(query): _producer_id(query) for query, _, _ in group}
     try:
         starts = list_offsets(cluster, broker, epochs, timestamp=EARLIEST)
         readings = _agreed_readings(cluster, broker, epochs, producer_ids, once=all(query.clean for query, _, _ in group))
@@ -131,7 +150,15 @@ def _read_group(
             continue
         end, producer = reading
         start_error, start = starts.get(_place(query), (0, 0))
-        tail = Tail(leader=leader, topic_id=topic_id, start=0 if start_error else start, end=end, producer=producer)
+        tail = Tail(
+            leader=leader,
+            topic_id=topic_id,
+            start=0 if start_error else start,
+            end=end,
+            producer=producer,
+            producer_id=_producer_id(query),
+            transactions=query.transactions,
+        )
         results[query.assignment.key] = _checked(cluster, query, tail)
     return results
 
@@ -188,7 +215,7 @@ def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngin
             tail.leader,
             topic=(assignment.mirror_topic, tail.topic_id, assignment.partition),
             offsets=(max(expected, tail.start), tail.end),
-            producer_id=assignment.producer_id,
+            producer_id=tail.producer_id,
         )
     except LinkEngineError as error:
         return error

@@ -33,7 +33,7 @@ class FencedError(LinkEngineError):
 class Writer:
     """The producer of one mirror partition during one hold of its lease."""
 
-    __slots__ = ("_must_raise", "_raising", "epoch", "generation", "next_sequence", "producer_id")
+    __slots__ = ("_bound_epoch", "_must_raise", "_raising", "epoch", "generation", "next_sequence", "producer_id")
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -42,6 +42,12 @@ class Writer:
         self.generation = -1  # -1: no hold
         self._must_raise = False
         self._raising = False
+        self._bound_epoch: int | None = None
+
+    def bind(self, producer_id: int, epoch: int) -> None:
+        """Markers are written by a transaction coordinator, with its producer id and epoch; call it before adopting."""
+        self.producer_id = producer_id
+        self._bound_epoch = epoch
 
     @property
     def adopted(self) -> bool:
@@ -64,25 +70,36 @@ class Writer:
         lease's memory was lost: the predecessor is unknown, so the hold counts as unclean. (So does the first hold of a
         mirror whose head was seeded, which costs one epoch.) Raises FencedError where the mirror was stopped.
         """
+        if self._bound_epoch is not None:  # a transaction coordinator fences, and counts epochs of its own
+            self.generation, self._must_raise = generation, False
+        else:
+            self._adopt_generation(state, generation=generation, clean=clean)
+        self._raising = False
+        self._take(state)
+
+    def readopt(self, state: ProducerState) -> None:
+        """Go on within the same hold; raise FencedError where somebody newer has written a marker."""
+        if self._is_fenced(state):
+            raise FencedError
+        if self._raising and state.epoch > self.epoch:
+            self._must_raise = False
+        self._raising = False
+        self._take(state)
+
+    def _adopt_generation(self, state: ProducerState, *, generation: int, clean: bool) -> None:
         if is_closed(state.coordinator_epoch):
             raise FencedError
         known = generation_of(state.coordinator_epoch)
         memory_lost = known >= generation or (generation <= 1 and state.epoch >= 0)
         self.generation = max(generation, known + 1)
         self._must_raise = not clean or memory_lost
-        self._raising = False
-        self._take(state)
 
-    def readopt(self, state: ProducerState) -> None:
-        """Go on within the same hold; raise FencedError where somebody newer has written a marker."""
+    def _is_fenced(self, state: ProducerState) -> bool:
+        if self._bound_epoch is not None:
+            return state.epoch > max(self._bound_epoch, self.epoch)
         highest = self.epoch + (1 if self._raising else 0)
         known = state.coordinator_epoch
-        if is_closed(known) or generation_of(known) > self.generation or state.epoch > max(highest, 0):
-            raise FencedError
-        if self._raising and state.epoch > self.epoch:
-            self._must_raise = False
-        self._raising = False
-        self._take(state)
+        return is_closed(known) or generation_of(known) > self.generation or state.epoch > max(highest, 0)
 
     def raise_next(self) -> None:
         """Let the next marker raise the epoch: one sent before may still be on its way, and shall be refused then."""
@@ -97,6 +114,8 @@ class Writer:
 
     def marker_epoch(self) -> int:
         """Answer the epoch for the next marker; raises it where this hold has to."""
+        if self._bound_epoch is not None:
+            return self._bound_epoch
         if not self._must_raise:
             return max(self.epoch, 0)
         if self.epoch >= LAST_EPOCH:

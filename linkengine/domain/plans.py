@@ -16,7 +16,15 @@ from linkengine.domain.groupplans import ClampedOffset, KnownOffset
 from linkengine.domain.ranges import Gap
 from linkengine.domain.states import StopReason
 
+TRANSACTIONAL_ID_PREFIX = "clusterlink-"
 PRODUCER_ID_BASE = 1 << 62  # brokers allocate from 0 upwards and never reach this
+
+
+class GapFiller(StrEnum):
+    """How offsets without a record are filled at a destination."""
+
+    MARKERS = "markers"  # WriteTxnMarkers: many offsets at once
+    TRANSACTIONS = "transactions"  # empty transactions, one offset each: where markers are refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +56,7 @@ class PartitionAssignment:
     source_topic_id: str  # Kafka Uuid as text; a topic created again under the same name has another
     producer_id: int  # chosen by us, one per mirror partition (``producer_id_for``)
     follows_start: bool = True  # False: the mirror has a retention and a log start of its own
+    transactional_id: str = ""  # gaps are filled by its empty transactions, and its producer id is used; "": by WriteTxnMarkers
     bytes_per_s: float = 0.0  # moved lately, as far as known: decides which task gets it (``dealing``)
 
     @property
@@ -113,6 +122,7 @@ class ClusterProbe:
     brokers: int
     kafka_version: str  # "" where the broker does not tell
     authorizer: bool  # ACLs can be set: mirrors can be made read-only
+    gap_filler: GapFiller | None = None  # of the destination; only where a link is checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +150,7 @@ class MirrorSetup:
     replication_factor: int | None = None  # None: the destination's default
     configs: dict[str, str] = field(default_factory=dict)  # overrides of unsynced configs
     sync_include: tuple[str, ...] | None = None  # topic.config.sync.include; None: the default list
+    guard: bool = True  # deny writes; False where the link's principal would shut itself out
     start: str = "earliest"  # mirror.start.offset.spec, see ``startspec``
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -10,6 +11,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import ClusterProbe, PartitionOffsets, TopicDescription
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.gapfillers import choose_gap_filler
 
 log = structlog.get_logger(__name__)
 _UNREACHABLE = frozenset(
@@ -38,7 +40,8 @@ def check_link(
     """Check that a link can work and answer the source's probe.
 
     Raises what the source's probe raises, CLUSTER_ID_MISMATCH, MISCONFIGURATION_ERROR where both are one cluster,
-    DESTINATION_UNAVAILABLE, and AUTHORIZATION_ERROR where our principal may not append markers at the destination.
+    DESTINATION_UNAVAILABLE, and AUTHORIZATION_ERROR where our principal can fill gaps at the destination neither by markers nor
+    by transactions.
     """
     there = probe_cluster(source)
     if expected_source_cluster_id and there.cluster_id != expected_source_cluster_id:
@@ -53,8 +56,7 @@ def check_link(
             ErrorCode.MISCONFIGURATION_ERROR,
             f"Source and destination are the same cluster ({here.cluster_id}). A link needs two clusters.",
         )
-    _check_marker_rights(destination)
-    return there
+    return replace(there, gap_filler=choose_gap_filler(destination))
 
 
 def partition_offsets(
@@ -100,13 +102,3 @@ def _probe_destination(destination: ClusterAddress) -> ClusterProbe:
     except LinkEngineError as error:
         code = ErrorCode.DESTINATION_UNAVAILABLE if error.code in _UNREACHABLE else error.code
         raise LinkEngineError(code, f"The destination cluster does not let us in. {error.message}") from error
-
-
-def _check_marker_rights(destination: ClusterAddress) -> None:
-    if not ClusterAdmin(destination).may_write_markers():
-        raise LinkEngineError(
-            ErrorCode.AUTHORIZATION_ERROR,
-            f"User {destination.sasl_username or 'ANONYMOUS'!r} may not append transaction markers at the destination. Make it "
-            "a super user there (super.users): it has to pass the DENY WRITE that protects mirror topics, and needs ALTER on "
-            "the cluster.",
-        )

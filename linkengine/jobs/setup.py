@@ -55,7 +55,7 @@ def setup_mirror(setup: MirrorSetup, *, assignments_factory: AssignmentsFactory)
     values = read_source_configs(source, setup.source_topic, include=setup.sync_include)
     starts = {partition: offset for partition, offset in _wanted_starts(source, topic, setup.start).items() if offset}
     to_seed = _still_to_seed(destination, setup.mirror_topic, starts=starts)
-    guarded = _guard(destination, setup.mirror_topic, hide=bool(to_seed))
+    guarded = setup.guard and _guard(destination, setup.mirror_topic, hide=bool(to_seed))
     _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
     _check_writable(destination, setup)
     _seed(setup, assignments_factory(topic.partitions, topic.topic_id), starts=to_seed)

@@ -38,7 +38,9 @@ class KafkaCode(IntEnum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
+    CONCURRENT_TRANSACTIONS = 51
     TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     FETCH_SESSION_ID_NOT_FOUND = 70
@@ -47,11 +49,18 @@ class KafkaCode(IntEnum):
     UNKNOWN_LEADER_EPOCH = 75
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    TRANSACTIONAL_ID_NOT_FOUND = 105
     FETCH_SESSION_TOPIC_ID_ERROR = 106
     STALE_MEMBER_EPOCH = 113
 
 
-REFUSED = frozenset({KafkaCode.TOPIC_AUTHORIZATION_FAILED, KafkaCode.CLUSTER_AUTHORIZATION_FAILED})
+REFUSED = frozenset(
+    {
+        KafkaCode.TOPIC_AUTHORIZATION_FAILED,
+        KafkaCode.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
 TOPIC_GONE = frozenset({KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, KafkaCode.UNKNOWN_TOPIC_ID, KafkaCode.INCONSISTENT_TOPIC_ID})
 TOO_FEW_REPLICAS = frozenset({KafkaCode.NOT_ENOUGH_REPLICAS, KafkaCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 LEADER_MOVED = frozenset(
@@ -110,6 +119,9 @@ _ADVICE: dict[int, str] = {
     ),
     KafkaCode.GROUP_AUTHORIZATION_FAILED: (
         "Give the link's principal DESCRIBE on the group at the source, and READ on it at the destination."
+    ),
+    KafkaCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "Give the link's principal WRITE and DESCRIBE on transactional ids that begin with clusterlink-."
     ),
     **dict.fromkeys(
         TOO_FEW_REPLICAS,

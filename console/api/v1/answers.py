@@ -244,6 +244,7 @@ class LinkRates(serializers.Serializer[Any]):
 
     link_name = Text()
     link_state = Text()
+    gap_filler = Text(help_text="How offsets without a record are filled at the destination: markers or transactions.")
     mirrors = serializers.DictField(child=Number(), help_text="Number of mirror topics by status.")
     bytes_per_s = serializers.FloatField(allow_null=True)
     records_per_s = serializers.FloatField(allow_null=True)

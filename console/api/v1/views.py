@@ -161,7 +161,8 @@ class LinkRatesView(RestView):
         figures = {name: getattr(summary, name) for name in ("bytes_per_s", "records_per_s", "oldest_lag_ms")}
         figures["max_lag"] = None if summary.unknown_lags else summary.max_lag
         figures["unknown_lag_partitions"] = summary.unknown_lags
-        return Response({"link_name": link.name, "link_state": link.state, "mirrors": states, **figures})
+        about = {"link_name": link.name, "link_state": link.state, "gap_filler": link.gap_filler}
+        return Response({**about, "mirrors": states, **figures})
 
 
 def limit_of(request: Request) -> int:

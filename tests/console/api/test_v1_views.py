@@ -156,6 +156,7 @@ def test_rates_of_a_link_are_summed(owner: Rest, orders: MirrorTopic, make_mirro
     assert owner.get(f"{LINK}/rates").json() == {
         "link_name": "from-source",
         "link_state": "ACTIVE",
+        "gap_filler": "markers",
         "mirrors": {"ACTIVE": 2},
         "bytes_per_s": 1000.0,
         "records_per_s": 10.0,

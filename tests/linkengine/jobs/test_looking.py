@@ -3,13 +3,22 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import PartitionOffsets
+from linkengine.domain.plans import GapFiller, PartitionOffsets
 from linkengine.kafka.admin import ClusterAdmin
 
 pytestmark = pytest.mark.kafka
@@ -25,7 +34,7 @@ def test_a_link_between_two_clusters_that_let_us_in_is_fine(
 ) -> None:
     probe = jobs.check_link(source=source, destination=destination, expected_source_cluster_id=source_cluster.cluster_id)
 
-    assert probe == jobs.probe_cluster(source)
+    assert probe == replace(jobs.probe_cluster(source), gap_filler=GapFiller.MARKERS)
     assert probe.cluster_id == source_cluster.cluster_id
 
 
@@ -68,13 +77,33 @@ def test_a_destination_that_is_down_is_told_apart_from_a_source_that_is_down(
     assert down.value.code is ErrorCode.DESTINATION_UNAVAILABLE
 
 
-def test_a_destination_principal_that_may_not_write_markers_is_told_what_it_lacks(
-    source: ClusterAddress, destination_as_app: ClusterAddress
+def test_gaps_are_filled_by_markers_where_they_are_allowed_else_by_transactions(
+    source: ClusterAddress, destination: ClusterAddress, destination_as_app: ClusterAddress
 ) -> None:
-    with pytest.raises(LinkEngineError, match=r"super\.users") as refused:
-        jobs.check_link(source=source, destination=destination_as_app)
+    assert jobs.check_link(source=source, destination=destination).gap_filler is GapFiller.MARKERS
+    assert jobs.check_link(source=source, destination=destination_as_app).gap_filler is GapFiller.TRANSACTIONS
 
-    assert refused.value.code is ErrorCode.AUTHORIZATION_ERROR
+
+def test_a_principal_that_may_use_neither_markers_nor_transactions_is_told_what_it_lacks(
+    source: ClusterAddress, destination_cluster: KafkaCluster, destination_as_app: ClusterAddress
+) -> None:
+    admin = AdminClient(destination_cluster.client("admin"))
+    place = (ResourceType.TRANSACTIONAL_ID, "clusterlink-", ResourcePatternType.PREFIXED, "User:app", "*", AclOperation.WRITE)
+    admin.create_acls([AclBinding(*place, AclPermissionType.DENY)])
+    try:
+        refusals = []
+        deadline = time.monotonic() + 60
+        while not refusals and time.monotonic() < deadline:  # brokers follow the controller
+            try:
+                jobs.check_link(source=source, destination=destination_as_app)
+            except LinkEngineError as error:
+                refusals.append(error)
+    finally:
+        for done in admin.delete_acls([AclBindingFilter(*place, AclPermissionType.DENY)]).values():
+            done.result(30)
+
+    assert refusals[0].code is ErrorCode.AUTHORIZATION_ERROR
+    assert all(words in refusals[0].message for words in ("ALTER on the cluster is missing", "super.users", "clusterlink-"))
 
 
 def test_the_topics_of_a_cluster_are_listed(source: ClusterAddress, there: ClusterAdmin, source_topic: str) -> None:

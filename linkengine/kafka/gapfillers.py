@@ -1,0 +1,73 @@
+"""Finds out how gaps can be filled at a destination, by trying: nothing is written to any topic.
+
+A marker for a topic that does not exist tells whether WriteTxnMarkers is served and allowed: the answer is then
+"unknown topic". Beginning a producer with a transactional id tells whether transactions are; its coordinator forgets the id after a week.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import TRANSACTIONAL_ID_PREFIX, GapFiller
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import KafkaCode
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.markers import VERSION
+from linkengine.kafka.transactions import EmptyTransactions
+
+PROBE_PRODUCER_ID = (1 << 62) - 1  # below ours, above all that brokers allocate
+
+
+def choose_gap_filler(address: ClusterAddress) -> GapFiller:
+    """Answer the better way that works; raise AUTHORIZATION_ERROR, with both refusals, where none does."""
+    cluster = Cluster(address)
+    try:
+        cluster.topics([])
+        refusal = _markers_refused(cluster)
+        if not refusal:
+            return GapFiller.MARKERS
+        try:
+            EmptyTransactions(cluster, f"{TRANSACTIONAL_ID_PREFIX}probe").settle()
+        except LinkEngineError as error:
+            raise _neither(address, refusal, error) from error
+        return GapFiller.TRANSACTIONS
+    finally:
+        cluster.close()
+
+
+def _markers_refused(cluster: Cluster) -> str:
+    """Answer why a marker is refused, "" where it is not."""
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    topic = marker.WritableTxnMarkerTopic(name=f"clusterlink-probe-{secrets.token_hex(8)}", partition_indexes=[0])
+    probe = marker(
+        producer_id=PROBE_PRODUCER_ID, producer_epoch=0, transaction_result=False, topics=[topic], coordinator_epoch=0
+    )
+
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(WriteTxnMarkersRequest.API_KEY, highest=VERSION, lowest=VERSION)
+        return WriteTxnMarkersRequest(version=version, markers=[probe])
+
+    try:
+        answer = cluster.call(cluster.brokers()[0], build, response=WriteTxnMarkersResponse)
+    except LinkEngineError as error:  # not served, or the connection was closed over it
+        if error.code == ErrorCode.TIMEOUT_ERROR:
+            raise
+        return error.message
+    error_code = answer.markers[0].topics[0].partitions[0].error_code if answer.markers else KafkaCode.UNSUPPORTED_VERSION
+    if error_code in (KafkaCode.NONE, KafkaCode.UNKNOWN_TOPIC_OR_PARTITION):
+        return ""
+    return "ALTER on the cluster is missing" if error_code == KafkaCode.CLUSTER_AUTHORIZATION_FAILED else f"error {error_code}"
+
+
+def _neither(address: ClusterAddress, markers: str, transactions: LinkEngineError) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.AUTHORIZATION_ERROR,
+        f"User {address.sasl_username or 'ANONYMOUS'!r} can keep no offsets at the destination: it may neither append "
+        f"transaction markers ({markers}) nor run transactions ({transactions.message.rstrip('.')}). Give it ALTER on the "
+        f"cluster, best as a super user (super.users), or WRITE and DESCRIBE on transactional ids that begin with {TRANSACTIONAL_ID_PREFIX}.",
+    )

@@ -1,0 +1,174 @@
+"""Empty transactions: one transaction that adds a partition, writes nothing and ends leaves exactly one marker there.
+
+The way to fill an offset where a destination refuses WriteTxnMarkers (KIP-98; read back with DescribeTransactions, KIP-664).
+EndTxn is asked in version 3 or older, in which the producer epoch stays (KIP-890 raises it from version 5 on). A marker is
+written after EndTxn was answered, so whoever fills looks at the log end afterwards. Blocking.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kafka.protocol.admin import DescribeTransactionsRequest, DescribeTransactionsResponse
+from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+from kafka.protocol.producer import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+from linkengine.domain.errors import LinkEngineError
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError, KafkaCode
+from linkengine.kafka.connection import Connection
+
+PATIENCE_S = 15.0  # for a coordinator to be there and to finish what it is doing
+PAUSE_S = 0.02
+TRANSACTION_TIMEOUT_MS = 60_000  # after which the coordinator aborts what a dead owner left open
+_TRANSACTION = 1  # type of a coordinator
+_FINISHED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+_COORDINATOR_MOVED = frozenset(
+    {KafkaCode.COORDINATOR_NOT_AVAILABLE, KafkaCode.NOT_COORDINATOR, KafkaCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+_LATER = _COORDINATOR_MOVED | {KafkaCode.CONCURRENT_TRANSACTIONS}
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionalProducer:
+    """Producer id and epoch of a transactional id, as its coordinator knows them."""
+
+    producer_id: int
+    epoch: int
+
+
+class EmptyTransactions:
+    """The transactions of one transactional id, one at a time."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
+        self._cluster = cluster
+        self._id = transactional_id
+        self._coordinator: int | None = None
+
+    def look(self) -> TransactionalProducer | None:
+        """Answer the producer if there is one and nothing of it is under way; None otherwise. Changes nothing."""
+
+        def build(connection: Connection) -> Any:
+            version = connection.version_for(DescribeTransactionsRequest.API_KEY, highest=0)
+            return DescribeTransactionsRequest(version=version, transactional_ids=[self._id])
+
+        def ask() -> tuple[int, Any]:
+            answer = self._ask(build, response=DescribeTransactionsResponse)
+            return answer.transaction_states[0].error_code, answer.transaction_states[0]
+
+        try:
+            state = self._patiently(ask, what="be described")
+        except BrokerError as error:
+            if error.kafka_code == KafkaCode.TRANSACTIONAL_ID_NOT_FOUND:
+                return None
+            raise
+        if state.transaction_state not in _FINISHED or state.producer_id < 0:
+            return None
+        return TransactionalProducer(producer_id=state.producer_id, epoch=state.producer_epoch)
+
+    def settle(self) -> TransactionalProducer:
+        """Raise the epoch: earlier owners are refused from now on, and what they left open is aborted and written.
+
+        An open transaction with a partition in it leaves one ABORT marker there before this answers.
+        """
+
+        def build(connection: Connection) -> Any:
+            version = connection.version_for(InitProducerIdRequest.API_KEY, highest=4)
+            return InitProducerIdRequest(
+                version=version, transactional_id=self._id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+            )
+
+        def ask() -> tuple[int, Any]:
+            answer = self._ask(build, response=InitProducerIdResponse)
+            return answer.error_code, answer
+
+        found = self._patiently(ask, what="begin")
+        return TransactionalProducer(producer_id=found.producer_id, epoch=found.producer_epoch)
+
+    def mark(self, producer: TransactionalProducer, *, topic: str, partition: int, commit: bool) -> None:
+        """Order one marker. After any error but a refusal at the first step the outcome is open until ``settle``."""
+        self._patiently(lambda: self._add(producer, topic=topic, partition=partition), what="take in a partition")
+        self._patiently(lambda: self._end(producer, commit=commit), what="end")
+
+    def _add(self, producer: TransactionalProducer, *, topic: str, partition: int) -> tuple[int, None]:
+        def build(connection: Connection) -> Any:
+            version = connection.version_for(AddPartitionsToTxnRequest.API_KEY, highest=3)
+            return AddPartitionsToTxnRequest(
+                version=version,
+                v3_and_below_transactional_id=self._id,
+                v3_and_below_producer_id=producer.producer_id,
+                v3_and_below_producer_epoch=producer.epoch,
+                v3_and_below_topics=[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[partition])],
+            )
+
+        answer = self._ask(build, response=AddPartitionsToTxnResponse)
+        return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code, None
+
+    def _end(self, producer: TransactionalProducer, *, commit: bool) -> tuple[int, None]:
+        def build(connection: Connection) -> Any:
+            version = connection.version_for(EndTxnRequest.API_KEY, highest=3)
+            return EndTxnRequest(
+                version=version,
+                transactional_id=self._id,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                committed=commit,
+            )
+
+        return self._ask(build, response=EndTxnResponse).error_code, None
+
+    def _ask(self, build: Callable[[Connection], Any], *, response: Any) -> Any:
+        if self._coordinator is None:
+            self._coordinator = self._find_coordinator()
+        try:
+            return self._cluster.call(self._coordinator, build, response=response)
+        except LinkEngineError:
+            self._coordinator = None
+            raise
+
+    def _patiently(self, ask: Callable[[], tuple[int, _T]], *, what: str) -> _T:
+        """Ask until the coordinator is there and done with what came before; raise BrokerError for anything else."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            error, answer = ask()
+            if not error:
+                return answer
+            if error not in _LATER or time.monotonic() > deadline:
+                raise BrokerError(error, f"A transaction that fills an offset cannot {what}")
+            if error in _COORDINATOR_MOVED:
+                self._coordinator = None
+            time.sleep(PAUSE_S)
+
+    def _find_coordinator(self) -> int:
+        def build(connection: Connection) -> Any:
+            version = connection.version_for(FindCoordinatorRequest.API_KEY, highest=3, lowest=1)
+            return FindCoordinatorRequest(version=version, key=self._id, key_type=_TRANSACTION)
+
+        def ask() -> tuple[int, int]:
+            answer = self._cluster.call(self._any_broker(), build, response=FindCoordinatorResponse)
+            return answer.error_code, answer.node_id
+
+        deadline = time.monotonic() + PATIENCE_S
+        while True:  # the first transaction of a cluster creates the coordinators' topic
+            error, node = ask()
+            if not error:
+                return node
+            if error not in _COORDINATOR_MOVED or time.monotonic() > deadline:
+                raise BrokerError(error, "The coordinator of a transaction that fills an offset cannot be found")
+            time.sleep(PAUSE_S * 5)
+
+    def _any_broker(self) -> int:
+        if not self._cluster.brokers():
+            self._cluster.topics([])
+        return self._cluster.brokers()[0]

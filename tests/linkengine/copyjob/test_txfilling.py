@@ -1,0 +1,104 @@
+"""Gaps filled by empty transactions, on real brokers: the destination's principal may write transactions and nothing more."""
+
+import time
+from dataclasses import replace
+
+from linkengine.copyjob.fence import fence_partitions
+from linkengine.copyjob.seed import seed_head
+from linkengine.domain.plans import CopyPlan, PartitionPhase
+from linkengine.domain.states import GapReason
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.transactions import EmptyTransactions
+from tests.linkengine.copyjob.copying import (
+    Copier,
+    MemoryLease,
+    Pair,
+    address,
+    assert_equal_topics,
+    create_pair,
+    ends_of,
+    plan_of,
+    producer_for,
+    read_topic,
+    wait_for,
+)
+from tests.linkengine.copyjob.test_filling import transactional_producer, write_transaction
+
+
+def transactional(plan: CopyPlan, clusters: Pair) -> CopyPlan:
+    """The same plan for a principal without rights on the destination cluster."""
+    assignments = tuple(replace(one, transactional_id=f"clusterlink-{one.mirror_topic}-{one.key}") for one in plan.assignments)
+    return replace(plan, destination=address(clusters[1], "app"), assignments=assignments)
+
+
+def test_transactions_leave_the_same_offsets_over_several_slices(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    plan, lease = transactional(plan_of(clusters, topic_name), clusters), MemoryLease()
+    one, other = (transactional_producer(clusters[0], f"{topic_name}-{number}") for number in range(2))
+    for slice_number in range(3):
+        for number in range(4):
+            write_transaction(one, topic_name, 5, commit=number % 2 == 0)
+            write_transaction(other, topic_name, 3, commit=number % 3 == 0)
+        with Copier(replace(plan, slice_id=f"slice-{slice_number}"), lease=lease) as copier:
+            copier.wait_for_ends(ends_of(clusters[0], topic_name))
+        (result,) = copier.join()
+
+    assert {gap.reason for gap in result.gaps} == {GapReason.ABORTED, GapReason.TRANSACTION_MARKER}
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 3 * (2 * 5 + 2 * 3)
+
+
+def test_what_a_dead_owner_left_open_is_settled_before_anything_is_written(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    plan = transactional(plan_of(clusters, topic_name), clusters)
+    (assignment,) = plan.assignments
+    plain, producer = producer_for(clusters[0]), transactional_producer(clusters[0], topic_name)
+    plain.produce(topic_name, value="first")
+    plain.flush()
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 1})
+    write_transaction(producer, topic_name, 2, commit=False)
+    plain.produce(topic_name, value="last")
+    plain.flush()
+    session = Cluster(plan.destination)
+    session.topics([topic_name])
+    dead = EmptyTransactions(session, assignment.transactional_id)
+    owner = dead.settle()
+    assert dead._add(owner, topic=topic_name, partition=0) == (0, None)  # it stood before the gap, and died there
+    lease = MemoryLease()
+    lease._holds[assignment.key] = (7, time.monotonic())
+
+    with Copier(plan, lease=lease) as copier:
+        copier.wait_for_ends({0: 5})
+    session.close()
+
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 2
+
+
+def test_the_fence_is_recognised_and_shuts_late_copiers_out(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    plan = transactional(plan_of(clusters, topic_name), clusters)
+    producer = transactional_producer(clusters[0], topic_name)
+    write_transaction(producer, topic_name, 9, commit=True)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 10})
+        ends = [fence_partitions(plan.destination, plan.assignments, generation=100) for _ in range(2)]
+        write_transaction(producer, topic_name, 9, commit=True)
+        wait_for(lambda: copier.progress.latest[plan.assignments[0].key].phase is PartitionPhase.RELEASED)
+
+    assert ends == [{0: 10}, {0: 10}]
+    assert ends_of(clusters[1], topic_name) == {0: 11}
+    assert len(read_topic(clusters[1], topic_name)) == 9
+
+
+def test_a_head_is_seeded_by_the_same_producer(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    plan = transactional(plan_of(clusters, topic_name), clusters)
+    (assignment,) = plan.assignments
+    for cluster in clusters:
+        seed_head(address(cluster), assignment, start=5_000)
+    write_transaction(transactional_producer(clusters[0], topic_name), topic_name, 4, commit=True)
+
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 5_005})
+
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 4
