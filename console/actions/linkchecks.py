@@ -19,8 +19,8 @@ from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkaddresses import source_properties
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
-from linkengine.domain.plans import GapFiller
 from linkengine.domain.linkrules import LinkConfigError, check_configs
+from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import LinkState
 
 CHECK_TIMEOUT_S = 20.0  # two clusters of which each may be away; the engine gives up on one after 8 s

@@ -121,7 +121,7 @@ def setup_of(mirror: MirrorTopic) -> MirrorSetup:
         replication_factor=mirror.replication_factor,
         configs=dict(mirror.config_overrides),
         sync_include=sync_include(link),
-        guard=link.gap_filler == GapFiller.MARKERS,
+        guard=is_guarded(link),
         start=mirror.start_spec,
     )
 
@@ -154,6 +154,7 @@ def stop_of(mirror: MirrorTopic, *, generation: int, fenced_ends: tuple[tuple[in
         source_configs=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),
         sync_include=sync_include(mirror.link),
+        guard=is_guarded(mirror.link),
         group_offsets=known_offsets(mirror),
     )
 
@@ -188,6 +189,11 @@ def stopped_ends(mirror: MirrorTopic) -> tuple[tuple[int, int], ...]:
     """Answer (partition, mirrored end) where the fence was recorded."""
     rows = MirrorPartition.objects.filter(mirror=mirror).exclude(stopped_end=None).order_by("partition")
     return tuple((row.partition, row.stopped_end) for row in rows if row.stopped_end is not None)
+
+
+def is_guarded(link: ClusterLink) -> bool:
+    """Tell whether mirrors are shut to other writers: a principal that may not append markers may not set ACLs either."""
+    return link.gap_filler == GapFiller.MARKERS
 
 
 def sync_include(link: ClusterLink) -> tuple[str, ...] | None:

@@ -72,7 +72,9 @@ def delete_mirror(*, mirror_id: int, **_: Any) -> None:
             return
         with leases.taken(mirror, wait_s=RELEASE_WAIT_S):
             try:
-                jobs.delete_mirror(destination=mirror.link.destination.address, mirror_topic=mirror.name)
+                jobs.delete_mirror(
+                    destination=mirror.link.destination.address, mirror_topic=mirror.name, guard=plans.is_guarded(mirror.link)
+                )
             except LinkEngineError as error:
                 note_failure(mirror, error, fatal=False, now=timezone.now())
                 return

@@ -216,6 +216,7 @@ class MirrorStop:
     source_configs: dict[str, str] = field(default_factory=dict)  # last known; used when the source does not answer
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
     sync_include: tuple[str, ...] | None = None
+    guard: bool = True  # writes were denied and have to be allowed again, as in MirrorSetup
     group_offsets: tuple[KnownOffset, ...] = ()  # of the consumer groups that were carried over
 
 

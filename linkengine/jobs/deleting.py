@@ -7,15 +7,16 @@ from linkengine.domain.configs import looks_like_mirror
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
 
-def delete_mirror(*, destination: ClusterAddress, mirror_topic: str) -> bool:
+def delete_mirror(*, destination: ClusterAddress, mirror_topic: str, guard: bool = True) -> bool:
     """Delete the topic, wait until it is gone, remove its rules; answer False if there was no topic. Safe to repeat.
 
-    The rules go last: while the topic is there, nobody may write to it.
+    The rules go last: while the topic is there, nobody may write to it. Without ``guard`` there never were any.
     """
     admin = ClusterAdmin(destination)
     deleted = admin.delete_topic(mirror_topic)
-    admin.allow_writes(mirror_topic)
-    admin.allow_reads(mirror_topic)
+    if guard:
+        admin.allow_writes(mirror_topic)
+        admin.allow_reads(mirror_topic)
     return deleted
 
 

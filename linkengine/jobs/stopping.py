@@ -39,11 +39,13 @@ def stop_mirror(stop: MirrorStop, *, on_fenced: Callable[[MirrorStopped], None] 
     stopped = _fence(stop)
     if on_fenced is not None:
         on_fenced(stopped)
-    _finish_seeding(destination, topic)
+    if stop.guard:
+        _finish_seeding(destination, topic)
     clamped = clamp_groups(destination, topic, ends=dict(stopped.ends), known=stop.group_offsets)
     change = configs_at_stop(_source_configs(stop), include=stop.sync_include, overrides=stop.configs)
     destination.change_configs(topic, change)
-    destination.allow_writes(topic)
+    if stop.guard:
+        destination.allow_writes(topic)
     log.info("mirror_stopped", topic=topic, reason=stop.reason, ends=stopped.ends, clamped=len(clamped))
     return replace(stopped, clamped=tuple(clamped))
 

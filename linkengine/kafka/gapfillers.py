@@ -1,7 +1,7 @@
 """Finds out how gaps can be filled at a destination, by trying: nothing is written to any topic.
 
-A marker for a topic that does not exist tells whether WriteTxnMarkers is served and allowed: the answer is then
-"unknown topic". Beginning a producer with a transactional id tells whether transactions are; its coordinator forgets the id after a week.
+A marker for a topic that does not exist tells whether WriteTxnMarkers is served and allowed: the answer is "unknown topic".
+Beginning a producer with a transactional id tells whether transactions are; its coordinator forgets the id after a week.
 """
 
 from __future__ import annotations
@@ -69,5 +69,6 @@ def _neither(address: ClusterAddress, markers: str, transactions: LinkEngineErro
         ErrorCode.AUTHORIZATION_ERROR,
         f"User {address.sasl_username or 'ANONYMOUS'!r} can keep no offsets at the destination: it may neither append "
         f"transaction markers ({markers}) nor run transactions ({transactions.message.rstrip('.')}). Give it ALTER on the "
-        f"cluster, best as a super user (super.users), or WRITE and DESCRIBE on transactional ids that begin with {TRANSACTIONAL_ID_PREFIX}.",
+        "cluster, best as a super user (super.users), or WRITE and DESCRIBE on transactional ids that begin with "
+        f"{TRANSACTIONAL_ID_PREFIX}.",
     )

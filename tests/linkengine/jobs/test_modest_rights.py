@@ -1,0 +1,58 @@
+"""A mirror's whole life for a principal that has rights on topics and transactions, and none on the destination cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType, ResourceType
+
+from devcluster.kafka import KafkaCluster
+from linkengine import jobs
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.plans import MirrorSetup, MirrorStop
+from linkengine.domain.states import StopReason
+from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+
+pytestmark = pytest.mark.kafka
+_OPERATIONS = (AclOperation.ALTER, AclOperation.ALTER_CONFIGS, AclOperation.DELETE, AclOperation.DESCRIBE)
+
+
+def test_it_is_set_up_stopped_and_deleted_without_a_right_on_the_cluster(
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    destination_as_app: ClusterAddress,
+    destination_cluster: KafkaCluster,
+    source_topic: str,
+    send_there: Callable[..., None],
+) -> None:
+    place = (ResourceType.TOPIC, source_topic, ResourcePatternType.LITERAL, "User:app", "*")
+    admin = AdminClient(destination_cluster.client("admin"))
+    for done in admin.create_acls([AclBinding(*place, one, AclPermissionType.ALLOW) for one in _OPERATIONS]).values():
+        done.result(30)
+    send_there(source_topic, partition=1, count=50)
+    there.trim(source_topic, {1: 20})
+    setup = replace(setup_plan, destination=destination_as_app, guard=False)
+
+    def by_transactions(partitions: int, topic_id: str) -> tuple[object, ...]:
+        return tuple(
+            replace(one, transactional_id=f"clusterlink-{source_topic}-{one.partition}")
+            for one in assignments(partitions, topic_id)
+        )
+
+    created = jobs.setup_mirror(setup, assignments_factory=by_transactions)  # type: ignore[arg-type]
+    stopped = jobs.stop_mirror(
+        MirrorStop(
+            source=setup.source, destination=setup.destination, reason=StopReason.FAILOVER, generation=9, guard=False,
+            assignments=by_transactions(2, created.source_topic_id), source_topic=source_topic, mirror_topic=source_topic,
+        )  # type: ignore[arg-type]
+    )  # fmt: skip
+
+    here = ClusterAdmin(destination_as_app)
+    assert (created.read_only, created.seeded) == (False, ((1, 20),))
+    assert stopped.ends == ((0, 0), (1, 20))
+    assert here.offsets(source_topic, OffsetKind.END) == {0: 1, 1: 21}
+    assert jobs.delete_mirror(destination=destination_as_app, mirror_topic=source_topic, guard=False)
