@@ -12,6 +12,7 @@ from django.db.models import F
 from console import audit, dispatch
 from console.access import Permission, check_permission
 from console.actions import linkchecks, transitions
+from console.actions.namespaces import check_free
 from console.actors import ENGINE, Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, RoleBinding
@@ -50,6 +51,7 @@ def create_mirror(
     if replication_factor is not None and replication_factor < 1:
         raise InvalidInputError("replication_factor must be at least 1.", field="replication_factor")
     _check_link_state(link)
+    check_free(cluster=link.destination, topic=name, link=link)
     mirror = draft(link=link, source_topic=source_topic, by=by, now=now)
     mirror.replication_factor, mirror.config_overrides, mirror.start_spec = replication_factor, overrides, start
     known = _known(link, name)

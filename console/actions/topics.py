@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from console import audit
 from console.access import Permission, check_permission
+from console.actions.namespaces import check_free
 from console.actors import Actor
 from console.brokers import ask, no_topic
 from console.errors import ConflictError, ConsoleError, NotFoundError
@@ -35,6 +36,7 @@ def create_topic(
 ) -> dict[str, Any] | None:
     """Create a topic and answer its description, None for ``validate_only``; what is None is the cluster's default."""
     _check(cluster, topic, by=by)
+    check_free(cluster=cluster, topic=topic)
     detail = {"partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
     create = partial(ask, cluster, "create_topic", topic=topic, validate_only=validate_only, **detail)
     found: dict[str, Any] | None

@@ -58,6 +58,7 @@ PATH_PARAMETERS: Mapping[str, str] = {
     "name": "The name of the topic's config.",
     "partition_id": "The number of the partition.",
     "consumer_group_id": "The name of the consumer group.",
+    "namespace_id": "The namespace.",
     "drill_id": "The number of the drill.",
     "run_id": "The number of the verify run.",
     "restore_id": "The restore's number.",

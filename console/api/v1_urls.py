@@ -8,6 +8,7 @@ from console.api.v1 import (
     groups,
     lineage,
     mirrorconfigs,
+    namespaces,
     previews,
     restores,
     sourcetopics,
@@ -21,7 +22,12 @@ from console.api.views import UnknownEndpointView
 _LINK = "clusters/<str:cluster_id>/links/<str:link_name>"
 _MIRROR = f"{_LINK}/mirrors/<str:mirror_topic_name>"
 
+_NAMESPACES = "clusters/<str:cluster_id>/namespaces"
+
 urlpatterns = [
+    path(_NAMESPACES, namespaces.NamespaceListView.as_view()),
+    path(f"{_NAMESPACES}/<int:namespace_id>", namespaces.NamespaceView.as_view()),
+    path(f"{_NAMESPACES}/<int:namespace_id>/link", namespaces.NamespaceFollowerView.as_view()),
     path("tokens", tokens.TokenListView.as_view()),
     path(f"{_LINK}/tasks", tasks.LinkTaskListView.as_view()),
     path(f"{_LINK}/tasks/<str:task_name>/run", tasks.LinkTaskRunView.as_view()),

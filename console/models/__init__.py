@@ -9,6 +9,7 @@ from console.models.lineage import LineageRange
 from console.models.links import ClusterLink, LinkConfig
 from console.models.linktasks import AutoCreateFailure, LinkTask
 from console.models.mirrors import ConfigRevert, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
+from console.models.namespaces import Namespace
 from console.models.places import Cluster, Environment, Organization, SourceTopic
 from console.models.reports import StopReport
 from console.models.restores import RestoreRun
@@ -34,6 +35,7 @@ __all__ = [
     "LinkTask",
     "MirrorPartition",
     "MirrorTopic",
+    "Namespace",
     "Organization",
     "RestoreRun",
     "RoleBinding",

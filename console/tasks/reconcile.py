@@ -22,6 +22,7 @@ from console.tasks.covering import look_after_coverage
 from console.tasks.drills import look_after_drills
 from console.tasks.gates import look_after_gates
 from console.tasks.linktasks import SYNCS
+from console.tasks.namespaces import look_after_namespaces
 from console.tasks.verifying import look_after_runs
 from linkengine import jobs
 from linkengine.domain.leases import CoordinationUnavailableError
@@ -43,6 +44,7 @@ def reconcile(**_: Any) -> None:
     look_after_coverage(now=timezone.now())
     look_after_gates()
     look_after_drills()
+    look_after_namespaces()
     for link_id in ClusterLink.objects.values_list("pk", flat=True):
         dispatch.send("reconcile_link", link_id=link_id)
 

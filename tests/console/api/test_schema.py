@@ -77,6 +77,7 @@ NAMES = {
     "task_name": "TopicConfigsSync",
     "source_topic_name": "orders",
     "drill_id": "1",
+    "namespace_id": "1",
 }
 CHECKS = [
     not_a_server_error,

@@ -1,0 +1,33 @@
+"""Topic namespaces of a cluster: a prefix, whether it is reserved, and the link it follows."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from console.models.links import ClusterLink
+from console.models.places import Cluster
+
+
+class Namespace(models.Model):
+    """All topics of a cluster that begin with ``prefix``. Reserved: only the link it follows creates topics in it."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="namespaces")
+    prefix = models.CharField(max_length=200, blank=True)  # "" is all topics but the internal ones
+    reserved = models.BooleanField(default=False)
+    guarded = models.BooleanField(null=True)  # the cluster itself denies others to create topics; null: not tried yet
+    guard_problem = models.TextField(blank=True, default="")
+    link = models.ForeignKey(ClusterLink, on_delete=models.SET_NULL, null=True, related_name="namespaces")  # it follows
+    leader_prefix = models.CharField(max_length=200, blank=True, default="")  # of the namespace at the source
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+
+    class Meta:
+        ordering = ["prefix"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "prefix"], name="namespace_is_unique"),
+            models.CheckConstraint(condition=Q(link=None) | Q(reserved=True), name="a_following_namespace_is_reserved"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.prefix}*"

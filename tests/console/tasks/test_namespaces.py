@@ -1,0 +1,39 @@
+"""A reserved namespace on a real cluster: an ordinary client cannot create topics in it, and can again afterwards."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from console.models import Cluster, Namespace
+from console.tasks.namespaces import guard_namespace, unguard_prefix
+from devcluster.kafka import KafkaCluster
+from tests.console.conftest import NOW
+
+pytestmark = pytest.mark.kafka
+
+
+def create(admin: AdminClient, topic: str) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+
+
+def test_the_cluster_itself_keeps_others_out(destination: Cluster, destination_cluster: KafkaCluster) -> None:
+    prefix = f"reserved-{secrets.token_hex(4)}."
+    client, admin = AdminClient(destination_cluster.client("app")), AdminClient(destination_cluster.client("admin"))
+    row = Namespace.objects.create(cluster=destination, prefix=prefix, reserved=True, created_at=NOW, created_by="test")
+    create(client, f"{prefix}before")
+
+    guard_namespace(namespace_id=row.pk)
+
+    row.refresh_from_db()
+    assert (row.guarded, row.guard_problem) == (True, "")
+    with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+        create(client, f"{prefix}during")
+    create(admin, f"{prefix}by-the-link")  # a super user, as the link's principal is
+
+    row.delete()
+    unguard_prefix(cluster_id=destination.pk, prefix=prefix)
+    create(client, f"{prefix}after")
