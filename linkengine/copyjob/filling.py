@@ -21,7 +21,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.markers import MarkerFill, decode_log_ends, decode_markers, encode_log_ends, encode_markers
 
 ROUND_MARKERS = 1_000  # per request: about 40 ms of the broker's time
@@ -88,6 +88,8 @@ class Filler:
         waiting = [one for one in self._ready if one.may_fill(now)]
         for one in waiting:
             del self._ready[one]
+            if one.must_look_again(now):
+                self._events.interrupted(one, _waited(one))  # its step is gone then: nothing is sent for it now
         share = max(1, ROUND_MARKERS // max(1, len(waiting)))
         entries = [entry for one in waiting if (entry := self._begin(one, share)) is not None]
         if entries:
@@ -187,6 +189,11 @@ def _marker_fill(one: MirrorPartition, fill: FillInFlight) -> MarkerFill:
         coordinator_epoch=coordinator_epoch_for(one.writer.generation),
         count=fill.count,
     )
+
+
+def _waited(one: MirrorPartition) -> LinkEngineError:
+    where = f"{one.assignment.mirror_topic}-{one.assignment.partition}"
+    return BrokerError(KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"The former owner of mirror {where} may have written")
 
 
 def _nothing() -> None:

@@ -167,6 +167,13 @@ class MirrorPartition:
         """Whether markers may be sent: an append is conditional by its sequence, a marker by nothing but the lease."""
         return now >= self._fills_from
 
+    def must_look_again(self, now: float) -> bool:
+        """Whether a wait before the first marker is over: who wrote meanwhile has moved the end. Answers True once."""
+        waited = 0.0 < self._fills_from <= now
+        if waited:
+            self._fills_from = 0.0
+        return waited
+
     def send_fill(self, step: Fill, *, most: int) -> FillInFlight:
         """Answer what to write now of a fill; its first marker goes alone where it has to raise the epoch."""
         epoch = self.writer.marker_epoch()

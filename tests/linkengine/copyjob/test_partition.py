@@ -52,6 +52,15 @@ def test_markers_wait_until_no_former_owner_can_believe_in_its_lease(generation:
     assert one.may_fill(UNTIL + OVERLAP_S)
 
 
+def test_after_that_wait_the_end_is_read_again_before_the_first_marker() -> None:
+    one = owned(generation=9, clean=False)
+
+    assert not one.must_look_again(UNTIL)
+    assert one.must_look_again(UNTIL + OVERLAP_S)
+    assert not one.must_look_again(UNTIL + OVERLAP_S)
+    assert not owned(generation=9, clean=True).must_look_again(UNTIL + OVERLAP_S)
+
+
 def test_after_a_clean_hand_over_markers_may_be_sent_at_once() -> None:
     assert owned(generation=9, clean=True).may_fill(0.0)
     assert owned(generation=1, clean=True, producer=ProducerState()).may_fill(0.0)
