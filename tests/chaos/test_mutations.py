@@ -65,7 +65,7 @@ class Scene:
         self.ground.destination.proxy.hold()
         send()
         self.until(lambda: self.ground.destination.proxy.held_bytes > 0)
-        time.sleep(0.5)  # beside the copier's own look-ups
+        time.sleep(2.0)  # its own look-ups are held as well: what was to be sent follows at once
 
     def findings(self, *, ends: dict[int, int] | None = None) -> list[str]:
         source, mirror = (
@@ -165,6 +165,8 @@ def test_without_raised_epochs_late_markers_move_what_follows(small_ground: Grou
         one.until(one.caught_up)
 
         small_ground.destination.proxy.release()
+        if mutation:
+            one.until(lambda: one.end_findings(one.end(small_ground.source)))
         time.sleep(1.0)
         findings = one.end_findings(one.end(small_ground.source))
 
