@@ -16,7 +16,7 @@ from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, FillInFlight
-from linkengine.copyjob.tails import LostMarker, foreign_write
+from linkengine.copyjob.tails import foreign_write
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.kafka.channel import Channel, SmallFrames
@@ -91,7 +91,8 @@ class Filler:
             if one.must_look_again(now):
                 self._events.interrupted(one, _waited(one))  # its step is gone then: nothing is sent for it now
         share = max(1, ROUND_MARKERS // max(1, len(waiting)))
-        entries = [entry for one in waiting if (entry := self._begin(one, share)) is not None]
+        late_until = now + self._timeout_s
+        entries = [entry for one in waiting if (entry := self._begin(one, share, late_until)) is not None]
         if entries:
             self._send(channel, entries, now)
 
@@ -114,12 +115,14 @@ class Filler:
     def _timeout_s(self) -> float:
         return self._services.tuning.request_timeout_ms / 1000
 
-    def _begin(self, one: MirrorPartition, share: int) -> tuple[MirrorPartition, int, FillInFlight, int] | None:
+    def _begin(
+        self, one: MirrorPartition, share: int, late_until: float
+    ) -> tuple[MirrorPartition, int, FillInFlight, int] | None:
         step = one.next_step()
         if not isinstance(step, Fill) or not self._events.may_write(one):
             return None
         try:
-            fill = one.send_fill(step, most=share)
+            fill = one.send_fill(step, most=share, late_until=late_until)
         except LinkEngineError as error:  # no epoch is left
             self._events.failed(one, error)
             return None
@@ -157,6 +160,7 @@ class Filler:
     def _settle(self, done: _Round, ends: dict[tuple[str, int], tuple[int, int]]) -> None:
         now_ms = self._services.clock.now_ms()
         for one, attempt, fill, gap_end in done.entries:
+            one.answered(fill)
             if one.attempt != attempt:
                 continue
             place = (one.assignment.mirror_topic, one.assignment.partition)
@@ -172,12 +176,8 @@ class Filler:
                 )
 
     def _lost(self, error: LinkEngineError) -> None:
-        current, self._round, self._frames = self._round, None, None
-        for one, attempt, _, _ in current.entries if current else []:
-            if one.attempt == attempt and one.tail is not None:
-                until = current.sent_at + self._timeout_s if current else 0.0
-                one.lost_marker = LostMarker(leader_epoch=one.tail.leader.epoch, until=until)
-        self._on_lost(error)
+        self._round, self._frames = None, None
+        self._on_lost(error)  # ends the attempts; each remembers markers without an answer
 
 
 def _marker_fill(one: MirrorPartition, fill: FillInFlight) -> MarkerFill:

@@ -14,6 +14,7 @@ from linkengine.copyjob.background import Background
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import BufferPool
 from linkengine.copyjob.mirrorside import MirrorSide
+from linkengine.copyjob.observing import phase_of, progress_of
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage
@@ -185,7 +186,7 @@ class CopyTask:
             self._steward.abandon(one.grant)
 
     def _report(self, now: float) -> None:
-        phases = {key: one.phase for key, one in self._partitions.items()}
+        phases = {key: phase_of(one) for key, one in self._partitions.items()}
         if now < self._report_at and phases == self._phases:
             return
         pause_s = max(self._plan.tuning.progress_ms / 1000, min(REPORT_MOST_S, REPORT_EACH_S * len(self._partitions)))
@@ -196,7 +197,7 @@ class CopyTask:
     def _observations(self, *, all_gaps: bool = False) -> list[PartitionProgress]:
         self._source.note_unchanged()
         now_ms = self._clock.now_ms()
-        return [one.progress(now_ms=now_ms, all_gaps=all_gaps) for one in self._partitions.values()]
+        return [progress_of(one, now_ms=now_ms, all_gaps=all_gaps) for one in self._partitions.values()]
 
     def _detach_waiting_chunks(self) -> None:
         """A slow destination holds all receive buffers: copy what waits, so that other partitions can go on."""

@@ -18,7 +18,7 @@ from collections import deque
 
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.steps import Append, Fill, Step
-from linkengine.copyjob.account import RECENT_MS, Account
+from linkengine.copyjob.account import Account
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.pieces import Chunk, FillInFlight, Origin, Stage, Trouble
 from linkengine.copyjob.retry import Backoff
@@ -26,7 +26,7 @@ from linkengine.copyjob.tails import LostMarker, Tail, TailQuery
 from linkengine.copyjob.writer import Writer
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import Grant
-from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress
+from linkengine.domain.plans import PartitionAssignment, PartitionPhase
 from linkengine.domain.states import GapReason
 from linkengine.kafka.transactions import TransactionalProducer
 
@@ -174,13 +174,19 @@ class MirrorPartition:
             self._fills_from = 0.0
         return waited
 
-    def send_fill(self, step: Fill, *, most: int) -> FillInFlight:
+    def send_fill(self, step: Fill, *, most: int, late_until: float = 0.0) -> FillInFlight:
         """Answer what to write now of a fill; its first marker goes alone where it has to raise the epoch."""
         epoch = self.writer.marker_epoch()
         count = 1 if self.writer.must_raise else min(most, step.end - step.start)
-        self.fill = FillInFlight(step.start, count, epoch, step.reason)
+        self.fill = FillInFlight(step.start, count, epoch, step.reason, late_until)
         self.sent_end = step.start + count
         return self.fill
+
+    def answered(self, fill: FillInFlight) -> None:
+        """The broker has answered these markers: none of them can be written late any more."""
+        fill.late_until = 0.0
+        if self._unverified is fill and self.lost_marker is not None:
+            self.lost_marker = LostMarker(leader_epoch=self.lost_marker.leader_epoch, until=0.0)
 
     def filled(self, *, now_ms: int) -> Chunk | None:
         """The markers in flight are in the log, verified; answer the chunk if that was its last step."""
@@ -238,11 +244,6 @@ class MirrorPartition:
         return dropped
 
     @property
-    def phase(self) -> PartitionPhase:
-        """What to call this moment."""
-        return self._phase()[0]
-
-    @property
     def copying(self) -> bool:
         """Whether the mirror's end is known and more may follow it."""
         return self.stage is Stage.COPYING
@@ -256,39 +257,6 @@ class MirrorPartition:
     def idle(self) -> bool:
         """Whether the mirror's end should stay where it is."""
         return self.stage is Stage.COPYING and self.quiet and not self.chunks
-
-    def progress(self, *, now_ms: int, all_gaps: bool = False) -> PartitionProgress:
-        """Answer the observation of this moment, with the gaps of the last seconds or of the whole slice."""
-        phase, trouble = self._phase()
-        account = self.account
-        return PartitionProgress(
-            key=self.key,
-            slice_id=self.slice_id,
-            phase=phase,
-            observed_at_ms=now_ms,
-            source_start=account.source_start,
-            source_end=None if self.source_trouble else account.source_end,  # it has moved on unseen: the lag is unknown
-            mirror_start=account.mirror_start,
-            mirror_end=account.mirror_end,
-            last_fetch_offset=None if self.position is None or self.position == 0 else self.position - 1,
-            last_timestamp_ms=account.last_timestamp_ms,
-            caught_up_at_ms=account.caught_up_at_ms,
-            bytes_copied=account.bytes_copied,
-            records_copied=account.records_copied,
-            error_code=trouble.code if trouble else "",
-            error_message=trouble.message if trouble else "",
-            gaps=account.gaps(since_ms=0 if all_gaps else now_ms - RECENT_MS),
-        )
-
-    def _phase(self) -> tuple[PartitionPhase, Trouble | None]:
-        trouble = self.failure or self.source_trouble or self.mirror_trouble
-        if self.failure:
-            return PartitionPhase.FAILED, trouble
-        if self.stage is Stage.ENDED:
-            return PartitionPhase.RELEASED, None
-        if self.stage is Stage.WAITING:
-            return PartitionPhase.WAITING, trouble
-        return (trouble.phase if trouble else PartitionPhase.COPYING), trouble
 
     def _settle_unverified(self, end: int, *, now_ms: int) -> None:
         """Count the markers of a lost answer that are in the log after all."""
@@ -309,8 +277,9 @@ class MirrorPartition:
         self.examining = False
         self.loose_appends |= bool(self.unanswered)
         self.unanswered.clear()
-        if self.fill is not None and self.tail is not None and self.transactions is not None:
-            self.lost_marker = LostMarker(leader_epoch=self.tail.leader.epoch, until=0.0)  # the resume settles it
+        # whatever ended the attempt: markers without an answer may still be written (a transaction is settled by the resume)
+        if self.fill is not None and self.tail is not None and (self.fill.late_until or self.transactions is not None):
+            self.lost_marker = LostMarker(leader_epoch=self.tail.leader.epoch, until=self.fill.late_until)
         self._unverified = self.fill or self._unverified
         self.fill = None
         dropped = list(self.chunks)

@@ -70,6 +70,7 @@ class FillInFlight:
     count: int
     epoch: int
     reason: str
+    late_until: float = 0.0  # monotonic seconds; until then they may still be written. 0: answered, or no marker can be late
 
     @property
     def end(self) -> int:

@@ -6,6 +6,7 @@ from linkengine.batches.fillers import dense_filler
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition import OVERLAP_S, MirrorPartition
+from linkengine.copyjob.pieces import FillInFlight
 from linkengine.copyjob.tails import LostMarker, Tail
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment
@@ -25,7 +26,7 @@ def partition() -> MirrorPartition:
 
 
 def tail(*, end: int = 10, producer: ProducerState = SEEN) -> Tail:
-    return Tail(leader=Leader(broker=0, epoch=1), topic_id=bytes(16), start=0, end=end, producer=producer)
+    return Tail(leader=Leader(broker=0, epoch=1), topic_id=bytes(16), start=0, end=end, producer=producer, producer_id=1 << 62)
 
 
 def owned(*, generation: int, clean: bool, producer: ProducerState = SEEN) -> MirrorPartition:
@@ -97,3 +98,49 @@ def test_after_a_lost_marker_the_next_one_shuts_it_out_unless_all_of_it_is_there
     one.resumed(tail(end=end), now_ms=0)
 
     assert one.writer.marker_epoch() == raised
+
+
+def filling(one: MirrorPartition, *, late_until: float) -> FillInFlight:
+    step = Fill(10, 13, GapReason.ABORTED)
+    one.planned([step], Buffer())
+    return one.send_fill(step, most=100, late_until=late_until)
+
+
+def test_markers_in_flight_are_outwaited_whatever_ended_the_attempt() -> None:
+    one = owned(generation=9, clean=True)
+    filling(one, late_until=UNTIL)
+
+    one.interrupt(retry_at=0.0)  # the connection for data was lost, not that of the markers
+
+    lost = one.tail_query().lost_marker
+    assert lost is not None
+    assert lost.until == UNTIL
+
+
+def test_markers_in_flight_are_remembered_beyond_the_lease() -> None:
+    one = owned(generation=9, clean=True)
+    filling(one, late_until=UNTIL)
+
+    one.dispossessed()
+
+    assert one.lost_marker is not None  # hence no clean release, and no reading of the end before they are outwaited
+
+
+def test_an_answer_that_comes_after_the_attempt_ends_the_wait() -> None:
+    one = owned(generation=9, clean=True)
+    fill = filling(one, late_until=UNTIL)
+    one.interrupt(retry_at=0.0)
+
+    one.answered(fill)
+
+    assert one.lost_marker is not None
+    assert one.lost_marker.until == 0.0
+
+
+def test_answered_markers_are_not_waited_for() -> None:
+    one = owned(generation=9, clean=True)
+    one.answered(filling(one, late_until=UNTIL))
+
+    one.interrupt(retry_at=0.0)  # the broker refused some of them
+
+    assert one.lost_marker is None

@@ -1,0 +1,49 @@
+"""What a partition looks like from outside: its phase, and the observation that its task reports. No I/O."""
+
+from __future__ import annotations
+
+from linkengine.copyjob.account import RECENT_MS
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Stage, Trouble
+from linkengine.domain.plans import PartitionPhase, PartitionProgress
+
+
+def phase_of(one: MirrorPartition) -> PartitionPhase:
+    """Name this moment."""
+    trouble = _trouble(one)
+    if one.failure:
+        return PartitionPhase.FAILED
+    if one.stage is Stage.ENDED:
+        return PartitionPhase.RELEASED
+    if one.stage is Stage.WAITING:
+        return PartitionPhase.WAITING
+    return trouble.phase if trouble else PartitionPhase.COPYING
+
+
+def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) -> PartitionProgress:
+    """Answer the observation of this moment, with the gaps of the last seconds or of the whole slice."""
+    account, trouble = one.account, _trouble(one)
+    return PartitionProgress(
+        key=one.key,
+        slice_id=one.slice_id,
+        phase=phase_of(one),
+        observed_at_ms=now_ms,
+        source_start=account.source_start,
+        source_end=None if one.source_trouble else account.source_end,  # it has moved on unseen: the lag is unknown
+        mirror_start=account.mirror_start,
+        mirror_end=account.mirror_end,
+        last_fetch_offset=None if one.position is None or one.position == 0 else one.position - 1,
+        last_timestamp_ms=account.last_timestamp_ms,
+        caught_up_at_ms=account.caught_up_at_ms,
+        bytes_copied=account.bytes_copied,
+        records_copied=account.records_copied,
+        error_code=trouble.code if trouble else "",
+        error_message=trouble.message if trouble else "",
+        gaps=account.gaps(since_ms=0 if all_gaps else now_ms - RECENT_MS),
+    )
+
+
+def _trouble(one: MirrorPartition) -> Trouble | None:
+    if one.stage is Stage.ENDED and not one.failure:
+        return None
+    return one.failure or one.source_trouble or one.mirror_trouble
