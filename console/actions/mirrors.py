@@ -50,14 +50,14 @@ def create_mirror(
     start = _start(link, overrides.pop(START_SPEC, ""))
     if replication_factor is not None and replication_factor < 1:
         raise InvalidInputError("replication_factor must be at least 1.", field="replication_factor")
-    _check_link_state(link)
+    check_link_state(link)
     check_free(cluster=link.destination, topic=name, link=link)
     mirror = draft(link=link, source_topic=source_topic, by=by, now=now)
     mirror.replication_factor, mirror.config_overrides, mirror.start_spec = replication_factor, overrides, start
     known = _known(link, name)
     if known is not None:
         return _check_repeat(known, mirror, by=by, now=now)
-    _check_ring(mirror)
+    check_ring(mirror)
     _ask_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
     return mirror if validate_only else _store(mirror, by=by, now=now)
 
@@ -150,7 +150,8 @@ def _start(link: ClusterLink, asked: str) -> str:
     return spec
 
 
-def _check_link_state(link: ClusterLink) -> None:
+def check_link_state(link: ClusterLink) -> None:
+    """Refuse a link that takes no mirrors now."""
     if link.mode == LinkMode.SOURCE:
         raise ConflictError(
             f"Cluster link '{link.name}' begins here; its mirror topics are created on cluster {link.source_cluster_id}."
@@ -176,7 +177,7 @@ def _check_repeat(known: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now: da
     raise _exists(wanted.name, f" It is a mirror topic of cluster link '{known.link.name}' in state {known.state}.")
 
 
-def _check_ring(mirror: MirrorTopic) -> None:
+def check_ring(mirror: MirrorTopic) -> None:
     """Refuse a mirror whose records would come back to the cluster they come from."""
     link = mirror.link
     place = Place(link.destination.cluster_id, mirror.name)

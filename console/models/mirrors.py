@@ -22,6 +22,10 @@ class MirrorTopic(models.Model):
     """
 
     link = models.ForeignKey(ClusterLink, on_delete=models.PROTECT, related_name="mirrors")
+    # The link the mirror was made on, once it has moved to another: leases and producer ids are named after it for good, so
+    # that whatever the former copier sent late meets the same sequence numbers. Null: it never moved.
+    first_link_number = models.PositiveBigIntegerField(null=True, editable=False)
+    first_link_uuid = models.UUIDField(null=True, editable=False)
     name = models.CharField(max_length=249)  # on the destination
     source_topic = models.CharField(max_length=249)
     source_topic_id = models.CharField(max_length=40, blank=True, default="")  # Kafka Uuid; "" until set up

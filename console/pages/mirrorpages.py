@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from console import pairs
 from console.access import Permission, can
+from console.actions.reparenting import possible_links
 from console.actors import Actor
 from console.models import MirrorTopic, VerifyWatch
 from console.pages.linkpages import link_head
@@ -134,6 +135,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "gate_on": mirror.link.config("migration.gate.enable") == "true",
         "restores": list(mirror.restores.all()[:RESTORES_SHOWN]),
         "restore_url": _restore_url(mirror),
+        "parents": possible_links(mirror, by),
         "run": run_view(mirror.verify_runs.first(), now=now),
         "coverage": coverage_view(
             verification.coverage(mirror=mirror),

@@ -40,8 +40,8 @@ def link_key(link: ClusterLink) -> str:
 
 
 def mirror_key(mirror: MirrorTopic) -> str:
-    """Name a mirror to the engine, in orders, leases and progress."""
-    return f"{mirror.link.link_uuid.hex[:16]}-{mirror.pk}"
+    """Name a mirror to the engine, in orders, leases and progress; the name stays when the mirror moves to another link."""
+    return f"{(mirror.first_link_uuid or mirror.link.link_uuid).hex[:16]}-{mirror.pk}"
 
 
 def source_address(link: ClusterLink) -> ClusterAddress:
@@ -61,6 +61,7 @@ def assignments_of(
     count = mirror.num_partitions if partitions is None else partitions
     follows = follows_start(sync_include(mirror.link))
     by_transactions = mirror.link.gap_filler == GapFiller.TRANSACTIONS
+    link_number = mirror.link_id if mirror.first_link_number is None else mirror.first_link_number
     return tuple(
         PartitionAssignment(
             mirror_id=mirror_key(mirror),
@@ -68,7 +69,7 @@ def assignments_of(
             source_topic=mirror.source_topic,
             mirror_topic=mirror.name,
             source_topic_id=topic_id or mirror.source_topic_id,
-            producer_id=producer_id_for(mirror.link_id, mirror.pk, partition),
+            producer_id=producer_id_for(link_number, mirror.pk, partition),
             follows_start=follows,
             transactional_id=f"{TRANSACTIONAL_ID_PREFIX}{mirror_key(mirror)}-{partition}" if by_transactions else "",
         )

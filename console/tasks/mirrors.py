@@ -13,11 +13,11 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from console import dispatch, store
+from console import dispatch, lineage, store
 from console.actions import transitions
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorTopic, SourceTopic
-from console.reconciling import configreverts, gaps, lineage, plans, sampling, troubles
+from console.reconciling import configreverts, gaps, plans, sampling, troubles
 from console.tasks import leases
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError

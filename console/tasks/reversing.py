@@ -17,11 +17,11 @@ from celery import shared_task
 from django.db import transaction
 from django.utils import timezone
 
-from console import dispatch, pairs, store
+from console import dispatch, lineage, pairs, store
 from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic
-from console.reconciling import coverage, gaps, lineage, plans, sampling, troubles
+from console.reconciling import coverage, gaps, plans, sampling, troubles
 from console.tasks import leases
 from console.tasks.mirrors import load, note_failure
 from console.tasks.stopping import blockers_of, note_blockers

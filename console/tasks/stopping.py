@@ -17,12 +17,12 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from console import dispatch, store
+from console import dispatch, lineage, store
 from console.actions import transitions
 from console.actions.stopreports import write_stop_report
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.reconciling import groups, lineage, plans, slicing, troubles
+from console.reconciling import groups, plans, slicing, troubles
 from console.tasks import leases
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source, load, note_failure

@@ -8,9 +8,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from console.lineage import close_lineage, open_lineage
 from console.models import Cluster, ClusterLink, LineageRange, MirrorPartition, MirrorTopic
 from console.queries.lineage import Origin, lineage_of
-from console.reconciling.lineage import close_lineage, open_lineage
 from tests.console.conftest import NOW
 
 LATER = NOW + timedelta(hours=1)

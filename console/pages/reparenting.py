@@ -1,0 +1,31 @@
+"""Moving a mirror topic to a link from another copy of its source, from its page."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from console.actions.reparenting import reparent
+from console.errors import ConsoleError
+from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
+from console.pages.linkpages import crumbs
+from console.pages.mirrorpages import mirror_context, mirror_url
+from console.queries import mirrors as mirror_queries
+
+
+@page("links")
+@require_POST
+def move(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
+    """Move the mirror, or say in place why it cannot."""
+    by, now = actor_of(request), timezone.now()
+    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    try:
+        moved = reparent(mirror=mirror, link_name=request.POST.get("link_name", ""), validate_only=False, by=by, now=now)
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        context = mirror_context(mirror, by=by, now=now) | {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
+        return reply(request, "mirrors/refused.html", context, status=status_of(error))
+    words = f"'{mirror.name}' goes on over cluster link '{moved.link.name}' once it is resumed."
+    return done(request, mirror_url(moved.mirror), words)

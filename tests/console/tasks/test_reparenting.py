@@ -1,0 +1,107 @@
+"""A is mirrored to B and C, A dies, B is failed over: the mirror on C goes on behind B, or says why it cannot."""
+
+from __future__ import annotations
+
+from threading import Thread
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from django.db import connection
+
+from console import dispatch
+from console.actions.reparenting import possible_links, reparent
+from console.actors import SYSTEM
+from console.errors import ConflictError
+from console.models import Cluster, ClusterLink, Environment, LineageRange, MirrorTopic
+from console.reconciling import plans
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.conftest import MakeCluster
+from tests.console.conftest import NOW
+from tests.console.tasks.conftest import _register
+from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
+from tests.console.tasks.test_shapes_of_links import link_to, mirror_on
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier", "answered")]
+S, E = MirrorState, MirrorEvent
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a thread be the worker that answers."""
+
+    def run(name: str, *, kwargs: dict[str, Any], **_: object) -> None:
+        def work() -> None:
+            dispatch.app.tasks[name](**kwargs)
+            connection.close()
+
+        Thread(target=work, daemon=True).start()
+
+    monkeypatch.setattr(dispatch.app, "send_task", run)
+
+
+@pytest.fixture
+def lost(make_cluster: MakeCluster) -> KafkaCluster:
+    """The cluster that will die: two topics of two partitions."""
+    cluster = make_cluster("lost")
+    admin = AdminClient(cluster.client("admin"))
+    for name, made in admin.create_topics([NewTopic("orders", 2, 1), NewTopic("ahead", 2, 1)]).items():
+        made.result(30)
+        for partition in (0, 1):
+            write(cluster, name, *(f"{name} {partition} {number}" for number in range(100)), partition=partition)
+    return cluster
+
+
+def move(mirror: MirrorTopic, link: ClusterLink, *, validate_only: bool = False) -> Any:
+    return reparent(mirror=fresh(mirror), link_name=link.name, validate_only=validate_only, by=SYSTEM, now=NOW)
+
+
+def test_the_mirrors_of_a_lost_cluster_go_on_behind_its_heir(  # noqa: PLR0913 - three clusters
+    lost: KafkaCluster,
+    environment: Environment,
+    source: Cluster,
+    destination: Cluster,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+) -> None:
+    origin = _register(environment, "Lost", lost)
+    heir, rest = link_to(source, origin, "to-heir"), link_to(destination, origin, "to-rest")
+    onward = link_to(destination, source, "onward")
+    parents = [mirror_on(heir, name) for name in ("orders", "ahead")]
+    children = [mirror_on(rest, name) for name in ("orders", "ahead")]
+
+    drive(lambda: all(len(records(source_cluster, one.name)) == 200 for one in parents))
+    drive(lambda: all(len(records(destination_cluster, one.name)) == 200 for one in children))
+    do(children[0], E.PAUSE)
+    do(parents[1], E.PAUSE)
+    write(lost, "orders", "the heir has it")
+    write(lost, "ahead", "the heir lacks it")
+    drive(lambda: [len(records(*one)) for one in ((source_cluster, "orders"), (destination_cluster, "ahead"))] == [201, 201])
+    lost.kill_all()
+    do(children[1], E.PAUSE)
+    for one in parents:
+        do(one, E.FAILOVER)
+    drive(lambda: states(*parents) == [S.STOPPED] * 2)
+    assert write(source_cluster, "orders", "written at the heir") == [None]
+
+    producers = [one.producer_id for one in plans.assignments_of(fresh(children[0]))]
+    assert possible_links(fresh(children[0]), SYSTEM) == [onward]
+    preview = move(children[0], onward, validate_only=True)
+    assert [(one.end, one.fence, one.to_copy) for one in preview.points] == [(100, 101, 3), (100, 100, 1)]
+    assert fresh(children[0]).link == rest
+    with pytest.raises(ConflictError, match="partition 0 ends at offset 101, 1 beyond offset 100"):
+        move(children[1], onward)
+
+    move(children[0], onward)
+    do(children[0], E.RESUME)
+    drive(lambda: len(records(destination_cluster, "orders")) == 202)
+
+    assert records(destination_cluster, "orders") == records(source_cluster, "orders")
+    assert [one.producer_id for one in plans.assignments_of(fresh(children[0]))] == producers
+    assert (fresh(children[0]).link, fresh(children[1]).link) == (onward, rest)
+    drive(lambda: states(children[0]) == [S.ACTIVE])
+    origins = LineageRange.objects.filter(mirror=children[0], partition=0).values_list("start", "end", "origin_cluster_id")
+    assert list(origins)[0] == (0, 100, origin.cluster_id)
+    assert list(origins)[1][::2] == (100, source.cluster_id)
