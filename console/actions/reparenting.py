@@ -45,7 +45,7 @@ class Reparenting:
 
 def possible_links(mirror: MirrorTopic, by: Actor) -> list[ClusterLink]:
     """List the links over which the mirror might go on; whether its offsets allow it is measured when it is asked for."""
-    if not _may_move(mirror):
+    if not _may_move(mirror) or not can(by, Permission.OPERATE_MIRROR, mirror=mirror):
         return []
     links = visible_links(by).filter(destination=mirror.link.destination_id, deletion_requested_at=None)
     others = links.exclude(pk=mirror.link_id).exclude(mode="SOURCE").select_related("destination", "source")
