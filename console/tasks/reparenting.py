@@ -33,7 +33,7 @@ def measure_reparenting(*, mirror_id: int, link_id: int, parent_topic: str) -> d
         raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is not paused any more. Look again, then retry.")
     give_orders(mirror.link_id)
     with leases.taken(mirror, wait_s=RELEASE_S) as taken:
-        _check_released(mirror, taken)
+        check_released(mirror, taken)
         parent_id, parent = _held(plans.source_address(link), parent_topic, closed=False)
         topic_id, held = _held(mirror.link.destination.address, mirror.name, closed=True)
     return {
@@ -44,7 +44,8 @@ def measure_reparenting(*, mirror_id: int, link_id: int, parent_topic: str) -> d
     }
 
 
-def _check_released(mirror: MirrorTopic, taken: leases.Taken) -> None:
+def check_released(mirror: MirrorTopic, taken: leases.Taken) -> None:
+    """Raise unless every partition was given back by its last owner; a lease that only ran out is left to run out again."""
     # a first generation: the leases' memory was lost, so nobody can tell who had the partition before
     unclean = [one for one in taken.grants if not one.clean or one.generation <= 1]
     for one in unclean:  # not ours to give back: the next owner has to hear that the last one never did

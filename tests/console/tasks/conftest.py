@@ -37,12 +37,12 @@ def own_redis(settings: Any, redis_url: str) -> None:
 
 @pytest.fixture
 def destination(transactional_db: None, environment: Environment, destination_cluster: KafkaCluster) -> Cluster:
-    return _register(environment, "Destination", destination_cluster)
+    return register(environment, "Destination", destination_cluster)
 
 
 @pytest.fixture
 def source(transactional_db: None, environment: Environment, source_cluster: KafkaCluster) -> Cluster:
-    return _register(environment, "Source", source_cluster)
+    return register(environment, "Source", source_cluster)
 
 
 @pytest.fixture
@@ -133,7 +133,8 @@ def _situation() -> str:
     return f"Partitions: {partitions}. Links: {links}. Slices: {slices}."
 
 
-def _register(environment: Environment, name: str, cluster: KafkaCluster) -> Cluster:
+def register(environment: Environment, name: str, cluster: KafkaCluster) -> Cluster:
+    """Make the row of a running cluster."""
     return Cluster.objects.create(
         environment=environment,
         name=name,

@@ -15,12 +15,16 @@ from console.actors import SYSTEM
 from console.errors import ConflictError
 from console.models import Cluster, ClusterLink, Environment, LineageRange, MirrorPartition, MirrorTopic
 from console.reconciling import plans
+from console.tasks.leases import Taken
+from console.tasks.reparenting import check_released
 from devcluster.kafka import KafkaCluster
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.conftest import MakeCluster
 from tests.console.conftest import NOW
-from tests.console.tasks.conftest import _register
+from tests.console.tasks.conftest import register
 from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
 from tests.console.tasks.test_shapes_of_links import link_to, mirror_on
 
@@ -63,6 +67,27 @@ def released(*rows: MirrorTopic) -> bool:
     return not MirrorPartition.objects.filter(mirror__in=rows).exclude(phase=PartitionPhase.RELEASED).exists()
 
 
+@pytest.mark.parametrize(
+    ("grant", "complete", "code"),
+    [
+        ({"generation": 2, "clean": True}, False, ErrorCode.TIMEOUT_ERROR),
+        ({"generation": 2, "clean": False}, True, ErrorCode.ILLEGAL_STATE),  # the last owner's lease ran out
+        ({"generation": 1, "clean": True}, True, ErrorCode.ILLEGAL_STATE),  # nobody remembers the last owner
+    ],
+)
+def test_offsets_are_compared_only_when_the_last_copier_gave_everything_back(
+    grant: dict[str, Any], complete: bool, code: ErrorCode
+) -> None:
+    one = Grant(key="mirror/0", valid_until=0.0, **grant)
+    taken = Taken(complete=complete, grants=[one])
+
+    with pytest.raises(LinkEngineError) as refused:
+        check_released(MirrorTopic(name="orders"), taken)
+
+    assert refused.value.code == code
+    assert taken.grants == ([] if code is ErrorCode.ILLEGAL_STATE else [one])  # the next owner has to hear of it too
+
+
 def test_the_mirrors_of_a_lost_cluster_go_on_behind_its_heir(
     lost: KafkaCluster,
     environment: Environment,
@@ -72,7 +97,7 @@ def test_the_mirrors_of_a_lost_cluster_go_on_behind_its_heir(
     destination_cluster: KafkaCluster,
     drive: Drive,
 ) -> None:
-    origin = _register(environment, "Lost", lost)
+    origin = register(environment, "Lost", lost)
     heir, rest = link_to(source, origin, "to-heir"), link_to(destination, origin, "to-rest")
     onward = link_to(destination, source, "onward")
     parents = [mirror_on(heir, name) for name in ("orders", "ahead")]
