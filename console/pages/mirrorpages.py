@@ -191,7 +191,11 @@ def mirror_tiles(summary: MirrorSummary) -> list[Tile]:
             value=numbers.count(total),
             hint=f"messages, about {numbers.size(summary.lag_bytes)}" if summary.lag_bytes else "messages, all partitions",
         ),
-        Tile(label="Lag in time", value=numbers.lag_time(summary.lag_ms), hint="a failover now would go back this far"),
+        Tile(
+            label="Lag in time",
+            value=numbers.lag_time(summary.lag_ms),
+            hint="not measured" if summary.lag_ms is None else "a failover now would go back this far",
+        ),
         Tile(label="Throughput", value=numbers.byte_rate(summary.bytes_per_s), hint=numbers.record_rate(summary.records_per_s)),
     ]
 
