@@ -48,7 +48,7 @@ def _row(group: Sequence[Origin], *, names: Mapping[str, str], now: datetime) ->
         topic=first.topic,
         cluster=names.get(first.cluster_id, first.cluster_id),
         link=first.link_name,
-        offsets=numbers.count(sum(one.end - one.start for one in group)),
+        offsets=numbers.plural(sum(one.end - one.start for one in group), "offset"),
         partitions=numbers.plural(len({one.partition for one in group}), "partition"),
         ranges=[f"partition {one.partition}: {one.start:,} to {one.end:,}" for one in group[:SHOWN_RANGES]],
         more=max(0, len(group) - SHOWN_RANGES),

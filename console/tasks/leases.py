@@ -96,6 +96,9 @@ def _keep(lease: RedisLease, got: Taken, over: Event) -> None:
 
 
 def _release(lease: RedisLease, grant: Grant) -> None:
+    """Give back what was handed over to us cleanly; the rest runs out by itself, so that the next owner does not trust it."""
+    if not grant.clean:
+        return
     try:
         lease.release(grant)
     except CoordinationUnavailableError as error:  # it runs out by itself

@@ -32,3 +32,21 @@ def test_leases_are_kept_for_longer_than_they_last_and_given_back_clean(link: Cl
 
     grants = [other.acquire(key, "copier") for key in keys]
     assert all(grant is not None and grant.clean and grant.generation > taken.generation for grant in grants)
+
+
+def test_what_a_dead_copier_left_is_not_handed_on_as_clean(link: ClusterLink, monkeypatch: Any) -> None:
+    monkeypatch.setattr(plans, "TUNING", replace(plans.TUNING, lease_ttl_ms=300))
+    mirror = MirrorTopic.objects.create(
+        link=link, name="left", source_topic="left", state=MirrorState.ACTIVE, num_partitions=1, state_since=NOW, created_at=NOW
+    )
+    (key,) = [one.key for one in plans.assignments_of(mirror)]
+    assert RedisLease(settings.REDIS_URL, ttl_ms=300).acquire(key, "a copier that dies") is not None
+
+    with leases.taken(mirror, wait_s=10) as taken:
+        assert taken.complete  # the dead one's lease ran out
+
+    other, grant, deadline = RedisLease(settings.REDIS_URL, ttl_ms=300), None, time.monotonic() + 30
+    while grant is None and time.monotonic() < deadline:
+        grant = other.acquire(key, "the next copier")
+    assert grant is not None
+    assert not grant.clean
