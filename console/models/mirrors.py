@@ -85,6 +85,8 @@ class MirrorPartition(models.Model):
     mirror_start = models.BigIntegerField(null=True)
     mirror_end = models.BigIntegerField(null=True)
     last_source_fetch_offset = models.BigIntegerField(null=True)
+    source_epoch = models.IntegerField(null=True)  # leader epoch of the source under which all below the next was read
+    source_epoch_end = models.BigIntegerField(null=True)
     last_timestamp_ms = models.BigIntegerField(null=True)
     caught_up_at = models.DateTimeField(null=True)  # when the mirror last held everything: age of the lag
     bytes_per_s = models.FloatField(null=True)

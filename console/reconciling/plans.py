@@ -82,7 +82,7 @@ def copy_plan(row: CopySlice, *, mirrors: Iterable[MirrorTopic], slice_ms: int) 
     link, keys = row.link, set(row.keys)
     found = list(mirrors)
     chosen = tuple(one for mirror in found for one in assignments_of(mirror) if one.key in keys)
-    rates = _rates(found)
+    rates, seen = _rates(found), _seen(found)
     return CopyPlan(
         link_id=link_key(link),
         revision=row.revision,
@@ -90,7 +90,7 @@ def copy_plan(row: CopySlice, *, mirrors: Iterable[MirrorTopic], slice_ms: int) 
         source=source_address(link),
         destination=link.destination.address,
         redis_url=settings.REDIS_URL,
-        assignments=tuple(replace(one, bytes_per_s=rates.get(one.key, 0.0)) for one in chosen),
+        assignments=tuple(replace(one, bytes_per_s=rates.get(one.key, 0.0), source_seen=seen.get(one.key)) for one in chosen),
         tasks=max(1, min(settings.COPY_TASKS, ceil(len(chosen) / PARTITIONS_PER_TASK))),
         tuning=CopyTuning(slice_ms=slice_ms, bytes_per_s=throughput_limit(link)),
     )
@@ -107,6 +107,14 @@ def _rates(mirrors: Iterable[MirrorTopic]) -> dict[str, float]:
     known = MirrorPartition.objects.filter(mirror__in=keys).exclude(bytes_per_s=None)
     rows = known.values_list("mirror_id", "partition", "bytes_per_s")
     return {f"{keys[mirror]}/{partition}": float(rate or 0.0) for mirror, partition, rate in rows}
+
+
+def _seen(mirrors: Iterable[MirrorTopic]) -> dict[str, tuple[int, int]]:
+    """Answer under which leader epoch of the source partitions were read how far, by key, where it is known."""
+    keys = {mirror.pk: mirror_key(mirror) for mirror in mirrors}
+    known = MirrorPartition.objects.filter(mirror__in=keys).exclude(source_epoch=None).exclude(source_epoch_end=None)
+    rows = known.values_list("mirror_id", "partition", "source_epoch", "source_epoch_end")
+    return {f"{keys[mirror]}/{partition}": (int(epoch or 0), int(end or 0)) for mirror, partition, epoch, end in rows}
 
 
 def setup_of(mirror: MirrorTopic) -> MirrorSetup:

@@ -25,6 +25,8 @@ _WRITTEN = (
     "last_source_end",
     "last_source_seen_at",
     "last_source_fetch_offset",
+    "source_epoch",
+    "source_epoch_end",
     "caught_up_at",
     "bytes_per_s",
     "records_per_s",
@@ -84,6 +86,8 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
         row.mirror_start = None  # two readings of different moments; the next report has both
     if report.last_fetch_offset is not None:
         row.last_source_fetch_offset = report.last_fetch_offset
+    if report.source_epoch is not None and report.mirror_end is not None:
+        row.source_epoch, row.source_epoch_end = report.source_epoch, report.mirror_end
     if report.caught_up_at_ms is not None:
         row.caught_up_at = _time(report.caught_up_at_ms)
     row.phase, row.error_code, row.error_message = report.phase, report.error_code, report.error_message

@@ -112,7 +112,7 @@ def note_mirroring(
     sampling.ensure_rows(mirror)
     try:
         with transaction.atomic():
-            MirrorPartition.objects.filter(mirror=mirror).update(stopped_end=None)
+            MirrorPartition.objects.filter(mirror=mirror).update(stopped_end=None, source_epoch=None, source_epoch_end=None)
             coverage.keep_for(mirror=mirror, made=made, now=now)
             troubles.clear(mirror=mirror)
             moved = transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)

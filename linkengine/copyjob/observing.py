@@ -33,6 +33,7 @@ def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) ->
         mirror_start=account.mirror_start,
         mirror_end=account.mirror_end,
         last_fetch_offset=None if one.position is None or one.position == 0 else one.position - 1,
+        source_epoch=one.origin.leader.epoch if one.origin is not None and one.origin_proven else None,
         last_timestamp_ms=account.last_timestamp_ms,
         caught_up_at_ms=account.caught_up_at_ms,
         bytes_copied=account.bytes_copied,

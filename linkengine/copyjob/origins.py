@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from linkengine.copyjob.history import Seen, find_rewound
 from linkengine.copyjob.pieces import Origin
 from linkengine.copyjob.tails import locate
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -22,8 +24,10 @@ class SourceExtent:
     end: int
 
 
-def locate_sources(cluster: Cluster, assignments: Sequence[PartitionAssignment]) -> dict[str, Origin | LinkEngineError]:
-    """Answer, by key, where to read, or why it cannot be told."""
+def locate_sources(
+    cluster: Cluster, assignments: Sequence[PartitionAssignment], *, seen: Mapping[str, Seen] = MappingProxyType({})
+) -> dict[str, Origin | LinkEngineError]:
+    """Answer, by key, where to read, or why it cannot be told; ``seen`` is what was read before (``history.py``)."""
     topics = cluster.newest_topics({one.source_topic for one in assignments})
     results: dict[str, Origin | LinkEngineError] = {}
     for one in assignments:
@@ -35,7 +39,7 @@ def locate_sources(cluster: Cluster, assignments: Sequence[PartitionAssignment])
         else:
             by_id = any(topic_id)
             results[one.key] = Origin(leader, topic_id if by_id else one.source_topic.encode(), by_id)
-    return results
+    return results | find_rewound(cluster, assignments, found=results, seen=seen)
 
 
 def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> SourceExtent:

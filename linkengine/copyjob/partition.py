@@ -7,9 +7,8 @@ Life of a partition::
        └── lease lost ────┴──────────────────┤
                                              └─order, slice over─► STOPPING ──nothing in flight──► ENDED
 
-Each resume begins a new *attempt*; answers to requests of an earlier attempt are ignored, since the tail that was read after
-them already counts what they did. Steps are sent strictly in offset order; a fill starts when everything before it is
-acknowledged, and nothing follows it before it has been verified.
+Each resume begins a new *attempt*; answers to earlier requests are ignored: the tail that was read after them counts what they
+did. Steps are sent strictly in offset order; a fill starts when all before it is acknowledged; nothing follows it unverified.
 """
 
 from __future__ import annotations
@@ -52,9 +51,10 @@ class MirrorPartition:
         self.mirror_trouble: Trouble | None = None
         # source side
         self.origin: Origin | None = None
+        self.source_seen = assignment.source_seen  # leader epoch, end of what was read under it or earlier ones
+        self.origin_proven = False  # it served this attempt: what the mirror has was read under its epoch or earlier
         self.position: int | None = None  # next source offset to fetch
-        self.examining = False  # its source's extent is being looked at
-        self.source_retry_at = 0.0
+        self.examining, self.source_retry_at = False, 0.0  # examining: its source's extent is being looked at
         self.source_backoff = Backoff()
         # mirror side
         self.tail: Tail | None = None
@@ -218,6 +218,7 @@ class MirrorPartition:
     def source_answered(self, *, start: int, end: int, now_ms: int) -> None:
         """The source's leader served us; ``end`` is its last stable offset."""
         self.account.observed_source(start=start, end=end, now_ms=now_ms)
+        self.origin_proven = True
         self.source_trouble = None
         self.source_backoff.reset()
 
@@ -225,6 +226,16 @@ class MirrorPartition:
         """Take in the next stretch."""
         self.chunks.append(Chunk(steps, buffer))
         self.position = steps[-1].end
+
+    def leave_origin(self) -> None:
+        """The leader has to be found again; remember what was read from this one."""
+        self._remember_origin(self.position)
+        self.origin = None
+
+    def _remember_origin(self, end: int | None) -> None:
+        if self.origin_proven and self.origin is not None:
+            self.source_seen = (self.origin.leader.epoch, max(end or 0, self.account.mirror_end or 0))
+        self.origin_proven = False
 
     # --- endings -----------------------------------------------------------------------------------------------------
 
@@ -272,6 +283,7 @@ class MirrorPartition:
         return self.chunks.popleft()
 
     def _new_attempt(self) -> list[Chunk]:
+        self._remember_origin(self.sent_end)
         self.attempt += 1
         self.position = None
         self.examining = False

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.history import Seen
 from linkengine.copyjob.intake import SourceBroker
 from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent
 from linkengine.copyjob.partition import MirrorPartition
@@ -102,8 +103,9 @@ class SourceSide:
         for one in due:
             del self._unlocated[one]
         assignments = [one.assignment for one in due]
+        seen = {one.key: Seen(epoch=one.source_seen[0], end=one.source_seen[1]) for one in due if one.source_seen is not None}
         self._services.background.submit(
-            lambda: locate_sources(self._cluster, assignments),
+            lambda: locate_sources(self._cluster, assignments, seen=seen),
             done=lambda results: self._located(due, results),
             failed=lambda error: self._not_located(due, error),
         )
@@ -146,7 +148,7 @@ class SourceSide:
     def _relocate(self, one: MirrorPartition) -> None:
         if one.origin is not None and one.failure is None:
             self._brokers[one.origin.leader.broker].forget(one)
-            one.origin = None
+            one.leave_origin()
             self._unlocated[one] = None
 
     def _broker_lost(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:

@@ -57,6 +57,7 @@ class PartitionAssignment:
     producer_id: int  # chosen by us, one per mirror partition (``producer_id_for``)
     follows_start: bool = True  # False: the mirror has a retention and a log start of its own
     transactional_id: str = ""  # gaps are filled by its empty transactions, and its producer id is used; "": by WriteTxnMarkers
+    source_seen: tuple[int, int] | None = None  # leader epoch of the source, and an offset below which all was read by then
     bytes_per_s: float = 0.0  # moved lately, as far as known: decides which task gets it (``dealing``)
 
     @property
@@ -105,6 +106,7 @@ class PartitionProgress:
     mirror_start: int | None = None
     mirror_end: int | None = None  # log end offset: the checkpoint
     last_fetch_offset: int | None = None  # highest source offset fetched
+    source_epoch: int | None = None  # of the leader that is read; all below mirror_end was read under it or earlier ones
     last_timestamp_ms: int | None = None  # max timestamp of the last batch written
     caught_up_at_ms: int | None = None  # when mirror_end last reached source_end: lag in time is now minus this
     bytes_copied: int = 0  # since the slice took the partition, as stored

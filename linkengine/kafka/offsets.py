@@ -59,6 +59,32 @@ def log_ends(
     }
 
 
+def epoch_ends(
+    cluster: Cluster, broker: int, asked: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, tuple[int, int, int]]:
+    """Answer, per partition, (error, epoch, end): the newest epoch up to the asked one that left records, and where it ends.
+
+    ``asked`` holds (current leader epoch, epoch asked for). Epoch and end are -1 where the leader does not know (KIP-101).
+    """
+    Topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(OffsetForLeaderEpochRequest.API_KEY, highest=4, lowest=3)
+        topics: dict[str, list[Any]] = {}
+        for (name, number), (current, epoch) in asked.items():
+            wanted = Topic.OffsetForLeaderPartition(partition=number, current_leader_epoch=current, leader_epoch=epoch)
+            topics.setdefault(name, []).append(wanted)
+        chosen = [Topic(topic=name, partitions=group) for name, group in topics.items()]
+        return OffsetForLeaderEpochRequest(version=version, replica_id=_CONSUMER, topics=chosen)
+
+    answer = cluster.call(broker, build, response=OffsetForLeaderEpochResponse)
+    return {
+        (topic.topic, one.partition): (one.error_code, one.leader_epoch, one.end_offset)
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+
+
 def list_offsets(
     cluster: Cluster, broker: int, partitions: Iterable[TopicPartition], *, timestamp: int, read_committed: bool = False
 ) -> dict[TopicPartition, tuple[int, int]]:

@@ -5,8 +5,9 @@ import pytest
 from linkengine.batches.fillers import dense_filler
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.observing import progress_of
 from linkengine.copyjob.partition import OVERLAP_S, MirrorPartition
-from linkengine.copyjob.pieces import FillInFlight
+from linkengine.copyjob.pieces import FillInFlight, Origin
 from linkengine.copyjob.tails import LostMarker, Tail
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment
@@ -144,3 +145,24 @@ def test_answered_markers_are_not_waited_for() -> None:
     one.interrupt(retry_at=0.0)  # the broker refused some of them
 
     assert one.lost_marker is None
+
+
+def served(one: MirrorPartition, *, epoch: int) -> MirrorPartition:
+    one.origin = Origin(Leader(broker=0, epoch=epoch), b"topic")
+    one.source_answered(start=0, end=10, now_ms=1)
+    return one
+
+
+def test_what_was_read_under_a_leader_is_remembered_when_it_is_left_or_the_attempt_ends() -> None:
+    left, interrupted = (served(owned(generation=2, clean=True), epoch=7) for _ in range(2))
+    left.leave_origin()
+    interrupted.interrupt(retry_at=0.0)
+    assert left.source_seen == interrupted.source_seen == (7, 10)
+
+
+def test_a_leader_that_has_not_served_since_the_mirror_was_looked_at_vouches_for_nothing() -> None:
+    one = owned(generation=2, clean=True)  # whoever copied before may have read the mirror's end from a newer leader
+    one.origin = Origin(Leader(broker=0, epoch=7), b"topic")
+    assert progress_of(one, now_ms=1).source_epoch is None
+    one.leave_origin()
+    assert one.source_seen is None

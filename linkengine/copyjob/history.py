@@ -1,0 +1,78 @@
+"""Whether a new leader of the source still has what was read from its predecessors (KIP-101, KIP-320). Blocking.
+
+An unclean election may drop acknowledged records; new ones take their offsets, and soon the log is as long as before. Each
+leader knows where the records of every epoch end: where those of the epochs that were read end before our position, others
+follow there. Clean elections keep all that consumers may read, so there is no false alarm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from linkengine.copyjob.pieces import Origin
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError, KafkaCode
+from linkengine.kafka.offsets import TopicPartition, epoch_ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """All below ``end`` was read under leader ``epoch`` of the source or an earlier one."""
+
+    epoch: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    assignment: PartitionAssignment
+    current_epoch: int
+    seen: Seen
+
+
+def find_rewound(
+    cluster: Cluster,
+    assignments: Sequence[PartitionAssignment],
+    *,
+    found: Mapping[str, Origin | LinkEngineError],
+    seen: Mapping[str, Seen],
+) -> dict[str, LinkEngineError]:
+    """Answer, by key, what is wrong with new leaders; one request per broker that leads any."""
+    asked: dict[int, dict[TopicPartition, _Question]] = {}
+    for one in assignments:
+        origin, known = found[one.key], seen.get(one.key)
+        if isinstance(origin, Origin) and known is not None and origin.leader.epoch > known.epoch >= 0:
+            group = asked.setdefault(origin.leader.broker, {})
+            group[one.source_topic, one.partition] = _Question(one, origin.leader.epoch, known)
+    results: dict[str, LinkEngineError] = {}
+    for broker, group in asked.items():
+        results |= _judged(cluster, broker, group)
+    return results
+
+
+def _judged(cluster: Cluster, broker: int, group: Mapping[TopicPartition, _Question]) -> dict[str, LinkEngineError]:
+    try:
+        ends = epoch_ends(cluster, broker, {place: (one.current_epoch, one.seen.epoch) for place, one in group.items()})
+    except LinkEngineError as error:
+        return {one.assignment.key: error for one in group.values()}
+    results: dict[str, LinkEngineError] = {}
+    for place, one in group.items():
+        code, epoch, end = ends.get(place, (int(KafkaCode.UNKNOWN_TOPIC_OR_PARTITION), -1, -1))
+        if code:
+            results[one.assignment.key] = BrokerError(code, f"The history of source {place[0]}-{place[1]} cannot be read")
+        elif epoch >= 0 and end < one.seen.end:
+            results[one.assignment.key] = _rewound(one, end)
+    return results
+
+
+def _rewound(one: _Question, end: int) -> LinkEngineError:
+    name = f"{one.assignment.source_topic}-{one.assignment.partition}"
+    return LinkEngineError(
+        ErrorCode.UNEXPECTED_TRUNCATION,
+        f"Source {name} has a leader that kept its predecessors' records up to offset {end} only; up to {one.seen.end} was "
+        "read from them. An unclean leader election has dropped acknowledged records; others may stand at their offsets. "
+        "Fail over to keep the mirror's records, or create the mirror again.",
+    )

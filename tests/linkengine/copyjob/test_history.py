@@ -1,0 +1,64 @@
+"""An unclean election at the source that drops what was read and lets others take its offsets, on real brokers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import PartitionPhase
+from tests.linkengine.copyjob.copying import Copier, create_topic, ends_of, plan_of, wait_for
+
+TOPIC = "rewound"
+
+
+def write(cluster: KafkaCluster, count: int) -> None:
+    producer = Producer({**cluster.client("admin"), "log_level": 0, "acks": "all"})
+    for number in range(count):
+        producer.produce(TOPIC, value=f"{number}")
+    assert producer.flush(60) == 0
+
+
+def leader_of(cluster: KafkaCluster) -> tuple[int, list[int]]:
+    """The leader and the replicas in sync."""
+    partition = AdminClient({**cluster.client("admin"), "log_level": 0}).list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+    return (partition[0].leader, list(partition[0].isrs)) if partition else (-1, [])
+
+
+@pytest.mark.timeout(300)
+def test_a_log_that_was_rewound_and_grew_again_is_not_copied_over(
+    make_cluster: Callable[..., KafkaCluster], destination_cluster: KafkaCluster
+) -> None:
+    source = make_cluster(brokers=3, extra={"unclean.leader.election.enable": "true"})
+    admin = AdminClient(source.client("admin"))
+    wanted = NewTopic(TOPIC, replica_assignment=[[0, 1]], num_partitions=1, config={"min.insync.replicas": "1"})
+    admin.create_topics([wanted])[TOPIC].result(60)
+    create_topic(destination_cluster, TOPIC)
+    write(source, 40)
+    source.kill(1)
+    wait_for(lambda: leader_of(source)[1] == [0], deadline_s=90)
+    write(source, 60)
+    plan = plan_of((source, destination_cluster), TOPIC)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 100})
+        copier.wait_until(lambda one: one.source_epoch is not None)
+        epoch = copier.progress.latest[plan.assignments[0].key].source_epoch
+        assert epoch is not None
+        source.kill(0)
+        source.restart(1, wait=False)
+        wait_for(lambda: leader_of(source)[0] == 1, deadline_s=120)
+        write(source, 100)
+        copier.wait_until(lambda one: one.error_code == ErrorCode.UNEXPECTED_TRUNCATION)  # who copied all the time
+    assert ends_of(source, TOPIC)[0] == 140
+    assert ends_of(destination_cluster, TOPIC) == {0: 100}
+
+    (assignment,) = plan.assignments
+    with Copier(replace(plan, assignments=(replace(assignment, source_seen=(epoch, 100)),))) as copier:
+        copier.wait_until(lambda one: (one.phase, one.error_code) == (PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
+        message = copier.progress.latest[assignment.key].error_message
+
+    assert "up to offset 40 only; up to 100 was read" in message
+    assert ends_of(destination_cluster, TOPIC) == {0: 100}
