@@ -49,6 +49,17 @@ def test_what_partitions_moved_lately_decides_who_gets_them(make_mirror: MakeMir
     assert [one.bytes_per_s for one in plan.assignments] == [0.0, 5e6, 0.0]
 
 
+def test_the_next_slice_knows_under_which_leader_was_read_how_far(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    mirror = make_mirror("a", partitions=2)
+    MirrorPartition.objects.filter(mirror=mirror, partition=1).update(source_epoch=4, source_epoch_end=30)
+    keys = [one.key for one in plans.assignments_of(mirror)]
+    row = CopySlice(link=link, slice_id="s", revision=1, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+
+    plan = plans.copy_plan(row, mirrors=[mirror], slice_ms=1)
+
+    assert [one.source_seen for one in plan.assignments] == [None, (4, 30)]
+
+
 @pytest.mark.parametrize(("value", "limit"), [(None, 0), ("-1", 0), ("2500000", 2_500_000)])
 def test_the_bandwidth_limit_of_the_link_travels_with_the_plan(link: ClusterLink, value: str | None, limit: int) -> None:
     if value is not None:

@@ -48,6 +48,13 @@ def test_what_a_report_does_not_know_stays(row: MirrorPartition) -> None:
     assert (row.source_end, row.mirror_end, row.phase) == (40, 30, "WAITING")
 
 
+def test_under_which_leader_the_mirrors_records_were_read_is_kept_until_it_is_known_again(row: MirrorPartition) -> None:
+    store(row, report(mirror_end=30, source_epoch=4))
+    store(row, report(after_ms=1, mirror_end=35))  # by a task that has not read yet
+
+    assert (row.source_epoch, row.source_epoch_end) == (4, 30)
+
+
 @pytest.mark.parametrize("phase", [PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN])
 def test_lag_is_unknown_while_nobody_sees_the_source(row: MirrorPartition, phase: PartitionPhase) -> None:
     store(row, report(source_end=40, mirror_end=40))
