@@ -28,10 +28,19 @@ from linkengine.domain.reparenting import ReparentPoint, obstacles, reparent_poi
 from linkengine.domain.states import MirrorState
 
 MEASURE_TIMEOUT_S = 30.0  # the copier may take six to let go, then two clusters are asked
-_UNKNOWN_YET = dict.fromkeys(
-    ("source_start", "source_end", "last_source_end", "last_source_seen_at", "last_source_fetch_offset", "caught_up_at")
-    + ("source_epoch", "source_epoch_end")
-) | {"bytes_per_s": None, "records_per_s": None, "phase": "", "error_code": "", "error_message": ""}
+_UNKNOWN_YET = (
+    dict.fromkeys(
+        ("source_start", "source_end", "last_source_end", "last_source_seen_at", "last_source_fetch_offset", "caught_up_at")
+    )
+    | {"source_epoch": None, "source_epoch_end": None}
+    | {
+        "bytes_per_s": None,
+        "records_per_s": None,
+        "phase": "",
+        "error_code": "",
+        "error_message": "",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
