@@ -82,7 +82,7 @@
   });
 
   for (const list of document.querySelectorAll("select[data-combobox]")) {
-    new TomSelect(list, { maxOptions: 200, searchField: ["text"], placeholder: list.dataset.combobox });
+    new TomSelect(list, { maxOptions: 200, closeAfterSelect: true, searchField: ["text"], placeholder: list.dataset.combobox });
     list.setAttribute("aria-hidden", "true"); // the combobox speaks for it
   }
 })();

@@ -111,6 +111,7 @@ def _add_mirror(page: Page, topic: str) -> None:
         page.reload()
     page.locator(".ts-control").click()
     page.keyboard.type(topic)
+    expect(page.get_by_role("option")).to_have_count(1)  # the list has taken in what was typed
     page.get_by_role("option", name=topic).click()
     page.get_by_role("button", name="Add", exact=True).click()
 
