@@ -251,7 +251,7 @@ def wait_for(look: Callable[[], T], *, deadline_s: float = DEADLINE_S, stop: Cal
 Record = tuple[int, int, bytes | None, bytes | None, tuple[int, int], list[tuple[str, bytes | None]] | None]
 
 
-def read_topic(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> list[Record]:
+def read_topic(cluster: KafkaCluster, topic: str, *, partitions: int = 1, **client: int) -> list[Record]:
     """All records a read-committed consumer sees, by partition and offset, with everything a client can see of them."""
     settings = {
         "group.id": "witness",
@@ -261,7 +261,8 @@ def read_topic(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> lis
         "enable.auto.commit": False,
         "check.crcs": True,
     }
-    consumer = Consumer({**cluster.client("admin"), **settings})
+    named = {key.replace("_", "."): value for key, value in client.items()}
+    consumer = Consumer({**cluster.client("admin"), **settings, **named})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     records: list[Record] = []
     at_end: set[int] = set()

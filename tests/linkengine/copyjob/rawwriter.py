@@ -1,0 +1,91 @@
+"""Sends batches as a test has made them, and reads batches as they lie in the log: no client library comes between.
+
+Client libraries refuse timestamps and header keys that a log may well hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from devcluster.kafka import KafkaCluster
+from linkengine.batches.records import decode_records
+from linkengine.batches.view import BatchView, iter_batches
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.produce import BY_NAME, ProducedPartition, decode_produce, encode_produce
+from linkengine.kafka.reading import read_batches
+from linkengine.kafka.wire import INT32
+from tests.linkengine.batches.batchlog import Rec
+from tests.linkengine.copyjob.copying import address, starts_of, wait_for
+
+TIMEOUT_S = 60
+
+
+def send_batches(cluster: KafkaCluster, topic: str, batches: Iterable[bytes]) -> list[ProducedPartition]:
+    """Append the batches to partition 0 one after the other, whatever the broker says to each; its answers."""
+    with _leader_of(cluster, topic) as (connection, _):
+        return [_send(connection, topic, batch) for batch in batches]
+
+
+def read_batches_of(cluster: KafkaCluster, topic: str) -> list[tuple[BatchView, memoryview]]:
+    """All batches of partition 0 as they lie there."""
+    found: list[tuple[BatchView, memoryview]] = []
+    with _leader_of(cluster, topic) as (connection, place):
+        offset = starts_of(cluster, topic)[0]
+        while True:
+            error, data = read_batches(connection, topic=place, leader_epoch=-1, offset=offset)
+            assert not error
+            fresh = [(view, data[at : at + view.size]) for at, view in iter_batches(data)]
+            if not fresh:
+                return found
+            found += fresh
+            offset = fresh[-1][0].next_offset
+
+
+def read_records(cluster: KafkaCluster, topic: str) -> dict[int, Rec]:
+    """All records of a partition 0 without transactions and old formats, by offset."""
+    return {
+        one.offset: Rec(
+            one.timestamp, one.key, one.value, tuple((key.encode("utf-8", "surrogateescape"), value) for key, value in one.headers)
+        )
+        for view, batch in read_batches_of(cluster, topic)
+        if not view.is_control
+        for one in decode_records(view, batch)
+    }
+
+
+@contextmanager
+def _leader_of(cluster: KafkaCluster, topic: str) -> Iterator[tuple[Connection, tuple[str, bytes, int]]]:
+    session = Cluster(address(cluster, "admin"))
+    try:
+        view = wait_for(lambda: session.newest_topics({topic}).get(topic))
+        connection = session.open(view.partitions[0].broker)
+        connection.sock.settimeout(TIMEOUT_S)
+        try:
+            yield connection, (topic, view.topic_id, 0)
+        finally:
+            connection.close()
+    finally:
+        session.close()
+
+
+def _send(connection: Connection, topic: str, batch: bytes) -> ProducedPartition:
+    frame = encode_produce(
+        {topic.encode(): [(0, batch)]}, version=BY_NAME, correlation_id=1, timeout_ms=TIMEOUT_S * 1000
+    )
+    for part in frame:
+        connection.sock.sendall(part)
+    (size,) = INT32.unpack(_receive(connection, INT32.size))
+    body = memoryview(_receive(connection, size))[INT32.size :]
+    (answer,) = decode_produce(body, version=BY_NAME)[1]
+    return answer
+
+
+def _receive(connection: Connection, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.sock.recv(size - len(data))
+        assert part, "the broker closed the connection"
+        data += part
+    return data

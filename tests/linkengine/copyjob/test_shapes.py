@@ -1,0 +1,162 @@
+"""Records of every shape on real brokers: codecs, timestamps, sizes. The mirror has the configs that the product gives it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.configs import AFTER, BEFORE, UNLIMITED, mirror_configs
+from linkengine.domain.ranges import OffsetRange
+from linkengine.domain.states import GapReason
+from linkengine.kafka.admin import ClusterAdmin
+from linkengine.sync.configs import read_source_configs
+from tests.linkengine.batches.batchlog import GZIP, LZ4, SNAPPY, ZSTD, Rec, dense
+from tests.linkengine.copyjob.copying import (
+    Copier,
+    Pair,
+    Record,
+    assert_equal_topics,
+    copy_all,
+    create_topic,
+    ends_of,
+    plan_of,
+    producer_for,
+    read_topic,
+)
+from tests.linkengine.copyjob.rawwriter import read_records, send_batches
+
+YEAR_MS = 365 * 86_400_000
+
+
+def create_mirror(clusters: Pair, topic: str, **configs: str) -> None:
+    """Create the source topic with these configs, and the mirror as the product creates it."""
+    source, destination = clusters
+    create_topic(source, topic, **configs)
+    values = read_source_configs(ClusterAdmin(address_from_properties(source.client_properties("admin"))), topic)
+    there = ClusterAdmin(address_from_properties(destination.client_properties("admin")))
+    there.create_topic(topic, partitions=1, replication_factor=1, configs=mirror_configs(values))
+
+
+def moments() -> list[int]:
+    """Timestamps from none at all over the oldest to those of centuries to come."""
+    now_ms = time.time_ns() // 1_000_000
+    return [-1, 0, 1, now_ms - 40 * YEAR_MS, now_ms, now_ms + 2 * 3_600_000, now_ms + 900 * YEAR_MS]
+
+
+def some_records(number: int, timestamp: int, count: int) -> list[Rec]:
+    keys, values = (None, b"", b"key"), (b"value %d " % number * 20, None, b"")
+    headers = ((), ((b"a", b"1"), (b"a", None), (b"", b"")), ((b"\xff\xfe", b"no text"),))
+    return [Rec(timestamp, keys[one % 3], values[one // 3 % 3], headers[(number + one) % 3]) for one in range(count)]
+
+
+def test_codecs_and_timestamps_of_all_kinds_in_one_partition_arrive_as_they_are(clusters: Pair, topic_name: str) -> None:
+    create_mirror(clusters, topic_name, **{BEFORE: UNLIMITED, AFTER: UNLIMITED})
+    batches = [
+        dense(0, some_records(number, moment, count), codec=codec)
+        for count in (1, 3, 400)  # batches of one record, small ones that are merged, large ones that pass
+        for codec in (0, GZIP, SNAPPY, LZ4, ZSTD)
+        for number, moment in enumerate(moments())
+    ]
+    batches += [dense(0, [Rec(moment) for moment in moments()], codec=codec) for codec in (0, GZIP)]  # all in one batch
+
+    answers = send_batches(clusters[0], topic_name, [one.encode() for one in batches])
+    (result,) = copy_all(clusters, topic_name)
+
+    assert {one.error for one in answers} == {0}
+    assert read_records(clusters[1], topic_name) == dict(enumerate(one for batch in batches for one in batch.records.values()))
+    assert result.gaps == ()
+
+
+def test_append_times_are_kept_as_the_records_own(clusters: Pair, topic_name: str) -> None:
+    create_mirror(clusters, topic_name, message_timestamp_type="LogAppendTime")
+    batches = [
+        dense(0, [replace(one, headers=()) for one in some_records(count, 7, count)], codec=codec)
+        for count in (1, 3, 400)
+        for codec in (0, GZIP, SNAPPY, LZ4, ZSTD)
+    ]
+
+    send_batches(clusters[0], topic_name, [one.encode() for one in batches])
+    copy_all(clusters, topic_name)
+
+    stamped, kept = (read_topic(cluster, topic_name) for cluster in clusters)
+    assert {one[4][0] for one in stamped} == {TIMESTAMP_LOG_APPEND_TIME}
+    assert [(*one[:4], (TIMESTAMP_CREATE_TIME, one[4][1]), one[5]) for one in stamped] == kept
+    assert len(kept) == 5 * 404
+
+
+@pytest.mark.parametrize("stamped_by", ["CreateTime", "LogAppendTime"])
+def test_messages_of_a_hundred_megabytes_are_copied_between_small_ones(
+    clusters: Pair, topic_name: str, stamped_by: str
+) -> None:
+    create_mirror(clusters, topic_name, max_message_bytes="104000000", message_timestamp_type=stamped_by)
+    producer = producer_for(clusters[0], message_max_bytes=104_000_000)
+    sizes = [10, 100_000_000, 10, 10]
+    for size in sizes:
+        producer.produce(topic_name, value=secrets.token_bytes(10) * (size // 10))
+        assert producer.flush(60) == 0
+
+    copy_all(clusters, topic_name)
+
+    there, here = (digests(read_topic(one, topic_name, receive_message_max_bytes=200_000_000)) for one in clusters)
+    assert there == here
+    assert [size for _, size, _, _ in here] == sizes
+
+
+def digests(records: list[Record]) -> list[tuple[int, int, str, int]]:
+    return [(one[1], len(one[3] or b""), hashlib.sha256(one[3] or b"").hexdigest(), one[4][1]) for one in records]
+
+
+def test_a_transaction_that_its_coordinator_aborts_for_its_age_is_passed_and_not_copied(
+    clusters: Pair, topic_name: str
+) -> None:
+    create_mirror(clusters, topic_name)
+    producer = producer_for(clusters[0], transactional_id=topic_name, transaction_timeout_ms=1_000, linger_ms=0)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic_name, value="never to be seen")
+    producer.flush()
+    plain = producer_for(clusters[0])
+    plain.produce(topic_name, value="behind it")
+    plain.flush()
+
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_until(lambda one: one.source_end == 0)  # the open transaction is waited for
+        copier.wait_for_ends({0: 3})
+
+    (result,) = copier.join()
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 1
+    assert [(gap.range, gap.reason) for gap in result.gaps] == [
+        (OffsetRange(0, 1), GapReason.ABORTED),
+        (OffsetRange(2, 3), GapReason.TRANSACTION_MARKER),
+    ]
+
+
+def test_records_deleted_while_they_are_copied_are_lost_or_cut_off_and_nothing_moves(
+    clusters: Pair, topic_name: str
+) -> None:
+    source, destination = clusters
+    create_mirror(clusters, topic_name)
+    producer = producer_for(source)
+    admin = AdminClient(source.client("admin"))
+    with Copier(plan_of(clusters, topic_name, fetch_partition_max_bytes=20_000, bytes_per_s=3_000_000)) as copier:
+        for round_ in range(1, 6):
+            for number in range(4_000):
+                producer.produce(topic_name, value=f"{round_} {number} " * 20)
+            producer.flush()
+            cut = TopicPartition(topic_name, 0, round_ * 4_000 - 1_000)  # ahead of the copier, behind it, or within a batch
+            admin.delete_records([cut])[cut].result(30)
+        copier.wait_for_ends(ends_of(source, topic_name))
+        copier.wait_until(lambda one: one.mirror_start == 19_000)
+
+    (result,) = copier.join()
+    assert assert_equal_topics(source, topic_name, destination, topic_name) == 1_000
+    lost = sum(len(gap.range) for gap in result.gaps if gap.reason is GapReason.LOST)
+    assert {gap.reason for gap in result.gaps} <= {GapReason.LOST}
+    assert result.records_copied + lost == 20_000
