@@ -47,7 +47,10 @@ def read_records(cluster: KafkaCluster, topic: str) -> dict[int, Rec]:
     """All records of a partition 0 without transactions and old formats, by offset."""
     return {
         one.offset: Rec(
-            one.timestamp, one.key, one.value, tuple((key.encode("utf-8", "surrogateescape"), value) for key, value in one.headers)
+            one.timestamp,
+            one.key,
+            one.value,
+            tuple((key.encode("utf-8", "surrogateescape"), value) for key, value in one.headers),
         )
         for view, batch in read_batches_of(cluster, topic)
         if not view.is_control
@@ -71,9 +74,7 @@ def _leader_of(cluster: KafkaCluster, topic: str) -> Iterator[tuple[Connection, 
 
 
 def _send(connection: Connection, topic: str, batch: bytes) -> ProducedPartition:
-    frame = encode_produce(
-        {topic.encode(): [(0, batch)]}, version=BY_NAME, correlation_id=1, timeout_ms=TIMEOUT_S * 1000
-    )
+    frame = encode_produce({topic.encode(): [(0, batch)]}, version=BY_NAME, correlation_id=1, timeout_ms=TIMEOUT_S * 1000)
     for part in frame:
         connection.sock.sendall(part)
     (size,) = INT32.unpack(_receive(connection, INT32.size))

@@ -57,7 +57,7 @@ def some_records(number: int, timestamp: int, count: int) -> list[Rec]:
 
 
 def test_codecs_and_timestamps_of_all_kinds_in_one_partition_arrive_as_they_are(clusters: Pair, topic_name: str) -> None:
-    create_mirror(clusters, topic_name, **{BEFORE: UNLIMITED, AFTER: UNLIMITED})
+    create_mirror(clusters, topic_name, retention_ms="-1", **{BEFORE: UNLIMITED, AFTER: UNLIMITED})
     batches = [
         dense(0, some_records(number, moment, count), codec=codec)
         for count in (1, 3, 400)  # batches of one record, small ones that are merged, large ones that pass
@@ -138,9 +138,7 @@ def test_a_transaction_that_its_coordinator_aborts_for_its_age_is_passed_and_not
     ]
 
 
-def test_records_deleted_while_they_are_copied_are_lost_or_cut_off_and_nothing_moves(
-    clusters: Pair, topic_name: str
-) -> None:
+def test_records_deleted_while_they_are_copied_are_lost_or_cut_off_and_nothing_moves(clusters: Pair, topic_name: str) -> None:
     source, destination = clusters
     create_mirror(clusters, topic_name)
     producer = producer_for(source)
