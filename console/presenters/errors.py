@@ -174,6 +174,11 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         "Rewrite the topic with a current client, or mirror it from a later offset.",
     ),
     (
+        _E.CORRUPT_RECORDS,
+        "Records are not what their checksum says; the message names the first one and the side it was read on.",
+        "Make a whole replica lead: stop the broker with the damaged one. Copying then goes on; if not, fail over.",
+    ),
+    (
         _E.FOREIGN_WRITE,
         "Somebody other than this link has written to the mirror topic, so offsets no longer match.",
         "Find the writer in the destination's logs, delete the mirror topic and begin again.",

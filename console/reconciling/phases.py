@@ -22,7 +22,11 @@ from linkengine.domain.states import COPYING, MirrorEvent, MirrorState, can
 FRESH = timedelta(seconds=10)  # older reports are of tasks that are gone
 SOURCE_LOST_AFTER = timedelta(seconds=2)
 RETRY_TIMEOUT = timedelta(milliseconds=int(LINK_CONFIGS["cluster.link.retry.timeout.ms"].default or 0))
-_PERMANENT_IN_THE_END = {ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ErrorCode.AUTHORIZATION_ERROR}
+_PERMANENT_IN_THE_END = {
+    ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED,
+    ErrorCode.AUTHORIZATION_ERROR,
+    ErrorCode.CORRUPT_RECORDS,
+}
 _SEVERITY = (
     PartitionPhase.FAILED,
     PartitionPhase.LINK_BROKEN,

@@ -68,9 +68,16 @@ def patch_for_append(batch: memoryview | bytearray, *, producer_id: int, produce
         base_sequence,
         view.record_count,
     )
+    carry_checksum(batch, crc=view.crc, before=before)
+
+
+def carry_checksum(batch: memoryview | bytearray, *, crc: int, before: bytes) -> int:
+    """Write and answer the checksum that was ``crc`` when the header, from its attributes on, was ``before``."""
     after = bytes(batch[ATTRIBUTES_AT:RECORDS_AT])
     difference = google_crc32c.value(before) ^ google_crc32c.value(after)
-    _CRC.pack_into(batch, CRC_AT, view.crc ^ push_through_zeros(difference, len(batch) - RECORDS_AT))
+    carried = crc ^ push_through_zeros(difference, len(batch) - RECORDS_AT)
+    _CRC.pack_into(batch, CRC_AT, carried)
+    return carried
 
 
 def seal(batch: bytearray) -> None:

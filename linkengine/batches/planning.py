@@ -23,6 +23,7 @@ from linkengine.batches.coalesce import RawRun, RecordRun, Run, coalesce
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.legacy import decode_legacy
 from linkengine.batches.records import RecordLike, decode_records
+from linkengine.batches.restamp import restamp
 from linkengine.batches.singles import LEAST_ROW, Row, merge_row
 from linkengine.batches.steps import Append, Fill, Step
 from linkengine.batches.view import CONTROL_BIT, CURRENT_MAGIC, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, BatchView, iter_batches
@@ -125,12 +126,11 @@ class AbortedTransactions:
         return True
 
 
-def _can_pass(view: BatchView) -> bool:
-    return (
-        view.magic == CURRENT_MAGIC
-        and view.record_count == view.last_offset_delta + 1
-        and not view.attributes & LOG_APPEND_TIME_BIT
-    )
+def _passable(view: BatchView, batch: memoryview) -> BatchView | None:
+    """Answer the header with which a batch can be written as it lies there; None where its records must be decoded."""
+    if view.magic != CURRENT_MAGIC or view.record_count != view.last_offset_delta + 1:
+        return None
+    return restamp(view, batch) if view.attributes & LOG_APPEND_TIME_BIT else view
 
 
 class _Draft:
@@ -166,8 +166,10 @@ class _Draft:
             return
         if gap is not None:
             self._fill_to(end, gap)
-        elif _can_pass(view) and self._cursor == view.base_offset and end <= self.high_end:
-            self._runs.append(RawRun(view, batch))
+            return
+        passed = _passable(view, batch) if self._cursor == view.base_offset and end <= self.high_end else None
+        if passed is not None:
+            self._runs.append(RawRun(passed, batch))
             self._cursor = end
         else:
             self._decode(view, batch)

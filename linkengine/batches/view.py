@@ -83,7 +83,7 @@ _V2_MIN_LENGTH = RECORDS_AT - LOG_OVERHEAD
 class CorruptBatchError(LinkEngineError):
     """Bytes that are no record batch; the message says which rule they break."""
 
-    def __init__(self, message: str, *, code: ErrorCode = ErrorCode.INTERNAL_ERROR) -> None:
+    def __init__(self, message: str, *, code: ErrorCode = ErrorCode.CORRUPT_RECORDS) -> None:
         super().__init__(code, message)
 
 

@@ -8,6 +8,7 @@ from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.outlet import MirrorBroker, OutletEvents
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage, Trouble
+from linkengine.copyjob.refusals import SingleTooLargeError
 from linkengine.copyjob.suspicion import Suspicion
 from linkengine.copyjob.tails import StillWaitingError, Tail, read_tails
 from linkengine.copyjob.upkeep import Upkeep
@@ -189,8 +190,8 @@ class MirrorSide:
     def _interrupted(self, one: MirrorPartition, error: LinkEngineError) -> None:
         pause = one.mirror_backoff.next_pause()
         code = error.kafka_code if isinstance(error, BrokerError) else KafkaCode.NONE
-        expected = code in _RESUME_AT_ONCE or (code == KafkaCode.MESSAGE_TOO_LARGE and one.shrink_batches())
-        if not expected:
+        mergeable = code == KafkaCode.MESSAGE_TOO_LARGE and not isinstance(error, SingleTooLargeError)
+        if not (code in _RESUME_AT_ONCE or (mergeable and one.shrink_batches())):
             one.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, error.code, error.message)
         self._interrupt(one, retry_at=self._services.clock.monotonic() + pause)
 

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
-from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.buffers import BUDGET, Buffer
 from linkengine.copyjob.filling import Filler
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage, Trouble
+from linkengine.copyjob.refusals import LargestOnItsWay, refusal, repeated, silence
 from linkengine.copyjob.tails import foreign_write
 from linkengine.copyjob.txfilling import TransactionFiller
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -25,7 +26,7 @@ from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import produce
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.codes import OF_THE_BATCH
 from linkengine.kafka.wire import Bytes
 
 REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
@@ -62,6 +63,8 @@ class MirrorBroker:
         self._ready: dict[MirrorPartition, None] = {}  # have a batch to send, as far as known; in turn
         self._unanswered: deque[_Request] = deque()
         self._pins: deque[tuple[int, Buffer]] = deque()
+        self._giants: deque[tuple[int, Buffer]] = deque()  # let go when this request is answered: one in memory at a time
+        self._too_large = LargestOnItsWay()
         self._frames: SmallFrames | None = None
         self._version = produce.BY_NAME
         self._throttled_until = 0.0  # the broker's quota (KIP-219)
@@ -106,12 +109,10 @@ class MirrorBroker:
     def check(self, now: float) -> None:
         """Give up a broker that does not answer in time."""
         if self._unanswered and now > self._unanswered[0].deadline:
-            self._link.lose(_silence())
+            self._link.lose(silence())
         elif self._unanswered and now > self._unanswered[0].sent_at + SILENCE_S:
             for one, _, _ in self._unanswered[0].entries:
-                one.mirror_trouble = Trouble(
-                    PartitionPhase.DESTINATION_UNREACHABLE, ErrorCode.TIMEOUT_ERROR, _silence().message
-                )
+                one.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, ErrorCode.TIMEOUT_ERROR, silence().message)
         if self.members:
             self._link.ensure()
         self._filler.check(now)
@@ -120,7 +121,9 @@ class MirrorBroker:
         """Free the buffers of chunks once the socket has taken what was queued of them."""
         channel = self._link.channel
         for chunk in chunks:
-            if channel is None or channel.sent_bytes >= channel.queued_bytes:
+            if self._unanswered and len(chunk.buffer.data) > BUDGET:
+                self._giants.append((self._unanswered[-1].correlation, chunk.buffer))
+            elif channel is None or channel.sent_bytes >= channel.queued_bytes:
                 chunk.buffer.release()
             else:
                 self._pins.append((channel.queued_bytes, chunk.buffer))
@@ -139,16 +142,17 @@ class MirrorBroker:
         self._filler.close()
 
     def _send_one(self, channel: Channel, now: float) -> bool:
-        entries, done, size = [], [], 0
+        entries: list[tuple[MirrorPartition, int, Append]] = []
+        done, size = [], 0
         for one in list(self._ready):
-            if size >= REQUEST_BYTES:
-                break
             step = one.next_step()
             if not isinstance(step, Append) or not self._events.may_write(one):
                 del self._ready[one]
                 if isinstance(step, Fill):
                     (self._transactions if one.assignment.transactional_id else self._filler).wake(one)
                 continue
+            if entries and size + len(step.payload) > REQUEST_BYTES:
+                break
             chunk = one.send_append(step)
             entries.append((one, one.attempt, step))
             size += len(step.payload)
@@ -195,6 +199,8 @@ class MirrorBroker:
             if correlation != request.correlation:
                 raise LinkEngineError(ErrorCode.INTERNAL_ERROR, f"Answer {correlation} came instead of {request.correlation}.")
             self._answered(request, body)
+            while self._giants and self._giants[0][0] == correlation:
+                self._giants.popleft()[1].release()
 
     def _answered(self, request: _Request, body: memoryview) -> None:
         throttle_ms, found = produce.decode_produce(body, version=request.version)
@@ -206,7 +212,9 @@ class MirrorBroker:
                 continue
             answer = answers[_topic(one, request.version), one.assignment.partition]
             if answer.error:
-                self._events.interrupted(one, _refusal(one, answer))
+                if answer.error in OF_THE_BATCH:
+                    one.refused_at = step.base_offset
+                self._events.interrupted(one, refusal(one, step, answer))
             elif answer.base_offset == step.base_offset:
                 one.acknowledged(step)
                 if one.chunks:
@@ -216,7 +224,7 @@ class MirrorBroker:
             elif answer.base_offset > step.base_offset:
                 self._events.failed(one, foreign_write(one.assignment, step.base_offset))
             else:  # the answer of an earlier batch with these sequences: ours was not written
-                self._events.interrupted(one, _repeated(one, step))
+                self._events.interrupted(one, repeated(one, step))
 
     def _throttle(self, pause_s: float) -> None:
         """Send nothing for a while; the broker does not read what is on its way either."""
@@ -238,19 +246,14 @@ class MirrorBroker:
         self._events.lost(list(self.members), error)
 
     def _lost(self, error: LinkEngineError) -> None:
+        error = self._too_large.lost([(one, step) for sent in self._unanswered for one, _, step in sent.entries], error)
         self._unanswered.clear()
         self._frames = None
-        for _, buffer in self._pins:
+        for _, buffer in (*self._pins, *self._giants):
             buffer.release()
         self._pins.clear()
+        self._giants.clear()
         self._events.lost(list(self.members), error)
-
-
-def _silence() -> LinkEngineError:
-    return LinkEngineError(
-        ErrorCode.TIMEOUT_ERROR,
-        "A destination broker does not answer a Produce. It may be frozen, or its followers too slow. Waiting.",
-    )
 
 
 def _topic(one: MirrorPartition, version: int) -> bytes:
@@ -258,16 +261,3 @@ def _topic(one: MirrorPartition, version: int) -> bytes:
         assert one.tail is not None
         return one.tail.topic_id
     return one.assignment.mirror_topic.encode()
-
-
-def _refusal(one: MirrorPartition, answer: produce.ProducedPartition) -> LinkEngineError:
-    where = f"Mirror {one.assignment.mirror_topic}-{one.assignment.partition} does not take a batch"
-    return BrokerError(answer.error, f"{where} ({answer.message})" if answer.message else where)
-
-
-def _repeated(one: MirrorPartition, step: Append) -> LinkEngineError:
-    return LinkEngineError(
-        ErrorCode.INTERNAL_ERROR,
-        f"Mirror {one.assignment.mirror_topic}-{one.assignment.partition} has seen the batch at offset {step.base_offset} "
-        "before; reading its end again.",
-    )

@@ -67,8 +67,8 @@ class MirrorPartition:
         self.loose_appends = False  # data whose answer was lost may still be written late, until later data is acknowledged
         self._fills_from = 0.0
         self.transactions: TransactionalProducer | None = None  # where gaps are filled by transactions
-        self.mirror_retry_at = 0.0
-        self.mirror_backoff = Backoff()
+        self.mirror_retry_at, self.mirror_backoff = 0.0, Backoff()
+        self.refused_at: int | None = None  # offset of a batch that the mirror's broker did not take
         self.coalesce_share = 1.0  # of the tuning's coalesce_bytes; smaller where the mirror takes small batches only
 
     # --- lease -------------------------------------------------------------------------------------------------------
@@ -133,7 +133,8 @@ class MirrorPartition:
         self._settle_unverified(tail.end, now_ms=now_ms)
         self.position = self.sent_end = tail.end
         self.account.observed_mirror(start=tail.start, end=tail.end)
-        self.mirror_trouble = None
+        if self.refused_at is None or tail.end > self.refused_at:  # else only an append shows that it is taken now
+            self.mirror_trouble = None
         self.stage = Stage.COPYING
 
     def next_step(self) -> Step | None:
@@ -220,7 +221,6 @@ class MirrorPartition:
         self.account.observed_source(start=start, end=end, now_ms=now_ms)
         self.origin_proven = True
         self.source_trouble = None
-        self.source_backoff.reset()
 
     def planned(self, steps: list[Step], buffer: Buffer) -> None:
         """Take in the next stretch."""

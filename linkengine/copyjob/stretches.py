@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
+from linkengine.batches.intact import intact_part
 from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
 from linkengine.batches.steps import Fill, Step
+from linkengine.batches.view import CorruptBatchError
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import payload_bytes, points_into
+from linkengine.copyjob.refusals import damaged
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import GapReason
 from linkengine.kafka.codes import BrokerError, KafkaCode
@@ -41,9 +45,10 @@ class Intake:
         one.source_answered(start=answer.log_start, end=answer.last_stable_offset, now_ms=now_ms)
         try:
             steps = self._plan(one, answer) if len(answer.records) else []
-        except LinkEngineError as error:
-            self._events.refused(one, error)
+        except CorruptBatchError as error:
+            self._events.refused(one, damaged(one, error))
             return
+        one.source_backoff.reset()
         if steps:
             self._planned(one, steps, buffer)
         elif not len(answer.records):
@@ -59,8 +64,17 @@ class Intake:
 
     def _plan(self, one: MirrorPartition, answer: FetchedPartition) -> list[Step]:
         assert one.position is not None
+        if one.refused_at is not None and one.refused_at < one.position:
+            one.refused_at = None
+        if one.refused_at is None:
+            with suppress(CorruptBatchError):  # how far it is whole is looked at below
+                return self._steps(one, answer, answer.records)
+        return self._steps(one, answer, intact_part(answer.records, next_offset=one.position))
+
+    def _steps(self, one: MirrorPartition, answer: FetchedPartition, records: memoryview) -> list[Step]:
+        assert one.position is not None
         return SegmentPlanner().plan(
-            answer.records,
+            records,
             next_offset=one.position,
             aborted=[AbortedTransaction(*entry) for entry in answer.aborted],
             high_end=answer.last_stable_offset,

@@ -50,6 +50,7 @@ class ErrorCode(StrEnum):
     SOURCE_PARTITIONS_DECREASED = "SOURCE_PARTITIONS_DECREASED"
     UNEXPECTED_TRUNCATION = "UNEXPECTED_TRUNCATION"  # the source's log ends before the mirror's
     UNSUPPORTED_MESSAGE_FORMAT = "UNSUPPORTED_MESSAGE_FORMAT"
+    CORRUPT_RECORDS = "CORRUPT_RECORDS"  # their checksum is wrong, time and again
     FOREIGN_WRITE = "FOREIGN_WRITE"  # somebody else appended to the mirror
     MIRROR_TOPIC_MISSING = "MIRROR_TOPIC_MISSING"  # somebody deleted the mirror topic
     ILLEGAL_STATE = "ILLEGAL_STATE"

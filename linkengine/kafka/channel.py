@@ -59,7 +59,10 @@ class Channel:
         return self._correlation
 
     def send(self, frame: Sequence[Bytes]) -> int:
-        """Queue a frame and send what the socket takes; answer the mark that ``sent_bytes`` reaches when it is all out."""
+        """Queue a frame and send what the socket takes; answer the mark that ``sent_bytes`` reaches when it is all out.
+
+        Raises nothing: a connection that is gone is met by whoever watches it, at the next event.
+        """
         size = sum(map(len, frame))
         self.queued_bytes += size
         mark = self.queued_bytes
@@ -67,7 +70,8 @@ class Channel:
         if sent < size:
             self._out.extend(memoryview(part) for part in frame if len(part))
             self._drop(sent)
-            self.flush()
+            with suppress(ChannelClosedError):
+                self.flush()
         return mark
 
     @property
@@ -119,10 +123,8 @@ class Channel:
             return 0
         try:
             count = self._sock.sendmsg(frame)
-        except BlockingIOError:
+        except OSError:  # full, or gone: the queue's way tells
             return 0
-        except OSError as error:
-            raise ChannelClosedError(self.peer, error) from error
         self.sent_bytes += count
         return count
 

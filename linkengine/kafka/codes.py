@@ -17,6 +17,7 @@ class KafkaCode(IntEnum):
 
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
     LEADER_NOT_AVAILABLE = 5
     NOT_LEADER_OR_FOLLOWER = 6
@@ -32,8 +33,10 @@ class KafkaCode(IntEnum):
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
     UNSUPPORTED_SASL_MECHANISM = 33
     UNSUPPORTED_VERSION = 35
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
@@ -47,6 +50,8 @@ class KafkaCode(IntEnum):
     INVALID_FETCH_SESSION_EPOCH = 71
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    INVALID_RECORD = 87
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
@@ -71,11 +76,23 @@ LEADER_MOVED = frozenset(
         KafkaCode.UNKNOWN_LEADER_EPOCH,
     }
 )
+OF_THE_BATCH = frozenset(  # the broker is well; it does not take this batch
+    {
+        KafkaCode.CORRUPT_MESSAGE,
+        KafkaCode.MESSAGE_TOO_LARGE,
+        KafkaCode.INVALID_TIMESTAMP,
+        KafkaCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaCode.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaCode.INVALID_RECORD,
+    }
+)
 
 _ENGINE_CODES: dict[int, ErrorCode] = {
     **dict.fromkeys(REFUSED, ErrorCode.AUTHORIZATION_ERROR),
     **dict.fromkeys(TOPIC_GONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR),
     **dict.fromkeys(LEADER_MOVED, ErrorCode.TIMEOUT_ERROR),
+    **dict.fromkeys(OF_THE_BATCH, ErrorCode.MISCONFIGURATION_ERROR),
+    KafkaCode.CORRUPT_MESSAGE: ErrorCode.CORRUPT_RECORDS,
     **dict.fromkeys(TOO_FEW_REPLICAS, ErrorCode.DESTINATION_UNAVAILABLE),  # only writes ask for replicas
     KafkaCode.KAFKA_STORAGE_ERROR: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.REQUEST_TIMED_OUT: ErrorCode.TIMEOUT_ERROR,
@@ -83,7 +100,6 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
     KafkaCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.NOT_COORDINATOR: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.GROUP_AUTHORIZATION_FAILED: ErrorCode.AUTHORIZATION_ERROR,
-    KafkaCode.MESSAGE_TOO_LARGE: ErrorCode.MISCONFIGURATION_ERROR,
     KafkaCode.POLICY_VIOLATION: ErrorCode.POLICY_VIOLATION_ERROR,
     KafkaCode.SASL_AUTHENTICATION_FAILED: ErrorCode.AUTHENTICATION_ERROR,
 }
@@ -131,4 +147,15 @@ _ADVICE: dict[int, str] = {
         "The broker's disk is full or broken. Make room or replace it; copying waits and goes on by itself."
     ),
     KafkaCode.MESSAGE_TOO_LARGE: "Raise max.message.bytes of the mirror topic to at least the source's largest batch.",
+    KafkaCode.CORRUPT_MESSAGE: (
+        "The records do not have the checksum they claim. They are read again, and looked at closely, before the next try; "
+        "where the disk or the memory of a broker is the cause, make another replica lead."
+    ),
+    KafkaCode.INVALID_TIMESTAMP: (
+        "Set message.timestamp.before.max.ms and message.timestamp.after.max.ms of the mirror topic to 9223372036854775807."
+    ),
+    KafkaCode.INVALID_RECORD: (
+        "A compacted topic takes no records without a key. They date from before the source was compacted: set "
+        "cleanup.policy of the mirror topic to delete until they are copied."
+    ),
 }

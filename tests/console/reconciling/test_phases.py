@@ -16,6 +16,8 @@ P, S = PartitionPhase, MirrorState
 COPYING = Verdict(phase=P.COPYING)
 LOST = Verdict(phase=P.SOURCE_UNREACHABLE, code="TIMEOUT_ERROR", message="No broker answers.")
 BROKEN = Verdict(phase=P.LINK_BROKEN, code="AUTHENTICATION_ERROR", message="Wrong password.")
+DAMAGED = Verdict(phase=P.SOURCE_UNREACHABLE, code="CORRUPT_RECORDS", message="Damaged at the source.")
+DAMAGED_ON_ARRIVAL = Verdict(phase=P.DESTINATION_UNREACHABLE, code="CORRUPT_RECORDS", message="Damaged on arrival.")
 NO_RIGHTS = Verdict(phase=P.LINK_BROKEN, code="AUTHORIZATION_ERROR", message="May not READ.")
 DELETED = Verdict(phase=P.SOURCE_UNREACHABLE, code="SOURCE_TOPIC_MAY_BE_DELETED", message="It is not there.")
 FOREIGN = Verdict(phase=P.FAILED, code="FOREIGN_WRITE", message="Somebody wrote.")
@@ -69,7 +71,7 @@ def test_wrong_credentials_never_fail_a_mirror_for_good(mirror: MirrorTopic) -> 
     assert see(mirror, BROKEN, after_s=RETRY_TIMEOUT.total_seconds() * 3).state == S.LINK_FAILED
 
 
-@pytest.mark.parametrize("verdict", [NO_RIGHTS, DELETED])
+@pytest.mark.parametrize("verdict", [NO_RIGHTS, DELETED, DAMAGED, DAMAGED_ON_ARRIVAL])
 def test_some_troubles_become_permanent_when_they_last(verdict: Verdict, mirror: MirrorTopic) -> None:
     mirror = see(mirror, verdict)
     mirror = see(mirror, verdict, after_s=RETRY_TIMEOUT.total_seconds() - 1)

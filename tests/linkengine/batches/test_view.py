@@ -112,13 +112,13 @@ def test_the_checksum_covers_attributes_to_end() -> None:
 @pytest.mark.parametrize(
     ("at", "code", "value", "sentence", "error"),
     [
-        (8, ">i", 48, "claims a length of 48 bytes", ErrorCode.INTERNAL_ERROR),
-        (8, ">i", -1, "claims a length of -1 bytes", ErrorCode.INTERNAL_ERROR),
+        (8, ">i", 48, "claims a length of 48 bytes", ErrorCode.CORRUPT_RECORDS),
+        (8, ">i", -1, "claims a length of -1 bytes", ErrorCode.CORRUPT_RECORDS),
         (16, ">b", 3, "format version 3", ErrorCode.UNSUPPORTED_MESSAGE_FORMAT),
-        (0, ">q", -1, "claims the base offset -1", ErrorCode.INTERNAL_ERROR),
-        (23, ">i", -1, "ends before it begins", ErrorCode.INTERNAL_ERROR),
-        (57, ">i", 5, "claims 5 records on 4 offsets", ErrorCode.INTERNAL_ERROR),
-        (57, ">i", -1, "claims -1 records", ErrorCode.INTERNAL_ERROR),
+        (0, ">q", -1, "claims the base offset -1", ErrorCode.CORRUPT_RECORDS),
+        (23, ">i", -1, "ends before it begins", ErrorCode.CORRUPT_RECORDS),
+        (57, ">i", 5, "claims 5 records on 4 offsets", ErrorCode.CORRUPT_RECORDS),
+        (57, ">i", -1, "claims -1 records", ErrorCode.CORRUPT_RECORDS),
         (21, ">h", 5, "uses compression 5", ErrorCode.UNSUPPORTED_MESSAGE_FORMAT),
     ],
 )

@@ -116,3 +116,14 @@ def test_a_closed_connection_and_nonsense_are_told_apart_from_silence(ends: tupl
     theirs.close()
     with pytest.raises(ChannelClosedError, match="broker:9092"):
         SmallFrames(channel).read()
+
+
+def test_a_connection_that_is_gone_is_met_at_the_next_event_and_not_while_sending(ends: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = ends
+    theirs.close()
+
+    channel.send([b"into nothing"])
+
+    assert channel.wants_write
+    with pytest.raises(ChannelClosedError):
+        channel.flush()

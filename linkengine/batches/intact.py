@@ -1,0 +1,27 @@
+"""Finds the undamaged batches at the beginning of an answer. Costs a checksum of every byte: asked only of suspected ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from linkengine.batches.view import BatchView, CorruptBatchError, iter_batches, verify_crc
+
+
+def intact_part(buffer: memoryview, *, next_offset: int) -> memoryview:
+    """Answer what lies before the first damaged batch; raise CorruptBatchError where nothing there is needed any more."""
+    end, needed = 0, False
+    try:
+        for start, view in _whole(buffer):
+            end = start + view.size
+            needed |= view.next_offset > next_offset
+    except CorruptBatchError:
+        if not needed:
+            raise
+    return buffer[:end]
+
+
+def _whole(buffer: memoryview) -> Iterator[tuple[int, BatchView]]:
+    for start, view in iter_batches(buffer):
+        if not verify_crc(buffer[start : start + view.size]):
+            raise CorruptBatchError(f"The record batch at offset {view.base_offset} does not have the checksum it claims.")
+        yield start, view
