@@ -12,6 +12,7 @@ from linkctl.settings import Settings
 
 TIMEOUT_S = 60.0  # creating a link asks two clusters, of which each may be slow
 PREFIX = "/kafka/v3"
+OWN_PREFIX = "/api/v1"  # what Kafka REST has no words for
 Json = dict[str, Any]
 
 
@@ -49,6 +50,15 @@ class RestClient:
         """Change something below the cluster; answer the JSON, None for an empty answer."""
         return self.call(method, self._path(parts), body=body, query=query)
 
+    def get_own(self, *parts: str, **query: object) -> Json:
+        """Read below the cluster what only this service has."""
+        found: Json = self.call("GET", self._path(parts, prefix=OWN_PREFIX), query=query)
+        return found
+
+    def send_own(self, method: str, *parts: str, body: Json | None = None, **query: object) -> Any:
+        """Change below the cluster what only this service has."""
+        return self.call(method, self._path(parts, prefix=OWN_PREFIX), body=body, query=query)
+
     def call(self, method: str, path: str, *, body: Json | None = None, query: dict[str, object] | None = None) -> Any:
         """Send one request; flags are written as true and false, what is None is left out."""
         given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
@@ -63,8 +73,8 @@ class RestClient:
             raise LinkctlError(_reason(answer), code=exit_of(answer.status_code))
         return _json(answer) if answer.content else None
 
-    def _path(self, parts: tuple[str, ...]) -> str:
-        return "/".join((f"{PREFIX}/clusters", quote(self.cluster_id(), safe=""), *(quote(one, safe=":") for one in parts)))
+    def _path(self, parts: tuple[str, ...], *, prefix: str = PREFIX) -> str:
+        return "/".join((f"{prefix}/clusters", quote(self.cluster_id(), safe=""), *(quote(one, safe=":") for one in parts)))
 
 
 def _text(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,9 +14,11 @@ from linkctl.client import Json, RestClient
 from linkctl.errors import Exit, LinkctlError
 from linkctl.settings import read_settings
 
+POLL_S = 1.0
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 as_json = click.option("--json", "as_json", is_flag=True, help="Write the service's JSON instead of a table.")
 dry_run = click.option("--dry-run", is_flag=True, help="Let the service check it; change nothing.")
+limit = click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Most rows.")
 
 
 def client_of(context: click.Context) -> RestClient:
@@ -51,6 +54,26 @@ def done(text: str, *, dry: bool) -> None:
     output.write_line(f"{text} (dry run: nothing was changed)" if dry else text)
 
 
+def waiting(command: _Command) -> _Command:
+    """Add --wait and --timeout."""
+    wait = click.option("--wait", is_flag=True, help="Wait for the result; the exit code tells it.")
+    timeout = click.option(
+        "--timeout", "timeout_s", type=click.IntRange(min=1), default=3600, show_default=True, help="Seconds to wait at most."
+    )
+    return wait(timeout(command))
+
+
+def wait_for(look: Callable[[], Json], *, is_over: Callable[[Json], bool], timeout_s: float) -> Json:
+    """Look again and again until it is over; raise LinkctlError when that takes too long. What runs goes on all the same."""
+    deadline = time.monotonic() + timeout_s
+    while not is_over(found := look()):
+        if time.monotonic() >= deadline:
+            message = f"Not over after {timeout_s} s; it goes on, list it to see the result."
+            raise LinkctlError(message, code=Exit.UNAVAILABLE)
+        time.sleep(POLL_S)
+    return found
+
+
 def complete_links(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Offer the links of the cluster; nothing where they cannot be asked for."""
     return _names(context, "links", "link_name", incomplete)
@@ -58,8 +81,17 @@ def complete_links(context: click.Context, _parameter: click.Parameter, incomple
 
 def complete_mirrors(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Offer the mirror topics of the link that is named already, else of the cluster."""
-    link = context.params.get("link") or "-"
+    link = context.params.get("link") or "-"  # of all links
     return _names(context, f"links/{link}/mirrors", "mirror_topic_name", incomplete)
+
+
+def complete_namespaces(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Offer the prefixes of the cluster's namespaces."""
+    try:
+        found = client_of(context).get_own("namespaces")["data"]
+    except LinkctlError:
+        return []
+    return [one["prefix"] for one in found if one["prefix"].startswith(incomplete)]
 
 
 def _names(context: click.Context, path: str, field: str, incomplete: str) -> list[str]:

@@ -47,6 +47,11 @@ def count(value: int | None) -> str:
     return UNKNOWN if value is None or value < 0 else str(value)
 
 
+def duration(value_ms: int | None) -> str:
+    """Write milliseconds as seconds."""
+    return UNKNOWN if value_ms is None else f"{value_ms / 1000:.3f} s"
+
+
 def total_lag(lags: Sequence[dict[str, Any]]) -> str:
     """Add up the lags of partitions; one that is not known makes the sum unknown."""
     values = [int(one["lag"]) for one in lags]

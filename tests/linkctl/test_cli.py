@@ -25,6 +25,7 @@ def test_commands_are_completed() -> None:
     completer = ShellComplete(program, {}, PROGRAM, "_LINKCTL_COMPLETE")
 
     assert {one.value for one in completer.get_completions(["mirror"], "re")} == {
+        "reparent",
         "resume",
         "reverse-and-start",
         "reverse-and-pause",

@@ -1,0 +1,90 @@
+"""``linkctl link drill …``: rehearse the failover of a link on scratch copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from linkctl import output
+from linkctl.client import Json
+from linkctl.commands import as_json, client_of, complete_links, complete_mirrors, limit, wait_for, waiting
+from linkctl.errors import Exit, LinkctlError
+
+_NAME = click.argument("name", shell_complete=complete_links)
+_OVER = ("PASSED", "FAILED")
+
+
+@click.group("drill")
+def group() -> None:
+    """Rehearsed failovers; the mirror topics themselves are not touched."""
+
+
+@group.command("start")
+@_NAME
+@click.option(
+    "--topic", "topics", multiple=True, help="Only this mirror topic; may be repeated.", shell_complete=complete_mirrors
+)
+@click.option("--from", "start", help="What the copies hold: latest (default), earliest or a moment.")
+@waiting
+@as_json
+@click.pass_context
+def begin(context: click.Context, /, **given: Any) -> None:
+    """Rehearse a failover of the cluster link NAME; with --wait, code 1 unless it passed."""
+    body = {"mirror_topic_names": list(given["topics"])} if given["topics"] else {}
+    body |= {"start": given["start"]} if given["start"] else {}
+    client, path = client_of(context), ("links", given["name"], "drills")
+    drill: Json = client.send_own("POST", *path, body=body)
+    if given["wait"]:
+        number = str(drill["id"])
+        drill = wait_for(lambda: client.get_own(*path, number), is_over=_is_over, timeout_s=given["timeout_s"])
+    _write(drill, as_json=given["as_json"])
+    if given["wait"] and drill["status"] != "PASSED":
+        raise LinkctlError(drill["problem"] or "The drill failed; the table says where.", code=Exit.REFUSED)
+
+
+@group.command("list")
+@_NAME
+@limit
+@as_json
+@click.pass_context
+def show_all(context: click.Context, name: str, *, limit: int, as_json: bool) -> None:
+    """List the drills of the cluster link NAME."""
+    found = client_of(context).get_own("links", name, "drills", limit=limit)
+    if as_json:
+        output.write_json(found)
+        return
+    rows = (
+        (one["id"], one["status"], one["requested_by"], one["requested_at"], output.duration(one["rto_ms"]), one["problem"])
+        for one in found["data"]
+    )
+    output.write_table(("ID", "STATUS", "BY", "AT", "RTO", "PROBLEM"), rows)
+
+
+@group.command("describe")
+@_NAME
+@click.argument("number", type=int)
+@as_json
+@click.pass_context
+def describe(context: click.Context, name: str, number: int, *, as_json: bool) -> None:
+    """Show the drill NUMBER of the cluster link NAME, topic by topic."""
+    _write(client_of(context).get_own("links", name, "drills", str(number)), as_json=as_json)
+
+
+def _is_over(drill: Json) -> bool:
+    return drill["status"] in _OVER
+
+
+def _write(drill: Json, *, as_json: bool) -> None:
+    if as_json:
+        output.write_json(drill)
+        return
+    output.write_pairs([("Drill", drill["id"]), ("Status", drill["status"]), ("RTO", output.duration(drill["rto_ms"]))])
+    columns = ("MIRROR TOPIC", "RTO", "RPO", "NOT COPIED", "COMPARED", "DIFFERENT", "WRITABLE", "PROBLEM")
+    output.write_table(columns, (_row(one) for one in drill["report"]))
+
+
+def _row(one: Json) -> tuple[object, ...]:
+    times = (output.duration(one["rto_ms"]), output.duration(one["rpo_ms"]))
+    counts = (output.count(one[name]) for name in ("records_not_copied", "records_compared", "differences"))
+    return (one["mirror_topic_name"], *times, *counts, one["writable"], one["problem"])

@@ -1,0 +1,74 @@
+"""``linkctl mirror verify`` and ``linkctl mirror gate``: started, waited for, listed; the exit code is the verdict."""
+
+from typing import Any
+
+import pytest
+
+from console.models import GateRun, VerifyRun
+from linkctl import commands
+from tests.console.api.cast import NOW, Boundary
+from tests.linkctl.conftest import Run, read_json
+
+ON = ("orders", "--link", "from-source")
+
+
+@pytest.fixture
+def finish(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Give what a worker would do between two looks."""
+
+    def then(**changes: Any) -> None:
+        model = changes.pop("model")
+        monkeypatch.setattr(commands.time, "sleep", lambda _seconds: model.objects.update(**changes))
+
+    return then
+
+
+@pytest.mark.parametrize(("status", "code"), [("EQUAL", 0), ("DIFFERENT", 1), ("ERROR", 1)])
+def test_the_verdict_of_a_comparison_is_the_exit_code(
+    run: Run, make_mirror: Any, boundary: Boundary, finish: Any, status: str, code: int
+) -> None:
+    make_mirror("orders")
+    finish(model=VerifyRun, status=status, records_compared=12)
+
+    result = run("mirror", "verify", "start", *ON, "--wait")
+
+    assert (result.exit_code, status in result.stdout) == (code, True)
+
+
+def test_a_comparison_that_takes_too_long_is_left_to_itself(run: Run, make_mirror: Any, boundary: Boundary) -> None:
+    make_mirror("orders")
+
+    result = run("mirror", "verify", "start", *ON, "--wait", "--timeout", "1")
+
+    assert (result.exit_code, "it goes on" in result.output) == (5, True)
+
+
+def test_comparisons_and_coverage_are_listed(run: Run, make_mirror: Any, boundary: Boundary) -> None:
+    make_mirror("orders", lags=((10, 4),))
+    assert run("mirror", "verify", "start", *ON).exit_code == 0
+
+    assert run("mirror", "verify", "list", *ON).stdout.splitlines()[1].split()[1:4] == ["QUEUED", "unknown", "unknown"]
+    assert len(read_json(run("mirror", "verify", "list", *ON, "--json"))["data"]) == 1
+    assert run("mirror", "verify", "coverage", *ON).stdout.startswith("PARTITION")
+
+
+@pytest.mark.parametrize(("status", "code"), [("GREEN", 0), ("RED", 1)])
+def test_the_verdict_of_the_gate_is_the_exit_code(
+    run: Run, make_mirror: Any, boundary: Boundary, finish: Any, status: str, code: int
+) -> None:
+    make_mirror("orders")
+    checks = [{"name": "NO_LAG", "state": "FAILED", "detail": "4 records to go."}]
+    finish(model=GateRun, status=status, checks=checks, finished_at=NOW)
+
+    result = run("mirror", "gate", "run", *ON, "--wait")
+
+    assert result.exit_code == code
+    assert "NO_LAG  FAILED  4 records to go." in result.stdout
+
+
+def test_a_gate_is_opened_for_a_reason(run: Run, make_mirror: Any, boundary: Boundary) -> None:
+    make_mirror("orders")
+
+    assert run("mirror", "gate", "override", *ON, "--reason", "known and agreed").exit_code == 0
+
+    assert "known and agreed" in run("mirror", "gate", "list", *ON).stdout

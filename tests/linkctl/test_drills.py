@@ -1,0 +1,36 @@
+"""``linkctl link drill``: begun, waited for, listed, described."""
+
+from typing import Any
+
+import pytest
+
+from console.models import Drill
+from linkctl import commands
+from tests.console.api.cast import Boundary
+from tests.linkctl.conftest import Run, read_json
+
+ROW = {"mirror_topic_name": "orders", "scratch_topic_name": "x", "rto_ms": 900, "rpo_ms": None, "records_not_copied": 0}
+REST = {"records_compared": 12, "differences": 0, "writable": True, "problem": ""}
+
+
+@pytest.mark.parametrize(("status", "code"), [("PASSED", 0), ("FAILED", 1)])
+def test_the_verdict_of_a_drill_is_the_exit_code(
+    run: Run, make_mirror: Any, boundary: Boundary, monkeypatch: pytest.MonkeyPatch, status: str, code: int
+) -> None:
+    make_mirror("orders")
+    ended = {"status": status, "rto_ms": 900, "report": [{**ROW, **REST}]}
+    monkeypatch.setattr(commands.time, "sleep", lambda _seconds: Drill.objects.update(**ended))
+
+    result = run("link", "drill", "start", "from-source", "--topic", "orders", "--from", "earliest", "--wait")
+
+    assert result.exit_code == code
+    assert "orders        0.900 s  unknown  0           12        0          yes       -" in result.stdout
+
+
+def test_drills_are_listed_and_described(run: Run, make_mirror: Any, boundary: Boundary) -> None:
+    make_mirror("orders")
+    drill = read_json(run("link", "drill", "start", "from-source", "--json"))
+
+    assert run("link", "drill", "list", "from-source").stdout.splitlines()[1].split()[1] == "PREPARING"
+    assert read_json(run("link", "drill", "describe", "from-source", str(drill["id"]), "--json")) == drill
+    assert run("link", "drill", "describe", "from-source", "999").exit_code == 3

@@ -1,0 +1,79 @@
+"""Gaps, lineage, stop reports, previews and reparenting on the command line."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from console.models import ClusterLink, GapRange, StopReport
+from linkctl.inspection import OPERATIONS as OFFERED
+from linkengine.domain.states import OPERATIONS
+from tests.console.api.cast import NOW, Boundary
+from tests.console.api.test_v1_reparenting import onward
+from tests.linkctl.conftest import Run, read_json
+
+__all__ = ["onward"]
+ON = ("--link", "from-source")
+
+
+def test_every_operation_can_be_previewed() -> None:
+    assert set(OFFERED) == {one.value for one in OPERATIONS}
+
+
+def test_gaps_are_listed_with_their_sums(run: Run, make_mirror: Any) -> None:
+    mirror = make_mirror("orders")
+    lost = {"before_ms": 1_000, "after_ms": None, "noted_at": NOW}
+    GapRange.objects.create(mirror=mirror, partition=2, start=300, end=317, filled=17, reason="LOST", **lost)
+
+    shown = run("mirror", "gaps", "orders", *ON).stdout
+
+    assert shown.splitlines()[1].split() == ["LOST", "1", "17"]
+    assert shown.splitlines()[-1].split() == ["2", "300", "317", "17", "LOST", "1970-01-01T00:00:01.000+00:00", "-"]
+    assert read_json(run("mirror", "gaps", "orders", *ON, "--json"))["data"][0]["offsets"] == 17
+
+
+def test_lineage_names_the_cluster(run: Run, make_mirror: Any) -> None:
+    mirror = make_mirror("orders", lags=((10, 4),))
+    mirror.source_topic_id = "a-topic-id"
+    mirror.save()
+
+    result = run("mirror", "lineage", "orders", *ON)
+
+    assert result.exit_code == 0
+    assert result.stdout.split()[:4] == ["PARTITION", "START", "END", "CLUSTER"]
+
+
+@pytest.mark.parametrize("command", [("mirror", "stop-reports", "orders", *ON), ("link", "stop-reports", "from-source")])
+def test_stops_are_told_with_their_cost_and_unknown_is_no_zero(run: Run, make_mirror: Any, command: tuple[str, ...]) -> None:
+    mirror = make_mirror("orders")
+    StopReport.objects.create(
+        mirror=mirror, reason="failover", requested_by="owner", requested_at=NOW, writable_at=NOW + timedelta(seconds=2),
+        records_not_copied=None, rpo_ms=41_300, rto_ms=2_140,
+    )  # fmt: skip
+
+    row = run(*command).stdout.splitlines()[1].split()
+
+    assert row == ["orders", "failover", "owner", "2026-05-04T10:00:02Z", "unknown", "41.300", "s", "2.140", "s"]
+    assert read_json(run(*command, "--json"))["totals"]["records_not_copied"] is None
+
+
+def test_a_preview_tells_what_would_be_lost(run: Run, make_mirror: Any) -> None:
+    make_mirror("orders", lags=((10, 4),))
+    make_mirror("payments", lags=((10, 10),))
+
+    shown = run("mirror", "preview", "failover", *ON, "--pattern", "orders").stdout.splitlines()
+
+    assert len(shown) == 2
+    assert shown[1].startswith("orders        accepted, then ")
+
+
+def test_a_mirror_is_moved_unless_it_is_a_dry_run(run: Run, onward: ClusterLink, boundary: Boundary) -> None:
+    command = ("mirror", "reparent", "orders", *ON, "--to", "onward")
+
+    dry = run(*command, "--dry-run")
+    assert (dry.exit_code, onward.mirrors.count()) == (0, 0)
+    assert dry.stdout.splitlines()[1].split() == ["0", "10", "12", "10"]
+    assert "nothing was changed" in dry.stdout
+
+    assert run(*command).exit_code == 0
+    assert onward.mirrors.get().name == "orders"

@@ -1,0 +1,32 @@
+"""``linkctl namespace``: made, followed, released, forgotten."""
+
+from console.models import ClusterLink
+from tests.console.api.cast import Boundary
+from tests.linkctl.conftest import Run, read_json
+
+
+def test_a_namespace_lives(run: Run, link: ClusterLink, boundary: Boundary) -> None:
+    assert run("namespace", "create", "orders.", "--reserved").exit_code == 0
+    assert run("namespace", "attach", "orders.", "--link", "from-source", "--leader-prefix", "orders.").exit_code == 0
+    assert run("namespace", "list").stdout.splitlines()[1].split()[:5] == ["orders.*", "FOLLOWING", "from-source", "0", "yes"]
+
+    assert run("namespace", "detach", "orders.").exit_code == 0
+    assert run("namespace", "release", "orders.").exit_code == 0
+    assert run("namespace", "reserve", "orders.").exit_code == 0
+    assert read_json(run("namespace", "list", "--json"))["data"][0]["reserved"] is True
+    assert run("namespace", "delete", "orders.").exit_code == 0
+    assert read_json(run("namespace", "list", "--json"))["data"] == []
+
+
+def test_a_namespace_that_is_not_there_is_told(run: Run, link: ClusterLink) -> None:
+    result = run("namespace", "reserve", "nothing.")
+
+    assert (result.exit_code, "no namespace nothing.*" in result.output) == (3, True)
+
+
+def test_prefixes_are_completed(run: Run, link: ClusterLink, boundary: Boundary) -> None:
+    run("namespace", "create", "orders.")
+
+    found = run(COMP_WORDS="linkctl namespace reserve ord", COMP_CWORD="3", _LINKCTL_COMPLETE="bash_complete")
+
+    assert found.stdout.split() == ["plain,orders."]
