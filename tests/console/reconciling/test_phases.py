@@ -75,7 +75,7 @@ def test_wrong_credentials_never_fail_a_mirror_for_good(mirror: MirrorTopic) -> 
 def test_some_troubles_become_permanent_when_they_last(verdict: Verdict, mirror: MirrorTopic) -> None:
     mirror = see(mirror, verdict)
     mirror = see(mirror, verdict, after_s=RETRY_TIMEOUT.total_seconds() - 1)
-    assert mirror.state in (S.LINK_FAILED, S.SOURCE_UNAVAILABLE)
+    assert mirror.state in (S.ACTIVE, S.LINK_FAILED, S.SOURCE_UNAVAILABLE)
 
     mirror = see(mirror, verdict, after_s=RETRY_TIMEOUT.total_seconds())
 
