@@ -13,7 +13,7 @@ from console.presenters.numbers import Moment, moment
 from linkengine.domain.states import StopReason
 
 if TYPE_CHECKING:
-    from console.models import StopReport
+    from console.models import ClampedOffset, StopReport
     from console.queries.stopreports import StopTotals
 
 _WORDS = {StopReason.PROMOTE: "Promoted", StopReason.FAILOVER: "Failed over"}
@@ -45,9 +45,10 @@ class ReportRow:
     loses: bool  # something was left behind, or nobody knows
     sentence: str
     partitions: Sequence[StopPartition]
+    groups: Sequence[str]  # that were set back
 
 
-def report_row(report: StopReport, *, now: datetime) -> ReportRow:
+def report_row(report: StopReport, *, now: datetime, clamped: Sequence[ClampedOffset] = ()) -> ReportRow:
     """Present one report."""
     return ReportRow(
         name=report.mirror.name,
@@ -70,6 +71,7 @@ def report_row(report: StopReport, *, now: datetime) -> ReportRow:
             )
             for one in report.partitions
         ],
+        groups=sorted({one.group for one in clamped}),
     )
 
 

@@ -1,12 +1,17 @@
-"""Reports of promotions and failovers: of one mirror, of a link, and the last measured RTO."""
+"""Reports of promotions and failovers: of one mirror, of a link, with the groups they set back; and the last measured RTO."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from console.models import ClusterLink, MirrorTopic, StopReport
+from console.models import ClampedOffset, ClusterLink, MirrorTopic, StopReport
 from linkengine.domain.states import StopReason
+
+CLAMPED_SHOWN = 1000  # rows over all reports of a list; a mirror's own list has the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,26 @@ def list_reports(*, mirror: MirrorTopic | None = None, link: ClusterLink | None 
     if link is not None:
         reports = reports.filter(mirror__link=link)
     return list(reports[:limit])
+
+
+def clamped_of(reports: Sequence[StopReport]) -> dict[int, list[ClampedOffset]]:
+    """Answer by report which groups its stop set back; two queries.
+
+    A stop begins before its topic is writable and after the one before was, so an offset belongs to the first report from its
+    beginning on.
+    """
+    mirrors = {one.mirror_id for one in reports}
+    stops: dict[int, list[tuple[datetime, int]]] = defaultdict(list)
+    for mirror, at, key in StopReport.objects.filter(mirror__in=mirrors).values_list("mirror", "writable_at", "pk"):
+        stops[mirror].append((at, key))
+    found: dict[int, list[ClampedOffset]] = defaultdict(list)
+    rows = ClampedOffset.objects.filter(mirror__in=mirrors).order_by("-stopping_since", "group", "partition")
+    for row in rows[:CLAMPED_SHOWN]:
+        ordered = sorted(stops[row.mirror_id])
+        place = bisect_left(ordered, (row.stopping_since, 0))
+        if place < len(ordered):
+            found[ordered[place][1]].append(row)
+    return dict(found)
 
 
 def latest_failover(*, link: ClusterLink) -> StopReport | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.fields import OffsetField
 from console.api.schema import OURS, operation
+from console.api.v1.groups import ClampedOffsetData
 from console.api.v1.views import LIMIT, MirrorPartView, limit_of
 from console.api.views import RestView, actor_of
 from console.models import StopReport
@@ -39,6 +41,9 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
     rpo_ms = OffsetField(allow_null=True, help_text="Upper bound: what the source had that long before is in the mirror.")
     rto_ms = OffsetField(help_text="From the request until producers could write.")
     partitions = PartitionAtStop(many=True)
+    groups_clamped = serializers.SerializerMethodField(
+        help_text="Consumer groups that stood beyond the mirror's end and were set back to it."
+    )
 
     class Meta:
         model = StopReport
@@ -53,7 +58,13 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
             "rpo_ms",
             "rto_ms",
             "partitions",
+            "groups_clamped",
         )
+
+    @extend_schema_field(ClampedOffsetData(many=True))
+    def get_groups_clamped(self, report: StopReport) -> Any:
+        """List what this stop did to groups."""
+        return ClampedOffsetData(self.context["clamped"].get(report.pk, ()), many=True).data
 
 
 class StopTotals(serializers.Serializer[Any]):
@@ -105,4 +116,5 @@ class LinkStopReportListView(RestView):
 
 def _answer(reports: list[StopReport]) -> Response:
     totals = asdict(stopreports.total_of(reports))
-    return Response({"totals": totals, "data": StopReportData(reports, many=True).data})
+    context = {"clamped": stopreports.clamped_of(reports)}
+    return Response({"totals": totals, "data": StopReportData(reports, many=True, context=context).data})

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from console.models import MirrorTopic, StopReport
+from console.models import ClampedOffset, MirrorTopic, StopReport
 from tests.console.api.cast import DESTINATION, NOW, Rest
 
 pytestmark = pytest.mark.django_db
@@ -66,3 +66,17 @@ def test_one_unknown_makes_the_sum_unknown(owner: Rest, make_mirror: Any) -> Non
     totals = owner.get(f"{LINK}/stop-reports").json()["totals"]
 
     assert totals == {"mirrors": 2, "records_not_copied": None, "worst_rpo_ms": None, "worst_rto_ms": 50}
+
+
+def test_each_stop_names_the_groups_that_it_set_back(owner: Rest, make_mirror: Any) -> None:
+    mirror = make_mirror("orders")
+    for after_s, group in ((10, "first"), (20, "second")):
+        report(mirror, lost=0, rpo_ms=0, rto_ms=5_000, after_s=after_s)
+        began = NOW + timedelta(seconds=after_s - 5)
+        at = {"stopping_since": began, "at": began, "source_offset": 95, "before": 95, "after": 90}
+        ClampedOffset.objects.create(mirror=mirror, group=group, partition=0, **at)
+
+    rows = owner.get(f"{LINK}/stop-reports").json()["data"]
+
+    assert [[one["group"] for one in row["groups_clamped"]] for row in rows] == [["second"], ["first"]]
+    assert (rows[0]["groups_clamped"][0]["before"], rows[0]["groups_clamped"][0]["after"]) == (95, 90)
