@@ -13,6 +13,7 @@ from console.models.namespaces import Namespace
 from console.models.places import Cluster, Environment, Organization, SourceTopic
 from console.models.reports import StopReport
 from console.models.restores import RestoreRun
+from console.models.samples import LinkSample, MirrorSample
 from console.models.slices import CopySlice
 from console.models.verification import VerifiedRange, VerifyRun, VerifyWatch
 
@@ -32,8 +33,10 @@ __all__ = [
     "GroupOffset",
     "LineageRange",
     "LinkConfig",
+    "LinkSample",
     "LinkTask",
     "MirrorPartition",
+    "MirrorSample",
     "MirrorTopic",
     "Namespace",
     "Organization",

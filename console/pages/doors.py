@@ -20,7 +20,7 @@ from console.presenters.errors import help_for
 
 View = Callable[..., HttpResponse]
 STATUS = {"bad_request": 400, "invalid": 422, "not_found": 404, "denied": 403, "conflict": 409, "unavailable": 503}
-FRAGMENTS = ("live", "dialog", "switcher")  # ids of the elements that htmx fills; named partials of the templates
+FRAGMENTS = ("live", "history", "dialog", "switcher")  # ids of the elements that htmx fills; named partials of the templates
 
 
 def actor_of(request: HttpRequest) -> Actor:

@@ -84,6 +84,7 @@ def tabs(url: str, *, current: str, audit: bool) -> list[Tab]:
     """Answer the tabs of a link; activity is for those who may read the audit."""
     entries = (
         ("overview", "Overview", url),
+        ("history", "History", f"{url}history/"),
         ("topics", "Source topics", f"{url}topics/"),
         ("filters", "Filters", f"{url}filters/"),
         ("tasks", "Tasks", f"{url}tasks/"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -15,13 +17,17 @@ from console.pages.doors import actor_of, done, page, problem_of, reply, status_
 from console.pages.linkpages import crumbs, link_head
 from console.pages.links import is_unchanged, seen_token
 from console.pages.mirrorpages import choice_rows, choices_of, mirror_context, mirror_head
+from console.presenters.charts import charts_of
 from console.presenters.curl import curl
 from console.presenters.links import link_url
 from console.presenters.mirrors import mirror_path
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
 from console.queries import topics as topic_queries
+from console.queries.history import mirror_history
 from linkengine.domain.startspec import CONFIG as START_SPEC
+
+HISTORY = timedelta(hours=2)  # as long as samples of mirrors are kept
 
 
 @page("links")
@@ -37,6 +43,9 @@ def detail(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
         "crumbs": [*crumbs(mirror.link, last=mirror.name)],
         "snippet": curl("GET", f"{rest_address(request, mirror.link)}/{mirror.name}?include_state_transition_errors=true"),
     }
+    if not (request.htmx and request.htmx.target == "live"):  # type: ignore[attr-defined]
+        points = mirror_history(mirror=mirror, span=HISTORY, now=now)
+        context["charts"] = charts_of(points, span=HISTORY, now=now) if points else []
     return reply(request, "mirrors/detail.html", context)
 
 

@@ -17,7 +17,7 @@ from console import dispatch, store
 from console.actions.links import remove_link
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
-from console.reconciling import chores, gaps, linkhealth, linktasks, phases, plans, sampling, slicing
+from console.reconciling import chores, gaps, history, linkhealth, linktasks, phases, plans, sampling, slicing
 from console.tasks.covering import look_after_coverage
 from console.tasks.drills import look_after_drills
 from console.tasks.gates import look_after_gates
@@ -74,9 +74,10 @@ def forget_link(*, link_key: str, **_: Any) -> None:
 
 @shared_task(name="forget_old_rows")
 def forget_old_rows(**_: Any) -> None:
-    """Delete rows nobody needs any more: slices, old verify runs. The audit is kept."""
+    """Delete rows nobody needs any more: slices, verify runs, samples. The audit is kept."""
     now = timezone.now()
     slicing.forget_old(now=now)
+    history.forget_old(now=now)
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
 
 
@@ -107,6 +108,8 @@ def _reconcile(link_id: int) -> None:
         if mirror_id not in together and store.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
             dispatch.send(task, mirror_id=mirror_id)
     _run_tasks(link, mirrors)
+    if store.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
+        history.keep_samples(link=link, mirrors=mirrors, now=timezone.now())
 
 
 def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:

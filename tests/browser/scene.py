@@ -23,7 +23,9 @@ from console.models import (
     GapRange,
     GroupOffset,
     LinkConfig,
+    LinkSample,
     MirrorPartition,
+    MirrorSample,
     MirrorTopic,
     Organization,
     RoleBinding,
@@ -109,6 +111,7 @@ def make_scene(now: datetime | None = None) -> Scene:
     _add_troubles(scene)
     _add_other_links(scene)
     _add_history(scene)
+    _add_samples(scene)
     return scene
 
 
@@ -335,6 +338,20 @@ def _add_other_links(scene: Scene) -> None:
             link=scene.link, name=name, partitions=partitions, internal=internal, retention_ms=604_800_000, seen_at=now
         )
         SourceTopic.objects.create(cluster=scene.west, name=name, partitions=partitions, internal=internal, seen_at=now)
+
+
+def _add_samples(scene: Scene) -> None:
+    """An hour of figures with a hole in it."""
+    for number in range(120):
+        unknown = 60 < number < 72
+        values = {
+            "at": scene.now - timedelta(seconds=30 * (119 - number)),
+            "lag": None if unknown else (number * 37) % 900,
+            "lag_ms": None if unknown else (number * 37) % 900 * 11,
+            "bytes_per_s": 3_302_400.0 + 40_000 * ((number * 7) % 13),
+        }
+        LinkSample.objects.create(link=scene.link, **values)
+        MirrorSample.objects.create(mirror=scene.mirrors["flights"], **values)
 
 
 def _add_history(scene: Scene) -> None:

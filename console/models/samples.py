@@ -1,0 +1,43 @@
+"""Figures of links and mirrors every half minute, for charts: bounded by age, forgotten by ``forget_old_rows``."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from console.models.links import ClusterLink
+from console.models.mirrors import MirrorTopic
+
+
+class Sample(models.Model):
+    """What was known at a moment. Unknown is null, never 0."""
+
+    at = models.DateTimeField(db_index=True)
+    lag = models.BigIntegerField(null=True)
+    lag_ms = models.BigIntegerField(null=True)  # its age
+    bytes_per_s = models.FloatField(null=True)
+    records_per_s = models.FloatField(null=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["at"]
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M:%S}"
+
+
+class LinkSample(Sample):
+    """A link: ``lag`` is its worst partition's, rates are sums."""
+
+    link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="samples")
+
+    class Meta(Sample.Meta):
+        indexes = [models.Index(fields=["link", "at"], name="link_sample_by_time")]
+
+
+class MirrorSample(Sample):
+    """A mirror: ``lag`` is of all its partitions."""
+
+    mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="samples")
+
+    class Meta(Sample.Meta):
+        indexes = [models.Index(fields=["mirror", "at"], name="mirror_sample_by_time")]

@@ -1,0 +1,128 @@
+"""Charts as SVG paths made here, without a script: a line over time, what it says in words, and the same as a table.
+
+The picture is stretched to the width of the page, so it holds lines only; all letters are HTML around it. Where a value was not
+known, or nobody looked, the line has a hole and is never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil, floor, log10
+from typing import TYPE_CHECKING
+
+from console.presenters import numbers
+
+if TYPE_CHECKING:
+    from console.queries.history import Point
+
+WIDTH, HEIGHT = 600, 100  # of the viewBox; the page stretches it
+HOLE = 3  # points without a sample after which the line is interrupted
+POINTS = 120  # of a chart at most, as the query answers them
+OLD = timedelta(minutes=2)  # four samples: then nobody knows what is now
+TABLE_ROWS = 24
+Values = Sequence[tuple[datetime, float | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    key: str
+    title: str
+    write: Callable[[float | None], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """One line over time."""
+
+    key: str
+    title: str
+    sentence: str  # the picture in words
+    latest: str
+    top: str  # what the upper edge stands for
+    line: str  # path data, empty where nothing is known
+    area: str
+    marks: Sequence[str]  # along the time axis, first to last
+    rows: Sequence[tuple[str, str]]  # (time, value), newest first
+
+
+def charts_of(points: Sequence[Point], *, span: timedelta, now: datetime) -> list[Chart]:
+    """Answer lag, its age and throughput of one link or mirror over a span that ends now."""
+    lag = _Kind(key="lag", title="Lag, messages", write=numbers.count)
+    age = _Kind(key="age", title="Age of the lag (RPO)", write=numbers.lag_time)
+    rate = _Kind(key="rate", title="Throughput", write=numbers.byte_rate)
+    return [
+        _chart(lag, [(one.at, one.lag) for one in points], span=span, now=now),
+        _chart(age, [(one.at, one.lag_ms) for one in points], span=span, now=now),
+        _chart(rate, [(one.at, one.bytes_per_s) for one in points], span=span, now=now),
+    ]
+
+
+def _chart(kind: _Kind, values: Values, *, span: timedelta, now: datetime) -> Chart:
+    known = [value for _, value in values if value is not None]
+    top = _round_up(max(known, default=0))
+    runs = _runs(values, longest=max(OLD, HOLE * span / POINTS))
+    shapes = [[_place(at, value, top=top, span=span, now=now) for at, value in run] for run in runs]
+    latest = kind.write(values[-1][1] if values and now - values[-1][0] <= OLD else None)
+    return Chart(
+        key=kind.key,
+        title=kind.title,
+        sentence=_sentence(known, kind.write, latest=latest, span=span),
+        latest=latest,
+        top=kind.write(top) if known else "",
+        line=" ".join(_line(shape) for shape in shapes),
+        area=" ".join(_area(shape) for shape in shapes),
+        marks=_marks(span),
+        rows=[(numbers.exact(at), kind.write(value)) for at, value in _spread(values)],
+    )
+
+
+def _runs(values: Values, *, longest: timedelta) -> list[list[tuple[datetime, float]]]:
+    """Cut the values where one is unknown or too much time passed without any."""
+    runs: list[list[tuple[datetime, float]]] = [[]]
+    for at, value in values:
+        if value is None or (runs[-1] and at - runs[-1][-1][0] > longest):
+            runs.append([])
+        if value is not None:
+            runs[-1].append((at, value))
+    return [run for run in runs if run]
+
+
+def _place(at: datetime, value: float, *, top: float, span: timedelta, now: datetime) -> tuple[float, float]:
+    x = WIDTH * (1 - (now - at) / span)
+    return round(x, 1), round(HEIGHT * (1 - value / top) if top else HEIGHT, 1)
+
+
+def _line(shape: Sequence[tuple[float, float]]) -> str:
+    (x, y), *others = shape
+    return f"M{x} {y}" + ("".join(f"L{a} {b}" for a, b in others) or "h2")  # a single sample is a short dash
+
+
+def _area(shape: Sequence[tuple[float, float]]) -> str:
+    return f"M{shape[0][0]} {HEIGHT}" + "".join(f"L{x} {y}" for x, y in shape) + f"L{shape[-1][0]} {HEIGHT}Z"
+
+
+def _round_up(value: float) -> float:
+    """Answer the next 1, 2 or 5 times a power of ten."""
+    if value <= 0:
+        return 1
+    power = 10.0 ** floor(log10(value))
+    return next((step * power for step in (1, 2, 5) if value <= step * power), 10 * power)
+
+
+def _marks(span: timedelta) -> list[str]:
+    return [f"{numbers.duration(span.total_seconds() * 1000 * part / 4)} ago" for part in (4, 2)] + ["now"]
+
+
+def _spread(values: Values) -> list[tuple[datetime, float | None]]:
+    step = max(1, ceil(len(values) / TABLE_ROWS))
+    return list(reversed(values))[::step]
+
+
+def _sentence(known: Sequence[float], write: Callable[[float | None], str], *, latest: str, span: timedelta) -> str:
+    over = numbers.duration(span.total_seconds() * 1000)
+    if not known:
+        return f"Nothing is known of the last {over}."
+    now = "not known now" if latest == numbers.UNKNOWN else f"{latest} now"
+    return f"Over the last {over} between {write(min(known))} and {write(max(known))}; {now}."

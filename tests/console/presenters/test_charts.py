@@ -1,0 +1,55 @@
+"""Charts: what is unknown is a hole, the picture says the same as its words and its table."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from console.presenters.charts import HEIGHT, WIDTH, charts_of
+from console.queries.history import Point
+
+NOW = datetime(2026, 5, 4, 10, tzinfo=UTC)
+SPAN = timedelta(hours=1)
+
+
+def point(minutes_ago: float, lag: int | None) -> Point:
+    return Point(at=NOW - timedelta(minutes=minutes_ago), lag=lag, lag_ms=lag, bytes_per_s=lag)
+
+
+def test_the_line_goes_from_left_to_right_and_the_top_is_a_round_number() -> None:
+    lag, _, _ = charts_of([point(60, 0), point(58.5, 120), point(57, 60)], span=SPAN, now=NOW)
+
+    assert lag.top == "200"
+    assert lag.line == f"M0.0 {HEIGHT}.0L15.0 40.0L30.0 70.0"
+    assert lag.area.endswith(f"L30.0 {HEIGHT}Z")
+    assert lag.marks == ["1 h ago", "30 min ago", "now"]
+
+
+def test_unknown_values_and_silence_are_holes() -> None:
+    points = [point(50, 1), point(49, None), point(48, 1), point(20, 1), point(19, 1)]
+
+    lag, _, _ = charts_of(points, span=SPAN, now=NOW)
+
+    assert lag.line.count("M") == 3
+    assert ("2026-05-04 09:11:00 UTC", "\N{EN DASH}") in lag.rows
+
+
+def test_an_old_value_is_not_told_as_the_present_one() -> None:
+    lag, _, _ = charts_of([point(10, 5)], span=SPAN, now=NOW)
+
+    assert lag.latest == "\N{EN DASH}"
+    assert lag.sentence == "Over the last 1 h between 5 and 5; not known now."
+
+
+def test_a_value_of_now_is_told() -> None:
+    lag, age, rate = charts_of([point(1, 4), point(0, 2_500)], span=SPAN, now=NOW)
+
+    assert (lag.latest, age.latest, rate.latest) == ("2,500", "2 s", "2.44 KiB/s")
+    assert lag.sentence == "Over the last 1 h between 4 and 2,500; 2,500 now."
+    assert f"L{WIDTH}.0" in lag.line
+
+
+def test_nothing_known_draws_nothing() -> None:
+    lag, _, _ = charts_of([point(1, None)], span=SPAN, now=NOW)
+
+    assert (lag.line, lag.area, lag.top) == ("", "", "")
+    assert lag.sentence == "Nothing is known of the last 1 h."
