@@ -16,6 +16,8 @@ PAGES = (
     "/environments/production/",
     "/environments/production/clusters/new/",
     f"/clusters/{WEST}/",
+    f"/clusters/{WEST}/namespaces/",
+    f"/clusters/{EAST}/namespaces/",
     "/links/",
     "/links/?q=nothing-has-this-name",
     "/links/new/",

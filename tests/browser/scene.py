@@ -27,6 +27,7 @@ from console.models import (
     MirrorPartition,
     MirrorSample,
     MirrorTopic,
+    Namespace,
     Organization,
     RoleBinding,
     SourceTopic,
@@ -112,6 +113,7 @@ def make_scene(now: datetime | None = None) -> Scene:
     _add_other_links(scene)
     _add_history(scene)
     _add_samples(scene)
+    _add_namespaces(scene)
     return scene
 
 
@@ -352,6 +354,14 @@ def _add_samples(scene: Scene) -> None:
         }
         LinkSample.objects.create(link=scene.link, **values)
         MirrorSample.objects.create(mirror=scene.mirrors["flights"], **values)
+
+
+def _add_namespaces(scene: Scene) -> None:
+    dated = {"cluster": scene.east, "created_at": scene.now, "created_by": "amelia"}
+    Namespace.objects.create(prefix="fl", reserved=True, guarded=True, link=scene.link, leader_prefix="fl", **dated)
+    Namespace.objects.create(prefix="bo", reserved=True, guarded=None, link=scene.link, leader_prefix="bo", **dated)
+    Namespace.objects.create(prefix="orders.", reserved=True, guarded=False, guard_problem="It has no authorizer.", **dated)
+    Namespace.objects.create(prefix="free.", **dated)
 
 
 def _add_history(scene: Scene) -> None:

@@ -1,0 +1,90 @@
+"""The namespaces of a cluster: list, name, reserve, attach to a link, detach, delete."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from console.access import Permission, can
+from console.actions import namespaces as actions
+from console.actors import Actor
+from console.errors import ConsoleError, InvalidInputError
+from console.models import Cluster, ClusterLink, Namespace
+from console.models.links import LinkMode
+from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
+from console.pages.shell import Crumb
+from console.presenters.namespaces import leader_prefix, namespace_row
+from console.queries import clusters as cluster_queries
+from console.queries import links as link_queries
+from console.queries import namespaces as queries
+
+
+@page("environments")
+@require_http_methods(["GET", "POST"])
+def namespaces(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Show the namespaces; carry out one thing and show them again."""
+    by = actor_of(request)
+    cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    if request.method == "GET":
+        return _show(request, cluster)
+    try:
+        message = _act(request, cluster, by=by)
+    except ConsoleError as error:
+        if error.kind in {"denied", "not_found"}:
+            raise
+        return _show(
+            request, cluster, status=status_of(error), problem=problem_of(error), prefix=request.POST.get("prefix", "")
+        )
+    return done(request, f"/clusters/{cluster.cluster_id}/namespaces/", message)
+
+
+def _act(request: HttpRequest, cluster: Cluster, *, by: Actor) -> str:
+    """Do what the pressed button says; answer what to tell."""
+    intent, now = request.POST.get("intent", ""), timezone.now()
+    if intent == "create":
+        prefix, reserved = request.POST.get("prefix", "").strip(), bool(request.POST.get("reserved"))
+        return (
+            f"Namespace {actions.create_namespace(cluster=cluster, prefix=prefix, reserved=reserved, by=by, now=now)} is made."
+        )
+    found = _namespace(request, cluster)
+    if intent == "attach":
+        link = link_queries.get_link(cluster_id=cluster.cluster_id, name=request.POST.get("link", ""), by=by)
+        actions.attach(namespace=found, link=link, leader_prefix=leader_prefix(found, link), by=by, now=now)
+        return f"Namespace {found} follows {link.name} now."
+    if intent == "detach":
+        actions.detach(namespace=found, by=by, now=now)
+        return f"Namespace {found} follows no link any more; it stays reserved."
+    if intent == "delete":
+        actions.delete_namespace(namespace=found, by=by, now=now)
+        return f"Namespace {found} is forgotten; its topics stay."
+    reserved = intent == "reserve"
+    actions.reserve(namespace=found, reserved=reserved, by=by, now=now)
+    return f"Namespace {found} is {'reserved' if reserved else 'open to everybody'} now."
+
+
+def _namespace(request: HttpRequest, cluster: Cluster) -> Namespace:
+    number = request.POST.get("namespace", "")
+    if not number.isdecimal():
+        raise InvalidInputError("No namespace was named.", field="namespace")
+    return queries.get_namespace(cluster=cluster, namespace_id=int(number[:18]))
+
+
+def _show(request: HttpRequest, cluster: Cluster, *, status: int = 200, **more: object) -> HttpResponse:
+    by = actor_of(request)
+    environment = cluster.environment
+    ending_here = ClusterLink.objects.filter(destination=cluster).exclude(mode=LinkMode.SOURCE)
+    links = list(ending_here)
+    url = f"/clusters/{cluster.cluster_id}/"
+    context = {
+        "cluster": {"name": cluster.name, "url": url},
+        "environment_name": environment.name,
+        "rows": [namespace_row(one, links=links) for one in queries.list_namespaces(cluster=cluster)],
+        "may_manage": can(by, Permission.MANAGE_LINK, cluster=cluster),
+        "crumbs": [
+            Crumb(label=environment.name, url=f"/environments/{environment.slug}/"),
+            Crumb(label=cluster.name, url=url),
+            Crumb(label="Namespaces"),
+        ],
+    }
+    return reply(request, "environments/namespaces.html", context | more, status=status)

@@ -1,0 +1,88 @@
+"""The page of a cluster's namespaces: each button, each refusal, nothing for who may only look."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from console.models import Namespace
+from console.presenters.namespaces import REPLICATION_LOOKS
+from linkengine.domain.namespaces import ReplicationState
+from tests.browser.scene import EAST, Scene
+from tests.console.pages.conftest import client_of
+
+URL = f"/clusters/{EAST}/namespaces/"
+
+
+def test_every_replication_state_has_its_look() -> None:
+    assert set(REPLICATION_LOOKS) == set(ReplicationState)
+
+
+def test_states_are_told_from_the_measured_lag(admin: Client, scene: Scene) -> None:
+    text = admin.get(URL).content.decode()
+
+    for words in (
+        "fl*",
+        "In sync",
+        "bo*",
+        "Disconnected",
+        "Follows no link",
+        "the cluster keeps others out",
+        "It has no authorizer.",
+    ):
+        assert words in text
+
+
+def test_a_namespace_lives(admin: Client, scene: Scene) -> None:
+    admin.post(URL, {"intent": "create", "prefix": "new.", "reserved": "1"})
+    made = Namespace.objects.get(prefix="new.")
+    assert (made.reserved, made.created_by) == (True, "amelia")
+
+    def press(intent: str, **more: str) -> Namespace:
+        assert admin.post(URL, {"intent": intent, "namespace": made.pk, **more}).status_code == 302
+        return Namespace.objects.get(pk=made.pk)
+
+    assert press("release").reserved is False
+    attached = press("attach", link=scene.link.name)
+    assert (attached.link, attached.leader_prefix, attached.reserved) == (scene.link, "new.", True)
+    assert press("detach").link is None
+    assert press("reserve").reserved is True
+    assert admin.post(URL, {"intent": "delete", "namespace": made.pk}, follow=True).status_code == 200
+    assert not Namespace.objects.filter(pk=made.pk).exists()
+
+
+@pytest.mark.parametrize(
+    ("posted", "status"),
+    [
+        ({"intent": "create", "prefix": "fl"}, 409),
+        ({"intent": "create", "prefix": "no spaces"}, 422),
+        ({"intent": "delete", "namespace": "x"}, 422),
+        ({"intent": "delete", "namespace": "999999"}, 404),
+        ({"intent": "attach", "namespace": "1", "link": "no-such-link"}, 404),
+    ],
+)
+def test_what_is_refused_is_told_on_the_same_page(admin: Client, scene: Scene, posted: dict[str, str], status: int) -> None:
+    first = Namespace.objects.order_by("pk").first()
+    assert first is not None
+    if posted.get("namespace") == "1":
+        posted = {**posted, "namespace": str(first.pk)}
+
+    answer = admin.post(URL, posted)
+
+    assert answer.status_code == status
+    assert Namespace.objects.count() == 4
+
+
+def test_one_that_follows_a_link_is_not_deleted(admin: Client, scene: Scene) -> None:
+    number = Namespace.objects.get(prefix="fl").pk
+
+    answer = admin.post(URL, {"intent": "delete", "namespace": number})
+
+    assert (answer.status_code, "detach it first" in answer.content.decode()) == (409, True)
+
+
+def test_who_may_only_look_sees_no_button_and_is_refused(scene: Scene) -> None:
+    reader = client_of(scene.reader)
+
+    assert 'name="intent"' not in reader.get(URL).content.decode()
+    assert reader.post(URL, {"intent": "create", "prefix": "mine."}).status_code == 403
