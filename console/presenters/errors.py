@@ -179,6 +179,11 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         "Make a whole replica lead: stop the broker with the damaged one. Copying then goes on; if not, fail over.",
     ),
     (
+        _E.KEYLESS_RECORDS,
+        "The mirror topic is compacted and does not take records without a key, of which the source holds some.",
+        "Nothing to do: its policy is set to delete until they are copied. Leave topic config sync switched on.",
+    ),
+    (
         _E.FOREIGN_WRITE,
         "Somebody other than this link has written to the mirror topic, so offsets no longer match.",
         "Find the writer in the destination's logs, delete the mirror topic and begin again.",

@@ -9,11 +9,12 @@ from math import ceil
 from django.conf import settings
 
 from console import pairs
-from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
+from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic, StateTransitionError
 from console.models.links import LinkMode
 from console.reconciling.groups import known_offsets
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import follows_start
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkaddresses import source_properties
 from linkengine.domain.plans import (
     TRANSACTIONAL_ID_PREFIX,
@@ -135,8 +136,14 @@ def setup_of(mirror: MirrorTopic) -> MirrorSetup:
     )
 
 
-def sync_of(mirror: MirrorTopic) -> MirrorSync:
-    """Answer what shall follow the source."""
+def keyless(mirrors: Iterable[MirrorTopic]) -> set[int]:
+    """Pick the mirrors, by primary key, that have refused records without a key."""
+    refused = StateTransitionError.objects.filter(mirror__in=[one.pk for one in mirrors], code=ErrorCode.KEYLESS_RECORDS)
+    return set(refused.values_list("mirror_id", flat=True))
+
+
+def sync_of(mirror: MirrorTopic, *, keyless: bool = False) -> MirrorSync:
+    """Answer what shall follow the source; ``keyless`` as of ``MirrorSync``."""
     return MirrorSync(
         source=source_address(mirror.link),
         destination=mirror.link.destination.address,
@@ -146,6 +153,7 @@ def sync_of(mirror: MirrorTopic) -> MirrorSync:
         sync_include=sync_include(mirror.link),
         previous=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),
+        keyless=keyless,
     )
 
 

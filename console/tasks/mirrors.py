@@ -90,7 +90,8 @@ def load(mirror_id: int) -> MirrorTopic | None:
 
 def follow_source(mirror: MirrorTopic) -> None:
     """Run one round of synchronisation for one mirror and keep what it saw."""
-    note_synced(mirror, jobs.sync_mirror(plans.sync_of(mirror)), now=timezone.now())
+    plan = plans.sync_of(mirror, keyless=mirror.pk in plans.keyless([mirror]))
+    note_synced(mirror, jobs.sync_mirror(plan), now=timezone.now())
 
 
 def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime) -> None:

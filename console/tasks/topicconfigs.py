@@ -34,7 +34,8 @@ def follow_topics(link: ClusterLink) -> TaskOutcome:
     if not chosen:
         return TaskOutcome(summary="No mirror topic was due.")
     MirrorTopic.objects.filter(pk__in=[one.pk for one in chosen]).update(synced_at=timezone.now())
-    outcomes = jobs.sync_mirrors([plans.sync_of(mirror) for mirror in chosen])
+    keyless = plans.keyless(chosen)
+    outcomes = jobs.sync_mirrors([plans.sync_of(mirror, keyless=mirror.pk in keyless) for mirror in chosen])
     errors, changes = [], 0
     for mirror, outcome in zip(chosen, outcomes, strict=True):
         if isinstance(outcome, LinkEngineError):

@@ -51,6 +51,7 @@ class ErrorCode(StrEnum):
     UNEXPECTED_TRUNCATION = "UNEXPECTED_TRUNCATION"  # the source's log ends before the mirror's
     UNSUPPORTED_MESSAGE_FORMAT = "UNSUPPORTED_MESSAGE_FORMAT"
     CORRUPT_RECORDS = "CORRUPT_RECORDS"  # their checksum is wrong, time and again
+    KEYLESS_RECORDS = "KEYLESS_RECORDS"  # a compacted mirror refuses them; its policy is changed until they are copied
     FOREIGN_WRITE = "FOREIGN_WRITE"  # somebody else appended to the mirror
     MIRROR_TOPIC_MISSING = "MIRROR_TOPIC_MISSING"  # somebody deleted the mirror topic
     ILLEGAL_STATE = "ILLEGAL_STATE"

@@ -180,6 +180,7 @@ class MirrorSync:
     sync_include: tuple[str, ...] | None = None  # topic.config.sync.include; None: the default list
     previous: dict[str, str] = field(default_factory=dict)  # source configs of the last round; empty: there was none
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
+    keyless: bool = False  # the mirror is compacted and has refused a record without a key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

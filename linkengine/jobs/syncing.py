@@ -11,6 +11,7 @@ from linkengine.domain.filters import NameFilter
 from linkengine.domain.plans import MirrorSync, MirrorSynced, TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sync.configs import follow_configs
+from linkengine.sync.progress import holds_all
 from linkengine.sync.topics import discover_topics, grow_mirror, missing_mirror, observe_sources
 
 Outcome = MirrorSynced | LinkEngineError
@@ -39,12 +40,13 @@ def sync_mirrors(mirrors: Sequence[MirrorSync]) -> list[Outcome]:
     values = source.effective_configs_of([name for name, topic in topics.items() if isinstance(topic, TopicDescription)])
     here = {topic.name: topic for topic in destination.topics([one.mirror_topic for one in mirrors])}
     return [
-        _follow(destination, one, topics[one.source_topic], values=values.get(one.source_topic), here=here) for one in mirrors
+        _follow((source, destination), one, topics[one.source_topic], values=values.get(one.source_topic), here=here)
+        for one in mirrors
     ]
 
 
 def _follow(
-    destination: ClusterAdmin,
+    clusters: tuple[ClusterAdmin, ClusterAdmin],
     plan: MirrorSync,
     topic: TopicDescription | LinkEngineError,
     *,
@@ -55,13 +57,20 @@ def _follow(
         return topic
     if values is None:
         return _unreadable(plan)
+    source, destination = clusters
     try:
         mirror = here.get(plan.mirror_topic) or destination.find(plan.mirror_topic)
         if mirror is None:
             return missing_mirror(plan.mirror_topic)
         partitions = grow_mirror(destination, mirror, partitions=topic.partitions)
         wanted = source_values(values, include=plan.sync_include)
-        change, edits = follow_configs(destination, mirror, plan, source_configs=wanted)
+        change, edits = follow_configs(
+            destination,
+            mirror,
+            plan,
+            source_configs=wanted,
+            copied=lambda: holds_all(source, destination, topic=topic, mirror=mirror),
+        )
     except LinkEngineError as error:
         return error
     return MirrorSynced(partitions=partitions, source_configs=wanted, changed=change.names, reverted=edits)

@@ -93,6 +93,7 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
     **dict.fromkeys(LEADER_MOVED, ErrorCode.TIMEOUT_ERROR),
     **dict.fromkeys(OF_THE_BATCH, ErrorCode.MISCONFIGURATION_ERROR),
     KafkaCode.CORRUPT_MESSAGE: ErrorCode.CORRUPT_RECORDS,
+    KafkaCode.INVALID_RECORD: ErrorCode.KEYLESS_RECORDS,  # of a copied batch nothing else can be invalid
     **dict.fromkeys(TOO_FEW_REPLICAS, ErrorCode.DESTINATION_UNAVAILABLE),  # only writes ask for replicas
     KafkaCode.KAFKA_STORAGE_ERROR: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.REQUEST_TIMED_OUT: ErrorCode.TIMEOUT_ERROR,
@@ -155,7 +156,7 @@ _ADVICE: dict[int, str] = {
         "Set message.timestamp.before.max.ms and message.timestamp.after.max.ms of the mirror topic to 9223372036854775807."
     ),
     KafkaCode.INVALID_RECORD: (
-        "A compacted topic takes no records without a key. They date from before the source was compacted: set "
-        "cleanup.policy of the mirror topic to delete until they are copied."
+        "A compacted topic takes no records without a key, and the source holds some from before it was compacted. The next "
+        "round of the config sync sets cleanup.policy of the mirror to delete until they are copied."
     ),
 }

@@ -6,12 +6,14 @@ follow the source are left alone: people may change them at any time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
+from linkengine.domain.compaction import POLICY, with_compaction_in_time
 from linkengine.domain.configs import (
     ConfigChange,
     LocalEdit,
     config_difference,
+    is_compacted,
     local_edits,
     mirror_configs,
     released_names,
@@ -44,15 +46,26 @@ def sync_configs(
 
 
 def follow_configs(
-    destination: ClusterAdmin, mirror: TopicDescription, plan: MirrorSync, *, source_configs: Mapping[str, str]
+    destination: ClusterAdmin,
+    mirror: TopicDescription,
+    plan: MirrorSync,
+    *,
+    source_configs: Mapping[str, str],
+    copied: Callable[[], bool],
 ) -> tuple[ConfigChange, tuple[LocalEdit, ...]]:
-    """Let a mirror that was just described follow; answer what changed, and what of it somebody had changed there."""
+    """Let a mirror that was just described follow; answer what changed, and what of it somebody had changed there.
+
+    ``copied`` tells whether the mirror holds all that the source had when ``source_configs`` were read.
+    """
     include, overrides = plan.sync_include, plan.configs
     released = released_names(plan.previous, include=include)
     wanted = mirror_configs(source_configs, include=include) | {name: overrides[name] for name in released & set(overrides)}
     change = config_difference(wanted=wanted, present=mirror.configs, released=released)
+    change = with_compaction_in_time(change, wanted=wanted, present=mirror.configs, keyless=plan.keyless, copied=copied)
     same_list = set(plan.previous) == set(source_configs)  # else the include list changed, and not the mirror
     before = mirror_configs(plan.previous, include=include) if same_list else {}
+    if is_compacted(wanted):
+        before.pop(POLICY, None)  # it is changed on behalf of the copy
     edits = local_edits(change, previous=before, present=mirror.configs)
     destination.change_configs(mirror.name, change)
     return change, edits

@@ -1,6 +1,7 @@
 -- Which records that only one side has may compaction have removed from the other? Those are left out; see ADR 0002.
 -- Accepted are: a record that is not its side's newest of the key below the end; one after which the other side has a later
--- record of the key; a newest tombstone, where the other side's newest is a tombstone or nothing; a missing record without key.
+-- record of the key; a newest tombstone, where the other side's newest is a tombstone or nothing; a record without a key, which
+-- either side's cleaner removes.
 SELECT judged.* EXCEPT (own_newest, other_newest, other_below_end)
 FROM (
     SELECT
@@ -23,7 +24,9 @@ FROM (
 WHERE
     kind IS NULL
     OR kind NOT IN ('missing', 'extra')
-    OR NOT CASE
-        WHEN any_key IS NULL THEN kind = 'missing'
-        ELSE offset < own_newest OR offset < coalesce(other_newest, -1) OR (tombstone AND coalesce(other_below_end, true))
-    END
+    OR NOT (
+        any_key IS NULL
+        OR offset < own_newest
+        OR offset < coalesce(other_newest, -1)
+        OR (tombstone AND coalesce(other_below_end, true))
+    )

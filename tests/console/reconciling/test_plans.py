@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from console.models import ClusterLink, CopySlice, LinkConfig, MirrorPartition, MirrorTopic
-from console.reconciling import plans
+from console.reconciling import plans, troubles
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeMirror
 
 
@@ -90,3 +90,15 @@ def test_recorded_ends_are_never_lost(make_mirror: MakeMirror) -> None:
 
     assert plans.stop_of(mirror, generation=3).fenced_ends == ((1, 10),)
     assert plans.verify_of(mirror).ends == ((1, 10),)
+
+
+def test_mirrors_that_refused_records_without_a_key_are_picked_until_that_is_over(make_mirror: MakeMirror) -> None:
+    refusing, other = make_mirror("a"), make_mirror("b")
+    troubles.note(mirror=refusing, code="KEYLESS_RECORDS", message="No key.", now=NOW)
+    troubles.note(mirror=other, code="TIMEOUT_ERROR", message="Late.", now=NOW)
+
+    assert plans.keyless([refusing, other]) == {refusing.pk}
+    assert plans.keyless([other]) == set()
+    troubles.clear(mirror=refusing)
+    assert plans.keyless([refusing, other]) == set()
+    assert plans.sync_of(refusing, keyless=True).keyless

@@ -1,0 +1,55 @@
+import pytest
+
+from linkengine.domain.compaction import with_compaction_in_time
+from linkengine.domain.configs import ConfigChange
+
+COMPACTED = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+OPEN = {"cleanup.policy": "delete", "retention.ms": "-1"}
+OTHER = {"delete.retention.ms": "5"}
+
+
+def changed(
+    change: dict[str, str],
+    *,
+    wanted: dict[str, str],
+    present: dict[str, str],
+    keyless: bool = False,
+    copied: bool | None = None,
+) -> dict[str, str]:
+    def ask() -> bool:
+        assert copied is not None, "asked without need"
+        return copied
+
+    answer = with_compaction_in_time(
+        ConfigChange(values=change, deletions=("x",)), wanted=wanted, present=present, keyless=keyless, copied=ask
+    )
+    assert answer.deletions == ("x",)
+    return answer.values
+
+
+def test_a_mirror_is_compacted_once_it_holds_all_its_source_had_before() -> None:
+    change = {"cleanup.policy": "compact,delete", **OTHER}
+
+    assert changed(change, wanted=COMPACTED, present=OPEN, copied=True) == change
+    assert changed(change, wanted=COMPACTED, present=OPEN, copied=False) == OTHER
+    assert changed(change, wanted=COMPACTED, present=OPEN, keyless=True, copied=False) == OTHER
+
+
+def test_a_compacted_mirror_that_refuses_records_without_a_key_is_opened_for_them() -> None:
+    assert changed(OTHER, wanted=COMPACTED, present=COMPACTED, keyless=True) == OTHER | {"cleanup.policy": "delete"}
+    assert changed(OTHER, wanted=COMPACTED, present=COMPACTED) == OTHER
+
+
+@pytest.mark.parametrize(
+    ("wanted", "present"),
+    [
+        (OPEN, COMPACTED),
+        ({"cleanup.policy": "compact", "retention.ms": "9"}, OPEN),
+        ({"cleanup.policy": "compact"}, {"cleanup.policy": "compact"}),
+    ],
+    ids=["not compacted at the source", "a retention of its own", "retention not synced"],
+)
+def test_nothing_else_is_touched(wanted: dict[str, str], present: dict[str, str]) -> None:
+    change = {"cleanup.policy": wanted["cleanup.policy"]}
+
+    assert changed(change, wanted=wanted, present=present, keyless=True) == change

@@ -1,0 +1,51 @@
+"""A source that was compacted after records without a key had been written to it: its mirror gets them all the same."""
+
+from dataclasses import replace
+
+import pytest
+
+from devcluster.kafka import KafkaCluster
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import MirrorSetup, MirrorSync
+from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.kafka.admin import ClusterAdmin
+from tests.linkengine.copyjob.copying import Copier, assert_equal_topics, ends_of, plan_for, producer_for
+
+pytestmark = pytest.mark.kafka
+PARTITIONS = 2
+
+
+def test_the_mirror_is_opened_for_records_without_a_key_and_compacted_once_it_has_them(
+    setup_plan: MirrorSetup, assignments: AssignmentsFactory, there: ClusterAdmin, here: ClusterAdmin, source_topic: str,
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster,
+) -> None:  # fmt: skip
+    producer = producer_for(source_cluster)
+    for number in range(30):
+        producer.produce(source_topic, value=f"v {number}", key="k" if number % 3 else None, partition=number % PARTITIONS)
+    producer.flush()
+    there.set_configs(source_topic, {"cleanup.policy": "compact"})
+    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    sync = MirrorSync(
+        source=setup_plan.source, destination=setup_plan.destination, source_topic=source_topic, mirror_topic=source_topic,
+        source_topic_id=created.source_topic_id, previous=created.source_configs,
+    )  # fmt: skip
+    given = tuple(assignments(PARTITIONS, created.source_topic_id))
+
+    with Copier(plan_for(setup_plan.source, setup_plan.destination, given)) as copier:
+        copier.wait_until(lambda one: one.error_code == ErrorCode.KEYLESS_RECORDS)
+        opened = jobs.sync_mirror(replace(sync, keyless=True))
+        open_policy = here.describe(source_topic).configs["cleanup.policy"]
+        copier.wait_for_ends(ends_of(source_cluster, source_topic, partitions=PARTITIONS))
+        closed = jobs.sync_mirror(sync)
+        producer.produce(source_topic, value="a later one", key="k", partition=0)
+        producer.flush()
+        ends = ends_of(source_cluster, source_topic, partitions=PARTITIONS)
+        copier.wait_until(lambda one: one.mirror_end == ends[int(one.key[-1])] and not one.error_code)
+
+    assert open_policy == "delete"
+    assert (opened.changed, closed.changed) == (("cleanup.policy",), ("cleanup.policy",))
+    assert (opened.reverted, closed.reverted) == ((), ())
+    assert here.describe(source_topic).configs["cleanup.policy"] == "compact,delete"
+    assert assert_equal_topics(source_cluster, source_topic, destination_cluster, source_topic, partitions=PARTITIONS) == 31
+    assert jobs.sync_mirror(sync).changed == ()
