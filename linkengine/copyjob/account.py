@@ -60,6 +60,11 @@ class Account:
         """Answer until when the mirror holds everything the source had."""
         return self._catch_up.at_ms
 
+    @property
+    def moving(self) -> bool:
+        """Whether something was written, or there was nothing to write: until then nobody knows that all is well."""
+        return self.bytes_copied > 0 or self.caught_up_at_ms is not None or bool(self._fills.since(0))
+
     def sending(self, step: Append) -> None:
         """A batch is about to be sent; afterwards its buffer may hold something else."""
         if self._fills.awaits_record:

@@ -17,7 +17,10 @@ def phase_of(one: MirrorPartition) -> PartitionPhase:
         return PartitionPhase.RELEASED
     if one.stage is Stage.WAITING:
         return PartitionPhase.WAITING
-    return trouble.phase if trouble else PartitionPhase.COPYING
+    if trouble:
+        return trouble.phase
+    # a slice that begins says nothing yet: the trouble that ended in the last one may still be there
+    return PartitionPhase.COPYING if one.account.moving else PartitionPhase.WAITING
 
 
 def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) -> PartitionProgress:

@@ -84,7 +84,7 @@ class CopyPlan:
 class PartitionPhase(StrEnum):
     """What a copy task is doing with a partition at this moment."""
 
-    WAITING = "WAITING"  # for the lease
+    WAITING = "WAITING"  # for the lease, or for the first sign that copying works
     COPYING = "COPYING"
     SOURCE_UNREACHABLE = "SOURCE_UNREACHABLE"  # retrying
     DESTINATION_UNREACHABLE = "DESTINATION_UNREACHABLE"  # retrying

@@ -173,7 +173,7 @@ def test_overlapping_slices_hand_over_without_a_gap_or_a_raised_epoch(clusters: 
             address(source), address(destination), assignments, slice_id=f"slice-{number}", slice_ms=6_000, progress_ms=20
         )
         copier = Copier(plan, lease=lease).__enter__()
-        wait_for(lambda one=copier: "COPYING" in {phase for _, phase, _ in one.progress.history})
+        wait_for(lambda due=number + 1: lease.generations.get(assignments[0].key) == due)
         transact(50)
         if previous is not None:
             previous.join()
