@@ -89,10 +89,12 @@ class Ground:
         """Do what the fault says; answer how to mend it, None where there is nothing to mend or to break."""
         side = self.source if strike.fault.name.endswith("_SOURCE") else self.destination
         match strike.fault:
-            case Fault.KILL_SOURCE | Fault.KILL_DESTINATION:
-                return self._kill_broker(side, strike.pick)
-            case Fault.STOP_SOURCE | Fault.STOP_DESTINATION:
-                return self._stop_broker(side, strike.pick)
+            case (
+                Fault.KILL_SOURCE | Fault.KILL_DESTINATION
+                | Fault.STOP_SOURCE | Fault.STOP_DESTINATION
+                | Fault.FILL_SOURCE | Fault.FILL_DESTINATION
+            ):  # fmt: skip
+                return self._strike_broker(side, strike)
             case Fault.CUT_SOURCE | Fault.CUT_DESTINATION:
                 side.proxy.cut()
                 return side.proxy.heal
@@ -136,13 +138,15 @@ class Ground:
         self._stack.callback(proxy.close)
         return Side(cluster=cluster, proxy=proxy)
 
-    def _kill_broker(self, side: Side, pick: float) -> Mend | None:
-        node = int(pick * len(side.cluster.brokers))
-        return self.once(side, partial(side.cluster.kill, node), partial(side.cluster.restart, node, wait=False))
-
-    def _stop_broker(self, side: Side, pick: float) -> Mend | None:
-        node = int(pick * len(side.cluster.brokers))
-        return self.once(side, partial(side.cluster.pause, node), partial(side.cluster.resume, node))
+    def _strike_broker(self, side: Side, strike: Strike) -> Mend | None:
+        cluster, node = side.cluster, int(strike.pick * len(side.cluster.brokers))
+        match strike.fault:
+            case Fault.STOP_SOURCE | Fault.STOP_DESTINATION:
+                return self.once(side, partial(cluster.pause, node), partial(cluster.resume, node))
+            case Fault.FILL_SOURCE | Fault.FILL_DESTINATION:
+                return self.once(side, partial(cluster.fill_disk, node), partial(cluster.restart, node, wait=False))
+            case _:
+                return self.once(side, partial(cluster.kill, node), partial(cluster.restart, node, wait=False))
 
     def _strike_redis(self, strike: Strike) -> Mend | None:
         match strike.fault:

@@ -85,8 +85,8 @@ class Product:
             case Fault.STOP_COPIER:
                 freeze(workers)
                 return partial(thaw, workers)
-            case Fault.KILL_CONNECT:
-                return self._ground.once(self._spark, self._spark.kill, self._restart_spark)
+            case Fault.KILL_CONNECT | Fault.STOP_CONNECT:
+                return self._strike_spark(strike)
             case Fault.KILL_WORKER:
                 return self._ground.once("worker", self._processes["worker"].kill, partial(self._start_service, "worker"))
             case Fault.SECOND_COPIER | Fault.SECOND_OWNER:
@@ -180,6 +180,11 @@ class Product:
         if any(one["mirror_status"] == "FAILED" for one in mirrors):
             raise RuntimeError(f"A mirror has FAILED before the storm.\n{self.story()}")
         return all(one["mirror_status"] == "ACTIVE" for one in mirrors)
+
+    def _strike_spark(self, strike: Strike) -> Mend | None:
+        if strike.fault is Fault.STOP_CONNECT:
+            return self._ground.once(self._spark, self._spark.pause, self._spark.resume)
+        return self._ground.once(self._spark, self._spark.kill, self._restart_spark)
 
     def _second_copier(self, strike: Strike) -> Mend | None:
         self._slices += 1

@@ -75,7 +75,14 @@ class Ends:
                 offset = answer.result().offset
                 if offset >= 0:  # a leader that has just changed does not know yet
                     found[place.topic, place.partition] = offset
+        if len(found) < len(self._places):
+            self._look_for_leaders()
         return found
+
+    def _look_for_leaders(self) -> None:
+        """Ask for all metadata: after NOT_LEADER_OR_FOLLOWER the client goes on to ask the broker it knows, for minutes."""
+        with suppress(KafkaException):
+            self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
 
     def all(self) -> dict[tuple[str, int], int] | None:
         """Answer the ends of all partitions, None where one is not told."""

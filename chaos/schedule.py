@@ -18,6 +18,7 @@ class Fault(StrEnum):
     KILL_COPIER = "kill -9 of a Python worker that copies"
     STOP_COPIER = "SIGSTOP of all copiers for longer than the lease"
     KILL_CONNECT = "kill -9 of the Spark Connect server"
+    STOP_CONNECT = "SIGSTOP of the Spark Connect server"
     KILL_WORKER = "kill -9 of the Celery worker"
     KILL_REDIS = "kill -9 of Redis, its data stays"
     LOSE_REDIS = "kill -9 of Redis, its data is lost"
@@ -26,6 +27,8 @@ class Fault(StrEnum):
     KILL_DESTINATION = "kill -9 of a destination broker"
     STOP_SOURCE = "SIGSTOP of a source broker"
     STOP_DESTINATION = "SIGSTOP of a destination broker"
+    FILL_SOURCE = "the disk of a source broker is full"
+    FILL_DESTINATION = "the disk of a destination broker is full"
     CUT_SOURCE = "the network to the source is cut"
     CUT_DESTINATION = "the network to the destination is cut"
     HOLD_SOURCE = "what is on its way from and to the source arrives late"
@@ -43,6 +46,7 @@ _LASTS_S: dict[Fault, tuple[float, float]] = {
     Fault.KILL_COPIER: (0.2, 3.0),
     Fault.STOP_COPIER: (5.0, 8.0),
     Fault.KILL_CONNECT: (0.5, 4.0),
+    Fault.STOP_CONNECT: (2.0, 12.0),
     Fault.KILL_WORKER: (0.5, 6.0),
     Fault.KILL_REDIS: (0.2, 6.0),
     Fault.LOSE_REDIS: (0.2, 6.0),
@@ -50,6 +54,8 @@ _LASTS_S: dict[Fault, tuple[float, float]] = {
     Fault.KILL_DESTINATION: (4.5, 8.0),
     Fault.STOP_SOURCE: (1.0, 7.0),
     Fault.STOP_DESTINATION: (1.0, 7.0),
+    Fault.FILL_SOURCE: (5.0, 8.0),  # it takes a moment until something is written, and the broker gives up
+    Fault.FILL_DESTINATION: (5.0, 8.0),
     Fault.CUT_SOURCE: (0.5, 6.0),
     Fault.CUT_DESTINATION: (0.5, 6.0),
     Fault.HOLD_SOURCE: (1.0, 12.0),
@@ -59,7 +65,7 @@ _LASTS_S: dict[Fault, tuple[float, float]] = {
     Fault.SECOND_COPIER: (6.0, 10.0),
     Fault.SECOND_OWNER: (6.0, 10.0),
 }
-ENGINE_FAULTS = tuple(one for one in Fault if one not in (Fault.KILL_CONNECT, Fault.KILL_WORKER))
+ENGINE_FAULTS = tuple(one for one in Fault if one not in (Fault.KILL_CONNECT, Fault.STOP_CONNECT, Fault.KILL_WORKER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

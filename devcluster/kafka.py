@@ -5,6 +5,7 @@ controllers talk to each other as the user `broker` over SASL PLAIN, so that nob
 Nothing is allowed that no ACL allows. Knows nothing of links and mirrors.
 """
 
+import resource
 import secrets
 import shutil
 import tempfile
@@ -178,6 +179,15 @@ class KafkaCluster:
     def resume(self, broker: int = 0) -> None:
         """Let a frozen broker go on (SIGCONT)."""
         self._processes[broker].resume()
+
+    def fill_disk(self, broker: int = 0) -> None:
+        """Let no file of a broker grow any more, as if its disk were full, until `restart`. It closes the disk and ends."""
+        _, most = resource.prlimit(self.pid(broker), resource.RLIMIT_FSIZE)
+        resource.prlimit(self.pid(broker), resource.RLIMIT_FSIZE, (0, most))
+
+    def running(self, broker: int = 0) -> bool:
+        """Tell whether a broker's process has not ended."""
+        return self._processes[broker].running()
 
     def restart(self, broker: int = 0, *, wait: bool = True) -> None:
         """Stop one broker if it still runs and start it on the same port and data."""

@@ -6,6 +6,7 @@ find them because this project's root is on their path.
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,6 +81,14 @@ class SparkConnectServer:
         """Kill the server and its Python workers with SIGKILL; `start` brings it back on the same port."""
         if self._process is not None:
             self._process.kill()
+
+    def pause(self) -> None:
+        """Freeze the server (SIGSTOP): it takes connections and answers nothing. Its Python workers go on."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen server go on (SIGCONT)."""
+        os.kill(self.pid, signal.SIGCONT)
 
     @property
     def pid(self) -> int:

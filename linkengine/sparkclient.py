@@ -2,14 +2,19 @@
 
 Opening a session costs about 40 ms and its first query half a second of warm-up, so that all threads of a process share one.
 Knows nothing of the jobs. PySpark is imported on first use: it takes a second, and not every process needs it.
+
+A server that hangs accepts connections and answers nothing; gRPC waits for it without end. So every short call has a deadline
+(``sparkdeadlines``), and a job one that ``interrupted_after`` sets: a little after the server was asked to interrupt it.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from threading import Lock, Timer
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,22 +26,31 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 2.0  # a server that takes longer to accept a connection does not run
 DEFAULT_PORT = 15002
+CALL_TIMEOUT_S = 30.0  # of what is asked and answered at once; well below a second where nothing is wrong
+TURN_TIMEOUT_S = CALL_TIMEOUT_S + 5  # until another thread of the process has its session, or knows that there is none
+INTERRUPT_TIMEOUT_S = 30.0  # until a job that was interrupted has ended; then nobody waits for it any more
 RETRIES = 4  # of one call, 50 ms to 1 s apart: a hiccup of the network; a restart is met by a new session
 # in the text of an exception: the server does not answer, does not know the session, or the client has given it up for that
-_GONE = ("UNAVAILABLE", "INVALID_HANDLE", "NO_ACTIVE_SESSION", "stopped SparkContext")
+_SILENT = "DEADLINE_EXCEEDED"
+_GONE = ("UNAVAILABLE", "INVALID_HANDLE", "NO_ACTIVE_SESSION", "stopped SparkContext", _SILENT)
 
 _log = structlog.get_logger(__name__)
 _lock = Lock()
 _sessions: dict[tuple[int, str], SparkSession] = {}
+_streams_end_at: ContextVar[float | None] = ContextVar("streams_end_at", default=None)  # of the monotonic clock
 
 
 class SparkUnavailableError(Exception):
     """No Spark Connect server answers at the address, or it went away during a call."""
 
 
+class SparkSilentError(SparkUnavailableError):
+    """A Spark Connect server is there, but hangs: it takes calls and answers none."""
+
+
 def session(url: str) -> SparkSession:
     """Answer this process's session with the server at ``url`` (``sc://host:port``), known to be alive a moment ago."""
-    with _lock:
+    with _turn(url):
         known = _sessions.get((os.getpid(), url))
         _check_port(url)
         if known is not None and _alive(known):
@@ -68,13 +82,15 @@ def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
 
 @contextmanager
 def interrupted_after(spark: SparkSession, tag: str, *, timeout_s: float) -> Iterator[None]:
-    """Interrupt what runs with ``tag`` when it takes longer; Spark itself waits forever."""
+    """Interrupt what runs with ``tag`` when it takes longer; Spark itself waits forever. If that helps nothing, give it up."""
     timer = Timer(timeout_s, _interrupt, args=(spark, tag))
     timer.daemon = True
     timer.start()
+    token = _streams_end_at.set(time.monotonic() + timeout_s + INTERRUPT_TIMEOUT_S)
     try:
         yield
     finally:
+        _streams_end_at.reset(token)
         timer.cancel()
 
 
@@ -86,12 +102,26 @@ def spark_answers(what: str) -> Iterator[None]:
 
     try:
         yield
-    except grpc.RpcError as error:
-        raise SparkUnavailableError(f"Spark went away and did not {what}: {_short(error)}") from error
-    except SparkConnectException as error:
-        if not any(word in str(error) for word in _GONE):
+    except (grpc.RpcError, SparkConnectException) as error:
+        if isinstance(error, SparkConnectException) and not any(word in str(error) for word in _GONE):
             raise
+        if _SILENT in str(error):
+            message = (
+                f"Spark takes calls but answers none, and did not {what}. Look at its server: it may have to be restarted."
+            )
+            raise SparkSilentError(message) from error
         raise SparkUnavailableError(f"Spark went away and did not {what}: {_short(error)}") from error
+
+
+@contextmanager
+def _turn(url: str) -> Iterator[None]:
+    """Let one thread at a time look after the session; what hangs is found out by the first and told to the others."""
+    if not _lock.acquire(timeout=TURN_TIMEOUT_S):
+        raise SparkSilentError(f"Spark at {urlsplit(url).netloc} has answered no other call for {TURN_TIMEOUT_S:.0f} s.")
+    try:
+        yield
+    finally:
+        _lock.release()
 
 
 def _check_port(url: str) -> None:
@@ -105,20 +135,32 @@ def _check_port(url: str) -> None:
 
 
 def _open(url: str) -> SparkSession:
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder  # noqa: PLC0415
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
 
+    from linkengine.sparkdeadlines import Deadlines  # noqa: PLC0415 - needs gRPC
+
+    channel = DefaultChannelBuilder(url)
+    channel.add_interceptor(Deadlines(call_s=CALL_TIMEOUT_S, stream_s=_stream_left_s))
     with spark_answers("open a session"):
-        fresh = SparkSession.builder.remote(url).create()
+        fresh = SparkSession.builder.channelBuilder(channel).create()
         fresh.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, max_backoff=1000)])
         fresh.conf.get("spark.app.name", "")
     return fresh
+
+
+def _stream_left_s() -> float | None:
+    end = _streams_end_at.get()
+    return None if end is None else max(0.0, end - time.monotonic())
 
 
 def _alive(known: SparkSession) -> bool:
     try:
         with spark_answers("look after its session"):
             known.conf.get("spark.app.name", "")
+    except SparkSilentError:
+        raise  # another session would not be answered either
     except SparkUnavailableError:
         return False
     return not known.is_stopped

@@ -12,12 +12,14 @@ from django.db.models import F
 from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
 from console.reconciling.plans import TUNING, mirror_key
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.slices import NewSlice, RunningSlice, decide_slices
+from linkengine.domain.slices import START_MS, NewSlice, RunningSlice, decide_slices
 from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
 
 BACKOFF_S = 1.0  # after the first failure of the copy engine; doubles
 LONGEST_BACKOFF_S = 30.0
 SHORT = timedelta(seconds=3)  # a job that is over sooner did not copy; without a pause the next would follow at once
+START = timedelta(milliseconds=START_MS)
+HELD_AFTER = timedelta(seconds=1)  # what waits for a slice says so in Redis before it takes it; twice sure
 RESEND_AFTER = timedelta(seconds=2)  # a job that no worker took until then was lost on the way to it
 KEEP = timedelta(hours=1)  # rows of finished slices, for people who look into trouble
 
@@ -40,14 +42,33 @@ def orders_for(link: ClusterLink, mirrors: Collection[MirrorTopic]) -> dict[str,
     return {mirror_key(mirror): is_wanted(mirror, link) for mirror in mirrors}
 
 
+def hold_of(slice_id: str) -> str:
+    """Name what a worker holds (``console.store``) for as long as one of its threads waits for the slice."""
+    return f"slice:{slice_id}"
+
+
+def starting(*, link: ClusterLink, now: datetime) -> list[str]:
+    """List the slices that a worker took and that may not have reached Spark yet: what became of it matters."""
+    rows = CopySlice.objects.filter(link=link, finished_at=None, started_at__gte=now - START, taken_at__lt=now - HELD_AFTER)
+    return list(rows.values_list("slice_id", flat=True))
+
+
 def next_slices(
-    *, link: ClusterLink, wanted: Collection[str], rows: Mapping[str, MirrorPartition], now: datetime
+    *,
+    link: ClusterLink,
+    wanted: Collection[str],
+    rows: Mapping[str, MirrorPartition],
+    now: datetime,
+    orphans: Collection[str] = (),
 ) -> list[CopySlice]:
-    """Decide what to submit now, note it, and answer what to send. Call it under the link's lock only."""
+    """Decide what to submit now, note it, and answer what to send. Call it under the link's lock only.
+
+    ``orphans`` are slices whose worker is gone: it does not wait for them, and may not have brought them to Spark.
+    """
     known = list(CopySlice.objects.filter(link=link, finished_at=None))
     decision = decide_slices(
         wanted=wanted,
-        running=[_running(one) for one in known],
+        running=[_running(one, orphaned=one.slice_id in orphans) for one in known],
         last_seen_ms={key: _ms(row.observed_at) for key, row in rows.items() if row.observed_at is not None},
         revision=link.revision,
         now_ms=_ms(now),
@@ -55,6 +76,9 @@ def next_slices(
     )
     for one in known:
         _note_answering(one, decision.answering[one.slice_id], now=now)
+    silent = next((one for one in known if one.slice_id in decision.silent), None)
+    if silent is not None:
+        _note_failure(link, error=_why_silent(silent), now=now)
     lost = [one for one in known if one.taken_at is None and now - one.started_at > RESEND_AFTER]
     if link.engine_retry_at is not None and link.engine_retry_at > now:
         return lost
@@ -78,14 +102,7 @@ def note_finished(*, row: CopySlice, error: str, now: datetime) -> None:
         links.exclude(engine_error="").update(engine_error="", sequence=F("sequence") + 1)
         links.update(engine_failures=0, engine_retry_at=now + SHORT if now - row.started_at < SHORT else None)
         return
-    failures = (links.values_list("engine_failures", flat=True).first() or 0) + 1
-    wait_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (failures - 1)) * (0.75 + random() / 2)  # noqa: S311 - spreads retries
-    links.update(
-        engine_error=f"Copy engine unavailable: {error}",
-        engine_failures=failures,
-        engine_retry_at=now + timedelta(seconds=wait_s),
-        sequence=F("sequence") + 1,
-    )
+    _note_failure(row.link, error=error, now=now)
 
 
 def note_copying(*, link: ClusterLink) -> bool:
@@ -119,13 +136,37 @@ def _create(link: ClusterLink, new: NewSlice, *, now: datetime) -> CopySlice:
     )
 
 
-def _running(row: CopySlice) -> RunningSlice:
+def _note_failure(link: ClusterLink, *, error: str, now: datetime) -> None:
+    links = ClusterLink.objects.filter(pk=link.pk)
+    link.engine_failures = (links.values_list("engine_failures", flat=True).first() or 0) + 1
+    longest_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (link.engine_failures - 1))
+    link.engine_retry_at = now + timedelta(seconds=longest_s * (0.75 + random() / 2))  # noqa: S311 - spreads retries
+    link.engine_error = f"Copy engine unavailable: {error}"
+    links.update(
+        engine_error=link.engine_error,
+        engine_failures=link.engine_failures,
+        engine_retry_at=link.engine_retry_at,
+        sequence=F("sequence") + 1,
+    )
+
+
+def _why_silent(row: CopySlice) -> str:
+    if row.taken_at is None:
+        return "No thread of a worker has taken the copy job. Start another worker, or raise CLUSTERLINK_WORKER_THREADS."
+    return (
+        f"Nothing has been heard of copy job {row.slice_id} for too long. Spark may hang, or have no free task slots: "
+        "look at its server, and restart it if it answers nothing."
+    )
+
+
+def _running(row: CopySlice, *, orphaned: bool) -> RunningSlice:
     return RunningSlice(
         slice_id=row.slice_id,
         revision=row.revision,
         started_at_ms=_ms(row.started_at),
         ends_at_ms=_ms(row.ends_at),
         keys=frozenset(row.keys),
+        orphaned=orphaned,
     )
 
 

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from console import dispatch
+from console import dispatch, store
 from console.models import CopySlice, MirrorTopic
 from console.reconciling import gaps, plans, slicing
 from linkengine import jobs
@@ -45,17 +45,18 @@ def _free_threads(**_: Any) -> None:
 @shared_task(name="run_slice")
 def run_slice(*, slice_id: str, **_: Any) -> None:
     """Run a slice of the registry once; what came of it is noted and the next round begins at once."""
-    row = slicing.take(slice_id=slice_id, now=timezone.now())
-    if row is None:
-        return
-    _waiting.add(slice_id)
-    try:
-        error = _run(row, now=timezone.now())
-    finally:
-        _waiting.discard(slice_id)
-    if _shutting_down.is_set():
-        return
-    slicing.note_finished(row=row, error=error, now=timezone.now())
+    with store.hold(slicing.hold_of(slice_id)) as ours:  # before it is taken: who took it and holds it no more has died
+        row = slicing.take(slice_id=slice_id, now=timezone.now()) if ours else None
+        if row is None:
+            return
+        _waiting.add(slice_id)
+        try:
+            error = _run(row, now=timezone.now())
+        finally:
+            _waiting.discard(slice_id)
+        if _shutting_down.is_set():
+            return
+        slicing.note_finished(row=row, error=error, now=timezone.now())
     dispatch.send("reconcile_link", link_id=row.link_id)
 
 

@@ -163,5 +163,7 @@ def _copy(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows) -> N
     keys: dict[bool, list[str]] = defaultdict(list)
     for mirror in mirrors:
         keys[slicing.is_wanted(mirror, link)] += [one.key for one in plans.assignments_of(mirror)]
-    for one in slicing.next_slices(link=link, wanted=keys[True], rows=rows, now=timezone.now()):
+    now = timezone.now()
+    orphans = [one for one in slicing.starting(link=link, now=now) if not store.is_held(slicing.hold_of(one))]
+    for one in slicing.next_slices(link=link, wanted=keys[True], rows=rows, now=now, orphans=orphans):
         dispatch.send("run_slice", slice_id=one.slice_id)

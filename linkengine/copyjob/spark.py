@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,12 +27,14 @@ from linkengine.coordination.progress import RedisProgress, from_json, to_json
 from linkengine.copyjob.ports import SystemClock
 from linkengine.domain.dealing import deal
 from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionProgress
-from linkengine.sparkclient import session, spark_answers, tagged
+from linkengine.sparkclient import SparkUnavailableError, interrupted_after, session, spark_answers, tagged
 
 if TYPE_CHECKING:
     import pyarrow
+    from pyspark.sql.connect.session import SparkSession
 
 OUTCOME_SCHEMA = "outcome string"
+LATE_S = 20.0  # tasks end with their slice; one that has not by then was never begun, or hangs
 MIN_SLICE_MS = 1  # an attempt that comes after the slice's end only looks and reports
 RunTask = Callable[..., Sequence[PartitionProgress]]
 
@@ -48,7 +51,7 @@ def submit_copy(plan: CopyPlan, *, spark_url: str, redis_url: str = "", run: Run
     ends_at_ms = _unix_ms() + plan.tuning.slice_ms
     work = partial(run_share, plan=plan, ends_at_ms=ends_at_ms, run=run)
     spark = session(spark_url)
-    with spark_answers(f"finish slice {plan.slice_id}"), tagged(spark, _tag(plan.slice_id)):
+    with _answered_in_time(spark, plan):
         outcomes = spark.range(0, tasks, 1, tasks).mapInArrow(work, OUTCOME_SCHEMA).toArrow()
     return [from_json(text) for text in outcomes.column(0).to_pylist()]
 
@@ -61,6 +64,27 @@ def interrupt_slice(slice_id: str, *, spark_url: str) -> bool:
     spark = session(spark_url)
     with spark_answers(f"interrupt slice {slice_id}"):
         return bool(spark.interruptTag(_tag(slice_id)))
+
+
+@contextmanager
+def _answered_in_time(spark: SparkSession, plan: CopyPlan) -> Iterator[None]:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a second of imports, of no use to an executor
+
+    tag, timeout_s = _tag(plan.slice_id), plan.tuning.slice_ms / 1000 + LATE_S
+    try:
+        with (
+            spark_answers(f"finish slice {plan.slice_id}"),
+            tagged(spark, tag),
+            interrupted_after(spark, tag, timeout_s=timeout_s),
+        ):
+            yield
+    except PySparkException as error:
+        if "OPERATION_CANCELED" not in str(error):
+            raise
+        message = (
+            f"Slice {plan.slice_id} was interrupted before all of its tasks had ended. Look whether Spark has free task slots."
+        )
+        raise SparkUnavailableError(message) from error
 
 
 def run_share(

@@ -4,7 +4,9 @@ Theory of operation. Every wanted partition should lie in a running slice that w
 mirror, a resumed one, a slice that died) gets a job at once, which ends together with the common plan where that is worth it.
 Shortly before a slice ends, one successor is submitted for everything that ends about then; it waits for the leases and takes
 over without a hole. A partition of which nothing was heard for a while is taken out of its slice and submitted anew: should the
-old task be alive after all, the lease decides which of the two copies.
+old task be alive after all, the lease decides which of the two copies. A slice gets time to start, unless the worker that took
+it is gone: nobody knows whether it reached Spark, and to submit it twice does no harm. A slice that was given up altogether
+because nothing was heard of it is named in the decision: something is wrong with what runs it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ class RunningSlice:
     started_at_ms: int
     ends_at_ms: int
     keys: frozenset[str]
+    orphaned: bool = False  # nobody waits for it any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class SliceDecision:
 
     submit: tuple[NewSlice, ...] = ()
     answering: Mapping[str, frozenset[str]] = field(default_factory=dict)  # slice id -> keys; empty: given up
+    silent: frozenset[str] = frozenset()  # slices of which nothing was heard for too long, though somebody waits for them
 
 
 def decide_slices(
@@ -70,7 +74,13 @@ def decide_slices(
         common_end = max(ends.values(), default=0)
         worth_joining = common_end - now_ms > 2 * tuning.overlap_ms
         submit.append(NewSlice(keys=tuple(missing), ends_at_ms=common_end if worth_joining else now_ms + tuning.slice_ms))
-    return SliceDecision(submit=tuple(submit), answering=answering)
+    silent = frozenset(
+        one.slice_id
+        for one in slices
+        if not answering[one.slice_id] and not one.orphaned and not one.keys.isdisjoint(wanted)
+        and one.revision == revision and one.ends_at_ms > now_ms
+    )  # fmt: skip
+    return SliceDecision(submit=tuple(submit), answering=answering, silent=silent)
 
 
 def _answered_by(
@@ -78,7 +88,7 @@ def _answered_by(
 ) -> frozenset[str]:
     if one.revision != revision or one.ends_at_ms <= now_ms:
         return frozenset()
-    starting = now_ms - one.started_at_ms <= START_MS
+    starting = now_ms - one.started_at_ms <= START_MS and not one.orphaned
     return frozenset(key for key in one.keys if key in wanted and (starting or now_ms - last_seen_ms.get(key, 0) <= SILENT_MS))
 
 

@@ -262,6 +262,7 @@ def trim(session: AdminSession, starts: Mapping[tuple[str, int], int]) -> None:
     """Move the log start of partitions up to the given offsets (DeleteRecords)."""
     wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
     if wanted:
+        names(session)  # as in ``offsets``
         session.all(
             lambda client: client.delete_records(wanted, request_timeout=REQUEST_TIMEOUT_S), what="delete records of a topic"
         )

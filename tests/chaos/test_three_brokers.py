@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from kafka.protocol.admin import (
     AlterPartitionReassignmentsRequest,
@@ -56,6 +58,28 @@ def test_replicas_and_leaders_move_and_a_broker_is_gone_for_good_while_copying(g
             ground.destination.cluster.restart(1)
 
 
+def test_all_brokers_are_restarted_in_turn_while_copying(ground: Ground, topic_name: str) -> None:
+    with copied(ground, topic_name) as engine, ThreadPoolExecutor(2) as both:
+        for done in [both.submit(restart_in_turn, side, topic_name) for side in (ground.source, ground.destination)]:
+            done.result(TIMEOUT_S)
+        key = engine.assignments[topic_name][0].key
+        until(lambda: engine.phases().get(key) == "COPYING")
+
+
+def test_full_disks_are_waited_out_on_both_sides(ground: Ground, topic_name: str) -> None:
+    source, destination = ground.source.cluster, ground.destination.cluster
+    full = [(source, 0), (destination, 1), (destination, 2)]
+    with copied(ground, topic_name) as engine:
+        key = engine.assignments[topic_name][0].key
+        for cluster, node in full:
+            cluster.fill_disk(node)
+        until(lambda: not any(cluster.running(node) for cluster, node in full))  # a broker without a disk ends
+        until(lambda: engine.phases().get(key) == "DESTINATION_UNAVAILABLE")
+        for cluster, node in full:
+            cluster.restart(node, wait=False)
+        until(lambda: engine.phases().get(key) == "COPYING")
+
+
 def test_too_few_replicas_are_waited_out(ground: Ground, topic_name: str) -> None:
     destination = ground.destination.cluster
     with copied(ground, topic_name) as engine:
@@ -90,6 +114,26 @@ def copied(ground: Ground, topic: str) -> Iterator[LoopEngine]:
     )
     assert [str(one) for one in judge.compare(topic, source, mirror)] == []
     assert [str(one) for one in judge.check_history(topic, mirror, journal.of_topic(topic))] == []
+
+
+def restart_in_turn(side: Side, topic: str) -> None:
+    """Restart one broker after another, each when the last one is in sync again: what an upgrade does."""
+    cluster = side.cluster
+    for node in cluster.brokers:
+        cluster.restart(node)
+        until(lambda: in_sync(described(side, topic)))
+
+
+def in_sync(partitions: list[Any]) -> bool:
+    return bool(partitions) and all(len(one.isrs) == len(one.replicas) for one in partitions)
+
+
+def described(side: Side, topic: str) -> list[Any]:
+    try:
+        found = AdminClient({**side.cluster.client()}).list_topics(topic, timeout=30).topics[topic]
+    except KafkaException:
+        return []
+    return list(found.partitions.values())
 
 
 def reassign(side: Side, topic: str, replicas: dict[int, Sequence[int]]) -> None:

@@ -5,24 +5,36 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import PySparkException
+from pyspark.sql.connect.session import SparkSession
 
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
 from devcluster.spark import SparkConnectServer
+from linkengine import sparkclient
 from linkengine.copyjob.spark import submit_copy
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, VerifyPlan
-from linkengine.sparkclient import SparkUnavailableError, close_session, interrupted_after, session, tagged
+from linkengine.sparkclient import (
+    SparkSilentError,
+    SparkUnavailableError,
+    close_session,
+    interrupted_after,
+    session,
+    spark_answers,
+    tagged,
+)
 from linkengine.verifyjob.job import run_verify
 from tests.linkengine.copyjob.standin import hold_leases
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+TIMEOUT_S = 90.0
 TALKATIVE = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.log.level": "INFO"}
 
 
@@ -84,6 +96,57 @@ def test_a_job_that_takes_too_long_is_interrupted(spark_connect_url: str) -> Non
         interrupted_after(spark, "endless", timeout_s=0.5),
     ):
         spark.range(10**15).selectExpr("sum(hash(id))").collect()
+
+
+def test_a_server_that_hangs_is_noticed_and_used_again_once_it_answers(
+    own_spark: SparkConnectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close_session(own_spark.url)
+    monkeypatch.setattr(sparkclient, "CALL_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(sparkclient, "TURN_TIMEOUT_S", 0.5)
+    known = until_open(own_spark)
+    own_spark.pause()
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            threads = [pool.submit(session, own_spark.url) for _ in range(2)]
+            messages = sorted(str(one.exception(TIMEOUT_S)) for one in threads)
+    finally:
+        own_spark.resume()
+
+    assert "has answered no other call" in messages[0]
+    assert "takes calls but answers none" in messages[1]
+    assert until_open(own_spark) is known
+    assert known.range(3).count() == 3
+    close_session(own_spark.url)  # the next one gets the usual time
+
+
+def test_a_job_at_a_server_that_hangs_is_given_up(own_spark: SparkConnectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparkclient, "INTERRUPT_TIMEOUT_S", 1.0)
+    close_session(own_spark.url)
+    monkeypatch.setattr(sparkclient, "CALL_TIMEOUT_S", 5.0)  # of the one that asks for the interruption
+    spark = until_open(own_spark)
+    own_spark.pause()
+    try:
+        with (
+            pytest.raises(SparkSilentError, match="did not finish the sum"),
+            spark_answers("finish the sum"),
+            tagged(spark, "stuck"),
+            interrupted_after(spark, "stuck", timeout_s=0.5),
+        ):
+            spark.range(3).count()
+    finally:
+        own_spark.resume()
+    close_session(own_spark.url)
+
+
+def until_open(server: SparkConnectServer) -> SparkSession:
+    """A short deadline may be too short on a busy machine."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return session(server.url)
+        except SparkUnavailableError:
+            assert time.monotonic() < deadline
 
 
 @pytest.mark.kafka

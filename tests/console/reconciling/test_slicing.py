@@ -96,6 +96,42 @@ def test_an_engine_that_is_away_is_shown_and_waited_for(link: ClusterLink) -> No
     assert (link.engine_error, link.engine_failures) == ("", 0)
 
 
+def test_a_spark_that_takes_a_job_and_does_not_begin_it_is_shown_and_waited_for(link: ClusterLink) -> None:
+    (row,) = next_slices(link, "a")
+    slicing.take(slice_id=row.slice_id, now=NOW)
+    assert next_slices(link, "a", after_s=30) == []
+    link.refresh_from_db()
+    assert link.engine_error == ""
+
+    assert next_slices(link, "a", after_s=31) == []
+    link.refresh_from_db()
+    assert "Spark may hang" in link.engine_error
+    assert next_slices(link, "a", after_s=33) != []
+
+
+def test_a_job_that_no_thread_takes_is_shown(link: ClusterLink) -> None:
+    next_slices(link, "a")
+
+    next_slices(link, "a", after_s=31)
+
+    link.refresh_from_db()
+    assert "CLUSTERLINK_WORKER_THREADS" in link.engine_error
+
+
+def test_the_job_of_a_worker_that_died_is_followed_at_once_and_is_no_failure_of_spark(link: ClusterLink) -> None:
+    (row,) = next_slices(link, "a")
+    slicing.take(slice_id=row.slice_id, now=NOW)
+    after = NOW + timedelta(seconds=5)
+    assert slicing.starting(link=link, now=NOW) == []
+    assert slicing.starting(link=link, now=after) == [row.slice_id]
+
+    (fresh,) = slicing.next_slices(link=link, wanted=["a"], rows={}, now=after, orphans=[row.slice_id])
+
+    link.refresh_from_db()
+    assert (fresh.keys, link.engine_error) == (["a"], "")
+    assert slicing.starting(link=link, now=after + timedelta(minutes=2)) == []
+
+
 def test_a_job_that_is_over_at_once_is_not_followed_at_once(link: ClusterLink) -> None:
     (row,) = next_slices(link, "a")
     slicing.note_finished(row=row, error="", now=NOW + timedelta(seconds=1))

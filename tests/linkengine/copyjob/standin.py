@@ -41,6 +41,12 @@ def hold_leases(
     return [_seen(plan, one, generation=grants[one.key].generation if one.key in grants else 0) for one in share]
 
 
+def outlive_the_slice(plan: CopyPlan, share: Sequence[PartitionAssignment], **_: object) -> list[PartitionProgress]:
+    """Hang for a while, whatever the plan says."""
+    time.sleep(plan.tuning.slice_ms / 1000 + 5)
+    return [_seen(plan, one, generation=0) for one in share]
+
+
 def _seen(plan: CopyPlan, one: PartitionAssignment, *, generation: int) -> PartitionProgress:
     return PartitionProgress(
         key=one.key,

@@ -24,9 +24,9 @@ from linkengine.coordination.progress import read_progress
 from linkengine.copyjob.spark import RunTask, interrupt_slice, run_share, submit_copy
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, PartitionPhase, PartitionProgress
-from linkengine.sparkclient import session
+from linkengine.sparkclient import SparkUnavailableError, session
 from tests.linkengine.copyjob.copying import Pair, create_pair, ends_of, plan_of, read_topic, wait_for
-from tests.linkengine.copyjob.standin import hold_leases
+from tests.linkengine.copyjob.standin import hold_leases, outlive_the_slice
 
 NOWHERE = ClusterAddress(bootstrap_servers="127.0.0.1:1")
 
@@ -132,6 +132,17 @@ def test_a_killed_worker_is_replaced_inside_the_slice(spark_connect_url: str, re
 
 
 @pytest.mark.spark
+def test_a_slice_that_does_not_end_in_time_is_given_up(
+    spark_connect_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("linkengine.copyjob.spark.LATE_S", 0.2)
+    one = plan(redis_url, partitions=1, tasks=1, slice_ms=100)
+
+    with pytest.raises(SparkUnavailableError, match="interrupted before all of its tasks had ended"):
+        submit_copy(one, spark_url=spark_connect_url, run=outlive_the_slice)
+
+
+@pytest.mark.spark
 def test_an_interrupted_slice_frees_its_caller_and_only_its_own(spark_connect_url: str, redis_url: str) -> None:
     one, other = (plan(redis_url, partitions=1, tasks=1, slice_ms=8_000) for _ in range(2))
 
@@ -139,7 +150,7 @@ def test_an_interrupted_slice_frees_its_caller_and_only_its_own(spark_connect_ur
         wait_for(lambda: worker_of(one, 0) and worker_of(other, 0))
         assert interrupt_slice(one.slice_id, spark_url=spark_connect_url)
 
-        assert "OPERATION_CANCELED" in str(freed.exception(10))
+        assert "was interrupted" in str(freed.exception(10))
         assert len(kept.result(60)) == 1
     assert not interrupt_slice(one.slice_id, spark_url=spark_connect_url)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -128,3 +129,26 @@ def test_afterwards_every_wanted_partition_is_covered_and_none_twice(
 
 def _kept(slices: list[RunningSlice], decision: SliceDecision) -> list[RunningSlice]:
     return [one for one in slices if decision.answering[one.slice_id]]
+
+
+def test_a_slice_whose_worker_is_gone_gets_no_time_to_start() -> None:
+    lost = replace(running("ab", left_ms=50_000, age_ms=6_000), orphaned=True)
+
+    decision = decide("ab", lost, silent="ab")
+    assert [one.keys for one in decision.submit] == [("a", "b")]
+    assert decision.answering == {"s": frozenset()}
+    assert not decision.silent
+
+
+def test_a_slice_that_reached_spark_outlives_its_worker() -> None:
+    assert not decide("ab", replace(running("ab", left_ms=50_000, age_ms=6_000), orphaned=True)).submit
+
+
+def test_a_slice_is_called_silent_only_where_nothing_at_all_was_heard_of_it() -> None:
+    one = running("ab", left_ms=20_000)
+
+    assert decide("ab", one, silent="ab").silent == {"s"}
+    assert not decide("ab", one, silent="b").silent
+    assert not decide("ab", one, silent="ab", revision=2).silent
+    assert not decide("", one, silent="ab").silent
+    assert not decide("ab", running("ab", left_ms=0), silent="ab").silent
