@@ -10,6 +10,7 @@ from linkctl import output
 from linkctl.client import Json
 from linkctl.commands import as_json, client_of, complete_links, complete_mirrors, done, dry_run, limit
 
+YEAR_10000_MS = 253_402_300_800_000  # a record's timestamp may be anything, also beyond the calendar
 TOPIC = click.argument("topic", shell_complete=complete_mirrors)
 LINK = click.option("--link", required=True, help="The cluster link.", shell_complete=complete_links)
 OPERATIONS = (
@@ -169,4 +170,8 @@ def _origin(one: Json, partition: object, indent: str) -> tuple[object, ...]:
 
 
 def _time(unix_ms: int | None) -> str | None:
-    return None if unix_ms is None else datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    if unix_ms is None:
+        return None
+    if not 0 <= unix_ms < YEAR_10000_MS:
+        return f"{unix_ms} ms"
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -6,7 +6,7 @@ Joins no group and commits nothing, so it leaves no trace on either cluster.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -18,6 +18,7 @@ from linkengine.kafka.preflight import check_reachable
 from linkengine.kafka.settings import librdkafka_settings
 
 LOOK_BACK = 10  # offsets from the end; markers and aborted data are no records, so it grows tenfold until one is found
+RECEIVE_BYTES = 256 << 20  # messages of 100 MB and a little beside them
 READ_TIMEOUT_S = 20.0  # one partition
 _METADATA_TIMEOUT_S = 10.0
 
@@ -75,10 +76,26 @@ def _compare(mirror: _Reader, source: _Reader, partition: int) -> CanaryRead:
 def _difference(mirrored: Message, original: Message | None) -> str:
     if original is None or original.offset() != mirrored.offset():
         return f"the source has no record at offset {mirrored.offset()}"
-    for name in ("key", "value", "headers", "timestamp"):
-        if getattr(mirrored, name)() != getattr(original, name)():
+    for name, shown in _SHOWN.items():
+        if shown(mirrored) != shown(original):
             return f"the record at offset {mirrored.offset()} has another {name} than the source's"
     return ""
+
+
+def _headers(message: Message) -> object:
+    try:
+        return message.headers()
+    except (SystemError, UnicodeDecodeError):  # a key that is no UTF-8: this library cannot show it, on either side
+        return "unreadable"
+
+
+# The kind of a timestamp is not compared: what a broker stamped at the source (LogAppendTime) is the mirror record's own.
+_SHOWN: Mapping[str, Callable[[Message], object]] = {
+    "key": Message.key,
+    "value": Message.value,
+    "headers": _headers,
+    "timestamp": lambda message: message.timestamp()[1],
+}
 
 
 class _Reader:
@@ -139,6 +156,7 @@ def _consumer(address: ClusterAddress) -> Iterator[Consumer]:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            "receive.message.max.bytes": RECEIVE_BYTES,
         }
     )
     try:

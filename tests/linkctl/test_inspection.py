@@ -22,13 +22,22 @@ def test_every_operation_can_be_previewed() -> None:
 
 def test_gaps_are_listed_with_their_sums(run: Run, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
-    lost = {"before_ms": 1_000, "after_ms": None, "noted_at": NOW}
+    lost = {"before_ms": 1_000, "after_ms": 1 << 62, "noted_at": NOW}
     GapRange.objects.create(mirror=mirror, partition=2, start=300, end=317, filled=17, reason="LOST", **lost)
 
     shown = run("mirror", "gaps", "orders", *ON).stdout
 
     assert shown.splitlines()[1].split() == ["LOST", "1", "17"]
-    assert shown.splitlines()[-1].split() == ["2", "300", "317", "17", "LOST", "1970-01-01T00:00:01.000+00:00", "-"]
+    assert shown.splitlines()[-1].split() == [
+        "2",
+        "300",
+        "317",
+        "17",
+        "LOST",
+        "1970-01-01T00:00:01.000+00:00",
+        f"{1 << 62}",
+        "ms",
+    ]
     assert read_json(run("mirror", "gaps", "orders", *ON, "--json"))["data"][0]["offsets"] == 17
 
 

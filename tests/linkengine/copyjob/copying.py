@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.loop import run_task
@@ -117,6 +117,13 @@ def create_topic(cluster: KafkaCluster, name: str, *, partitions: int = 1, repli
     admin = AdminClient(cluster.client("admin"))
     topic = NewTopic(name, partitions, replicas, config={key.replace("_", "."): value for key, value in configs.items()})
     admin.create_topics([topic])[name].result(30)
+
+
+def set_config(cluster: KafkaCluster, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient(cluster.client("admin"))  # its answers need it alive
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def topic_id(cluster: KafkaCluster, name: str) -> str:

@@ -20,6 +20,7 @@ from tests.linkengine.copyjob.copying import (
     plan_of,
     producer_for,
     read_topic,
+    set_config,
     starts_of,
     wait_for,
 )
@@ -131,6 +132,32 @@ def test_holes_of_a_compacted_topic_are_kept(clusters: Pair, topic_name: str) ->
 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == result.records_copied
     assert {gap.reason for gap in result.gaps} == {GapReason.COMPACTED}
+
+
+def test_what_the_cleaner_leaves_of_transactions_is_kept(clusters: Pair, topic_name: str) -> None:
+    """Markers past their time, aborted data removed, batches emptied for their producer's sake, tombstones with a horizon."""
+    source, destination = clusters
+    create_topic(
+        source, topic_name, cleanup_policy="compact", segment_ms="300", min_cleanable_dirty_ratio="0.01",
+        delete_retention_ms="100", retention_ms="-1",
+    )  # fmt: skip
+    create_topic(destination, topic_name)
+    one, other = (transactional_producer(source, f"{topic_name}-{number}") for number in range(2))
+    for number in range(40):
+        producer = other if number % 5 == 0 else one
+        producer.begin_transaction()
+        for step in range(6):
+            producer.produce(topic_name, key=f"key {step}", value=None if (number + step) % 7 == 0 else f"value {number}")
+        producer.flush()
+        producer.commit_transaction() if number % 3 else producer.abort_transaction()
+    wait_until_compacted(source, topic_name, producer_for(source), fewer_than=30)
+    set_config(source, topic_name, "cleanup.policy", "delete")  # the cleaner rests while both sides are compared
+
+    (result,) = copy_all(clusters, topic_name)
+
+    assert assert_equal_topics(source, topic_name, destination, topic_name) == result.records_copied
+    assert GapReason.COMPACTED in {gap.reason for gap in result.gaps}
+    assert result.records_copied + sum(gap.filled for gap in result.gaps) == result.mirror_end
 
 
 def wait_until_compacted(cluster: KafkaCluster, topic: str, producer: Producer, *, fewer_than: int) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import ErrorCode
@@ -22,6 +21,7 @@ from tests.linkengine.copyjob.copying import (
     ends_of,
     plan_of,
     producer_for,
+    set_config,
 )
 from tests.linkengine.copyjob.rawwriter import read_batches_of, send_batches
 
@@ -112,10 +112,3 @@ def test_a_record_too_large_for_the_destinations_brokers_is_named_and_harms_no_o
     assert "socket.request.max.bytes" in message
     assert "the batch at offset 1 (1 record, 5000" in message
     assert ends_of(small, topic_name, partitions=2) == {0: 1, 1: 1}
-
-
-def set_config(cluster: KafkaCluster, topic: str, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient(cluster.client("admin"))  # its answers need it alive
-    admin.incremental_alter_configs([resource])[resource].result(30)

@@ -47,7 +47,7 @@ def create_mirror(clusters: Pair, topic: str, **configs: str) -> None:
 def moments() -> list[int]:
     """Timestamps from none at all over the oldest to those of centuries to come."""
     now_ms = time.time_ns() // 1_000_000
-    return [-1, 0, 1, now_ms - 40 * YEAR_MS, now_ms, now_ms + 2 * 3_600_000, now_ms + 900 * YEAR_MS]
+    return [-1, 0, 1, now_ms - 40 * YEAR_MS, now_ms, now_ms + 2 * 3_600_000, now_ms + 900 * YEAR_MS, 1 << 62, -7]
 
 
 def some_records(number: int, timestamp: int, count: int) -> list[Rec]:

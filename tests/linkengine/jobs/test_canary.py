@@ -12,6 +12,9 @@ from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
 from linkengine.jobs import read_canary
+from tests.linkengine.batches.batchlog import Rec, at, dense
+from tests.linkengine.copyjob.copying import create_topic
+from tests.linkengine.copyjob.rawwriter import send_batches
 
 pytestmark = pytest.mark.kafka
 TIMEOUT_S = 30.0
@@ -79,6 +82,24 @@ def test_markers_at_the_end_are_looked_past(
     reads = read_canary(source=source, destination=destination, source_topic=topic, mirror_topic=topic)
 
     assert (reads[0].offset, reads[0].problem) == (0, "")
+
+
+def test_odd_records_are_compared_as_far_as_the_reader_can_show_them(
+    topic_name: str,
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+) -> None:
+    create_topic(source_cluster, topic_name, message_timestamp_type="LogAppendTime")
+    create_topic(destination_cluster, topic_name)
+    odd = dense(0, [Rec(5, b"k", b"v", ((b"\xff", b"no text"),))])
+    (stamped,) = send_batches(source_cluster, topic_name, [odd.encode()])
+    send_batches(destination_cluster, topic_name, [dense(0, [at(odd.records[0], stamped.log_append_time)]).encode()])
+
+    (read,) = read_canary(source=source, destination=destination, source_topic=topic_name, mirror_topic=topic_name)
+
+    assert (read.offset, read.problem) == (0, "")
 
 
 def test_a_mirror_that_is_not_there_is_an_error(source: ClusterAddress, destination: ClusterAddress, topic_name: str) -> None:
