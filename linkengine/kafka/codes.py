@@ -157,6 +157,7 @@ _ADVICE: dict[int, str] = {
     ),
     KafkaCode.INVALID_RECORD: (
         "A compacted topic takes no records without a key, and the source holds some from before it was compacted. The next "
-        "round of the config sync sets cleanup.policy of the mirror to delete until they are copied."
+        "round of the config sync sets cleanup.policy of the mirror to delete until they are copied; where the mirror has a "
+        "retention of its own, set it by hand."
     ),
 }
