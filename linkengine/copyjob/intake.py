@@ -259,7 +259,7 @@ class SourceBroker:
         """Nobody has news: note who should have some, because its source's end is further on."""
         for place, reading in self._session.entries.items():
             end = reading.one.account.source_end
-            if end is not None and end > reading.position.offset and reading.current:
+            if end is not None and end > reading.position.offset and reading.current and self._session.asked(place):
                 self._suspects.append(place)
 
     def note_unchanged(self) -> None:

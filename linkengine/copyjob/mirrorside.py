@@ -20,6 +20,7 @@ from linkengine.kafka.cluster import Cluster, TopicView
 from linkengine.kafka.codes import LEADER_MOVED, BrokerError, KafkaCode
 
 WAIT_RETRY_S = 0.5  # while a lost marker may still come
+TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics
 _PERMANENT = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.MIRROR_TOPIC_MISSING})
 # answers that only mean "read the end again": a late duplicate, a moved leader, a newer owner
 _RESUME_AT_ONCE = LEADER_MOVED | {
@@ -135,7 +136,11 @@ class MirrorSide:
                 self._broker(broker).warm_up()
 
     def _read_due(self, now: float) -> None:
-        due = [one for one in self._resuming if one.mirror_retry_at <= now]
+        self._read([one for one in self._resuming if not one.mirror_retry_at])  # a hand-over does not wait for the others
+        if any(0 < one.mirror_retry_at <= now for one in self._resuming):
+            self._read([one for one in self._resuming if one.mirror_retry_at <= now + TOGETHER_S])
+
+    def _read(self, due: list[MirrorPartition]) -> None:
         if not due:
             return
         for one in due:

@@ -76,6 +76,10 @@ class ReadSession:
             self._changes.pop(place, None)
             self._forgotten[place] = None
 
+    def asked(self, place: Place) -> bool:
+        """Whether the broker knows what is wanted of a partition; what was said since the last request it does not."""
+        return place not in self._changes
+
     def request(self) -> Request:
         """Answer what to ask next, and take it for asked."""
         full = self._epoch == 0

@@ -23,6 +23,7 @@ from linkengine.kafka.codes import LEADER_MOVED, TOPIC_GONE, BrokerError, KafkaC
 
 BROKEN_RETRY_S = 5.0  # wrong credentials or missing rights: somebody has to act first
 EXAMINE_RETRY_S = 1.0
+TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics
 STARVED_S = 0.5
 _BROKEN = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.MISCONFIGURATION_ERROR})
 _PERMANENT = frozenset(
@@ -83,9 +84,8 @@ class SourceSide:
 
     def tick(self, now: float) -> None:
         """Locate partitions, give up silent brokers, retry after pauses."""
-        due = [one for one in self._unlocated if one.source_retry_at <= now]
-        if due:
-            self._locate(due)
+        if any(one.source_retry_at <= now for one in self._unlocated):
+            self._locate([one for one in self._unlocated if one.source_retry_at <= now + TOGETHER_S])
         for broker in self._brokers.values():
             broker.check(now)
 

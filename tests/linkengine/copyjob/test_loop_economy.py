@@ -1,6 +1,7 @@
 """What the loop asks and sends, counted on real brokers: idle partitions cost nothing, small things travel together."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -8,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from linkengine.copyjob import intake, outlet
+from linkengine.copyjob import intake, mirrorside, outlet
+from linkengine.copyjob.tails import Tail, TailQuery, read_tails
+from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka import fetch, produce
+from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.fetch import FetchPosition, SessionStep
 from linkengine.kafka.wire import Bytes
 from tests.linkengine.copyjob.copying import (
@@ -25,6 +29,7 @@ from tests.linkengine.copyjob.copying import (
 )
 
 PARTITIONS = 60
+FAILURES = 4  # of each partition
 
 
 class Fetches:
@@ -106,6 +111,31 @@ def test_partitions_share_produce_requests(clusters: Pair, topic_name: str, monk
 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name, partitions=PARTITIONS) == PARTITIONS * 4
     assert max(sent) > PARTITIONS / 4
+
+
+def test_partitions_that_are_not_led_yet_are_looked_at_together(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: Counter[str] = Counter()
+    looks: list[int] = []
+
+    def read(cluster: Any, queries: Sequence[TailQuery], **rest: Any) -> Mapping[str, Tail | LinkEngineError]:
+        looks.append(len(queries))
+        found: dict[str, Tail | LinkEngineError] = dict(read_tails(cluster, queries, **rest))
+        for key in [one.assignment.key for one in queries]:
+            if failures[key] < FAILURES:
+                failures[key] += 1
+                found[key] = BrokerError(KafkaCode.NOT_LEADER_OR_FOLLOWER, "The broker is busy creating the topic")
+        return found
+
+    monkeypatch.setattr(mirrorside, "read_tails", read)
+    create_pair(clusters, topic_name, partitions=PARTITIONS)
+
+    with Copier(plan_of(clusters, topic_name, partitions=PARTITIONS)) as copier:
+        copier.wait_for_ends(dict.fromkeys(range(PARTITIONS), 0))
+
+    assert set(failures.values()) == {FAILURES}
+    assert len(looks) < PARTITIONS
 
 
 def test_a_limit_is_kept(clusters: Pair, topic_name: str) -> None:

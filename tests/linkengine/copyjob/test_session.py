@@ -133,3 +133,14 @@ def test_a_topic_without_an_id_makes_all_be_asked_for_by_name() -> None:
     assert request.by_id is False
     assert request.step == SessionStep(77, 0)
     assert set(request.positions) == {TOPIC, b"by-name"}
+
+
+def test_what_was_said_since_the_last_request_was_not_asked() -> None:
+    session = session_of(5, 6)
+
+    session.want((TOPIC, 0), reading(0, 9))
+
+    assert not session.asked((TOPIC, 0))
+    assert session.asked((TOPIC, 1))
+    session.request()
+    assert session.asked((TOPIC, 0))
