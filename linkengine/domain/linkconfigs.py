@@ -203,7 +203,14 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
     ),
     *_security_rows("local.", "the local cluster", ("GSSAPI", *MECHANISMS)),
     *_security_rows("", "the source", ("GSSAPI", *MECHANISMS)),
-    _fixed("metadata.max.age.ms", 300_000, "How long knowledge about topics is trusted; how often mirrors are auto-created."),
+    LinkConfigSpec(
+        name="metadata.max.age.ms",
+        kind=_N,
+        default="300000",
+        lowest=1000,
+        highest=_DAY_MS,
+        description="How often mirrors of new source topics are created; each look lists the topics of both sides.",
+    ),
     LinkConfigSpec(
         name="migration.gate.enable",
         kind=_F,

@@ -121,6 +121,15 @@ def test_a_read_only_config_cannot_be_set(owner: Rest, configs: str) -> None:
     assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
 
 
+def test_mirrors_may_be_created_sooner_down_to_once_a_second(owner: Rest, configs: str) -> None:
+    taken = owner.put(f"{configs}/metadata.max.age.ms", {"value": "1000"})
+    refused = owner.put(f"{configs}/metadata.max.age.ms", {"value": "999"})
+
+    assert taken.status_code == 204
+    assert (refused.status_code, refused.json()["error_code"]) == (400, 40002)
+    assert owner.get(f"{configs}/metadata.max.age.ms").json()["value"] == "1000"
+
+
 def test_an_unknown_config_is_not_found(owner: Rest, configs: str) -> None:
     answer = owner.get(f"{configs}/no.such.config")
 

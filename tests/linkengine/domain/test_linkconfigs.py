@@ -22,7 +22,7 @@ LISTED = {
     "consumer.offset.sync.enable": ("false", False, False),
     "consumer.offset.sync.ms": ("30000", False, False),
     "link.mode": ("DESTINATION", False, False),
-    "metadata.max.age.ms": ("300000", True, False),
+    "metadata.max.age.ms": ("300000", False, False),
     "num.cluster.link.fetchers": ("1", True, False),
     "replica.fetch.backoff.ms": ("1000", True, False),
     "replica.fetch.max.bytes": ("5242880", True, False),
