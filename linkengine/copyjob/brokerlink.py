@@ -47,15 +47,12 @@ class LinkEvents:
 class BrokerLink:
     """Keeps one connection open."""
 
-    def __init__(
-        self, services: Services, cluster: Cluster, broker: int, *, events: LinkEvents, receive_buffer: int = 0
-    ) -> None:
+    def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: LinkEvents) -> None:
         self.channel: Channel | None = None
         self.broker = broker
         self._services = services
         self._cluster = cluster
         self._events = events
-        self._receive_buffer = receive_buffer
         self._connecting = False
         self._retry_at = 0.0
         self._backoff = Backoff()
@@ -67,7 +64,7 @@ class BrokerLink:
         if self.channel is None and not self._connecting and self._services.clock.monotonic() >= self._retry_at:
             self._connecting = True
             self._services.background.submit(
-                lambda: self._cluster.open(self.broker, receive_buffer=self._receive_buffer),
+                lambda: self._cluster.open(self.broker),
                 done=self._opened,
                 failed=self._failed,
             )

@@ -33,7 +33,6 @@ from linkengine.kafka.fetch import (
     encode_fetch,
 )
 
-RECEIVE_BUFFER = 4 << 20  # socket buffer: much of an answer arrives while the loop does something else
 SHORT_WAIT_MS = 15  # long poll while a partition of the same broker is expected back soon
 GRACE_S = 10.0  # beyond the long poll: a broker silent for longer is gone; a lost Fetch harms nothing
 SWEEP_S = 1.0  # whatever an event did not tell is noticed after this time
@@ -68,7 +67,7 @@ class SourceBroker:
         self._sweep_at = self._began_at = 0.0
         self._starved_since: float | None = None
         link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=_nothing, lost=self._lost)
-        self._link = BrokerLink(services, cluster, broker, events=link_events, receive_buffer=RECEIVE_BUFFER)
+        self._link = BrokerLink(services, cluster, broker, events=link_events)
 
     def adopt(self, one: MirrorPartition) -> None:
         """Read a partition from now on."""

@@ -20,7 +20,7 @@ from linkengine.kafka.wire import INT32, Bytes
 
 SMALL_BUFFER = 64 << 10  # answers to Produce and markers; grows when one is larger
 MAX_FRAME = 1 << 30
-WAKE_BYTES = 1 << 20  # of a large answer that should have arrived before we are woken again
+WAKE_BYTES = 64 << 10  # of a large answer; a broker stalls where it is more than its socket.send.buffer.bytes (100 KB)
 _SLICES = 128  # per sendmsg; the kernel takes 1024
 _HEAD = struct.Struct(">ii")  # size, correlation id
 

@@ -87,10 +87,10 @@ class Cluster:
                 ErrorCode.TIMEOUT_ERROR, f"Broker {broker} is not in the cluster's metadata; it may be down. Retrying."
             ) from None
 
-    def open(self, broker: int, *, receive_buffer: int = 0, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
+    def open(self, broker: int, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
         """Open a connection of its own to a broker, for the data path."""
         host, port = self.endpoint(broker)
-        return connect(host, port, address=self.address, receive_buffer=receive_buffer, timeout_s=timeout_s)
+        return connect(host, port, address=self.address, timeout_s=timeout_s)
 
     def call(self, broker: int, build: Callable[[Connection], Any], *, response: Any, timeout_s: float | None = None) -> Any:
         """Send the request that ``build`` makes for the connection's versions; one more try where an idle one had died."""

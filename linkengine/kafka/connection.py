@@ -101,11 +101,9 @@ class Connection:
         return bytes(buffer)
 
 
-def connect(
-    host: str, port: int, *, address: ClusterAddress, receive_buffer: int = 0, timeout_s: float = CONNECT_TIMEOUT_S
-) -> Connection:
-    """Open a connection and authenticate; ``receive_buffer`` sets SO_RCVBUF. Raises LinkEngineError with a telling code."""
-    sock = _tcp(host, port, receive_buffer=receive_buffer, timeout_s=timeout_s)
+def connect(host: str, port: int, *, address: ClusterAddress, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
+    """Open a connection and authenticate. Raises LinkEngineError with a telling code."""
+    sock = _tcp(host, port, timeout_s=timeout_s)
     try:
         if address.uses_tls:
             sock = _tls(sock, host, port, address=address)
@@ -119,7 +117,7 @@ def connect(
     return connection
 
 
-def _tcp(host: str, port: int, *, receive_buffer: int, timeout_s: float) -> socket.socket:
+def _tcp(host: str, port: int, *, timeout_s: float) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror:
@@ -133,8 +131,6 @@ def _tcp(host: str, port: int, *, receive_buffer: int, timeout_s: float) -> sock
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if receive_buffer:  # before connecting: it decides the window scale
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
             sock.settimeout(timeout_s)
             sock.connect(target)
         except OSError as error:
