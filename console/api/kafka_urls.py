@@ -5,11 +5,12 @@ Order matters once: ``links/-/mirrors`` is about all links and must be found bef
 
 from django.urls import path, re_path
 
-from console.api.kafka import acls, clusters, groups, link_configs, links, mirrors, operations, topic_configs, topics
+from console.api.kafka import acls, brokers, clusters, groups, link_configs, links, mirrors, operations, topic_configs, topics
 from console.api.views import UnknownEndpointView
 
 _CLUSTER = "clusters/<str:cluster_id>"
 _LINK = f"{_CLUSTER}/links/<str:link_name>"
+_BROKER = f"{_CLUSTER}/brokers/<int:broker_id>"
 _TOPIC = f"{_CLUSTER}/topics/<str:topic_name>"
 _GROUP = f"{_CLUSTER}/consumer-groups/<str:consumer_group_id>"
 
@@ -32,20 +33,38 @@ urlpatterns = [
     *(path(f"{_LINK}/mirrors:{verb}", view) for verb, view in operations.VERBS.items()),
     *(path(f"{_LINK}/mirrors:{old}", operations.VERBS[verb]) for old, verb in OLDER_VERBS.items()),
     path(f"{_LINK}/mirrors/<str:mirror_topic_name>", mirrors.MirrorView.as_view()),
+    path(f"{_CLUSTER}/brokers", brokers.BrokerListView.as_view()),
+    path(_BROKER, brokers.BrokerView.as_view()),
+    path(f"{_BROKER}/configs", brokers.BrokerConfigListView.as_view()),
+    path(f"{_BROKER}/configs/<str:name>", brokers.BrokerConfigView.as_view()),
+    path(f"{_BROKER}/partition-replicas", brokers.HeldReplicaListView.as_view()),
+    path(f"{_CLUSTER}/broker-configs", brokers.ClusterConfigListView.as_view()),
+    path(f"{_CLUSTER}/broker-configs/<str:name>", brokers.ClusterConfigView.as_view()),
+    path(f"{_CLUSTER}/topics/-/partitions/-/reassignment", brokers.AllReassignmentsView.as_view()),
     path(f"{_CLUSTER}/topics", topics.TopicListView.as_view()),
     path(_TOPIC, topics.TopicView.as_view()),
     path(f"{_TOPIC}/configs", topic_configs.TopicConfigListView.as_view()),
     path(f"{_TOPIC}/configs:alter", topic_configs.TopicConfigBatchView.as_view()),
     path(f"{_TOPIC}/configs/<str:name>", topic_configs.TopicConfigView.as_view()),
     path(f"{_TOPIC}/partitions", topics.PartitionListView.as_view()),
+    path(f"{_TOPIC}/partitions/-/reassignment", brokers.TopicReassignmentsView.as_view()),
+    path(f"{_TOPIC}/partitions/<int:partition_id>/reassignment", brokers.ReassignmentView.as_view()),
     path(f"{_TOPIC}/partitions/<int:partition_id>", topics.PartitionView.as_view()),
     path(f"{_TOPIC}/partitions/<int:partition_id>/replicas", topics.ReplicaListView.as_view()),
+    path(f"{_TOPIC}/partitions/<int:partition_id>/replicas/<int:broker_id>", topics.ReplicaView.as_view()),
     path(f"{_CLUSTER}/acls", acls.AclListView.as_view()),
     path(f"{_CLUSTER}/acls:batch", acls.AclBatchView.as_view()),
     path(f"{_CLUSTER}/consumer-groups", groups.GroupListView.as_view()),
     path(_GROUP, groups.GroupView.as_view()),
     path(f"{_GROUP}/consumers", groups.ConsumerListView.as_view()),
+    path(f"{_GROUP}/consumers/<str:consumer_id>", groups.ConsumerView.as_view()),
+    path(f"{_GROUP}/consumers/<str:consumer_id>/assignments", groups.AssignmentListView.as_view()),
+    path(
+        f"{_GROUP}/consumers/<str:consumer_id>/assignments/<str:topic_name>/partitions/<int:partition_id>",
+        groups.AssignmentView.as_view(),
+    ),
     path(f"{_GROUP}/lags", groups.LagListView.as_view()),
+    path(f"{_GROUP}/lags/<str:topic_name>/partitions/<int:partition_id>", groups.LagView.as_view()),
     path(f"{_GROUP}/lag-summary", groups.LagSummaryView.as_view()),
     re_path(r"^[\s\S]*$", UnknownEndpointView.as_view()),
 ]

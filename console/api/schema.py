@@ -15,7 +15,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework import serializers
 
 KAFKA = "Cluster Linking (v3)"
-TOPICS, ACLS, GROUPS = "Topic (v3)", "ACL (v3)", "Consumer Group (v3)"
+TOPICS, ACLS, GROUPS, BROKERS = "Topic (v3)", "ACL (v3)", "Consumer Group (v3)", "Broker (v3)"
 OURS = "Clusterlink additions (v1)"
 DESCRIPTION = """\
 Cluster linking for stock Apache Kafka: links, mirror topics and what can be done with them.
@@ -44,6 +44,7 @@ SETTINGS: dict[str, Any] = {
     "TAGS": [
         {"name": KAFKA, "description": "As in Confluent's Kafka REST v3."},
         {"name": TOPICS, "description": "Topics of a registered cluster, as the cluster itself tells."},
+        {"name": BROKERS, "description": "Brokers of a registered cluster, and partitions on their way between them."},
         {"name": ACLS, "description": "Access control lists of a registered cluster."},
         {"name": GROUPS, "description": "Consumer groups of a registered cluster."},
         {"name": OURS, "description": "What that interface has no words for."},
@@ -57,6 +58,8 @@ PATH_PARAMETERS: Mapping[str, str] = {
     "topic_name": "The name of the topic.",
     "name": "The name of the topic's config.",
     "partition_id": "The number of the partition.",
+    "broker_id": "The number of the broker.",
+    "consumer_id": "The id of the group's member.",
     "consumer_group_id": "The name of the consumer group.",
     "namespace_id": "The namespace.",
     "drill_id": "The number of the drill.",

@@ -50,6 +50,19 @@ def ask_group(cluster: Cluster, question: str, *, group: str, by: Actor) -> Any:
     return found
 
 
+def ask_brokers(cluster: Cluster, question: str, *, by: Actor, **asked: Any) -> list[Json]:
+    """Ask something about the brokers; who sees one topic only sees none of it."""
+    check_permission(by, Permission.VIEW, cluster=cluster)
+    return list(ask(cluster, question, **asked))
+
+
+def list_reassignments(*, cluster: Cluster, topic: str | None, by: Actor) -> list[Json]:
+    """List the partitions that are being moved, of one topic or of all that the actor may see."""
+    if topic is not None:
+        return list(ask_topic(cluster, "reassignments", topic=topic, by=by))
+    return [one for one in ask(cluster, "reassignments") if _sees(by, cluster, _Kind.TOPIC, one["topic"])]
+
+
 def list_acls(*, cluster: Cluster, wanted: Json, by: Actor) -> list[Json]:
     """List the ACLs that a filter matches; who sees one topic only sees no ACLs."""
     check_permission(by, Permission.VIEW, cluster=cluster)

@@ -46,6 +46,10 @@ def _delete_acls(address: ClusterAddress, *, wanted: dict[str, Any], guarded: Se
 
 QUESTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
+        "brokers": browsing.list_brokers,
+        "broker_configs": browsing.broker_configs,
+        "broker_replicas": browsing.broker_replicas,
+        "reassignments": browsing.list_reassignments,
         "topics": _topics,
         "topic": browsing.show_topic,
         "partitions": browsing.topic_partitions,

@@ -1,4 +1,4 @@
-"""What a cluster shows of itself beside mirrors: partitions, configs, ACLs, consumer groups and their lags.
+"""What a cluster shows of itself beside mirrors: brokers, partitions, configs, ACLs, consumer groups and their lags.
 
 Values for people and programs that look, in the words of Kafka's own enums. An offset or lag that is not known is None.
 """
@@ -27,6 +27,36 @@ class PartitionView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerView:
+    """A broker and where clients find it."""
+
+    broker: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldReplica:
+    """A copy of a partition that a broker holds."""
+
+    topic: str
+    partition: int
+    leader: bool
+    in_sync: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentView:
+    """A partition on its way to other brokers."""
+
+    topic: str
+    partition: int
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSynonym:
     """Where a config's value could come from, in order of precedence."""
 
@@ -37,7 +67,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigView:
-    """A config of a topic as in force; a secret's value is None."""
+    """A config of a topic or broker as in force; a secret's value is None."""
 
     name: str
     value: str | None

@@ -1,4 +1,4 @@
-"""Look at and administer what is around mirrors on one cluster: topics, ACLs, consumer groups. Knows no links.
+"""Look at and administer what is around mirrors on one cluster: topics, ACLs, consumer groups, brokers. Knows no links.
 
 Whether a person may, and whether a topic is a mirror, is the caller's business; the guards of mirrors are named by the caller.
 """
@@ -9,11 +9,20 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.clusterviews import AclRule, ConfigView, GroupView, LagView, PartitionView
+from linkengine.domain.clusterviews import (
+    AclRule,
+    BrokerView,
+    ConfigView,
+    GroupView,
+    HeldReplica,
+    LagView,
+    PartitionView,
+    ReassignmentView,
+)
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
-from linkengine.kafka import view_acls, view_groups, view_topics
+from linkengine.kafka import view_acls, view_brokers, view_groups, view_topics
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.admin_session import AdminSession
 
@@ -35,6 +44,27 @@ def topic_partitions(address: ClusterAddress, topic: str) -> list[PartitionView]
 def topic_configs(address: ClusterAddress, topic: str) -> list[ConfigView]:
     """List all configs of a topic."""
     return view_topics.configs(AdminSession(address), topic)
+
+
+def list_brokers(address: ClusterAddress) -> list[BrokerView]:
+    """List the brokers that are there now."""
+    return view_brokers.brokers(AdminSession(address))
+
+
+def broker_configs(address: ClusterAddress, broker: int | None = None) -> list[ConfigView]:
+    """List all configs of a broker; of none, those that were set for all brokers while they run."""
+    session = AdminSession(address)
+    return view_brokers.common_configs(session) if broker is None else view_brokers.configs(session, broker)
+
+
+def broker_replicas(address: ClusterAddress, broker: int) -> list[HeldReplica]:
+    """List the copies of partitions that a broker holds."""
+    return view_brokers.replicas(AdminSession(address), broker)
+
+
+def list_reassignments(address: ClusterAddress, topic: str | None = None) -> list[ReassignmentView]:
+    """List the partitions that are being moved, of one topic or of all."""
+    return view_brokers.reassignments(address, topic)
 
 
 def create_topic(

@@ -36,7 +36,7 @@ def configs(session: AdminSession, topic: str) -> list[ConfigView]:
         what=f"describe the configs of topic {topic!r}",
     )
     entries: Mapping[str, ConfigEntry] = next(iter(found.values()))
-    return [_config(entries[name]) for name in sorted(entries)]
+    return [config_view(entries[name]) for name in sorted(entries)]
 
 
 def create(
@@ -76,7 +76,8 @@ def _partition(found: Any) -> PartitionView:
     return PartitionView(partition=found.id, leader=leader, replicas=tuple(replicas))
 
 
-def _config(entry: ConfigEntry) -> ConfigView:
+def config_view(entry: ConfigEntry) -> ConfigView:
+    """Present a config of a topic or broker; a secret keeps its value to itself."""
     synonyms = [
         ConfigSynonym(name=one.name, value=one.value, source=_source(one.source)) for one in (entry.synonyms or {}).values()
     ]

@@ -73,6 +73,81 @@ class TopicConfigDataList(Collection):
     data: Any = TopicConfigData(many=True)
 
 
+class BrokerData(Resource):
+    """A broker and where clients find it."""
+
+    cluster_id = Text()
+    broker_id = Number()
+    host = Text(allow_null=True)
+    port = Number(allow_null=True)
+    rack = Text(allow_null=True)
+    configs = Relationship()
+    partition_replicas = Relationship()
+
+
+class BrokerDataList(Collection):
+    """The brokers that are there now."""
+
+    data: Any = BrokerData(many=True)
+
+
+class BrokerConfigData(Resource):
+    """A config of a broker as in force. Secrets have the value null."""
+
+    cluster_id = Text()
+    broker_id = Number()
+    name = Text()
+    value = Text(allow_null=True)
+    is_default = Flag()
+    is_read_only = Flag()
+    is_sensitive = Flag()
+    source: Any = Text()
+    synonyms = ConfigSynonymData(many=True)
+
+
+class BrokerConfigDataList(Collection):
+    """All configs of a broker."""
+
+    data: Any = BrokerConfigData(many=True)
+
+
+class ClusterConfigData(Resource):
+    """A config that was set for all brokers while they run."""
+
+    cluster_id = Text()
+    config_type = Text(help_text="BROKER.")
+    name = Text()
+    value = Text(allow_null=True)
+    is_default = Flag()
+    is_read_only = Flag()
+    is_sensitive = Flag()
+    source: Any = Text()
+    synonyms = ConfigSynonymData(many=True)
+
+
+class ClusterConfigDataList(Collection):
+    """The configs that were set for all brokers while they run."""
+
+    data: Any = ClusterConfigData(many=True)
+
+
+class ReassignmentData(Resource):
+    """A partition on its way to other brokers."""
+
+    cluster_id = Text()
+    topic_name = Text()
+    partition_id = Number()
+    adding_replicas = serializers.ListField(child=Number())
+    removing_replicas = serializers.ListField(child=Number())
+    replicas = Relationship()
+
+
+class ReassignmentDataList(Collection):
+    """Partitions on their way to other brokers."""
+
+    data: Any = ReassignmentData(many=True)
+
+
 class AclData(Resource):
     """An access control rule of the cluster."""
 
@@ -134,6 +209,24 @@ class ConsumerDataList(Collection):
     """The members of a consumer group."""
 
     data: Any = ConsumerData(many=True)
+
+
+class ConsumerAssignmentData(Resource):
+    """A partition that a consumer reads now."""
+
+    cluster_id = Text()
+    consumer_group_id = Text()
+    consumer_id = Text()
+    topic_name = Text()
+    partition_id = Number()
+    partition = Relationship()
+    lag = Relationship()
+
+
+class ConsumerAssignmentDataList(Collection):
+    """What a consumer reads now."""
+
+    data: Any = ConsumerAssignmentData(many=True)
 
 
 class ConsumerLagData(Resource):

@@ -59,6 +59,37 @@ def replica(place: Place, topic: str, number: int, found: Json) -> Json:
     }
 
 
+def broker(place: Place, found: Json) -> Json:
+    path = ("brokers", found["broker"])
+    return {
+        **place.resource("KafkaBroker", *path),
+        "broker_id": found["broker"],
+        **{name: found[name] for name in ("host", "port", "rack")},
+        "configs": place.link(*path, "configs"),
+        "partition_replicas": place.link(*path, "partition-replicas"),
+    }
+
+
+def broker_config(place: Place, number: int, found: Json) -> Json:
+    return {**place.resource("KafkaBrokerConfig", "brokers", number, "configs", found["name"]), "broker_id": number, **found}
+
+
+def cluster_config(place: Place, found: Json) -> Json:
+    return {**place.resource("KafkaClusterConfig", "broker-configs", found["name"]), "config_type": "BROKER", **found}
+
+
+def reassignment(place: Place, found: Json) -> Json:
+    path = ("topics", found["topic"], "partitions", found["partition"])
+    return {
+        **place.resource("KafkaReassignment", *path, "reassignment"),
+        "topic_name": found["topic"],
+        "partition_id": found["partition"],
+        "adding_replicas": found["adding"],
+        "removing_replicas": found["removing"],
+        "replicas": place.link(*path, "replicas"),
+    }
+
+
 def topic_config(place: Place, topic: str, found: Json) -> Json:
     return {**place.resource("KafkaTopicConfig", "topics", topic, "configs", found["name"]), "topic_name": topic, **found}
 
@@ -93,6 +124,20 @@ def consumer(place: Place, group_id: str, found: Json) -> Json:
         "instance_id": found["instance_id"],
         "client_id": found["client_id"],
         "assignments": place.link(*path, "assignments"),
+    }
+
+
+def assignment(place: Place, group_id: str, consumer_id: str, pair: Sequence[Any]) -> Json:
+    topic, number = pair
+    path = ("consumer-groups", group_id, "consumers", consumer_id, "assignments", topic, "partitions", number)
+    return {
+        **place.resource("KafkaConsumerAssignment", *path),
+        "consumer_group_id": group_id,
+        "consumer_id": consumer_id,
+        "topic_name": topic,
+        "partition_id": number,
+        "partition": place.link("topics", topic, "partitions", number),
+        "lag": place.link("consumer-groups", group_id, "lags", topic, "partitions", number),
     }
 
 

@@ -59,6 +59,50 @@ class ConsumerListView(RestView):
         return Response(render.collection(request, "KafkaConsumerList", data))
 
 
+class ConsumerView(RestView):
+    """/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id}"""
+
+    @operation("getKafkaConsumer", summary="Get a group's consumer", answers={200: browse_answers.ConsumerData}, tag=GROUPS)
+    def get(self, request: Request, cluster_id: str, consumer_group_id: str, consumer_id: str) -> Response:
+        """Show a member."""
+        found = _member(request, cluster_id, consumer_group_id, consumer_id)
+        return Response(browse_render.consumer(Place(request, cluster_id), consumer_group_id, found))
+
+
+class AssignmentListView(RestView):
+    """/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id}/assignments"""
+
+    @operation(
+        "listKafkaConsumerAssignments",
+        summary="List what a consumer reads",
+        answers={200: browse_answers.ConsumerAssignmentDataList},
+        tag=GROUPS,
+    )
+    def get(self, request: Request, cluster_id: str, consumer_group_id: str, consumer_id: str) -> Response:
+        """List the partitions a member reads now."""
+        found = _member(request, cluster_id, consumer_group_id, consumer_id)
+        place = Place(request, cluster_id)
+        rows = [browse_render.assignment(place, consumer_group_id, consumer_id, pair) for pair in found["assigned"]]
+        return Response(render.collection(request, "KafkaConsumerAssignmentList", rows))
+
+
+class AssignmentView(RestView):
+    """…/consumers/{consumer_id}/assignments/{topic_name}/partitions/{partition_id}"""
+
+    @operation(
+        "getKafkaConsumerAssignment",
+        summary="Get a partition that a consumer reads",
+        answers={200: browse_answers.ConsumerAssignmentData},
+        tag=GROUPS,
+    )
+    def get(self, request: Request, cluster_id: str, consumer_group_id: str, **path: Any) -> Response:
+        """Show one partition that a member reads now."""
+        consumer_id, wanted = path["consumer_id"], [path["topic_name"], path["partition_id"]]
+        if wanted not in map(list, _member(request, cluster_id, consumer_group_id, consumer_id)["assigned"]):
+            raise NotFoundError(f"Consumer {consumer_id} does not read partition {wanted[1]} of '{wanted[0]}'.")
+        return Response(browse_render.assignment(Place(request, cluster_id), consumer_group_id, consumer_id, wanted))
+
+
 class LagListView(RestView):
     """/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lags"""
 
@@ -71,6 +115,19 @@ class LagListView(RestView):
         place = Place(request, cluster_id)
         data = [browse_render.lag(place, consumer_group_id, one) for one in lags]
         return Response(render.collection(request, "KafkaConsumerLagList", data))
+
+
+class LagView(RestView):
+    """/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lags/{topic_name}/partitions/{partition_id}"""
+
+    @operation("getKafkaConsumerLag", summary="Get a group's lag", answers={200: browse_answers.ConsumerLagData}, tag=GROUPS)
+    def get(self, request: Request, cluster_id: str, consumer_group_id: str, **path: Any) -> Response:
+        """Show how far the group is behind in one partition."""
+        wanted = (path["topic_name"], path["partition_id"])
+        for one in _ask(request, cluster_id, consumer_group_id, "group_lags"):
+            if (one["topic"], one["partition"]) == wanted:
+                return Response(browse_render.lag(Place(request, cluster_id), consumer_group_id, one))
+        raise NotFoundError(f"Consumer group {consumer_group_id} has no offset of partition {wanted[1]} of '{wanted[0]}'.")
 
 
 class LagSummaryView(RestView):
@@ -94,3 +151,10 @@ def _ask(request: Request, cluster_id: str, group: str, question: str) -> Any:
     by = actor_of(request)
     cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
     return brokers.ask_group(cluster, question, group=group, by=by)
+
+
+def _member(request: Request, cluster_id: str, group: str, consumer_id: str) -> render.Json:
+    for one in _ask(request, cluster_id, group, "group")["members"]:
+        if one["consumer_id"] == consumer_id:
+            return dict(one)
+    raise NotFoundError(f"Consumer group {group} has no member {consumer_id}.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -147,6 +149,19 @@ class ReplicaListView(RestView):
         place = Place(request, cluster_id)
         data = [replica(place, topic_name, partition_id, one) for one in found["replicas"]]
         return Response(render.collection(request, "KafkaReplicaList", data))
+
+
+class ReplicaView(RestView):
+    """/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/replicas/{broker_id}"""
+
+    @operation("getKafkaReplica", summary="Get a replica", answers={200: browse_answers.ReplicaData}, tag=TOPICS)
+    def get(self, request: Request, cluster_id: str, **path: Any) -> Response:
+        """Show the copy of a partition on one broker."""
+        topic, number, broker = path["topic_name"], path["partition_id"], path["broker_id"]
+        for one in _partition(request, cluster_id, topic, number)["replicas"]:
+            if one["broker"] == broker:
+                return Response(replica(Place(request, cluster_id), topic, number, one))
+        raise NotFoundError(f"Partition {number} of topic '{topic}' has no replica on broker {broker}.")
 
 
 def _partitions(request: Request, cluster_id: str, topic: str) -> list[render.Json]:

@@ -33,6 +33,8 @@ CONFIG = {
     "source": "DYNAMIC_TOPIC_CONFIG",
     "synonyms": [{"name": "retention.ms", "value": "1000", "source": "DYNAMIC_TOPIC_CONFIG"}],
 }
+BROKER = {"broker": 1, "host": "one.example", "port": 9092, "rack": None}
+MOVING = {"topic": "plain", "partition": 0, "adding": [3], "removing": [1]}
 PROBE = {"cluster_id": SOURCE, "brokers": 1, "kafka_version": "4.3.1", "authorizer": True}
 
 
@@ -88,6 +90,10 @@ class SmallCluster:
         if question in ("group", "group_lags") and asked["group_id"] != GROUP["group_id"]:
             return None
         answers: dict[str, Any] = {
+            "brokers": [BROKER, {**BROKER, "broker": 2}],
+            "broker_configs": [{**CONFIG, "source": "STATIC_BROKER_CONFIG"}],
+            "broker_replicas": [{"topic": "plain", "partition": 0, "leader": True, "in_sync": True}],
+            "reassignments": [MOVING],
             "topics": list(self.topics.values()),
             "delete_topic": asked.get("topic") in self.topics,
             "acls": [ACL],

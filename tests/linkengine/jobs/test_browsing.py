@@ -12,6 +12,7 @@ from linkengine.domain.clusterviews import AclRule
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.jobs import browsing
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.view_brokers import FOR_ALL
 
 pytestmark = pytest.mark.kafka
 EVERYTHING = AclRule(
@@ -162,3 +163,23 @@ def test_groups_tell_their_members_and_lags(
 def test_a_group_that_is_not_there_is_none(destination: ClusterAddress) -> None:
     assert browsing.show_group(destination, "nobody") is None
     assert browsing.group_lags(destination, "nobody") is None
+
+
+def test_brokers_tell_who_they_are_and_what_they_hold(destination: ClusterAddress, topic: str) -> None:
+    (broker,) = browsing.list_brokers(destination)
+    assert f"{broker.host}:{broker.port}" in destination.bootstrap_servers
+
+    configs = {one.name: one for one in browsing.broker_configs(destination, broker.broker)}
+    assert configs["node.id"].value == str(broker.broker)
+    assert configs["node.id"].source == "STATIC_BROKER_CONFIG"
+    assert {one.source for one in browsing.broker_configs(destination)} <= {FOR_ALL}
+    held = [one for one in browsing.broker_replicas(destination, broker.broker) if one.topic == topic]
+    assert [(one.partition, one.leader, one.in_sync) for one in held] == [(0, True, True), (1, True, True)]
+
+
+def test_nothing_is_being_moved(destination: ClusterAddress, topic: str) -> None:
+    assert browsing.list_reassignments(destination) == []
+    assert browsing.list_reassignments(destination, topic) == []
+    with pytest.raises(LinkEngineError) as missing:
+        browsing.list_reassignments(destination, "no-such-topic")
+    assert missing.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR
