@@ -13,6 +13,7 @@ from console.pages import (
     editconfig,
     editlink,
     environments,
+    exports,
     gates,
     groups,
     guide,
@@ -60,6 +61,8 @@ urlpatterns = [
     path(f"{_LINK}tasks/", linktasks.tasks),
     path(f"{_LINK}tasks/<str:task_name>/run/", linktasks.run),
     path(f"{_LINK}groups/", groups.groups),
+    path(f"{_LINK}groups.csv", exports.groups),
+    path(f"{_LINK}mirrors.csv", exports.mirrors),
     path(f"{_LINK}acls/", groups.acls),
     path(f"{_LINK}history/", history.history),
     path(f"{_LINK}activity/", links.activity),
@@ -69,6 +72,7 @@ urlpatterns = [
     path(f"{_LINK}bulk/", operations.operate_many),
     path(f"{_LINK}mirrors/new/", mirrors.create),
     path(f"{_MIRROR}-/", mirrors.detail),  # where a topic is called "new"
+    path(f"{_MIRROR}-/gaps.csv", exports.gaps),
     path(f"{_MIRROR}-/verify/", mirrors.verify),
     path(f"{_MIRROR}-/gate/", gates.run),
     path(f"{_MIRROR}-/gate/override/", gates.override),
@@ -76,6 +80,7 @@ urlpatterns = [
     path(f"{_MIRROR}-/reparent/", reparenting.move),
     path(f"{_MIRROR}-/<str:operation>/", operations.operate),
     path(_MIRROR, mirrors.detail),
+    path(f"{_MIRROR}gaps.csv", exports.gaps),
     path(f"{_MIRROR}verify/", mirrors.verify),
     path(f"{_MIRROR}gate/", gates.run),
     path(f"{_MIRROR}gate/override/", gates.override),
@@ -90,6 +95,7 @@ urlpatterns = [
     path("access/api-keys/", access.api_keys, name="api-keys"),
     path("access/api-keys/<str:key>/delete/", access.delete_api_key, name="delete-api-key"),
     path("audit/", audit.index, name="audit"),
+    path("audit/events.csv", exports.audit),
     # Addresses typed without the slash; nothing of REST begins with these words.
     re_path(
         r"^(?P<rest>(?:environments|clusters|links|topics|access|audit|search|sign-in|help)(?:/[^?]*[^/?])?)$",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import ceil, floor, log10
+from math import ceil
 from typing import TYPE_CHECKING
 
 from console.presenters import numbers
@@ -22,6 +22,15 @@ HOLE = 3  # points without a sample after which the line is interrupted
 POINTS = 120  # of a chart at most, as the query answers them
 OLD = timedelta(minutes=2)  # four samples: then nobody knows what is now
 TABLE_ROWS = 24
+_DECIMAL = tuple(step * 10**power for power in range(15) for step in (1, 2, 5))
+_BINARY = tuple(step * 1024**power for power in range(5) for step in (1, 2, 5, 10, 20, 50, 100, 200, 500))
+_MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
+_SPANS_MS = (
+    *(1_000 * seconds for seconds in (1, 2, 5, 10, 20, 30)),
+    *(_MINUTE_MS * minutes for minutes in (1, 2, 5, 10, 20, 30)),
+    *(_HOUR_MS * hours for hours in (1, 2, 4, 8, 12)),
+    *(_DAY_MS * days for days in (1, 2, 4, 7, 14, 30, 90, 365)),
+)
 Values = Sequence[tuple[datetime, float | None]]
 
 
@@ -30,6 +39,7 @@ class _Kind:
     key: str
     title: str
     write: Callable[[float | None], str]
+    steps: Sequence[float]  # round values for the upper edge, ascending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +59,9 @@ class Chart:
 
 def charts_of(points: Sequence[Point], *, span: timedelta, now: datetime) -> list[Chart]:
     """Answer lag, its age and throughput of one link or mirror over a span that ends now."""
-    lag = _Kind(key="lag", title="Lag, messages", write=numbers.count)
-    age = _Kind(key="age", title="Age of the lag (RPO)", write=numbers.lag_time)
-    rate = _Kind(key="rate", title="Throughput", write=numbers.byte_rate)
+    lag = _Kind(key="lag", title="Lag, messages", write=numbers.count, steps=_DECIMAL)
+    age = _Kind(key="age", title="Age of the lag (RPO)", write=numbers.lag_time, steps=_SPANS_MS)
+    rate = _Kind(key="rate", title="Throughput", write=numbers.byte_rate, steps=_BINARY)
     return [
         _chart(lag, [(one.at, one.lag) for one in points], span=span, now=now),
         _chart(age, [(one.at, one.lag_ms) for one in points], span=span, now=now),
@@ -61,7 +71,7 @@ def charts_of(points: Sequence[Point], *, span: timedelta, now: datetime) -> lis
 
 def _chart(kind: _Kind, values: Values, *, span: timedelta, now: datetime) -> Chart:
     known = [value for _, value in values if value is not None]
-    top = _round_up(max(known, default=0))
+    top = _round_up(max(known, default=0), steps=kind.steps)
     runs = _runs(values, longest=max(OLD, HOLE * span / POINTS))
     shapes = [[_place(at, value, top=top, span=span, now=now) for at, value in run] for run in runs]
     latest = kind.write(values[-1][1] if values and now - values[-1][0] <= OLD else None)
@@ -103,12 +113,9 @@ def _area(shape: Sequence[tuple[float, float]]) -> str:
     return f"M{shape[0][0]} {HEIGHT}" + "".join(f"L{x} {y}" for x, y in shape) + f"L{shape[-1][0]} {HEIGHT}Z"
 
 
-def _round_up(value: float) -> float:
-    """Answer the next 1, 2 or 5 times a power of ten."""
-    if value <= 0:
-        return 1
-    power = 10.0 ** floor(log10(value))
-    return next((step * power for step in (1, 2, 5) if value <= step * power), 10 * power)
+def _round_up(value: float, *, steps: Sequence[float]) -> float:
+    """Answer the next round value; beyond the last one the value itself."""
+    return next((step for step in steps if value <= step), value)
 
 
 def _marks(span: timedelta) -> list[str]:
