@@ -24,7 +24,8 @@ START_TIMEOUT_S = 180.0  # about 8 s on two idle cores
 STOP_TIMEOUT_S = 4.0  # a worker in the middle of a slice would finish it; copies are safe to cut anywhere
 WEB_PORT = 8000
 SERVICES = ("web", "worker", "beat")
-SOURCES = ("console", "linkengine", "templates")
+SOURCES = ("console", "linkengine", "templates", "static/css", "static/js")
+WATCHED = ("*.py", "*.html", "*.css", "*.js")  # templates and static files are read once, at the start
 
 
 class CommandFailedError(RuntimeError):
@@ -116,8 +117,9 @@ def is_ready(console: Console) -> bool:
 
 def _web(console: Console, *, reload: bool) -> list[str]:
     command = [sys.executable, "-m", "uvicorn", "console.asgi:application", "--host", LOOPBACK, "--port", str(console.port)]
-    watched = [word for folder in SOURCES if (ROOT / folder).exists() for word in ("--reload-dir", folder)]
-    return [*command, "--no-access-log", *(["--reload", *watched] if reload else [])]
+    folders = [word for folder in SOURCES if (ROOT / folder).exists() for word in ("--reload-dir", folder)]
+    kinds = [word for kind in WATCHED for word in ("--reload-include", kind)]
+    return [*command, "--no-access-log", *(["--reload", *folders, *kinds] if reload else [])]
 
 
 def _worker(*, reload: bool) -> list[str]:

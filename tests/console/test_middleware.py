@@ -1,0 +1,55 @@
+"""Under ASGI files are streamed bit by bit: never read whole, never with a warning."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.contrib.staticfiles import finders
+from django.http import HttpResponse, StreamingHttpResponse
+from django.test import AsyncClient
+
+from console.middleware import CHUNKS_AT_ONCE, stream_without_blocking
+
+
+async def _content(response: StreamingHttpResponse) -> bytes:
+    return b"".join([part async for part in response])
+
+
+def test_a_static_file_is_streamed_whole() -> None:
+    found = finders.find("css/theme.css")
+    assert isinstance(found, str)
+
+    async def fetch() -> tuple[bool, bytes]:
+        response = await AsyncClient().get("/static/css/theme.css")
+        assert isinstance(response, StreamingHttpResponse)
+        return response.is_async, await _content(response)
+
+    is_async, content = asyncio.run(fetch())
+
+    assert (is_async, content) == (True, Path(found).read_bytes())
+
+
+def test_a_large_file_is_read_as_it_is_sent() -> None:
+    read = []
+
+    def chunks() -> Iterator[bytes]:
+        for number in range(10 * CHUNKS_AT_ONCE):
+            read.append(number)
+            yield b"x"
+
+    async def first_part() -> bytes:
+        response = stream_without_blocking(StreamingHttpResponse(chunks()))
+        assert isinstance(response, StreamingHttpResponse)
+        async for part in response:
+            return part
+        return b""
+
+    assert asyncio.run(first_part()) == b"x" * CHUNKS_AT_ONCE
+    assert len(read) == CHUNKS_AT_ONCE
+
+
+def test_other_answers_pass_untouched() -> None:
+    answer = HttpResponse("as it is")
+    assert stream_without_blocking(answer) is answer
