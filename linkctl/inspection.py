@@ -138,7 +138,7 @@ def _write_stops(found: Json, *, as_json: bool) -> None:
     if as_json:
         output.write_json(found)
         return
-    columns = ("MIRROR TOPIC", "WHAT", "BY", "WRITABLE AT", "NOT COPIED", "RPO", "RTO")
+    columns = ("MIRROR TOPIC", "WHAT", "BY", "WRITABLE AT", "NOT COPIED", "RPO", "RTO", "GROUPS SET BACK")
     output.write_table(columns, (_stop(one) for one in found["data"]))
 
 
@@ -151,13 +151,18 @@ def _stop(one: Json) -> tuple[object, ...]:
         output.count(one["records_not_copied"]),
         output.duration(one["rpo_ms"]),
         output.duration(one["rto_ms"]),
+        _groups(one["groups_clamped"]),
     )
 
 
 def _foreseen(one: Json) -> tuple[object, ...]:
     result = one["reason"] or f"accepted, then {one['state_after']}"
-    groups = ", ".join(sorted({each["group"] for each in one["groups_clamped"]}))
-    return one["mirror_topic_name"], result, output.count(one["records_at_risk"]), groups, ", ".join(one["configs_to_change"])
+    risk, configs = output.count(one["records_at_risk"]), ", ".join(one["configs_to_change"])
+    return one["mirror_topic_name"], result, risk, _groups(one["groups_clamped"]), configs
+
+
+def _groups(clamped: list[Json]) -> str:
+    return ", ".join(sorted({one["group"] for one in clamped}))
 
 
 def _origins(one: Json) -> list[tuple[object, ...]]:

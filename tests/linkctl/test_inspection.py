@@ -62,7 +62,7 @@ def test_stops_are_told_with_their_cost_and_unknown_is_no_zero(run: Run, make_mi
 
     row = run(*command).stdout.splitlines()[1].split()
 
-    assert row == ["orders", "failover", "owner", "2026-05-04T10:00:02Z", "unknown", "41.300", "s", "2.140", "s"]
+    assert row == ["orders", "failover", "owner", "2026-05-04T10:00:02Z", "unknown", "41.300", "s", "2.140", "s", "-"]
     assert read_json(run(*command, "--json"))["totals"]["records_not_copied"] is None
 
 
