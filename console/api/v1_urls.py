@@ -6,6 +6,7 @@ from console.api.v1 import (
     drills,
     gates,
     groups,
+    history,
     lineage,
     mirrorconfigs,
     namespaces,
@@ -36,6 +37,7 @@ urlpatterns = [
     path(f"{_LINK}/source-topics/<str:source_topic_name>", sourcetopics.SourceTopicView.as_view()),
     path(f"{_LINK}/consumer-groups", groups.GroupListView.as_view()),
     path(f"{_LINK}/acls", groups.AclListView.as_view()),
+    path(f"{_LINK}/history", history.LinkHistoryView.as_view()),
     path(f"{_LINK}/rates", views.LinkRatesView.as_view()),
     path(f"{_LINK}/drills", drills.DrillListView.as_view()),
     path(f"{_LINK}/drills/<int:drill_id>", drills.DrillView.as_view()),
@@ -56,6 +58,7 @@ urlpatterns = [
     path(f"{_MIRROR}/lineage", lineage.LineageListView.as_view()),
     path(f"{_MIRROR}/configs", mirrorconfigs.MirrorConfigsView.as_view()),
     path(f"{_MIRROR}/transitions", views.TransitionListView.as_view()),
+    path(f"{_MIRROR}/history", history.MirrorHistoryView.as_view()),
     path(f"{_MIRROR}/partitions", views.PartitionListView.as_view()),
     re_path(r"^[\s\S]*$", UnknownEndpointView.as_view()),
 ]

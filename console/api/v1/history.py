@@ -1,0 +1,78 @@
+"""Lag and throughput over time, of a link and of a mirror: what the charts of the pages are drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.api.errors import UnreadableError
+from console.api.fields import OffsetField
+from console.api.schema import OURS, operation
+from console.api.v1.views import MirrorPartView
+from console.api.views import RestView, actor_of, moment
+from console.queries import links
+from console.queries.history import Point, link_history, mirror_history
+
+SPANS: Mapping[str, timedelta] = {
+    "1h": timedelta(hours=1),
+    "2h": timedelta(hours=2),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(hours=24),
+}
+_SPAN = OpenApiParameter("span", str, enum=list(SPANS), default="1h", description="How far back.")
+
+
+class PointData(serializers.Serializer[Any]):
+    """The worst of an interval: the largest lag, the mean rate. Unknown is null, never 0."""
+
+    at = serializers.DateTimeField(help_text="Last sample of the interval.")
+    lag = OffsetField(allow_null=True)
+    lag_ms = OffsetField(allow_null=True, help_text="Age of the lag.")
+    bytes_per_s = serializers.FloatField(allow_null=True)
+
+
+class PointDataList(serializers.Serializer[Any]):
+    """Oldest first, some 120 points at most. Where nobody looked there is no point."""
+
+    data: Any = PointData(many=True)
+
+
+class LinkHistoryView(RestView):
+    """…/links/{link_name}/history"""
+
+    @operation(
+        "getLinkHistory", summary="Get a link's lag over time", parameters=[_SPAN], answers={200: PointDataList}, tag=OURS
+    )
+    def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
+        """Show the worst partition's lag and the sum of the rates; samples are kept for a day."""
+        link = links.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
+        return _answer(link_history(link=link, span=_span(request), now=moment()))
+
+
+class MirrorHistoryView(MirrorPartView):
+    """…/mirrors/{mirror_topic_name}/history"""
+
+    @operation(
+        "getMirrorHistory", summary="Get a mirror's lag over time", parameters=[_SPAN], answers={200: PointDataList}, tag=OURS
+    )
+    def get(self, request: Request, **path: str) -> Response:
+        """Show the lag of all partitions and the rate; samples are kept for two hours."""
+        return _answer(mirror_history(mirror=self.mirror(request, path), span=_span(request), now=moment()))
+
+
+def _span(request: Request) -> timedelta:
+    text = request.query_params.get("span", "1h")
+    if text not in SPANS:
+        raise UnreadableError(f"The query parameter span must be one of {', '.join(SPANS)}.")
+    return SPANS[text]
+
+
+def _answer(points: Sequence[Point]) -> Response:
+    return Response(PointDataList({"data": [asdict(one) for one in points]}).data)
