@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
+from itertools import count
 
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import Services
@@ -46,14 +48,24 @@ class SourceSide:
         self._cluster = Cluster(address)
         self._failed = failed
         self._events = IntakeEvents(planned=planned, refused=self._refused, lost=self._broker_lost)
-        self._brokers: dict[int, SourceBroker] = {}
+        self._brokers: dict[tuple[int, int], SourceBroker] = {}  # by node and turn
+        self._turns: dict[MirrorPartition, int] = {}
+        self._taken: dict[tuple[str, int], set[int]] = defaultdict(set)
         self._unlocated: dict[MirrorPartition, None] = {}
         self._gone = Suspicion(observations=2, seconds=0.0)  # unknown topic: metadata of a starting broker may be late
         self._truncated = Suspicion(observations=3, seconds=5.0)  # a high watermark may step back after a broker's restart
 
     def add(self, one: MirrorPartition) -> None:
-        """Find out where a partition is read, ahead of its lease."""
+        """Find out where a partition is read, ahead of its lease.
+
+        A fetch session reads a partition at one position: a second mirror of the same source topic (a rehearsal's) has the
+        second turn, which is a connection of its own. On one connection each would undo what the other asks for.
+        """
         self._unlocated[one] = None
+        if one not in self._turns:
+            taken = self._taken[one.assignment.source_topic, one.assignment.partition]
+            self._turns[one] = next(turn for turn in count() if turn not in taken)
+            taken.add(self._turns[one])
 
     def forget(self, one: MirrorPartition) -> None:
         """Read a partition no more."""
@@ -61,6 +73,9 @@ class SourceSide:
         broker = self._broker_of(one)
         if broker is not None:
             broker.forget(one)
+        turn = self._turns.pop(one, None)
+        if turn is not None:
+            self._taken[one.assignment.source_topic, one.assignment.partition].discard(turn)
 
     def wake(self, one: MirrorPartition) -> None:
         """What a partition wants may have changed."""
@@ -121,14 +136,13 @@ class SourceSide:
 
     def _join(self, one: MirrorPartition, origin: Origin) -> None:
         one.origin = origin
-        broker = self._brokers.get(origin.leader.broker)
-        if broker is None:
-            broker = SourceBroker(self._services, self._cluster, origin.leader.broker, events=self._events)
-            self._brokers[origin.leader.broker] = broker
-        broker.adopt(one)
+        place = (origin.leader.broker, self._turns[one])
+        if place not in self._brokers:
+            self._brokers[place] = SourceBroker(self._services, self._cluster, origin.leader.broker, events=self._events)
+        self._brokers[place].adopt(one)
 
     def _broker_of(self, one: MirrorPartition) -> SourceBroker | None:
-        return None if one.origin is None else self._brokers.get(one.origin.leader.broker)
+        return None if one.origin is None else self._brokers.get((one.origin.leader.broker, self._turns.get(one, 0)))
 
     def _not_located(self, asked: list[MirrorPartition], error: LinkEngineError) -> None:
         for one in asked:
@@ -147,7 +161,9 @@ class SourceSide:
 
     def _relocate(self, one: MirrorPartition) -> None:
         if one.origin is not None and one.failure is None:
-            self._brokers[one.origin.leader.broker].forget(one)
+            broker = self._broker_of(one)
+            if broker is not None:
+                broker.forget(one)
             one.leave_origin()
             self._unlocated[one] = None
 

@@ -1,6 +1,7 @@
 """The copy loop on real brokers: equal topics, quick stops, clean hand-overs."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.linkengine.copyjob.copying import (
     assignments_for,
     copy_all,
     create_pair,
+    create_topic,
     ends_of,
     plan_for,
     plan_of,
@@ -184,3 +186,28 @@ def test_overlapping_slices_hand_over_without_a_gap_or_a_raised_epoch(clusters: 
 
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 300
     assert producer_state(destination, plan).epoch == 0
+
+
+def test_two_mirrors_of_one_source_topic_are_both_copied_by_one_task(clusters: Pair, topic_name: str) -> None:
+    """As in a rehearsal of a failover: the scratch copy and the mirror read the same partitions, each where it stands."""
+    create_pair(clusters, topic_name, partitions=2)
+    second = f"{topic_name}-second"
+    create_topic(clusters[1], second, partitions=2)
+    producer = producer_for(clusters[0])
+    for number in range(2_000):
+        producer.produce(topic_name, f"value {number}", partition=number % 2)
+    producer.flush()
+    plan = plan_of(clusters, topic_name, partitions=2)
+    others = assignments_for(clusters[0], topic_name, second, partitions=2)
+
+    with Copier(replace(plan, assignments=(*plan.assignments, *others))):
+        for number in range(2_000):
+            producer.produce(topic_name, f"later {number}", partition=number % 2)
+            if number % 200 == 0:
+                producer.flush()
+        producer.flush()
+        for mirror in (topic_name, second):
+            wait_for(lambda mirror=mirror: ends_of(clusters[1], mirror, partitions=2) == {0: 2_000, 1: 2_000})
+
+    for mirror in (topic_name, second):
+        assert assert_equal_topics(clusters[0], topic_name, clusters[1], mirror, partitions=2) == 4_000
