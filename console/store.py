@@ -118,7 +118,7 @@ def take_turn(name: str, *, per_s: int, burst: int) -> float:
 
 def ask_again(name: str) -> None:
     """Leave a note for whoever is at it: look once more before you stop."""
-    client().set(f"console:again:{name}", "1", ex=int(HOLD_S))
+    client().set(f"console:again:{name}", "1", px=int(HOLD_S * 1000))
 
 
 def was_asked_again(name: str) -> bool:

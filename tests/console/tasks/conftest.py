@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from django.db import connection
 
 from console.models import Cluster, ClusterLink, CopySlice, Environment, MirrorPartition, MirrorTopic
-from console.tasks import mirrors
+from console.tasks import mirrors, reconcile
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.coordination.lease import RedisLease
@@ -24,6 +24,7 @@ from linkengine.copyjob.ports import SystemClock
 from linkengine.domain.plans import CopyPlan, PartitionProgress
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
+from tests.console.tasks.kills import Lives
 from tests.console.tasks.reversal import Drive, beat, side_of
 
 MakeTopic = Callable[..., str]
@@ -192,3 +193,26 @@ def twin(pair: tuple[ClusterLink, ClusterLink], make_topic: MakeTopic) -> Mirror
     row = MirrorTopic.objects.create(link=pair[0], name=topic, source_topic=topic, state=MirrorState.PENDING_SETUP, **dated)
     mirrors.setup_mirror(mirror_id=row.pk)
     return MirrorTopic.objects.select_related("link__destination__environment").get(pk=row.pk)
+
+
+@pytest.fixture(scope="module")
+def parent_of_workers() -> Iterator[list[Lives]]:
+    """Room for the parent of all workers: it needs a database and Redis, which only tests have."""
+    room: list[Lives] = []
+    yield room
+    for one in room:
+        one.stop()
+
+
+@pytest.fixture
+def lives(
+    parent_of_workers: list[Lives], own_redis: None, transactional_db: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lives]:
+    """Real workers for one test, which dies where it says."""
+    if not parent_of_workers:
+        parent_of_workers.append(Lives(tmp_path_factory.mktemp("lives")))
+    with parent_of_workers[0].living() as lives:
+        yield lives
+    MirrorTopic.objects.update(deletion_requested_at=NOW)
+    for link_id in ClusterLink.objects.values_list("pk", flat=True):
+        reconcile.reconcile_link(link_id=link_id)  # tells running copies to end

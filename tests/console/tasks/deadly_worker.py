@@ -1,0 +1,141 @@
+"""A real Celery worker that dies by SIGKILL at every step of the tasks it is told, once per step, and is started again.
+
+A step is the moment before or after a call of the engine, a move of a mirror's state, an answer written down in the middle of
+a call, or a whole task. The parent has everything imported and forks a worker per life: settings, queue, threads and tasks are
+the product's own. Only its pauses are shorter. In the directory it is given, ``run`` means that a worker shall live and
+``idle`` that none does, ``armed`` lists the tasks, ``steps`` gets a file per step at which a worker died, ``lives`` a line per
+worker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import django
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "console.settings"
+django.setup()
+
+from celery import current_task  # noqa: E402 - the settings come first
+from celery.signals import worker_ready  # noqa: E402
+
+from console.reconciling import plans  # noqa: E402
+
+plans.TUNING = replace(plans.TUNING, lease_ttl_ms=1_500)  # before others take it from there
+
+import pyspark.sql.connect.session  # noqa: E402, F401 - takes a second, once instead of per life
+
+from console import store  # noqa: E402
+from console.actions import transitions  # noqa: E402
+from console.celery import app  # noqa: E402
+from console.reconciling import chores, slicing  # noqa: E402
+from console.tasks import drills, reconcile, restoring, reversing, stopping, stoppingmany, verifying  # noqa: E402
+from linkengine import jobs  # noqa: E402
+
+BEAT_S = 0.2
+# What only reads leaves the world before it as the step before left it: a death after it is enough.
+READING = frozenset({"find_topic", "group_blockers", "list_topics", "log_ranges", "promotion_blockers", "read_progress"})
+WORKER = ["worker", "--loglevel=INFO", "--without-mingle", "--without-gossip", "--without-heartbeat"]
+
+
+class Deaths:
+    """Where workers die, kept in files because memory does not survive."""
+
+    def __init__(self, directory: Path) -> None:
+        """Look into ``directory``, which the test has made."""
+        self._armed, self._steps = directory / "armed", directory / "steps"
+
+    def wrap(self, name: str, real: Callable[..., Any], task: str = "") -> Callable[..., Any]:
+        """Answer ``real`` with a step before, unless it only reads, and one after it."""
+
+        @wraps(real)
+        def deadly(*args: Any, **kwargs: Any) -> Any:
+            if name not in READING:
+                self._maybe_die(task, f"before-{name}")
+            answer = real(*args, **kwargs)
+            self._maybe_die(task, f"after-{name}")
+            return answer
+
+        return deadly
+
+    def _maybe_die(self, task: str, step: str) -> None:
+        task = task or getattr(current_task, "name", "")
+        if task not in self._armed.read_text().split():
+            return
+        try:
+            os.close(os.open(self._steps / f"{task}.{step}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(deaths: Deaths) -> None:
+    """Put a step before and after everything that leaves a trace outside of the worker's memory."""
+    for name in jobs.__all__:
+        setattr(jobs, name, deaths.wrap(name, getattr(jobs, name)))
+    transitions.apply_event = deaths.wrap("move", transitions.apply_event)
+    for room in (stopping, stoppingmany):
+        room.record_ends = deaths.wrap("record-ends", room.record_ends)  # type: ignore[attr-defined]
+    for name, task in app.tasks.items():
+        if not name.startswith("celery."):
+            task.run = deaths.wrap("task", task.run, task=name)
+
+
+def hurry() -> None:
+    """Shorten the pauses between attempts; what is done in which order stays."""
+    store.HOLD_S = 0.5
+    reconcile.CLAIM_MS = 200
+    drills.RESEND_MS = 200
+    verifying.CLAIM_MS = 200
+    slicing.RESEND_AFTER /= 4
+    stopping.LOOK_EVERY_S = reversing.LOOK_EVERY_S = 0.1
+    reversing.SETTLE_S = restoring.SETTLE_S = 0.2
+    chores.MANY = stoppingmany.MANY = 3
+
+
+@worker_ready.connect
+def _beat(**_: Any) -> None:
+    def beat() -> None:
+        while True:
+            app.send_task("reconcile", expires=1)
+            time.sleep(BEAT_S)
+
+    Thread(target=beat, name="beat", daemon=True).start()
+
+
+def live() -> None:
+    """Be a worker until something kills it."""
+    app.worker_main([*WORKER, "-n", f"deadly-{os.getpid()}@%h"])
+    os._exit(1)
+
+
+def main(directory: Path) -> None:
+    """Start workers one after the other, for as long as some shall live."""
+    run, idle, lives = directory / "run", directory / "idle", directory / "lives"
+    app.finalize()
+    hurry()
+    arm(Deaths(directory))
+    while True:
+        while not run.exists():
+            idle.touch()
+            time.sleep(0.05)
+        idle.unlink(missing_ok=True)
+        child = os.fork()
+        if child == 0:
+            live()
+        with lives.open("a") as file:
+            file.write(f"{child}\n")
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

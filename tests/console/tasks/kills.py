@@ -1,0 +1,113 @@
+"""The test's side of the deadly worker: let it live, say at which tasks it dies, see where it died."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from django.conf import settings
+from django.db import connection
+
+from console.models import MirrorPartition, MirrorTopic
+from devcluster.processes import Process
+
+ROOT = Path(__file__).resolve().parents[3]
+START_TIMEOUT_S = 90.0
+
+
+class Lives:
+    """Workers, one after the other; each dies at the next step nobody has died at yet."""
+
+    def __init__(self, directory: Path) -> None:
+        """Start the parent of all workers; none lives yet."""
+        self._home = directory
+        (directory / "steps").mkdir()
+        (directory / "armed").touch()
+        env = {
+            "CLUSTERLINK_DATABASE_URL": f"sqlite:///{connection.settings_dict['NAME']}",
+            "CLUSTERLINK_REDIS_URL": settings.REDIS_URL,
+            "CLUSTERLINK_EXPORT_DIR": str(directory / "exports"),
+            "PYTHONPATH": str(ROOT),
+        }
+        command = [sys.executable, "-m", "tests.console.tasks.deadly_worker", str(directory)]
+        self._parent = Process(command, name="deadly-worker", log=directory / "worker.log", env=env, cwd=ROOT)
+        self._parent.wait_until((directory / "idle").exists, timeout_s=START_TIMEOUT_S)
+
+    @property
+    def exports(self) -> Path:
+        """Where the workers set records aside."""
+        return self._home / "exports"
+
+    @contextlib.contextmanager
+    def living(self) -> Iterator[Lives]:
+        """Have workers for the length of a block."""
+        self.dying_at()
+        (self._home / "run").touch()
+        try:
+            yield self
+        finally:
+            (self._home / "run").unlink()
+            deadline = time.monotonic() + START_TIMEOUT_S
+            while not (self._home / "idle").exists():
+                self.kill()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+    def dying_at(self, *tasks: str) -> None:
+        """Die at every step of these tasks from now on; steps at which a worker died before count no more."""
+        (self._home / "armed").write_text("")
+        shutil.rmtree(self._home / "steps")
+        (self._home / "steps").mkdir()
+        (self._home / "armed").write_text(" ".join(tasks))
+
+    def kill(self) -> None:
+        """Kill the worker that lives now, wherever it is."""
+        lives = self._lives()
+        with contextlib.suppress(ProcessLookupError):
+            if lives:
+                os.kill(int(lives[-1]), signal.SIGKILL)
+
+    def steps(self) -> set[str]:
+        """Answer the steps at which workers died."""
+        return {one.name for one in (self._home / "steps").iterdir()}
+
+    def count(self) -> int:
+        """Answer how many workers have lived."""
+        return len(self._lives())
+
+    def wait_for(self, look: Callable[[], bool], *, timeout_s: float = 150.0) -> None:
+        """Look until it is true."""
+        deadline = time.monotonic() + timeout_s
+        while not look():
+            assert time.monotonic() < deadline, f"Died at {sorted(self.steps())}.\n{self._parent.log_tail(lines=60)}"
+            assert self._parent.running(), self._parent.log_tail(lines=60)
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End the parent and whoever lives."""
+        self._parent.kill()
+
+    def _lives(self) -> list[str]:
+        lives = self._home / "lives"
+        return lives.read_text().split() if lives.exists() else []
+
+
+def around(*names: str, task: str) -> set[str]:
+    """Name the steps before and after calls within a task, and its beginning; its end may come early."""
+    return {f"{task}.{moment}-{name}" for name in names for moment in ("before", "after")} | {f"{task}.before-task"}
+
+
+def after(*names: str, task: str) -> set[str]:
+    """Name the steps after calls that only read."""
+    return {f"{task}.after-{name}" for name in names}
+
+
+def phases(mirror: MirrorTopic) -> set[str]:
+    """Answer what the partitions of a mirror report."""
+    return set(MirrorPartition.objects.filter(mirror=mirror).values_list("phase", flat=True))
