@@ -1,0 +1,78 @@
+"""Two people operate on one mirror at the same moment: what comes of it is what one of the two orders would have given."""
+
+from __future__ import annotations
+
+from itertools import product
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from console.actions.operations import operate
+from console.actors import SYSTEM
+from console.errors import ConsoleError
+from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransition
+from linkengine.domain.states import TRANSITIONS, MirrorEvent, MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("sent")]
+E, S = MirrorEvent, MirrorState
+OPERATIONS = (E.PAUSE, E.PROMOTE, E.FAILOVER, E.REVERSE_AND_START, E.REVERSE_AND_PAUSE)
+
+
+def in_order(*operations: E) -> tuple[str, int]:
+    """Answer the state after operations one after the other, along the table, and how many of them were legal."""
+    state, done = S.ACTIVE, 0
+    for operation in operations:
+        if operation in TRANSITIONS[state]:
+            state, done = TRANSITIONS[state][operation], done + 1
+    return state, done
+
+
+def at_once(mirror: MirrorTopic, *operations: E) -> list[E]:
+    """Operate from a thread each, all with the row as it was before; answer what was accepted."""
+    start, accepted = Barrier(len(operations)), []
+
+    def run(operation: E) -> None:
+        own = MirrorTopic.objects.select_related("link__destination__environment").get(pk=mirror.pk)
+        start.wait(30)
+        try:
+            operate(mirror=own, operation=operation, by=SYSTEM, now=NOW)
+            accepted.append(operation)
+        except ConsoleError:
+            pass
+        finally:
+            connection.close()
+
+    threads = [Thread(target=run, args=(one,)) for one in operations]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return accepted
+
+
+@pytest.mark.parametrize(("first", "second"), product(OPERATIONS, OPERATIONS), ids=str)
+def test_the_end_is_that_of_one_after_the_other(first: E, second: E, back: ClusterLink, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror("orders")
+
+    accepted = at_once(mirror, first, second)
+
+    row = MirrorTopic.objects.get(link=mirror.link)
+    orders = {(*in_order(first, second),), (*in_order(second, first),)}
+    assert (row.state, len(accepted)) in orders
+    steps = list(StateTransition.objects.filter(mirror=row).order_by("pk").values_list("from_state", "to_state", "event"))
+    assert sorted(step[2] for step in steps) == sorted(accepted)
+    assert [step[0] for step in steps] == [S.ACTIVE, *(step[1] for step in steps[:-1])]
+    assert AuditEvent.objects.count() == len(accepted)
+    _check_consistent(row, accepted, steps)
+
+
+def _check_consistent(row: MirrorTopic, accepted: list[E], steps: list[Any]) -> None:
+    if row.state == S.PENDING_STOPPED:
+        assert row.stop_reason == ("failover" if E.FAILOVER in accepted else "promote")
+    others = MirrorTopic.objects.exclude(pk=row.pk)
+    if row.state == S.PENDING_SYNCHRONIZE:
+        assert row.reversal == steps[-1][2]
+        assert [one.state for one in others] == [S.PENDING_MIRROR]
