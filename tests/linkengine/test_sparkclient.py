@@ -107,6 +107,7 @@ def test_a_server_that_hangs_is_noticed_and_used_again_once_it_answers(
     known = until_open(own_spark)
     own_spark.pause()
     try:
+        until_silent(own_spark)
         with ThreadPoolExecutor(2) as pool:
             threads = [pool.submit(session, own_spark.url) for _ in range(2)]
             messages = sorted(str(one.exception(TIMEOUT_S)) for one in threads)
@@ -127,6 +128,7 @@ def test_a_job_at_a_server_that_hangs_is_given_up(own_spark: SparkConnectServer,
     spark = until_open(own_spark)
     own_spark.pause()
     try:
+        until_silent(own_spark)
         with (
             pytest.raises(SparkSilentError, match="did not finish the sum"),
             spark_answers("finish the sum"),
@@ -137,6 +139,17 @@ def test_a_job_at_a_server_that_hangs_is_given_up(own_spark: SparkConnectServer,
     finally:
         own_spark.resume()
     close_session(own_spark.url)
+
+
+def until_silent(server: SparkConnectServer) -> None:
+    """The threads of a process stop one after the other."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            session(server.url)
+        except SparkSilentError:
+            return
+        assert time.monotonic() < deadline
 
 
 def until_open(server: SparkConnectServer) -> SparkSession:
