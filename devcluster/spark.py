@@ -9,9 +9,11 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Timer
 from types import TracebackType
 from typing import Self
 
@@ -19,6 +21,9 @@ from devcluster import parts
 from devcluster.ports import LOOPBACK, accepts, free_port
 from devcluster.processes import STOP_TIMEOUT_S, Process
 
+FIRST_QUERY_TIMEOUT_S = 240.0  # a few seconds on two idle cores
+FIRST_QUERY_RETRIES = 3  # a server that has ended does not come back by itself; the default repeats for ten minutes
+THREAD_DUMP_S = 2.0
 START_TIMEOUT_S = 240.0  # about 12 s on two idle cores, a minute on busy ones
 MASTER = "local[16,8]"  # 16 tasks at a time, each may fail 8 times
 PRELOAD_VARIABLE = "DEVCLUSTER_PRELOAD"  # read by warm_daemon.py
@@ -148,14 +153,26 @@ class SparkConnectServer:
         }
 
     def _first_query(self) -> None:
-        from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - a second of imports, not for everybody
+        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - a second of imports, not for everybody
+        from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
 
         session = SparkSession.builder.remote(self.url).create()
+        session.client.set_retry_policies([DefaultPolicy(max_retries=FIRST_QUERY_RETRIES)])
+        watch = Timer(FIRST_QUERY_TIMEOUT_S, self._end_with_story)
+        watch.daemon = True
+        watch.start()
         try:
             # through Python, so that the daemon of the workers is warm when the first job comes
             assert session.range(0, 1, 1, 1).mapInArrow(_same, "id long").count() == 1
         finally:
+            watch.cancel()
             session.stop()
+
+    def _end_with_story(self) -> None:
+        """End a server that hangs, with what its threads were at in its log; whoever waits for its answer hears of the end."""
+        os.kill(self.pid, signal.SIGQUIT)
+        time.sleep(THREAD_DUMP_S)
+        self.kill()
 
 
 def _same(batches: Iterator[object]) -> Iterator[object]:

@@ -29,6 +29,7 @@ DEFAULT_PORT = 15002
 CALL_TIMEOUT_S = 30.0  # of what is asked and answered at once; well below a second where nothing is wrong
 TURN_TIMEOUT_S = CALL_TIMEOUT_S + 5  # until another thread of the process has its session, or knows that there is none
 INTERRUPT_TIMEOUT_S = 30.0  # until a job that was interrupted has ended; then nobody waits for it any more
+RECONNECT_MS = 2_000  # between two attempts; gRPC's own grow to two minutes, for which a server that is back would not be found
 RETRIES = 4  # of one call, 50 ms to 1 s apart: a hiccup of the network; a restart is met by a new session
 # in the text of an exception: the server does not answer, does not know the session, or the client has given it up for that
 _SILENT = "DEADLINE_EXCEEDED"
@@ -142,6 +143,7 @@ def _open(url: str) -> SparkSession:
     from linkengine.sparkdeadlines import Deadlines  # noqa: PLC0415 - needs gRPC
 
     channel = DefaultChannelBuilder(url)
+    channel.setChannelOption("grpc.max_reconnect_backoff_ms", RECONNECT_MS)
     channel.add_interceptor(Deadlines(call_s=CALL_TIMEOUT_S, stream_s=_stream_left_s))
     with spark_answers("open a session"):
         fresh = SparkSession.builder.channelBuilder(channel).create()

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pyarrow
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import PySparkException
 from pyspark.sql import Row
 from pyspark.sql.connect.session import SparkSession
 
@@ -75,3 +77,16 @@ def test_it_listens_on_this_machine_only(spark_server: SparkConnectServer, sessi
 
     assert listening
     assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}
+
+
+def test_a_server_that_does_not_answer_is_ended_and_its_log_tells_what_its_threads_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devcluster.spark, "FIRST_QUERY_TIMEOUT_S", 0.05)
+    server = SparkConnectServer(directory=tmp_path)
+
+    with pytest.raises(PySparkException):
+        server.start()
+
+    assert not session_members(server.pid)
+    assert "Full thread dump" in (tmp_path / "spark.log").read_text(errors="replace")
