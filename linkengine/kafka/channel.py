@@ -189,7 +189,7 @@ class LargeFrames:
         self._head_got = 0
         self._body: memoryview | None = None
         self._got = 0
-        self._patient = False
+        self._crumbs = 1  # less than this does not wake us
 
     @property
     def starved(self) -> bool:
@@ -224,9 +224,10 @@ class LargeFrames:
             if count == 0 or not self._channel.tls:  # a short read means that no more is there: save the call that says so
                 break
         missing = len(body) - self._got
-        if missing > 1 or self._patient:
-            self._patient = missing > 1
-            self._channel.wake_after(max(1, min(missing, WAKE_BYTES)))
+        crumbs = max(1, min(missing, WAKE_BYTES))
+        if crumbs != self._crumbs:
+            self._crumbs = crumbs
+            self._channel.wake_after(crumbs)
         return missing == 0
 
 
