@@ -15,9 +15,9 @@ import structlog
 from celery import shared_task
 from django.utils import timezone
 
-from console import store
+from console import dispatch, store
 from console.models import ClusterLink
-from console.reconciling import linktasks
+from console.reconciling import linktasks, waits
 from console.tasks import acls, autocreate, groups, topicconfigs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
@@ -46,7 +46,10 @@ def run_link_task(*, link_id: int, task: str, **_: Any) -> None:
         mirrors = link.mirrors.exclude(state__in=WRITABLE).exists()
         row = linktasks.begin(link=link, name=name, mirrors=mirrors, now=timezone.now())
         if row is not None:
-            linktasks.finish(row=row, outcome=_outcome(name, link), now=timezone.now())
+            outcome = _outcome(name, link)
+            linktasks.finish(row=row, outcome=outcome, now=timezone.now())
+            if waits.wake_after(link=link, task=name, outcome=outcome):
+                dispatch.send("reconcile_link", link_id=link_id)
 
 
 def _load(link_id: int) -> ClusterLink | None:

@@ -17,7 +17,7 @@ from console import dispatch, store
 from console.actions.links import remove_link
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
-from console.reconciling import chores, gaps, history, linkhealth, linktasks, phases, plans, sampling, slicing
+from console.reconciling import chores, gaps, history, linkhealth, linktasks, phases, plans, sampling, slicing, waits
 from console.tasks.covering import look_after_coverage
 from console.tasks.drills import look_after_drills
 from console.tasks.gates import look_after_gates
@@ -101,15 +101,22 @@ def _reconcile(link_id: int) -> None:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
         return
     _copy(link, mirrors, rows=rows)
-    together = chores.stopped_together(mirrors)
-    if together and store.claim(f"stop_many:{link.pk}", ttl_ms=CLAIM_MS):
-        dispatch.send("stop_many", link_id=link.pk)
-    for task, mirror_id in chores.chores_of(mirrors=mirrors, now=timezone.now()):
-        if mirror_id not in together and store.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
-            dispatch.send(task, mirror_id=mirror_id)
+    _send_chores(link, mirrors, rows=rows)
     _run_tasks(link, mirrors)
     if store.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
         history.keep_samples(link=link, mirrors=mirrors, now=timezone.now())
+
+
+def _send_chores(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows) -> None:
+    together = chores.stopped_together(mirrors)
+    if together and store.claim(f"stop_many:{link.pk}", ttl_ms=CLAIM_MS):
+        dispatch.send("stop_many", link_id=link.pk)
+    for mirror in waits.caught_up(mirrors=mirrors, rows=rows, now=timezone.now()):
+        if store.claim(f"wake:{mirror.pk}", ttl_ms=waits.WAKE_MS):
+            mirror.retry_at = None
+    for task, mirror_id in chores.chores_of(mirrors=mirrors, now=timezone.now()):
+        if mirror_id not in together and store.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
+            dispatch.send(task, mirror_id=mirror_id)
 
 
 def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:

@@ -1,7 +1,8 @@
 """Promote and failover: from PENDING_STOPPED to STOPPED.
 
-A promotion waits until both sides are equal, orders the copier to let go, looks once more and fences. A failover orders, waits
-for a moment and fences, whatever the source does. Both may be cut short anywhere: the reconciler sends them again.
+A promotion waits until both sides are equal (how often it looks: ``reconciling.waits``), orders the copier to let go, looks once
+more and fences. A failover orders, waits for a moment and fences, whatever the source does. Both may be cut short anywhere: the
+reconciler sends them again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from console.actions import transitions
 from console.actions.stopreports import write_stop_report
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.reconciling import groups, plans, slicing, troubles
+from console.reconciling import groups, plans, slicing, troubles, waits
 from console.tasks import leases
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source, load, note_failure
@@ -32,8 +33,7 @@ from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import MirrorStopped
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 
-DRAIN_S = 20.0  # of watching the lag in one task; the next one goes on
-LOOK_EVERY_S = 0.4  # so that an empty lag is noticed within a second
+DRAIN_S = 3.0  # of looking again within one task; later looks are further apart, and tasks of their own
 PROMOTE_RELEASE_S = 10.0  # a copier lets go within a second; a dead one's lease runs out after four
 FAILOVER_RELEASE_S = 1.0
 _WAITING = {
@@ -67,7 +67,7 @@ def batch_name(link_id: int) -> str:
 
 
 def _promote(mirror: MirrorTopic) -> None:
-    deadline = time.monotonic() + DRAIN_S
+    deadline, looks = time.monotonic() + DRAIN_S, mirror.retry_count
     while _is_stopping(mirror) and mirror.stop_reason == StopReason.PROMOTE:
         blockers = blockers_of(mirror)
         note_blockers(mirror, blockers, now=timezone.now())
@@ -77,9 +77,11 @@ def _promote(mirror: MirrorTopic) -> None:
             code, message = next((c, m) for c, m in blockers.items() if c not in _WAITING)
             note_failure(mirror, LinkEngineError(code, message), fatal=False, now=timezone.now())
             return
-        if time.monotonic() >= deadline:
+        wait_s, looks = waits.pause_s(looks), looks + 1
+        if time.monotonic() + wait_s >= deadline:
+            waits.postpone(mirror=mirror, looks=looks, wait_s=wait_s, now=timezone.now())
             return
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(wait_s)
         fresh = load(mirror.pk)
         if fresh is None:
             return

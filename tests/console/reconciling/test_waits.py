@@ -1,0 +1,86 @@
+"""Promotions look again ever more rarely, and at once when what they wait for has come."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from console.reconciling import troubles, waits
+from console.reconciling.plans import mirror_key
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.linktasks import TaskName, TaskOutcome
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+LATER = NOW + timedelta(minutes=3)
+
+
+def rows_of(mirror: MirrorTopic) -> dict[str, MirrorPartition]:
+    return {f"{mirror_key(mirror)}/{row.partition}": row for row in mirror.partitions.all()}
+
+
+def waiting(make_mirror: MakeMirror, code: ErrorCode) -> MirrorTopic:
+    mirror = make_mirror("orders", MirrorState.PENDING_STOPPED, retry_at=LATER, retry_count=9)
+    troubles.note(mirror=mirror, code=code, message="not yet", now=NOW)
+    return mirror
+
+
+def test_pauses_double_from_a_tenth_of_a_second_to_five_minutes() -> None:
+    pauses = [waits.pause_s(looks) for looks in range(40)]
+
+    assert 0.07 < pauses[0] < 0.13
+    assert all(0.75 * 0.1 * 2**n <= pauses[n] <= 1.25 * 0.1 * 2**n for n in range(11))
+    assert 225 < min(pauses[12:]) <= max(pauses) == 300
+
+
+def test_an_empty_lag_wakes_the_promotion_that_waits_for_it(make_mirror: MakeMirror) -> None:
+    mirror = waiting(make_mirror, ErrorCode.WAITING_FOR_LAG)
+
+    assert list(waits.caught_up(mirrors=[mirror], rows=rows_of(mirror), now=NOW)) == [mirror]
+
+
+@pytest.mark.parametrize("source_end", [11, None], ids=["behind", "unknown"])
+def test_a_lag_or_an_unknown_one_wakes_nobody(make_mirror: MakeMirror, source_end: int | None) -> None:
+    mirror = waiting(make_mirror, ErrorCode.WAITING_FOR_LAG)
+    mirror.partitions.filter(partition=1).update(source_end=source_end)
+
+    assert not list(waits.caught_up(mirrors=[mirror], rows=rows_of(mirror), now=NOW))
+
+
+def test_who_waits_for_something_else_is_not_woken_by_an_empty_lag(make_mirror: MakeMirror) -> None:
+    mirror = waiting(make_mirror, ErrorCode.WAITING_FOR_GROUPS)
+
+    assert not list(waits.caught_up(mirrors=[mirror], rows=rows_of(mirror), now=NOW))
+
+
+@pytest.mark.parametrize(
+    ("code", "task", "changes", "woken"),
+    [
+        (ErrorCode.WAITING_FOR_GROUPS, TaskName.CONSUMER_OFFSETS, 0, True),
+        (ErrorCode.CONSUMER_GROUP_IN_USE_ERROR, TaskName.CONSUMER_OFFSETS, 2, True),
+        (ErrorCode.WAITING_FOR_CONFIGS, TaskName.TOPIC_CONFIGS, 1, True),
+        (ErrorCode.WAITING_FOR_CONFIGS, TaskName.TOPIC_CONFIGS, 0, False),
+        (ErrorCode.WAITING_FOR_LAG, TaskName.CONSUMER_OFFSETS, 1, False),
+        (ErrorCode.WAITING_FOR_GROUPS, TaskName.ACLS, 1, False),
+    ],
+)
+def test_a_run_of_a_task_wakes_who_waited_for_it(
+    make_mirror: MakeMirror, link: ClusterLink, code: ErrorCode, task: TaskName, changes: int, *, woken: bool
+) -> None:
+    mirror = waiting(make_mirror, code)
+
+    assert waits.wake_after(link=link, task=task, outcome=TaskOutcome(changes=changes)) is woken
+
+    mirror.refresh_from_db()
+    assert (mirror.retry_at is None) is woken
+
+
+def test_a_failover_ordered_meanwhile_is_not_held_up(make_mirror: MakeMirror) -> None:
+    mirror = make_mirror("orders", MirrorState.PENDING_STOPPED, stop_reason="failover")
+
+    waits.postpone(mirror=mirror, looks=6, wait_s=6.4, now=NOW)
+
+    mirror.refresh_from_db()
+    assert mirror.retry_at is None
