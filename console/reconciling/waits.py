@@ -33,7 +33,8 @@ Rows = Mapping[str, MirrorPartition]
 
 def pause_s(looks: int) -> float:
     """Answer the seconds until the next look after so many in vain: doubling, a quarter more or less by chance."""
-    return min(LONGEST_S, FIRST_S * 2 ** min(looks, _DOUBLINGS) * (0.75 + random() / 2))  # noqa: S311 - spreads the looks
+    doubled: float = FIRST_S * 2 ** min(looks, _DOUBLINGS)
+    return min(LONGEST_S, doubled * (0.75 + random() / 2))  # noqa: S311 - spreads the looks
 
 
 def postpone(*, mirror: MirrorTopic, looks: int, wait_s: float, now: datetime) -> None:

@@ -1,7 +1,7 @@
 """Promote and failover: from PENDING_STOPPED to STOPPED.
 
-A promotion waits until both sides are equal (how often it looks: ``reconciling.waits``), orders the copier to let go, looks once
-more and fences. A failover orders, waits for a moment and fences, whatever the source does. Both may be cut short anywhere: the
+A promotion waits until both sides are equal (how often it looks: ``waits``), orders the copier to let go, looks once more and
+fences. A failover orders, waits for a moment and fences, whatever the source does. Both may be cut short anywhere: the
 reconciler sends them again.
 """
 
