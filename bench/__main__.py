@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bench import load, mirrormaker, report
+from bench import figures, holes, load, mirrormaker, product, report
 from bench.engine import EngineCopy
+from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
 from bench.measure import Copy, count_records, end_offsets, watch_copy
 from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, Row
@@ -22,6 +23,7 @@ from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
 
+COPIED_BESIDE = "kb-4"  # the workload that is copied while the witness compares
 MOST_TASKS = 4  # of MirrorMaker 2: each has a consumer and a producer, and there are two cores
 _numbers = itertools.count(1)  # of mirrors: each needs producer ids of its own
 
@@ -63,8 +65,8 @@ def main() -> int:
             spark=stack.enter_context(SparkConnectServer()),
         )
         rows = list(_measure(stage, only=only))
-        compared = measure_verifying(stage.source, stage.destination, stage.spark) if only in VERIFYING else []
-    appendix = table(compared) if compared else []
+        found, appendix = _beside(stage, only=only)
+    appendix = [*figures.table(found), "", *appendix]
     if not only:
         report.write(rows, now=datetime.now(tz=UTC), appendix=appendix)
     print(report.document(rows, now=datetime.now(tz=UTC), appendix=appendix))
@@ -78,6 +80,49 @@ def _measure(stage: Stage, *, only: str) -> Iterator[Row]:
     for steady in LATENCY:
         if only in steady.name:
             yield from _latency(stage, steady)
+
+
+def _beside(stage: Stage, *, only: str) -> tuple[list[Figure], list[str]]:
+    """Answer single figures, and the lines about verification."""
+    found: list[Figure] = []
+    lines: list[str] = []
+    if only in holes.NAME:
+        found += holes.measure_holes(stage.source, stage.destination, start=lambda topic: stage.engine(topic, partitions=1))
+    if only in VERIFYING:
+        lines, cost = _verifying(stage)
+        found += cost
+    if only in product.NAME:
+        found += product.measure_product(stage.source, stage.destination, redis=stage.redis, spark=stage.spark)
+    for one in found:
+        print(f"  {one.what}: {one.found:,.{one.digits}f} {one.unit}", flush=True)
+    return found, lines
+
+
+def _verifying(stage: Stage) -> tuple[list[str], list[Figure]]:
+    """Measure the witness, and what it costs a copy that goes on beside it."""
+    workload = next(one for one in THROUGHPUT if one.slug == COPIED_BESIDE)
+    topic = "bench-beside"
+    end = load.fill(stage.source, topic, workload)
+    rates: list[float] = []
+
+    def copy() -> None:
+        with stage.engine(topic, partitions=workload.partitions) as running:
+            measured = _watch(stage, topic, workload, end=end, pid=running.pid)
+        load.delete_topic(stage.destination, topic)
+        rates.append(measured.share * workload.payload_bytes / 1e6 / measured.seconds)
+
+    copy()
+    compared = measure_verifying(stage.source, stage.destination, stage.spark, meanwhile=copy)
+    load.delete_topic(stage.source, topic)
+    alone, beside = rates
+    return table(compared), [
+        Figure(what=f"copy of {workload.name}, nothing verified meanwhile", unit="MB/s", found=alone),
+        Figure(
+            what="the same while the witness compares without a pause (the product rests four times as long)",
+            unit="MB/s",
+            found=beside,
+        ),
+    ]
 
 
 def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:

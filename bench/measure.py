@@ -22,10 +22,11 @@ COUNT_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTimes:
-    """CPU seconds of a process tree: all of it, and its Python workers alone (the copy loops, no JVM)."""
+    """CPU seconds of a process tree: all of it, its Python workers alone (the copy loops), and what runs in the JVM itself."""
 
     total_s: float
     python_s: float
+    jvm_s: float = 0.0  # never grows smaller: workers that end take their seconds with them, the JVM stays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class PeakMemory:
 def cpu_times(pid: int) -> CpuTimes:
     """Add up the CPU time of a process, its living descendants and the descendants it has waited for."""
     root = psutil.Process(pid)
-    total = python = 0.0
+    total = python = jvm = 0.0
     for process in [root, *root.children(recursive=True)]:
         try:
             times, name = process.cpu_times(), process.name()
@@ -70,8 +71,11 @@ def cpu_times(pid: int) -> CpuTimes:
             continue
         spent = times.user + times.system + times.children_user + times.children_system
         total += spent
-        python += spent if name.startswith("python") else 0.0
-    return CpuTimes(total_s=total, python_s=python)
+        if name.startswith("python"):
+            python += spent
+        else:
+            jvm += times.user + times.system
+    return CpuTimes(total_s=total, python_s=python, jvm_s=jvm)
 
 
 def end_offsets(cluster: KafkaCluster, topic: str, *, partitions: int) -> list[int]:

@@ -5,9 +5,11 @@ The first run in a fresh Spark server pays for its compilers; the second is what
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from confluent_kafka import Producer
 
@@ -35,8 +37,10 @@ class Comparison:
     cpu_s: float
 
 
-def measure_verifying(source: KafkaCluster, destination: KafkaCluster, spark: SparkConnectServer) -> list[Comparison]:
-    """Compare twice; raises RuntimeError where the witness counts wrong."""
+def measure_verifying(
+    source: KafkaCluster, destination: KafkaCluster, spark: SparkConnectServer, *, meanwhile: Callable[[], None]
+) -> list[Comparison]:
+    """Compare twice, then again and again while something else is done; raises RuntimeError where the witness counts wrong."""
     topic, now_ms = "bench-verifying", time.time_ns() // 1_000_000
     for cluster in (source, destination):
         create_topic(cluster, topic, partitions=1)
@@ -48,9 +52,35 @@ def measure_verifying(source: KafkaCluster, destination: KafkaCluster, spark: Sp
         mirror_topic=topic,
     )
     found = [_compare(plan, spark, run=run) for run in ("first after the start of Spark", "later")]
+    with _comparing(replace(plan, gentle=True), spark):
+        meanwhile()
     for cluster in (source, destination):
         delete_topic(cluster, topic)
     return found
+
+
+@contextmanager
+def _comparing(plan: VerifyPlan, spark: SparkConnectServer) -> Iterator[None]:
+    """Compare one range after the other without a pause, as the continuous verification does with pauses."""
+    stop, failures = threading.Event(), []
+
+    def run() -> None:
+        while not stop.is_set():
+            try:
+                verify(plan, spark_url=spark.url)
+            except Exception as error:  # noqa: BLE001 - raised below
+                failures.append(error)
+                return
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(_FLUSH_TIMEOUT_S)
+    if failures:
+        raise RuntimeError("The witness failed while something was copied.") from failures[0]
 
 
 def table(found: Sequence[Comparison]) -> list[str]:
@@ -67,7 +97,7 @@ def table(found: Sequence[Comparison]) -> list[str]:
 def _compare(plan: VerifyPlan, spark: SparkConnectServer, *, run: str) -> Comparison:
     before, began = cpu_times(spark.pid), time.monotonic()
     report = verify(plan, spark_url=spark.url)
-    seconds, cpu = time.monotonic() - began, cpu_times(spark.pid).total_s - before.total_s
+    seconds, cpu = time.monotonic() - began, cpu_times(spark.pid).jvm_s - before.jvm_s
     if (report.records_compared, report.differences) != (RECORDS, 0):
         raise RuntimeError(f"The witness saw {report.records_compared} records and {report.differences} differences.")
     print(f"  {NAME}, {run}: {seconds:.1f} s, {cpu:.1f} CPU-s", flush=True)

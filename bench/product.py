@@ -1,0 +1,134 @@
+"""A thousand topics failed over by the whole product: web process, worker, beat, REST, on the clusters of the benchmark.
+
+Counted from the outside: how long the request takes, and how long until the last topic takes records of an ordinary producer.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.figures import Figure
+from devcluster.demo import services
+from devcluster.demo.rest import Rest
+from devcluster.kafka import KafkaCluster
+from devcluster.redis import RedisServer
+from devcluster.spark import SparkConnectServer
+
+NAME = "thousand topics"
+TOPICS = 1_000
+PREFIX, LINK = "bench-many-", "bench-many"
+MOST_TO_ACCEPT_S, MOST_TO_WRITABLE_S = 1.0, 10.0
+_MIRROR_TIMEOUT_S, _STOP_TIMEOUT_S, _POLL_S = 420.0, 120.0, 0.2
+
+
+def measure_product(
+    source: KafkaCluster, destination: KafkaCluster, *, redis: RedisServer, spark: SparkConnectServer
+) -> list[Figure]:
+    """Mirror all topics, fail them over with one request, write to each of them."""
+    _create_topics(source)
+    _produce(source)
+    clusters = {"source": source, "destination": destination}
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        rest = stack.enter_context(_running(clusters, directory=directory, redis=redis, spark=spark))
+        path = f"/kafka/v3/clusters/{destination.cluster_id}/links"
+        began = time.monotonic()
+        _mirror_all(rest, path, source)
+        mirrored_s = time.monotonic() - began
+        began = time.monotonic()
+        answer = rest.post(f"{path}/{LINK}/mirrors:failover", {"mirror_topic_name_pattern": f"{PREFIX}.*"})
+        accepted_s = time.monotonic() - began
+        refused = [one for one in answer["data"] if one.get("error_code") is not None]
+        if refused or len(answer["data"]) != TOPICS:
+            raise RuntimeError(f"{len(answer['data'])} topics were answered, refused: {refused[:3]}")
+        _wait(lambda: _count(rest, path, "STOPPED") == TOPICS, _STOP_TIMEOUT_S, "failed over")
+        writable_s = time.monotonic() - began
+        _produce(destination)
+    unit, many = "s", f"{TOPICS:,} topics"
+    return [
+        Figure(what=f"{many} found by a filter, created and copied", unit=unit, found=mirrored_s, digits=1),
+        Figure(what=f"failover of {many} accepted", unit=unit, found=accepted_s, goal=MOST_TO_ACCEPT_S, most=True, digits=2),
+        Figure(
+            what=f"failover of {many}: all writable", unit=unit, found=writable_s, goal=MOST_TO_WRITABLE_S, most=True, digits=1
+        ),
+    ]
+
+
+@contextmanager
+def _running(
+    clusters: Mapping[str, KafkaCluster], *, directory: Path, redis: RedisServer, spark: SparkConnectServer
+) -> Iterator[Rest]:
+    console = services.plan_console(directory, redis_url=redis.url, spark_url=spark.url)
+    key = services.prepare(console, user="admin", password="not used, only the key is")
+    for name, cluster in clusters.items():
+        services.register_cluster(console, name=name, properties=cluster.client_properties("link"))
+    started = services.start_services(console, reload=False)
+    try:
+        services.wait_ready(console, started)
+        yield Rest(base_url=console.base_url, key=key["api_key"], secret=key["api_secret"])
+    finally:
+        for one in started:
+            one.stop()
+
+
+def _mirror_all(rest: Rest, path: str, source: KafkaCluster) -> None:
+    filters = {"topicFilters": [{"name": PREFIX, "patternType": "PREFIXED", "filterType": "INCLUDE"}]}
+    configs = {
+        **source.client_properties("link"),
+        "auto.create.mirror.topics.enable": "true",
+        "auto.create.mirror.topics.filters": json.dumps(filters),
+        "verify.continuous.enable": "false",
+    }
+    body = {
+        "source_cluster_id": source.cluster_id,
+        "configs": [{"name": name, "value": value} for name, value in configs.items()],
+    }
+    rest.post(f"{path}?link_name={LINK}", body)
+    _wait(lambda: _copied(rest, path) == TOPICS, _MIRROR_TIMEOUT_S, "mirrored")
+
+
+def _copied(rest: Rest, path: str) -> int:
+    """Count the mirrors that are level with their source."""
+    mirrors = rest.get(f"{path}/{LINK}/mirrors?mirror_status=ACTIVE")["data"]
+    return sum(1 for one in mirrors if one["mirror_lags"] and all(lag["lag"] == 0 for lag in one["mirror_lags"]))
+
+
+def _count(rest: Rest, path: str, status: str) -> int:
+    return len(rest.get(f"{path}/{LINK}/mirrors?mirror_status={status}")["data"])
+
+
+def _wait(done: Callable[[], bool], timeout_s: float, what: str) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{TOPICS:,} topics were not {what} within {timeout_s:.0f} s")
+        time.sleep(_POLL_S)
+
+
+def _names() -> list[str]:
+    return [f"{PREFIX}{number:04}" for number in range(TOPICS)]
+
+
+def _create_topics(cluster: KafkaCluster) -> None:
+    admin = AdminClient(cluster.client())
+    for future in admin.create_topics([NewTopic(name, 1, 1) for name in _names()]).values():
+        future.result(timeout=60)
+
+
+def _produce(cluster: KafkaCluster) -> None:
+    """Write a record to each topic; raise where one is not taken."""
+    errors: list[Any] = []
+    producer = Producer({**cluster.client("app"), "message.timeout.ms": 60_000})
+    for name in _names():
+        producer.produce(name, b"a record", on_delivery=lambda error, _: errors.append(error) if error else None)
+    if producer.flush(_STOP_TIMEOUT_S) or errors:
+        raise RuntimeError(f"Not every topic takes records: {errors[:3]}")
