@@ -6,9 +6,10 @@ import threading
 import time
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import Producer
 
 from bench.measure import CpuTimes, PeakMemory, cpu_times
+from bench.reader import SessionReader
 from bench.workloads import LatencyWorkload
 from devcluster.kafka import KafkaCluster
 
@@ -42,19 +43,10 @@ def measure_latency(
     """Produce at the workload's rate for its time after settling, and read the copy at the same time."""
     stop = threading.Event()
     writer = threading.Thread(target=_write, args=(source, topics[0], workload, stop), daemon=True)
-    consumer = Consumer(
-        {
-            **destination.client(),
-            "group.id": f"bench-{time.time_ns()}",
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 50,
-        }
-    )
-    consumer.subscribe([topics[1]])
     writer.start()
+    consumer = None
     try:
-        if consumer.poll(START_TIMEOUT_S) is None:
-            raise NothingCameError(f"No record came through within {START_TIMEOUT_S:.0f} s.")
+        consumer = _consumer(destination, topics[1], workload)
         _catch_up(consumer)
         began_ms = (time.time() + SETTLE_S) * 1000
         _read(consumer, until_ms=began_ms)
@@ -68,11 +60,26 @@ def measure_latency(
     finally:
         stop.set()
         writer.join(timeout=10)
-        consumer.close()
+        if consumer is not None:
+            consumer.close()
     return _summary(delays, cores, peak_mb=memory.megabytes)
 
 
-def _catch_up(consumer: Consumer) -> None:
+def _consumer(destination: KafkaCluster, topic: str, workload: LatencyWorkload) -> SessionReader:
+    """Answer a consumer to which a first record has come."""
+    try:
+        consumer = SessionReader(destination, topic, partitions=workload.partitions, timeout_s=START_TIMEOUT_S)
+    except TimeoutError as error:
+        raise NothingCameError(str(error)) from error
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not consumer.read():
+        if time.monotonic() > deadline:
+            consumer.close()
+            raise NothingCameError(f"No record came through within {START_TIMEOUT_S:.0f} s.")
+    return consumer
+
+
+def _catch_up(consumer: SessionReader) -> None:
     """Read what piled up while everything started: until only fresh records come, or the patience is over.
 
     Brokers take long over the first pages of a new log's indexes (they are mapped files): a thousand new partitions keep each
@@ -90,21 +97,14 @@ def _catch_up(consumer: Consumer) -> None:
                 return
 
 
-def _read(consumer: Consumer, *, until_ms: float) -> list[tuple[float, float]]:
+def _read(consumer: SessionReader, *, until_ms: float) -> list[tuple[float, float]]:
     """Answer (time sent, delay) of what arrives until then."""
     found = []
     while time.time() * 1000 < until_ms:
-        for message in _messages(consumer):
-            if message.error() is None:
-                sent_ms = float(message.value()[:STAMP])
-                found.append((sent_ms, time.time() * 1000 - sent_ms))
+        values = consumer.read()
+        now_ms = time.time() * 1000
+        found += [(sent_ms, now_ms - sent_ms) for sent_ms in (float(value[:STAMP]) for value in values)]
     return found
-
-
-def _messages(consumer: Consumer) -> list[Message]:
-    """Answer what is there, at least one if any comes soon: a whole batch would wait for its last record."""
-    first = consumer.poll(0.5)
-    return [] if first is None else [first, *consumer.consume(100, 0)]
 
 
 def _share(before: CpuTimes, after: CpuTimes, seconds: float) -> CpuTimes:

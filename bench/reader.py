@@ -1,0 +1,106 @@
+"""A consumer of one topic on a one-broker cluster that reads in a fetch session (KIP-227), as the Java client does.
+
+The client of the other figures names every partition in every request; with a thousand partitions that alone kept the
+destination's broker busy, and the machine with it, whatever was being measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from bench.measure import end_offsets
+from devcluster.kafka import KafkaCluster
+from linkengine.batches.records import decode_records
+from linkengine.batches.view import iter_batches
+from linkengine.domain.addresses import address_from_properties
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.fetch import (
+    API_KEY,
+    BY_ID,
+    NEW_SESSION,
+    FetchedPartition,
+    FetchLimits,
+    FetchPosition,
+    SessionStep,
+    decode_fetch,
+    encode_fetch,
+)
+from linkengine.kafka.wire import INT32
+
+WAIT_MS = 50
+LIMITS = FetchLimits(max_bytes=8 << 20, max_wait_ms=WAIT_MS)
+PARTITION_BYTES = 1 << 20
+TIMEOUT_S = 30.0
+POLL_S = 0.05
+
+
+class SessionReader:
+    """Reads all partitions from the beginning on."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str, *, partitions: int, timeout_s: float) -> None:
+        """Wait until the topic is there (MirrorMaker creates it late), at most so long; then ``read``."""
+        _wait_for(cluster, topic, partitions=partitions, timeout_s=timeout_s)
+        self._session = Cluster(address_from_properties(cluster.client_properties("admin")))
+        view = self._session.topics([topic])[topic]
+        self._topic_id = view.topic_id
+        self._epochs = {number: one.epoch for number, one in view.partitions.items()}
+        self._offsets = dict.fromkeys(self._epochs, 0)
+        self._changed = list(self._epochs)
+        self._connection: Connection = self._session.open(next(iter(view.partitions.values())).broker)
+        self._connection.sock.settimeout(TIMEOUT_S)
+        self._version = self._connection.version_for(API_KEY, highest=BY_ID, lowest=BY_ID)
+        self._step = NEW_SESSION
+        self._correlation = 0
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connection.close()
+        self._session.close()
+
+    def read(self) -> list[bytes]:
+        """Answer the values of what has come, nothing after WAIT_MS without any."""
+        positions = [FetchPosition(one, self._epochs[one], self._offsets[one], PARTITION_BYTES) for one in self._changed]
+        self._correlation += 1
+        frame = encode_fetch(
+            {self._topic_id: positions} if positions else {},
+            version=self._version, correlation_id=self._correlation, limits=LIMITS, step=self._step,
+        )  # fmt: skip
+        for part in frame:
+            self._connection.sock.sendall(part)
+        (size,) = INT32.unpack(self._receive(INT32.size))
+        answer = decode_fetch(self._receive(size)[INT32.size :], version=self._version)
+        if answer.error or not answer.session:
+            raise RuntimeError(f"The broker made no fetch session, or ended it: error {answer.error}")
+        self._step = SessionStep(answer.session, self._step.epoch + 1)
+        self._changed = [one.partition for one in answer.partitions if len(one.records)]
+        return [value for one in answer.partitions for value in self._values(one)]
+
+    def _values(self, answer: FetchedPartition) -> Iterator[bytes]:
+        if answer.error:
+            raise RuntimeError(f"Partition {answer.partition} cannot be read: error {answer.error}")
+        number = answer.partition
+        for at, view in iter_batches(answer.records):
+            if not view.is_control and view.next_offset > self._offsets[number]:
+                records = decode_records(view, answer.records[at : at + view.size])
+                yield from (one.value or b"" for one in records if one.offset >= self._offsets[number])
+            self._offsets[number] = max(self._offsets[number], view.next_offset)
+
+    def _receive(self, size: int) -> memoryview:
+        data = memoryview(bytearray(size))
+        got = 0
+        while got < size:
+            count = self._connection.sock.recv_into(data[got:])
+            if not count:
+                raise RuntimeError("The broker closed the connection.")
+            got += count
+        return data
+
+
+def _wait_for(cluster: KafkaCluster, topic: str, *, partitions: int, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while len(end_offsets(cluster, topic, partitions=partitions)) < partitions:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{topic} was not there with {partitions} partitions within {timeout_s:.0f} s")
+        time.sleep(POLL_S)
