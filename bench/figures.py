@@ -35,4 +35,4 @@ def table(figures: Sequence[Figure]) -> list[str]:
 def _goal(one: Figure) -> str:
     if one.goal is None:
         return "-"
-    return f"{'at most' if one.most else 'at least'} {one.goal:,g}"
+    return f"{'at most' if one.most else 'at least'} {one.goal:,.0f}"
