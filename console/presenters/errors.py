@@ -189,6 +189,11 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         "Find the writer in the destination's logs, delete the mirror topic and begin again.",
     ),
     (
+        _E.MARKER_OVERRUN,
+        "A gap fill that was written late took the place of a record, so offsets no longer match.",
+        "Delete the mirror topic and begin again, or fail over to keep it as it is.",
+    ),
+    (
         _E.MIRROR_TOPIC_MISSING,
         "Somebody deleted the mirror topic on the destination.",
         "Delete the mirror here and add it again.",

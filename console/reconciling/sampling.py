@@ -16,6 +16,7 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
 SMOOTHING = 0.5  # weight of the newest measurement: calm numbers that still follow within two seconds
 SILENT = timedelta(seconds=5)  # then nobody knows the rate any more
+UNHEARD = timedelta(seconds=15)  # nor where the source ends: who should have said so is gone, or held up
 # The source's end has moved on unseen: an old one would make up a lag, perhaps 0, when the truth is unknown.
 _SOURCE_UNSEEN = (PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN)
 _COPIED = ("source_start", "source_end", "mirror_start", "mirror_end", "last_timestamp_ms")
@@ -51,7 +52,7 @@ def store_progress(*, rows: Mapping[str, MirrorPartition], reports: Iterable[Par
         before = _shown(row)
         if report is not None and _is_new(report, row):
             take_over(row, report)
-        elif not _forget_rates(row, now):
+        elif not (_forget_rates(row, now) | _forget_source(row, now)):
             continue
         written.append(row)
         changed |= _shown(row) != before
@@ -135,6 +136,15 @@ def _forget_rates(row: MirrorPartition, now: datetime) -> bool:
     if not silent or (row.bytes_per_s is None and row.records_per_s is None):
         return False
     row.bytes_per_s = row.records_per_s = None
+    return True
+
+
+def _forget_source(row: MirrorPartition, now: datetime) -> bool:
+    """Let a lag be unknown that nobody has measured for a while; an orderly end keeps the last one."""
+    silent = row.observed_at is not None and now - row.observed_at > UNHEARD
+    if not silent or row.source_end is None or row.phase in ("", PartitionPhase.RELEASED, PartitionPhase.FAILED):
+        return False
+    row.source_end = None
     return True
 
 

@@ -3,8 +3,9 @@
 Two keys per partition, touched only by Lua scripts, which Redis runs one at a time:
 
 * ``lease:{<key>}``: the owner's token, expires by itself;
-* ``generation:{<key>}``: hash of ``generation`` (counter), ``holder`` (token of the last owner, empty once it released) and
-  ``clean`` (what the last acquire answered). It never expires, so the counter outlives every lease.
+* ``generation:{<key>}``: hash of ``generation`` (counter), ``holder`` (token of the last owner, empty once it released),
+  ``clean`` (what the last acquire answered) and ``seen`` (what the last owner that released left to the next one, who gets it
+  with a clean grant only). It never expires, so the counter outlives every lease.
 
 A token is unique per RedisLease object. Races, each thought through:
 
@@ -52,12 +53,12 @@ for i = 1, #KEYS / 2 do
   local owner, clean = redis.call('GET', lease), '0'
   if owner and owner ~= ARGV[1] then
     if redis.call('PTTL', lease) > tonumber(ARGV[2]) then redis.call('PEXPIRE', lease, ARGV[2]) end
-    answers[i] = 0
+    answers[i] = {0, ''}
   else
-    local last = redis.call('HMGET', record, 'holder', 'clean')
+    local last = redis.call('HMGET', record, 'holder', 'clean', 'seen')
     if owner then clean = last[2] or '0'
     elseif not last[1] or last[1] == '' then clean = '1' end
-    answers[i] = redis.call('HINCRBY', record, 'generation', 1) * 2 + tonumber(clean)
+    answers[i] = {redis.call('HINCRBY', record, 'generation', 1) * 2 + tonumber(clean), clean == '1' and last[3] or ''}
     redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean)
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
   end
@@ -91,7 +92,7 @@ _RELEASE = """
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
 if redis.call('HGET', KEYS[2], 'holder') ~= ARGV[1] then return 0 end
-redis.call('HSET', KEYS[2], 'holder', '')
+redis.call('HSET', KEYS[2], 'holder', '', 'seen', ARGV[2])
 return redis.call('DEL', KEYS[1])
 """
 _RAISE = """
@@ -130,10 +131,16 @@ class RedisLease:
             answers: Any = self._redis.eval(_ACQUIRE, len(names), *names, token, self._ttl_ms)
         deadline = self._deadline_from(asked_at)
         with self._lock:
-            taken = [(key, *divmod(answer, 2)) for key, answer in zip(keys, answers, strict=True) if answer]
+            taken = [(key, *divmod(number, 2), seen) for key, (number, seen) in zip(keys, answers, strict=True) if number]
             grants = [
-                Grant(key=key, generation=number, clean=bool(clean) and key not in self._unreleased, valid_until=deadline)
-                for key, number, clean in taken
+                Grant(
+                    key=key,
+                    generation=number,
+                    clean=bool(clean) and key not in self._unreleased,
+                    valid_until=deadline,
+                    seen=_seen(seen),
+                )
+                for key, number, clean, seen in taken
             ]
             for grant in grants:
                 self._take(grant, token)
@@ -154,14 +161,14 @@ class RedisLease:
                 self._forget(key)
         return held
 
-    def release(self, grant: Grant) -> None:
+    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None) -> None:
         """Give the partition back; only call it with nothing in flight, since the next owner is told ``clean``."""
         with self._lock:
             token = self._tokens.get(grant.key)
         if token is None:
             return
         with redis_answers("answer release"):
-            self._redis.eval(_RELEASE, 2, *_names(grant.key), token)
+            self._redis.eval(_RELEASE, 2, *_names(grant.key), token, "" if seen is None else f"{seen[0]} {seen[1]}")
         with self._lock:
             self._forget(grant.key)
             self._unreleased.discard(grant.key)
@@ -201,6 +208,12 @@ class RedisLease:
     def _forget(self, key: str) -> None:
         for table in (self._tokens, self._generations, self._deadlines):
             table.pop(key, None)
+
+
+def _seen(text: str | bytes) -> tuple[int, int] | None:
+    """Read what a release left: epoch and end."""
+    words = text.split()
+    return (int(words[0]), int(words[1])) if len(words) == 2 else None
 
 
 def _names(key: str) -> tuple[str, str]:

@@ -24,12 +24,14 @@ class Account:
         "mirror_start",
         "records_copied",
         "source_end",
+        "source_heard_ms",
         "source_start",
     )
 
     def __init__(self) -> None:
         self.source_start: int | None = None
         self.source_end: int | None = None
+        self.source_heard_ms = 0  # when its leader last told where it ends
         self.mirror_start: int | None = None
         self.mirror_end: int | None = None
         self.last_timestamp_ms: int | None = None
@@ -41,11 +43,13 @@ class Account:
     def observed_source(self, *, start: int, end: int, now_ms: int) -> None:
         """Take in the source's log start and last stable offset."""
         self.source_start, self.source_end = start, end
+        self.source_heard_ms = now_ms
         self._catch_up.source_seen(end, at_ms=now_ms)
         self._reach()
 
     def unchanged(self, now_ms: int) -> None:
         """The source's leader had no news at this moment."""
+        self.source_heard_ms = max(self.source_heard_ms, now_ms)
         if self.source_end is not None and now_ms > (self.caught_up_at_ms or 0):
             self._catch_up.source_seen(self.source_end, at_ms=now_ms)
             self._reach()

@@ -72,6 +72,7 @@ def _fence_round(
     """Take each partition one step further: recognise its fence, or write it. Answer the last error."""
     failure: LinkEngineError | None = None
     try:
+        _finish_begun(cluster, missing)
         tails = read_tails(cluster, [TailQuery(assignment=one, clean=False) for one in missing])
     except LinkEngineError as error:
         return error
@@ -87,6 +88,22 @@ def _fence_round(
         except LinkEngineError as error:
             failure = error
     return failure
+
+
+def _finish_begun(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> None:
+    """Where transactions fill gaps: commit a fence that an earlier attempt has begun and not ended.
+
+    Its marker comes to the end of the mirror in any case. Aborted, as the next step would do, it counts as mirrored.
+    A fence is known by its epoch, which the partition's leader has not seen yet; so its marker shuts everybody else out.
+    """
+    for one in missing:
+        transactions = EmptyTransactions(cluster, one.transactional_id)
+        begun = transactions.open_in(topic=one.mirror_topic, partition=one.partition) if one.transactional_id else None
+        if begun is None:
+            continue
+        tail = read_tails(cluster, [TailQuery(assignment=one, clean=True, transactions=begun)])[one.key]
+        if isinstance(tail, Tail) and begun.epoch > tail.producer.epoch:
+            transactions.commit(begun)
 
 
 def _ends_with_fence(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> bool:

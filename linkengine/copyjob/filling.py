@@ -14,9 +14,9 @@ from typing import Protocol
 
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
+from linkengine.copyjob.foreign import overtaken
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, FillInFlight
-from linkengine.copyjob.tails import foreign_write
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.kafka.channel import Channel, SmallFrames
@@ -169,7 +169,8 @@ class Filler:
             if not error and not end_error and end == fill.start + fill.count:
                 self._finished(one, one.filled(now_ms=now_ms))
             elif not end_error and end > gap_end:
-                self._events.failed(one, foreign_write(one.assignment, gap_end))
+                one.overtaken = (fill.start, end)
+                self._events.interrupted(one, overtaken(one.assignment, gap_end))
             else:  # part of it was written, or more than we sent: the resume looks closely
                 self._events.interrupted(
                     one, BrokerError(error or end_error, f"A gap of mirror {place[0]}-{place[1]} is not filled")

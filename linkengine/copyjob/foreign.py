@@ -9,8 +9,9 @@ import time
 
 from linkengine.batches.view import iter_batches
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster, Leader
-from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.reading import read_batches
 
 PATIENCE_S = 10.0  # for the high watermark to reach the log end
@@ -39,3 +40,42 @@ def first_foreign_batch(
     finally:
         connection.close()
     return None
+
+
+def foreign_write(assignment: PartitionAssignment, offset: int) -> LinkEngineError:
+    """Answer the error of a mirror that somebody else wrote to, with the way out."""
+    return LinkEngineError(
+        ErrorCode.FOREIGN_WRITE,
+        f"Somebody else wrote to mirror topic {assignment.mirror_topic!r}, partition {assignment.partition}, offset {offset}. "
+        "Offsets no longer match the source, so copying stopped. Deny WRITE on the topic to others, then delete the mirror "
+        "topic and create it again, or fail over to keep it as it is.",
+    )
+
+
+def overtaken(assignment: PartitionAssignment, offset: int) -> LinkEngineError:
+    """Answer why an attempt ends that did not find its own at ``offset``; who was there is told by the next look."""
+    where = f"{assignment.mirror_topic}-{assignment.partition}"
+    return BrokerError(
+        KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"At offset {offset} of mirror {where} stands something else than we sent"
+    )
+
+
+def marker_overrun(assignment: PartitionAssignment, offset: int) -> LinkEngineError:
+    """Answer the error of a mirror in which a fill of our own stands where it must not, with the way out."""
+    return LinkEngineError(
+        ErrorCode.MARKER_OVERRUN,
+        f"In mirror topic {assignment.mirror_topic!r}, partition {assignment.partition}, a gap fill stands at offset {offset}, "
+        "where the source has a record or nothing yet. A copier that stood still for longer than its lease wrote it late. "
+        "Offsets from there on would no longer match the source, so copying stopped. Delete the mirror topic and create it "
+        "again, or fail over to keep it as it is.",
+    )
+
+
+def replaced_records(assignment: PartitionAssignment, offset: int) -> LinkEngineError:
+    """Answer the error of a mirror whose last records are not the source's any more."""
+    return LinkEngineError(
+        ErrorCode.UNEXPECTED_TRUNCATION,
+        f"Source {assignment.source_topic}-{assignment.partition} has another record at offset {offset} than its mirror, which "
+        "was copied from it. An unclean leader election at the source has dropped acknowledged records, and others took their "
+        "offsets. Fail over to keep the mirror's records, or create the mirror again.",
+    )

@@ -7,6 +7,7 @@ follow there. Clean elections keep all that consumers may read, so there is no f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,15 +41,21 @@ def find_rewound(
     found: Mapping[str, Origin | LinkEngineError],
     seen: Mapping[str, Seen],
 ) -> dict[str, LinkEngineError]:
-    """Answer, by key, what is wrong with new leaders; one request per broker that leads any."""
-    asked: dict[int, dict[TopicPartition, _Question]] = {}
+    """Answer, by key, what is wrong with new leaders; one request per broker that leads any.
+
+    Where several mirrors copy one partition each has its own past, and a request of its own.
+    """
+    asked: dict[tuple[int, int], dict[TopicPartition, _Question]] = {}
+    turns: Counter[TopicPartition] = Counter()
     for one in assignments:
         origin, known = found[one.key], seen.get(one.key)
         if isinstance(origin, Origin) and known is not None and origin.leader.epoch > known.epoch >= 0:
-            group = asked.setdefault(origin.leader.broker, {})
-            group[one.source_topic, one.partition] = _Question(one, origin.leader.epoch, known)
+            place = (one.source_topic, one.partition)
+            group = asked.setdefault((origin.leader.broker, turns[place]), {})
+            turns[place] += 1
+            group[place] = _Question(one, origin.leader.epoch, known)
     results: dict[str, LinkEngineError] = {}
-    for broker, group in asked.items():
+    for (broker, _), group in asked.items():
         results |= _judged(cluster, broker, group)
     return results
 

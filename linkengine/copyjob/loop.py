@@ -181,7 +181,7 @@ class CopyTask:
         if one.grant is None:
             self._steward.unwant(one.key)
         elif one.quiet and one.lost_marker is None and not one.loose_appends:
-            self._steward.release(one.grant)
+            self._steward.release(one.grant, seen=one.handed_over)
         else:
             self._steward.abandon(one.grant)
 
@@ -212,7 +212,7 @@ class CopyTask:
         for grant in grants:
             one = self._partitions[grant.key]
             if one.stage is not Stage.WAITING:
-                self._steward.release(grant)
+                self._steward.release(grant, seen=grant.seen)
                 continue
             one.granted(grant)
             self._mirror.resume(one)

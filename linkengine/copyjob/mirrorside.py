@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from linkengine.copyjob.asking import tail_query
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.outlet import MirrorBroker, OutletEvents
 from linkengine.copyjob.partition import MirrorPartition
@@ -21,7 +22,7 @@ from linkengine.kafka.codes import LEADER_MOVED, BrokerError, KafkaCode
 
 WAIT_RETRY_S = 0.5  # while a lost marker may still come
 TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics
-_PERMANENT = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.MIRROR_TOPIC_MISSING})
+_PERMANENT = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.MARKER_OVERRUN, ErrorCode.MIRROR_TOPIC_MISSING})
 # answers that only mean "read the end again": a late duplicate, a moved leader, a newer owner
 _RESUME_AT_ONCE = LEADER_MOVED | {
     KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -145,7 +146,7 @@ class MirrorSide:
             return
         for one in due:
             del self._resuming[one]
-        queries = [one.tail_query() for one in due]
+        queries = [tail_query(one) for one in due]
         asked = [(one, one.attempt) for one in due]
         known = dict(self._known)
         self._services.background.submit(

@@ -26,17 +26,18 @@ def phase_of(one: MirrorPartition) -> PartitionPhase:
 def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) -> PartitionProgress:
     """Answer the observation of this moment, with the gaps of the last seconds or of the whole slice."""
     account, trouble = one.account, _trouble(one)
+    in_sight = one.source_trouble is None and one.to_prove is None  # else it has moved on unseen: the lag is unknown
     return PartitionProgress(
         key=one.key,
         slice_id=one.slice_id,
         phase=phase_of(one),
         observed_at_ms=now_ms,
         source_start=account.source_start,
-        source_end=None if one.source_trouble else account.source_end,  # it has moved on unseen: the lag is unknown
+        source_end=account.source_end if in_sight else None,
         mirror_start=account.mirror_start,
         mirror_end=account.mirror_end,
         last_fetch_offset=None if one.position is None or one.position == 0 else one.position - 1,
-        source_epoch=one.origin.leader.epoch if one.origin is not None and one.origin_proven else None,
+        source_epoch=one.past.epoch_of(one.origin),
         last_timestamp_ms=account.last_timestamp_ms,
         caught_up_at_ms=account.caught_up_at_ms,
         bytes_copied=account.bytes_copied,

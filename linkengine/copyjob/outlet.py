@@ -16,10 +16,10 @@ from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import BUDGET, Buffer
 from linkengine.copyjob.filling import Filler
+from linkengine.copyjob.foreign import overtaken
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage, Trouble
 from linkengine.copyjob.refusals import LargestOnItsWay, refusal, repeated, silence
-from linkengine.copyjob.tails import foreign_write
 from linkengine.copyjob.txfilling import TransactionFiller
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
@@ -222,7 +222,8 @@ class MirrorBroker:
                 if one.stage is Stage.STOPPING:
                     self._events.advanced(one)
             elif answer.base_offset > step.base_offset:
-                self._events.failed(one, foreign_write(one.assignment, step.base_offset))
+                one.overtaken = (step.base_offset, step.base_offset + 1)
+                self._events.interrupted(one, overtaken(one.assignment, step.base_offset))
             else:  # the answer of an earlier batch with these sequences: ours was not written
                 self._events.interrupted(one, repeated(one, step))
 

@@ -20,8 +20,10 @@ from linkengine.batches.steps import Append, Fill, Step
 from linkengine.copyjob.account import Account
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.pieces import Chunk, FillInFlight, Origin, Stage, Trouble
+from linkengine.copyjob.proving import Stretch
 from linkengine.copyjob.retry import Backoff
-from linkengine.copyjob.tails import LostMarker, Tail, TailQuery
+from linkengine.copyjob.sourcepast import SourcePast
+from linkengine.copyjob.tails import LostMarker, Tail
 from linkengine.copyjob.writer import Writer
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import Grant
@@ -51,14 +53,15 @@ class MirrorPartition:
         self.mirror_trouble: Trouble | None = None
         # source side
         self.origin: Origin | None = None
-        self.source_seen = assignment.source_seen  # leader epoch, end of what was read under it or earlier ones
-        self.origin_proven = False  # it served this attempt: what the mirror has was read under its epoch or earlier
+        self.past = SourcePast(assignment.source_seen)
+        self.to_prove: Stretch | None = None  # of the mirror, to be compared with the source before anything follows it
         self.position: int | None = None  # next source offset to fetch
         self.examining, self.source_retry_at = False, 0.0  # examining: its source's extent is being looked at
         self.source_backoff = Backoff()
         # mirror side
         self.tail: Tail | None = None
         self.sent_end: int | None = None  # end of everything this hold ever sent
+        self.overtaken: tuple[int, int] | None = None  # offsets at which something stands that is not what we sent
         self.chunks: deque[Chunk] = deque()
         self.unanswered: deque[Append] = deque()
         self.fill: FillInFlight | None = None
@@ -76,17 +79,17 @@ class MirrorPartition:
     def granted(self, grant: Grant) -> None:
         """The lease is ours: read the mirror's end next."""
         self.grant = grant
+        self.past.inherit(grant.seen if grant.clean else None)
         self.stage = Stage.RESUMING
         self.mirror_retry_at = 0.0
 
     def dispossessed(self) -> list[Chunk]:
         """The lease is gone: forget everything that depends on it; answer the chunks to let go."""
-        self.grant = None
+        self.grant = self.lost_marker = None
         self.stage = Stage.WAITING
         self.writer.drop()
-        self.sent_end = None
-        self.lost_marker = None
-        return self._new_attempt()
+        dropped, self.sent_end = self._new_attempt(), None
+        return dropped
 
     # --- mirror side -------------------------------------------------------------------------------------------------
 
@@ -101,18 +104,6 @@ class MirrorPartition:
         """Merge less from now on; answer whether that can help."""
         self.coalesce_share /= 4
         return self.coalesce_share > LEAST_SHARE
-
-    def tail_query(self) -> TailQuery:
-        """What to ask before copying can go on."""
-        fresh = not self.writer.adopted
-        return TailQuery(
-            assignment=self.assignment,
-            # a first generation may mean that the lease's memory was lost while somebody else writes: look twice
-            clean=fresh and self.grant is not None and self.grant.clean and self.grant.generation > 1,
-            lost_marker=self.lost_marker,
-            transactions=None if fresh or self.lost_marker else self.transactions,
-            expected_end=None if fresh else self.sent_end,
-        )
 
     def resumed(self, tail: Tail, *, now_ms: int) -> None:
         """Go on from the mirror's end; raise FencedError where a newer owner has been there."""
@@ -131,6 +122,7 @@ class MirrorPartition:
         self.tail = tail
         self.lost_marker = None
         self._settle_unverified(tail.end, now_ms=now_ms)
+        self.to_prove = tail.stretch
         self.position = self.sent_end = tail.end
         self.account.observed_mirror(start=tail.start, end=tail.end)
         if self.refused_at is None or tail.end > self.refused_at:  # else only an append shows that it is taken now
@@ -212,6 +204,7 @@ class MirrorPartition:
             self.stage is Stage.COPYING
             and self.origin is not None
             and not self.examining
+            and self.to_prove is None
             and len(self.chunks) < CHUNKS_AHEAD
             and self.source_retry_at <= now
         )
@@ -219,7 +212,7 @@ class MirrorPartition:
     def source_answered(self, *, start: int, end: int, now_ms: int) -> None:
         """The source's leader served us; ``end`` is its last stable offset."""
         self.account.observed_source(start=start, end=end, now_ms=now_ms)
-        self.origin_proven = True
+        self.past.proven = True
         self.source_trouble = None
 
     def planned(self, steps: list[Step], buffer: Buffer) -> None:
@@ -229,13 +222,13 @@ class MirrorPartition:
 
     def leave_origin(self) -> None:
         """The leader has to be found again; remember what was read from this one."""
-        self._remember_origin(self.position)
+        self.past.leave(self.origin, end=max(self.position or 0, self.account.mirror_end or 0))
         self.origin = None
 
-    def _remember_origin(self, end: int | None) -> None:
-        if self.origin_proven and self.origin is not None:
-            self.source_seen = (self.origin.leader.epoch, max(end or 0, self.account.mirror_end or 0))
-        self.origin_proven = False
+    def proven(self, origin: Origin) -> None:
+        """The mirror's end is what this leader has."""
+        self.past.inherit((origin.leader.epoch, self.sent_end or 0))
+        self.to_prove = None
 
     # --- endings -----------------------------------------------------------------------------------------------------
 
@@ -265,6 +258,11 @@ class MirrorPartition:
         return not self.unanswered and self.fill is None
 
     @property
+    def handed_over(self) -> tuple[int, int] | None:
+        """What the next owner may rely on (``SourcePast``)."""
+        return None if self.to_prove is not None else self.past.handed_over(self.origin, end=self.sent_end)
+
+    @property
     def idle(self) -> bool:
         """Whether the mirror's end should stay where it is."""
         return self.stage is Stage.COPYING and self.quiet and not self.chunks
@@ -283,7 +281,7 @@ class MirrorPartition:
         return self.chunks.popleft()
 
     def _new_attempt(self) -> list[Chunk]:
-        self._remember_origin(self.sent_end)
+        self.past.end_attempt(self.origin, end=self.sent_end)
         self.attempt += 1
         self.position = None
         self.examining = False

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from linkengine.batches.fillers import FILLER_MAX, dense_filler
 from linkengine.batches.patch import patch_for_append
-from linkengine.copyjob.tails import Tail, TailQuery, foreign_write, read_tails
+from linkengine.copyjob.foreign import foreign_write
+from linkengine.copyjob.tails import Tail, TailQuery, read_tails
 from linkengine.copyjob.writer import Writer
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError

@@ -14,6 +14,8 @@ from linkengine.copyjob.intake import SourceBroker
 from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage, Trouble
+from linkengine.copyjob.prover import Prover, ProverEvents, beyond_source
+from linkengine.copyjob.sourcewatch import SourceWatch, WatchEvents
 from linkengine.copyjob.stretches import IntakeEvents
 from linkengine.copyjob.suspicion import Suspicion
 from linkengine.domain.addresses import ClusterAddress
@@ -52,6 +54,9 @@ class SourceSide:
         self._turns: dict[MirrorPartition, int] = {}
         self._taken: dict[tuple[str, int], set[int]] = defaultdict(set)
         self._unlocated: dict[MirrorPartition, None] = {}
+        proofs = ProverEvents(proven=self.wake, short=self._examine, refused=self._refused, failed=failed)
+        self._prover = Prover(services, self._cluster, proofs)
+        self._watch = SourceWatch(services, self._cluster, WatchEvents(seen=self._seen, refused=self._refused))
         self._gone = Suspicion(observations=2, seconds=0.0)  # unknown topic: metadata of a starting broker may be late
         self._truncated = Suspicion(observations=3, seconds=5.0)  # a high watermark may step back after a broker's restart
 
@@ -70,6 +75,7 @@ class SourceSide:
     def forget(self, one: MirrorPartition) -> None:
         """Read a partition no more."""
         self._unlocated.pop(one, None)
+        self._prover.forget(one)
         broker = self._broker_of(one)
         if broker is not None:
             broker.forget(one)
@@ -79,6 +85,7 @@ class SourceSide:
 
     def wake(self, one: MirrorPartition) -> None:
         """What a partition wants may have changed."""
+        self._prover.want(one)
         broker = self._broker_of(one)
         if broker is not None:
             broker.stir(one)
@@ -101,6 +108,8 @@ class SourceSide:
         """Locate partitions, give up silent brokers, retry after pauses."""
         if any(one.source_retry_at <= now for one in self._unlocated):
             self._locate([one for one in self._unlocated if one.source_retry_at <= now + TOGETHER_S])
+        self._prover.tick(now)
+        self._watch.tick(now, {key: broker.members for key, broker in self._brokers.items()})
         for broker in self._brokers.values():
             broker.check(now)
 
@@ -118,7 +127,7 @@ class SourceSide:
         for one in due:
             del self._unlocated[one]
         assignments = [one.assignment for one in due]
-        seen = {one.key: Seen(epoch=one.source_seen[0], end=one.source_seen[1]) for one in due if one.source_seen is not None}
+        seen = {one.key: Seen(epoch=one.past.seen[0], end=one.past.seen[1]) for one in due if one.past.seen is not None}
         self._services.background.submit(
             lambda: locate_sources(self._cluster, assignments, seen=seen),
             done=lambda results: self._located(due, results),
@@ -149,6 +158,11 @@ class SourceSide:
             self._trouble(one, error)
             if one.failure is None and one.stage is not Stage.ENDED:
                 self._unlocated[one] = None
+
+    def _seen(self, one: MirrorPartition, start: int, end: int) -> None:
+        """The source was looked at, not read."""
+        one.account.observed_source(start=start, end=end, now_ms=self._services.clock.now_ms())
+        one.source_trouble = None
 
     def _refused(self, one: MirrorPartition, error: LinkEngineError) -> None:
         code = error.kafka_code if isinstance(error, BrokerError) else 0
@@ -220,7 +234,7 @@ class SourceSide:
             one.planned([Fill(one.position, extent.start, GapReason.LOST)], buffer)
             self._events.planned(one)
         elif one.position > extent.end and self._truncated.confirmed(one.key, now):
-            self._trouble(one, _truncation(one, extent))
+            self._failed(one, beyond_source(one, extent.end) or _truncation(one, extent))
         else:
             if one.position <= extent.end:
                 self._truncated.clear(one.key)

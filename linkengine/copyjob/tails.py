@@ -7,21 +7,24 @@ Resuming after any error (the log end is the checkpoint):
 2. read the log end with OffsetForLeaderEpoch of that epoch (the leader refuses if it knows a newer one);
 3. read the producer's epoch and last sequence with DescribeProducers;
 4. repeat 2 and 3 until two readings agree, unless the hand-over was clean;
-5. where the log is longer than anything we sent, look whose batches these are.
+5. where the log is longer than anything we sent, look whose batches these are;
+6. where nobody told us where the log ended, or it is longer than that, read its last stretch for a proof (``proving.py``).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from linkengine.copyjob.foreign import first_foreign_batch
+from linkengine.copyjob.foreign import first_foreign_batch, foreign_write, marker_overrun
+from linkengine.copyjob.proving import Stretch, read_stretch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster, Leader, TopicView
 from linkengine.kafka.codes import BrokerError
-from linkengine.kafka.offsets import EARLIEST, TopicPartition, list_offsets, log_ends
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets, log_ends
 from linkengine.kafka.producers import ProducerState, describe_producers
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
 
@@ -45,7 +48,9 @@ class TailQuery:
     clean: bool  # nothing of anybody can be on its way: one reading is enough
     lost_marker: LostMarker | None = None
     transactions: TransactionalProducer | None = None  # this hold's, with nothing of it under way
-    expected_end: int | None = None  # the end of everything this owner ever sent; None: it has sent nothing yet
+    expected_end: int | None = None  # the end of everything this owner or its clean predecessor sent; None: not known
+    prove: bool = False  # the end is to be compared with the source, wherever it is
+    overtaken: tuple[int, int] | None = None  # offsets at which something stands that this owner did not put there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,7 @@ class Tail:
     producer: ProducerState
     producer_id: int
     transactions: TransactionalProducer | None = None
+    stretch: Stretch | None = None  # its last records, where they have to be compared with the source
 
 
 class StillWaitingError(LinkEngineError):
@@ -160,7 +166,7 @@ def _read_group(
             transactions=query.transactions,
         )
         results[query.assignment.key] = _checked(cluster, query, tail)
-    return results
+    return results | _with_stretches(cluster, broker, [query for query, _, _ in group], results)
 
 
 Reading = tuple[int, ProducerState] | LinkEngineError
@@ -205,30 +211,78 @@ def _reading(
 
 
 def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngineError:
-    expected = query.expected_end
-    if expected is None or tail.end <= expected:
+    expected, assignment = query.expected_end, query.assignment
+    offsets = query.overtaken or (tail.end if expected is None else max(expected, tail.start), tail.end)
+    if offsets[0] >= offsets[1]:
         return tail
-    assignment = query.assignment
     try:
         foreign = first_foreign_batch(
             cluster,
             tail.leader,
             topic=(assignment.mirror_topic, tail.topic_id, assignment.partition),
-            offsets=(max(expected, tail.start), tail.end),
+            offsets=offsets,
             producer_id=tail.producer_id,
         )
     except LinkEngineError as error:
         return error
-    return tail if foreign is None else foreign_write(assignment, foreign)
+    if foreign is not None:
+        return foreign_write(assignment, foreign)
+    return marker_overrun(assignment, offsets[1] - 1) if query.overtaken else tail
 
 
-def foreign_write(assignment: PartitionAssignment, offset: int) -> LinkEngineError:
-    """Answer the error of a mirror that somebody else wrote to, with the way out."""
+def _with_stretches(
+    cluster: Cluster, broker: int, queries: Sequence[TailQuery], results: Mapping[str, Tail | LinkEngineError]
+) -> dict[str, Tail | LinkEngineError]:
+    """Answer those tails again that need a proof, each with its last stretch; one connection for all of them."""
+    tails = [(query, tail) for query in queries if isinstance(tail := results[query.assignment.key], Tail)]
+    tails = [(query, tail) for query, tail in tails if _needs_proof(query, tail)]
+    if not tails:
+        return {}
+    found: dict[str, Tail | LinkEngineError] = {}
+    try:
+        visible = list_offsets(cluster, broker, [_place(query) for query, _ in tails], timestamp=LATEST)
+        connection = cluster.open(broker)
+    except LinkEngineError as failure:
+        return {query.assignment.key: failure for query, _ in tails}
+    try:
+        for query, tail in tails:
+            error, high_watermark = visible.get(_place(query), (3, -1))
+            found[query.assignment.key] = _with_stretch(connection, query, tail, error=error, high_watermark=high_watermark)
+    finally:
+        connection.close()
+    return found
+
+
+def _needs_proof(query: TailQuery, tail: Tail) -> bool:
+    moved = query.expected_end is not None and tail.end > query.expected_end
+    return (query.prove or moved) and tail.end > tail.start
+
+
+def _with_stretch(
+    connection: Connection, query: TailQuery, tail: Tail, *, error: int, high_watermark: int
+) -> Tail | LinkEngineError:
+    name, partition = _place(query)
+    if error or high_watermark < tail.end:
+        return (
+            BrokerError(error, f"The end of mirror {name}-{partition} is not replicated yet") if error else _unreplicated(query)
+        )
+    try:
+        stretch = read_stretch(
+            connection,
+            topic=(name, tail.topic_id, partition),
+            leader_epoch=tail.leader.epoch,
+            bounds=(tail.start, tail.end),
+            producer_id=tail.producer_id,
+        )
+    except LinkEngineError as failure:
+        return failure
+    return replace(tail, stretch=stretch)
+
+
+def _unreplicated(query: TailQuery) -> LinkEngineError:
+    where = f"{query.assignment.mirror_topic}-{query.assignment.partition}"
     return LinkEngineError(
-        ErrorCode.FOREIGN_WRITE,
-        f"Somebody else wrote to mirror topic {assignment.mirror_topic!r}, partition {assignment.partition}, offset {offset}. "
-        "Offsets no longer match the source, so copying stopped. Deny WRITE on the topic to others, then delete the mirror "
-        "topic and create it again, or fail over to keep it as it is.",
+        ErrorCode.TIMEOUT_ERROR, f"The end of mirror {where} is not replicated yet; its followers may be down. Retrying."
     )
 
 

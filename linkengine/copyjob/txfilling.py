@@ -16,9 +16,10 @@ from collections.abc import Callable
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.filling import FillEvents
+from linkengine.copyjob.foreign import foreign_write
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, FillInFlight
-from linkengine.copyjob.tails import LostMarker, Tail, foreign_write
+from linkengine.copyjob.tails import LostMarker, Tail
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster

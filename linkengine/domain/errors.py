@@ -53,6 +53,7 @@ class ErrorCode(StrEnum):
     CORRUPT_RECORDS = "CORRUPT_RECORDS"  # their checksum is wrong, time and again
     KEYLESS_RECORDS = "KEYLESS_RECORDS"  # a compacted mirror refuses them; its policy is changed until they are copied
     FOREIGN_WRITE = "FOREIGN_WRITE"  # somebody else appended to the mirror
+    MARKER_OVERRUN = "MARKER_OVERRUN"  # a gap fill of our own came late and took the place of a record
     MIRROR_TOPIC_MISSING = "MIRROR_TOPIC_MISSING"  # somebody deleted the mirror topic
     ILLEGAL_STATE = "ILLEGAL_STATE"
 

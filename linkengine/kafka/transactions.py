@@ -33,6 +33,7 @@ PAUSE_S = 0.02
 TRANSACTION_TIMEOUT_MS = 60_000  # after which the coordinator aborts what a dead owner left open
 _TRANSACTION = 1  # type of a coordinator
 _FINISHED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+_OPEN = "Ongoing"
 _COORDINATOR_MOVED = frozenset(
     {KafkaCode.COORDINATOR_NOT_AVAILABLE, KafkaCode.NOT_COORDINATOR, KafkaCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
@@ -58,7 +59,24 @@ class EmptyTransactions:
 
     def look(self) -> TransactionalProducer | None:
         """Answer the producer if there is one and nothing of it is under way; None otherwise. Changes nothing."""
+        state = self._describe()
+        if state is None or state.transaction_state not in _FINISHED or state.producer_id < 0:
+            return None
+        return TransactionalProducer(producer_id=state.producer_id, epoch=state.producer_epoch)
 
+    def open_in(self, *, topic: str, partition: int) -> TransactionalProducer | None:
+        """Answer whose transaction was begun in the partition and not ended, if any. Changes nothing."""
+        state = self._describe()
+        if state is None or state.transaction_state != _OPEN:
+            return None
+        there = any(one.topic == topic and partition in one.partitions for one in state.topics)
+        return TransactionalProducer(producer_id=state.producer_id, epoch=state.producer_epoch) if there else None
+
+    def commit(self, producer: TransactionalProducer) -> None:
+        """Commit what is open: one COMMIT marker, where ``settle`` would leave an ABORT marker."""
+        self._patiently(lambda: self._end(producer, commit=True), what="end")
+
+    def _describe(self) -> Any:
         def build(connection: Connection) -> Any:
             version = connection.version_for(DescribeTransactionsRequest.API_KEY, highest=0)
             return DescribeTransactionsRequest(version=version, transactional_ids=[self._id])
@@ -68,14 +86,11 @@ class EmptyTransactions:
             return answer.transaction_states[0].error_code, answer.transaction_states[0]
 
         try:
-            state = self._patiently(ask, what="be described")
+            return self._patiently(ask, what="be described")
         except BrokerError as error:
             if error.kafka_code == KafkaCode.TRANSACTIONAL_ID_NOT_FOUND:
                 return None
             raise
-        if state.transaction_state not in _FINISHED or state.producer_id < 0:
-            return None
-        return TransactionalProducer(producer_id=state.producer_id, epoch=state.producer_epoch)
 
     def settle(self) -> TransactionalProducer:
         """Raise the epoch: earlier owners are refused from now on, and what they left open is aborted and written.

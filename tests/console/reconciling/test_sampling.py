@@ -55,6 +55,21 @@ def test_under_which_leader_the_mirrors_records_were_read_is_kept_until_it_is_kn
     assert (row.source_epoch, row.source_epoch_end) == (4, 30)
 
 
+def test_a_lag_that_nobody_measures_any_more_becomes_unknown(row: MirrorPartition) -> None:
+    store(row, report(source_end=40, mirror_end=40))
+    store(row, after_s=14)
+    assert row.lag == 0
+
+    assert store(row, after_s=16)
+    assert (row.lag, row.source_end, row.last_source_end) == (None, None, 40)
+
+
+def test_an_orderly_end_keeps_the_last_lag(row: MirrorPartition) -> None:
+    store(row, report(source_end=40, mirror_end=40, phase=PartitionPhase.RELEASED))
+    store(row, after_s=600)
+    assert row.lag == 0
+
+
 @pytest.mark.parametrize("phase", [PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN])
 def test_lag_is_unknown_while_nobody_sees_the_source(row: MirrorPartition, phase: PartitionPhase) -> None:
     store(row, report(source_end=40, mirror_end=40))

@@ -39,6 +39,7 @@ class MemoryLease:
         self._lock = threading.Lock()
         self._holds: dict[str, tuple[int, float]] = {}  # generation, expiry
         self.generations: dict[str, int] = {}
+        self.left: dict[str, tuple[int, int] | None] = {}  # by owners that released
 
     def acquire(self, key: str, owner: str) -> Grant | None:
         with self._lock:
@@ -48,7 +49,8 @@ class MemoryLease:
                 return None
             generation = self.generations[key] = self.generations.get(key, 0) + 1
             self._holds[key] = (generation, now + self._ttl_s)
-            return Grant(key=key, generation=generation, clean=hold is None, valid_until=now + self._ttl_s * 0.9)
+            deadline, seen = now + self._ttl_s * 0.9, self.left.get(key) if hold is None else None
+            return Grant(key=key, generation=generation, clean=hold is None, valid_until=deadline, seen=seen)
 
     def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
         return [grant for key in keys if (grant := self.acquire(key, owner)) is not None]
@@ -60,10 +62,11 @@ class MemoryLease:
                 self._holds[key] = (self._holds[key][0], time.monotonic() + self._ttl_s)
             return held
 
-    def release(self, grant: Grant) -> None:
+    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None) -> None:
         with self._lock:
             if self._holds.get(grant.key, (0, 0.0))[0] == grant.generation:
                 del self._holds[grant.key]
+                self.left[grant.key] = seen
 
     def raise_generation(self, key: str, at_least: int) -> int:
         with self._lock:

@@ -100,11 +100,14 @@ def test_a_destination_that_is_away_at_the_start_is_waited_for(
 
     with Copier(plan) as copier:
         copier.wait_until(lambda one: one.phase is PartitionPhase.DESTINATION_UNREACHABLE)
+        for end, value in ((3, "c"), (4, "d")):  # the source is looked at all the same: a lag that grows must be seen to grow
+            write(source_cluster, topic_name, value)
+            copier.wait_until(lambda one, end=end: one.source_end == end)  # type: ignore[misc]
         own.restart()
-        copier.wait_for_ends({0: 2})
+        copier.wait_for_ends({0: 4})
 
-    assert assert_equal_topics(source_cluster, topic_name, own, topic_name) == 2
-    assert ends_of(own, topic_name) == {0: 2}
+    assert assert_equal_topics(source_cluster, topic_name, own, topic_name) == 4
+    assert ends_of(own, topic_name) == {0: 4}
 
 
 def test_a_mirror_that_takes_small_batches_only_gets_small_batches(clusters: Pair, topic_name: str) -> None:

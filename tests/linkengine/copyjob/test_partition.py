@@ -4,6 +4,7 @@ import pytest
 
 from linkengine.batches.fillers import dense_filler
 from linkengine.batches.steps import Append, Fill
+from linkengine.copyjob.asking import tail_query
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.observing import progress_of
 from linkengine.copyjob.partition import OVERLAP_S, MirrorPartition
@@ -72,7 +73,7 @@ def test_a_grant_that_may_come_from_a_lost_memory_is_not_trusted_to_be_clean() -
     for generation, trusted in ((1, False), (2, True)):
         one = partition()
         one.granted(Grant(key=one.key, generation=generation, clean=True, valid_until=UNTIL))
-        assert one.tail_query().clean is trusted
+        assert tail_query(one).clean is trusted
 
 
 def test_data_without_an_answer_is_on_its_way_until_later_data_is_acknowledged() -> None:
@@ -113,7 +114,7 @@ def test_markers_in_flight_are_outwaited_whatever_ended_the_attempt() -> None:
 
     one.interrupt(retry_at=0.0)  # the connection for data was lost, not that of the markers
 
-    lost = one.tail_query().lost_marker
+    lost = tail_query(one).lost_marker
     assert lost is not None
     assert lost.until == UNTIL
 
@@ -157,7 +158,7 @@ def test_what_was_read_under_a_leader_is_remembered_when_it_is_left_or_the_attem
     left, interrupted = (served(owned(generation=2, clean=True), epoch=7) for _ in range(2))
     left.leave_origin()
     interrupted.interrupt(retry_at=0.0)
-    assert left.source_seen == interrupted.source_seen == (7, 10)
+    assert left.past.seen == interrupted.past.seen == (7, 10)
 
 
 def test_a_leader_that_has_not_served_since_the_mirror_was_looked_at_vouches_for_nothing() -> None:
@@ -165,4 +166,4 @@ def test_a_leader_that_has_not_served_since_the_mirror_was_looked_at_vouches_for
     one.origin = Origin(Leader(broker=0, epoch=7), b"topic")
     assert progress_of(one, now_ms=1).source_epoch is None
     one.leave_origin()
-    assert one.source_seen is None
+    assert one.past.seen is None

@@ -23,7 +23,6 @@ from tests.linkengine.copyjob.copying import (
     address,
     assert_equal_topics,
     assignments_for,
-    copy_all,
     create_pair,
     create_topic,
     ends_of,
@@ -113,12 +112,14 @@ def test_a_source_that_became_shorter_than_its_mirror_fails_it(clusters: Pair, t
     source, destination = clusters
     create_pair(clusters, topic_name)
     write(source, topic_name, 30)
-    copy_all(clusters, topic_name)
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as before:
+        before.wait_for_ends({0: 30})
     create_topic(source, f"{topic_name}-short")
     write(source, f"{topic_name}-short", 10)
 
-    assignments = assignments_for(source, f"{topic_name}-short", topic_name)
-    with Copier(plan_for(address(source), address(destination), assignments)) as copier:
+    shorter = replace(plan.assignments[0], source_topic=f"{topic_name}-short", source_topic_id="")
+    with Copier(plan_for(address(source), address(destination), (shorter,))) as copier:
         copier.wait_until(shows(PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
 
 

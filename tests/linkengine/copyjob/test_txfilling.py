@@ -90,6 +90,24 @@ def test_the_fence_is_recognised_and_shuts_late_copiers_out(clusters: Pair, topi
     assert len(read_topic(clusters[1], topic_name)) == 9
 
 
+def test_a_fence_that_died_between_its_two_steps_counts_no_offset(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    plan = transactional(plan_of(clusters, topic_name), clusters)
+    write_transaction(transactional_producer(clusters[0], topic_name), topic_name, 2, commit=True)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 3})
+    session = Cluster(plan.destination)
+    session.topics([topic_name])
+    fence = EmptyTransactions(session, plan.assignments[0].transactional_id)
+    assert fence._add(fence.settle(), topic=topic_name, partition=0) == (0, None)
+    session.close()
+
+    ends = [fence_partitions(plan.destination, plan.assignments, generation=100) for _ in range(2)]
+
+    assert ends == [{0: 3}, {0: 3}]
+    assert ends_of(clusters[1], topic_name) == {0: 4}
+
+
 def test_a_head_is_seeded_by_the_same_producer(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     plan = transactional(plan_of(clusters, topic_name), clusters)

@@ -1,0 +1,29 @@
+"""What a partition has to know of its mirror's end before it can go on. No I/O."""
+
+from __future__ import annotations
+
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.tails import TailQuery
+
+
+def tail_query(one: MirrorPartition) -> TailQuery:
+    """Answer what to ask; an end that nobody vouches for is to be proven (``proving.py``)."""
+    fresh, inherited = not one.writer.adopted, _inherited(one)
+    expected_end = one.sent_end if not fresh else inherited[1] if inherited else None
+    return TailQuery(
+        assignment=one.assignment,
+        # a first generation may mean that the lease's memory was lost while somebody else writes: look twice
+        clean=fresh and one.grant is not None and one.grant.clean and one.grant.generation > 1,
+        lost_marker=one.lost_marker,
+        transactions=None if fresh or one.lost_marker else one.transactions,
+        expected_end=expected_end,
+        prove=expected_end is None or one.to_prove is not None,
+        overtaken=one.overtaken,
+    )
+
+
+def _inherited(one: MirrorPartition) -> tuple[int, int] | None:
+    """What the former owner left, if it can be relied on: it was clean, and the source's leader is the one it read from."""
+    seen = one.grant.seen if one.grant is not None and one.grant.clean else None
+    same = seen is not None and one.origin is not None and one.origin.leader.epoch <= seen[0]
+    return seen if same else None

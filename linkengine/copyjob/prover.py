@@ -1,0 +1,102 @@
+"""Has mirrors' last stretches compared with the source before anything follows: the loop's side of ``proving.py``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.foreign import foreign_write, marker_overrun, replaced_records
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Origin, Stage
+from linkengine.copyjob.proving import Answer, Difference, DifferenceKind, Question, Stretch, compare_all
+from linkengine.domain.errors import LinkEngineError
+from linkengine.kafka.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProverEvents:
+    """What the source side hears."""
+
+    proven: Callable[[MirrorPartition], None]
+    short: Callable[[MirrorPartition], None]  # the source does not show all of it (yet)
+    refused: Callable[[MirrorPartition, LinkEngineError], None]  # it cannot be told now
+    failed: Callable[[MirrorPartition, LinkEngineError], None]  # for good
+
+
+class Prover:
+    """The partitions whose mirror's end is not proven."""
+
+    def __init__(self, services: Services, cluster: Cluster, events: ProverEvents) -> None:
+        self._services, self._cluster, self._events = services, cluster, events
+        self._wanted: dict[MirrorPartition, None] = {}
+
+    def want(self, one: MirrorPartition) -> None:
+        """Compare a partition's stretch, if it has one, as soon as it is known where its source is."""
+        if one.to_prove is not None:
+            self._wanted[one] = None
+
+    def forget(self, one: MirrorPartition) -> None:
+        """Do not compare any more."""
+        self._wanted.pop(one, None)
+
+    def tick(self, now: float) -> None:
+        """Begin what can begin, with one job per source broker."""
+        groups: dict[int, list[tuple[MirrorPartition, int, Question]]] = defaultdict(list)
+        for one in list(self._wanted):
+            origin, stretch = one.origin, one.to_prove
+            if stretch is None:
+                del self._wanted[one]
+            elif origin is not None and one.stage is Stage.COPYING and not one.examining and one.source_retry_at <= now:
+                one.examining = True
+                question = Question(assignment=one.assignment, origin=origin, stretch=stretch)
+                groups[origin.leader.broker].append((one, one.attempt, question))
+        for broker, asked in groups.items():
+            self._compare(broker, asked)
+
+    def _compare(self, broker: int, asked: list[tuple[MirrorPartition, int, Question]]) -> None:
+        questions = [question for _, _, question in asked]
+        self._services.background.submit(
+            lambda: compare_all(self._cluster, broker, questions),
+            done=lambda answers: self._compared(asked, answers),
+            failed=lambda error: self._compared(asked, dict.fromkeys([one.key for one, _, _ in asked], error)),
+        )
+
+    def _compared(
+        self, asked: list[tuple[MirrorPartition, int, Question]], answers: dict[str, Answer | LinkEngineError]
+    ) -> None:
+        for one, attempt, question in asked:
+            if one.attempt == attempt and one.stage is Stage.COPYING:
+                one.examining = False
+                self._settle(one, question.origin, question.stretch, answers[one.key])
+
+    def _settle(self, one: MirrorPartition, origin: Origin, stretch: Stretch, answer: Answer | LinkEngineError) -> None:
+        if isinstance(answer, LinkEngineError):
+            self._events.refused(one, answer)
+        elif answer.difference is not None:
+            self._events.failed(one, _what_it_means(one, stretch, answer.difference))
+        elif not answer.complete:
+            self._events.short(one)
+        else:
+            self.forget(one)
+            one.proven(origin)
+            self._events.proven(one)
+
+
+def _what_it_means(one: MirrorPartition, stretch: Stretch, difference: Difference) -> LinkEngineError:
+    if difference.kind is DifferenceKind.MARKER:
+        return marker_overrun(one.assignment, difference.offset)
+    if stretch.foreign is not None and stretch.foreign <= difference.offset:
+        return foreign_write(one.assignment, stretch.foreign)
+    return replaced_records(one.assignment, difference.offset)
+
+
+def beyond_source(one: MirrorPartition, end: int) -> LinkEngineError | None:
+    """Answer who wrote what the mirror holds beyond the source's end, None where it must have been the source's own."""
+    stretch = one.to_prove
+    if stretch is None:
+        return None
+    if stretch.foreign is not None and stretch.foreign >= end:
+        return foreign_write(one.assignment, stretch.foreign)
+    return marker_overrun(one.assignment, end) if stretch.only_markers_from(end) else None

@@ -1,0 +1,205 @@
+"""Whether a mirror's end is the source's: compares the last stretch of both, record by record. Blocking; runs beside the loop.
+
+Epochs and sequences keep everything right that its writers know of. Three things they cannot know: a gap fill that was written
+late, when its owner was taken for dead, and pushed what follows aside; records that the source lost and replaced between the
+last report of a copier and its sudden death; a stranger's records in a mirror that nobody was watching. Each shows in the last
+records of the mirror, so an owner that was not told by its predecessor where it left off looks at them before it goes on.
+
+Compaction removes what it likes, on each replica when it likes: an offset that shows nothing on one side proves nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
+from linkengine.batches.records import RecordLike, decode_records
+from linkengine.batches.steps import Append
+from linkengine.batches.view import BatchView, iter_batches
+from linkengine.copyjob.pieces import Origin
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.offsets import EARLIEST, LATEST, list_offsets
+from linkengine.kafka.policies import is_compacted
+from linkengine.kafka.reading import read_batches, read_committed
+
+# Offsets to look back until a record is met: the last batch, then more; 1,000 markers go into one request (``filling.py``).
+LOOK_BACK = (1, 32, 1_100)
+Content = tuple[int | None, int]  # timestamp if it can be relied on, and a hash of the rest: the records may be large
+Place = tuple[str, bytes, int]  # topic, its id, partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """What a mirror holds from ``start`` to its ``end``."""
+
+    start: int
+    end: int
+    records: Mapping[int, Content]
+    markers: frozenset[int]  # of our own: offsets that should hold no record
+    foreign: int | None = None  # offset of the first batch that another producer wrote
+
+    def only_markers_from(self, offset: int) -> bool:
+        """Tell whether nothing but our markers stands there and beyond."""
+        return all(one in self.markers for one in range(offset, self.end))
+
+
+class DifferenceKind(StrEnum):
+    """How two logs disagree."""
+
+    MARKER = "MARKER"  # our marker stands where the source has a record
+    RECORD = "RECORD"  # both have a record, not the same one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The first offset at which the stretch is not the source's."""
+
+    offset: int
+    kind: DifferenceKind
+    key: bytes | None  # of the source's record
+
+
+def read_stretch(
+    connection: Connection, *, topic: Place, leader_epoch: int, bounds: tuple[int, int], producer_id: int
+) -> Stretch:
+    """Read the mirror's last records and what follows them; ``bounds`` are its start and end, all of it replicated."""
+    first, end = bounds
+    stretch = Stretch(start=end, end=end, records={}, markers=frozenset())
+    for back in LOOK_BACK:
+        looked_at = (max(first, end - back), end)
+        found = _mirror_batches(connection, topic=topic, leader_epoch=leader_epoch, bounds=looked_at)
+        stretch = _gathered(found, first=first, bounds=looked_at, producer_id=producer_id)
+        if stretch.records or looked_at[0] == first:
+            break
+    return stretch
+
+
+def _mirror_batches(
+    connection: Connection, *, topic: Place, leader_epoch: int, bounds: tuple[int, int]
+) -> Iterator[tuple[BatchView, memoryview]]:
+    position, end = bounds
+    while position < end:
+        error, records = read_batches(connection, topic=topic, leader_epoch=leader_epoch, offset=position)
+        if error:
+            raise BrokerError(error, f"The end of mirror {topic[0]}-{topic[2]} cannot be read")
+        before = position
+        for at, view in iter_batches(records):
+            position = max(position, view.next_offset)
+            yield view, records[at : at + view.size]
+        if position == before:
+            return  # compaction has removed the rest
+
+
+def _gathered(
+    batches: Iterator[tuple[BatchView, memoryview]], *, first: int, bounds: tuple[int, int], producer_id: int
+) -> Stretch:
+    """Take in whole batches, from the log's ``first`` offset on: many records alike do not look right by chance."""
+    start, end = bounds
+    records: dict[int, Content] = {}
+    markers: set[int] = set()
+    foreign: int | None = None
+    for view, batch in batches:
+        ours = view.producer_id == producer_id
+        if not ours and foreign is None:
+            foreign = view.base_offset
+        start = min(start, max(first, view.base_offset))
+        if not view.is_control:
+            timestamps = not view.log_append_time
+            records |= {one.offset: _content(one, timestamps=timestamps) for one in decode_records(view, batch)}
+        elif ours:
+            markers |= set(range(view.base_offset, view.next_offset))
+    return Stretch(start=start, end=end, records=records, markers=frozenset(markers), foreign=foreign)
+
+
+def first_difference(
+    connection: Connection, *, topic: Place, leader_epoch: int, bounds: tuple[int, int], stretch: Stretch
+) -> Difference | None:
+    """Compare a mirror's stretch with its source; ``bounds`` are the source's log start and last stable offset."""
+    position, end = max(bounds[0], stretch.start), min(bounds[1], stretch.end)
+    while position < end:
+        error, aborted, records = read_committed(connection, topic=topic, leader_epoch=leader_epoch, offset=position)
+        if error:
+            raise BrokerError(error, f"Source {topic[0]}-{topic[2]} cannot be read for a check")
+        steps = SegmentPlanner().plan(
+            records,
+            next_offset=position,
+            aborted=[AbortedTransaction(*entry) for entry in aborted],
+            high_end=end,
+        )
+        if not steps:
+            return None  # compaction has removed the rest
+        for step in steps:
+            found = _difference_in(step, stretch) if isinstance(step, Append) else None
+            if found is not None:
+                return found
+        position = steps[-1].end
+    return None
+
+
+def _difference_in(step: Append, stretch: Stretch) -> Difference | None:
+    _, view = next(iter_batches(step.payload))
+    for one in decode_records(view, step.payload):
+        if one.offset in stretch.markers:
+            return Difference(offset=one.offset, kind=DifferenceKind.MARKER, key=one.key)
+        known = stretch.records.get(one.offset)
+        if known is not None and known != _content(one, timestamps=known[0] is not None):
+            return Difference(offset=one.offset, kind=DifferenceKind.RECORD, key=one.key)
+    return None
+
+
+def _content(one: RecordLike, *, timestamps: bool) -> Content:
+    return one.timestamp if timestamps else None, hash((one.key, one.value, tuple(one.headers)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A mirror's stretch and where its source is read."""
+
+    assignment: PartitionAssignment
+    origin: Origin
+    stretch: Stretch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a comparison; ``complete``: nothing of the stretch lies beyond what the source shows."""
+
+    difference: Difference | None
+    complete: bool
+
+
+def compare_all(cluster: Cluster, broker: int, questions: Sequence[Question]) -> dict[str, Answer | LinkEngineError]:
+    """Compare stretches with their source, which ``broker`` leads; answers by key. One connection for all of them."""
+    places = [(one.assignment.source_topic, one.assignment.partition) for one in questions]
+    starts = list_offsets(cluster, broker, places, timestamp=EARLIEST)
+    ends = list_offsets(cluster, broker, places, timestamp=LATEST, read_committed=True)
+    connection = cluster.open(broker)
+    answers: dict[str, Answer | LinkEngineError] = {}
+    try:
+        for place, one in zip(places, questions, strict=True):
+            (start_error, start), (end_error, end) = starts.get(place, (3, -1)), ends.get(place, (3, -1))
+            try:
+                if start_error or end_error:
+                    raise BrokerError(start_error or end_error, f"Source {place[0]}-{place[1]} cannot be read for a check")
+                answers[one.assignment.key] = _compared(cluster, connection, one, bounds=(start, end))
+            except LinkEngineError as error:
+                answers[one.assignment.key] = error
+    finally:
+        connection.close()
+    return answers
+
+
+def _compared(cluster: Cluster, connection: Connection, one: Question, *, bounds: tuple[int, int]) -> Answer:
+    topic_id = one.origin.topic if one.origin.by_id else bytes(16)
+    topic, leader = (one.assignment.source_topic, topic_id, one.assignment.partition), one.origin.leader
+    found = first_difference(connection, topic=topic, leader_epoch=leader.epoch, bounds=bounds, stretch=one.stretch)
+    if found is not None and found.kind is DifferenceKind.MARKER and found.key is not None:
+        # a replica that is not compacted yet may still show what was filled because another one had removed it
+        found = None if is_compacted(cluster, leader.broker, topic[0]) else found
+    return Answer(difference=found, complete=bounds[1] >= one.stretch.end)

@@ -1,0 +1,86 @@
+"""Looks where sources end whose partitions cannot be read at the moment, so that a lag never looks smaller than it is.
+
+A partition is read as long as its mirror takes what was read. While the destination is away, or slow, nothing is fetched; its
+source goes on growing. One request per source broker every few seconds tells by how much. Runs in the background.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Stage
+from linkengine.domain.errors import LinkEngineError
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
+
+EVERY_S = 2.0  # also how old the last news of a partition has to be
+_HELD_UP = frozenset({Stage.RESUMING, Stage.COPYING})
+Bounds = dict[TopicPartition, tuple[int, int, int]]  # error, log start, last stable offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchEvents:
+    """What the source side hears."""
+
+    seen: Callable[[MirrorPartition, int, int], None]  # log start, last stable offset
+    refused: Callable[[MirrorPartition, LinkEngineError], None]
+
+
+class SourceWatch:
+    """Asks source brokers in turn."""
+
+    def __init__(self, services: Services, cluster: Cluster, events: WatchEvents) -> None:
+        self._services, self._cluster, self._events = services, cluster, events
+        self._due: dict[tuple[int, int], float] = {}
+
+    def tick(self, now: float, groups: Mapping[tuple[int, int], Collection[MirrorPartition]]) -> None:
+        """Ask brokers whose partitions have been held up for a while; a group is (broker, turn), with no place in it twice."""
+        for group, partitions in groups.items():
+            if self._due.setdefault(group, now + EVERY_S) <= now:
+                self._due[group] = now + EVERY_S
+                held_up = {_place(one): (one, one.attempt) for one in partitions if self._is_held_up(one, now)}
+                if held_up:
+                    self._ask(group[0], held_up)
+
+    def _is_held_up(self, one: MirrorPartition, now: float) -> bool:
+        oldest_ms = self._services.clock.now_ms() - int(EVERY_S * 1000)
+        waiting = one.stage in _HELD_UP and not one.may_fetch(now) and not one.examining and one.source_retry_at <= now
+        return waiting and one.account.source_heard_ms < oldest_ms
+
+    def _ask(self, broker: int, held_up: Mapping[TopicPartition, tuple[MirrorPartition, int]]) -> None:
+        places = list(held_up)
+        self._services.background.submit(
+            lambda: _bounds(self._cluster, broker, places),
+            done=lambda bounds: self._answered(held_up, bounds),
+            failed=lambda error: self._answered(held_up, error),
+        )
+
+    def _answered(self, asked: Mapping[TopicPartition, tuple[MirrorPartition, int]], bounds: Bounds | LinkEngineError) -> None:
+        for place, (one, attempt) in asked.items():
+            if one.attempt != attempt or one.stage not in _HELD_UP:
+                continue
+            error, start, end = (0, 0, 0) if isinstance(bounds, LinkEngineError) else bounds[place]
+            if isinstance(bounds, LinkEngineError):
+                self._events.refused(one, bounds)
+            elif error:
+                self._events.refused(one, BrokerError(error, f"The end of source {place[0]}-{place[1]} cannot be seen"))
+            else:
+                self._events.seen(one, start, end)
+
+
+def _bounds(cluster: Cluster, broker: int, places: Collection[TopicPartition]) -> Bounds:
+    starts = list_offsets(cluster, broker, places, timestamp=EARLIEST)
+    ends = list_offsets(cluster, broker, places, timestamp=LATEST, read_committed=True)
+    found: Bounds = {}
+    for place in places:
+        (start_error, start), (end_error, end) = starts.get(place, (3, -1)), ends.get(place, (3, -1))
+        found[place] = (start_error or end_error, start, end)
+    return found
+
+
+def _place(one: MirrorPartition) -> TopicPartition:
+    return one.assignment.source_topic, one.assignment.partition

@@ -1,0 +1,28 @@
+"""What a topic's cleanup does to its records, asked of a broker. Blocking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
+
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.connection import Connection
+
+_TOPIC = 2
+_POLICY = "cleanup.policy"
+
+
+def is_compacted(cluster: Cluster, broker: int, topic: str) -> bool:
+    """Tell whether records may disappear from the middle of the log; True as well where the right to ask is missing."""
+
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(DescribeConfigsRequest.API_KEY, highest=4, lowest=1)
+        wanted = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_TOPIC, resource_name=topic, configuration_keys=[_POLICY]
+        )
+        return DescribeConfigsRequest(version=version, resources=[wanted])
+
+    (found,) = cluster.call(broker, build, response=DescribeConfigsResponse).results
+    values = [one.value or "" for one in found.configs if one.name == _POLICY]
+    return bool(found.error_code) or not values or "compact" in values[0]

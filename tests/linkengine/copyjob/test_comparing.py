@@ -1,0 +1,91 @@
+"""The comparison of a mirror's last stretch with its source, on batches made by hand."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from linkengine.batches.patch import patch_for_append
+from linkengine.batches.records import encode_records
+from linkengine.copyjob import proving
+from linkengine.copyjob.proving import DifferenceKind, Stretch, first_difference, read_stretch
+
+OURS, THEIRS = 1 << 62, 7
+TOPIC = ("t", bytes(16), 0)
+NOWHERE: Any = SimpleNamespace()  # the connection; nothing is asked of it
+
+
+def batch(base: int, *values: str, producer_id: int = OURS) -> bytes:
+    records: Any = [
+        SimpleNamespace(offset=base + at, timestamp=1_000 + base + at, key=None, value=one.encode(), headers=[("h", None)])
+        for at, one in enumerate(values)
+    ]
+    made = encode_records(records, codec=0)
+    patch_for_append(memoryview(made), producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    made[0:8] = base.to_bytes(8, "big")  # as the broker does
+    return bytes(made)
+
+
+def marker(base: int, *, producer_id: int = OURS) -> bytes:
+    made = bytearray(batch(base, "", producer_id=producer_id))
+    made[22] |= 0x30  # control, transactional
+    return bytes(made)
+
+
+@pytest.fixture
+def logs(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
+    """What each side holds; a read answers all batches that reach the offset."""
+    held: dict[str, list[bytes]] = {"mirror": [], "source": []}
+
+    def found(side: str, offset: int) -> memoryview:
+        batches = [one for one in held[side] if int.from_bytes(one[0:8], "big") + int.from_bytes(one[23:27], "big") >= offset]
+        return memoryview(b"".join(batches))
+
+    monkeypatch.setattr(proving, "read_batches", lambda *_, offset, **__: (0, found("mirror", offset)))
+    monkeypatch.setattr(proving, "read_committed", lambda *_, offset, **__: (0, (), found("source", offset)))
+    return held
+
+
+def stretch_of(mirror: Sequence[bytes], *, end: int, start: int = 0) -> Stretch:
+    return read_stretch(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(start, end), producer_id=OURS)
+
+
+def test_the_whole_last_batch_is_taken_but_nothing_before_the_logs_start(logs: dict[str, list[bytes]]) -> None:
+    logs["mirror"] = [batch(0, "a", "b"), batch(2, "c", "d", "e")]
+    stretch = stretch_of(logs["mirror"], end=5)
+    assert (stretch.start, stretch.end, sorted(stretch.records), stretch.foreign) == (2, 5, [2, 3, 4], None)
+    assert stretch_of(logs["mirror"], end=5, start=3).start == 3
+
+
+def test_markers_are_looked_through_to_the_records_before_them(logs: dict[str, list[bytes]]) -> None:
+    logs["mirror"] = [batch(0, "a", producer_id=THEIRS), *(marker(at) for at in range(1, 40))]
+    stretch = stretch_of(logs["mirror"], end=40)
+    assert (sorted(stretch.records), stretch.markers, stretch.foreign) == ([0], frozenset(range(1, 40)), 0)
+    assert stretch.only_markers_from(1)
+    assert not stretch.only_markers_from(0)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ([batch(0, "a", "b"), marker(2, producer_id=THEIRS)], None),
+        ([batch(0, "a", "b")], None),
+        ([batch(0, "a", "B"), marker(2, producer_id=THEIRS)], (1, DifferenceKind.RECORD)),
+        ([batch(0, "a", "b", "c")], (2, DifferenceKind.MARKER)),
+        ([], None),
+    ],
+    ids=["equal", "not visible yet", "another record", "a record under a marker", "compacted away"],
+)
+def test_a_difference_is_named_by_its_offset(
+    logs: dict[str, list[bytes]], source: list[bytes], expected: tuple[int, DifferenceKind] | None
+) -> None:
+    logs["mirror"], logs["source"] = [batch(0, "a", "b"), marker(2)], source
+    found = first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 10), stretch=stretch_of(logs["mirror"], end=3))
+    assert (None if found is None else (found.offset, found.kind)) == expected
+
+
+def test_what_the_source_has_deleted_is_not_compared(logs: dict[str, list[bytes]]) -> None:
+    logs["mirror"], logs["source"] = [batch(0, "a", "b")], [batch(0, "x", "y")]
+    stretch = stretch_of(logs["mirror"], end=2)
+    assert first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(2, 2), stretch=stretch) is None

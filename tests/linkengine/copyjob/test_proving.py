@@ -1,0 +1,161 @@
+"""A mirror's end that is not the source's is found before anything follows it, on real brokers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+from devcluster.kafka import KafkaCluster
+from linkengine.copyjob.tails import Tail, TailQuery, read_tails
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.leases import coordinator_epoch_for
+from linkengine.domain.plans import PartitionAssignment, PartitionPhase, PartitionProgress
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.markers import VERSION
+from linkengine.kafka.policies import is_compacted
+from tests.linkengine.copyjob.copying import (
+    Copier,
+    MemoryLease,
+    Pair,
+    address,
+    assert_equal_topics,
+    create_pair,
+    create_topic,
+    ends_of,
+    plan_of,
+    producer_for,
+)
+
+
+def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0) -> None:
+    producer = producer_for(cluster)
+    for value in values:
+        producer.produce(topic, value=value, partition=partition)
+    assert producer.flush(60) == 0
+
+
+def write_late_marker(cluster: KafkaCluster, assignment: PartitionAssignment) -> None:
+    """As an owner does that believes in its lease still; no newer one has raised the epoch yet."""
+    session = Cluster(address(cluster))
+    try:
+        tail = read_tails(session, [TailQuery(assignment=assignment, clean=False)])[assignment.key]
+        assert isinstance(tail, Tail)
+        marker = WriteTxnMarkersRequest.WritableTxnMarker
+        late = marker(
+            producer_id=assignment.producer_id,
+            producer_epoch=tail.producer.epoch,
+            transaction_result=False,
+            topics=[marker.WritableTxnMarkerTopic(name=assignment.mirror_topic, partition_indexes=[assignment.partition])],
+            coordinator_epoch=coordinator_epoch_for(1),
+        )
+        answer = session.call(
+            tail.leader.broker,
+            lambda _: WriteTxnMarkersRequest(version=VERSION, markers=[late]),
+            response=WriteTxnMarkersResponse,
+        )
+        assert answer.markers[0].topics[0].partitions[0].error_code == 0
+    finally:
+        session.close()
+
+
+def failed_with(code: ErrorCode) -> Callable[[PartitionProgress], bool]:
+    return lambda one: (one.phase, one.error_code) == (PartitionPhase.FAILED, code)
+
+
+def test_a_late_marker_at_the_mirrors_end_is_found_by_the_next_owner(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name, partitions=2)
+    for partition in (0, 1):
+        write(clusters[0], topic_name, "a", "b", partition=partition)
+    plan = plan_of(clusters, topic_name, partitions=2)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 2, 1: 2})
+    for one in plan.assignments:
+        write_late_marker(clusters[1], one)
+    write(clusters[0], topic_name, "c", "d")  # in partition 0 a record stands where the marker is, in 1 nothing does
+
+    with Copier(replace(plan, slice_id="slice-2")) as copier:
+        copier.wait_until(failed_with(ErrorCode.MARKER_OVERRUN))
+
+        messages = {one.error_message for one in copier.progress.latest.values()}
+    assert all("at offset 2" in message and "create it again" in message for message in messages)
+    assert ends_of(clusters[1], topic_name, partitions=2) == {0: 3, 1: 3}
+
+
+def test_a_late_marker_before_an_append_is_told_from_a_strangers_write(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, "a")
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 1})
+        write_late_marker(clusters[1], plan.assignments[0])
+        write(clusters[0], topic_name, "b")
+
+        copier.wait_until(failed_with(ErrorCode.MARKER_OVERRUN))
+
+        (progress,) = copier.progress.latest.values()
+        assert "offset 1," in progress.error_message
+
+
+def test_records_that_the_source_replaced_while_nobody_copied_are_found_by_the_next_owner(
+    clusters: Pair, topic_name: str
+) -> None:
+    create_pair(clusters, topic_name)
+    create_topic(clusters[0], f"{topic_name}-after")
+    write(clusters[0], topic_name, "a", "b", "lost")
+    write(clusters[0], f"{topic_name}-after", "a", "b", "instead", "more")
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 3})
+    (assignment,) = plan.assignments
+    rewound = replace(assignment, source_topic=f"{topic_name}-after", source_topic_id="")
+
+    with Copier(replace(plan, slice_id="slice-2", assignments=(rewound,))) as copier:
+        copier.wait_until(failed_with(ErrorCode.UNEXPECTED_TRUNCATION))
+
+    assert ends_of(clusters[1], topic_name) == {0: 3}
+
+
+def test_a_strangers_write_while_nobody_copied_is_found_whatever_is_known_of_the_end(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, "a")
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as first:
+        first.wait_for_ends({0: 1})
+    assert list(first.lease.left.values()) == [(0, 1)]  # the source's leader epoch and the mirror's end
+    write(clusters[1], topic_name, "theirs")
+
+    for lease in (first.lease, None):
+        ports = {"lease": lease} if lease else {}
+        with Copier(replace(plan, slice_id=f"slice-{len(ports)}"), **ports) as copier:
+            copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
+        write(clusters[0], topic_name, "b")  # the second time the source has a record there
+    assert ends_of(clusters[1], topic_name) == {0: 2}
+
+
+def test_an_end_that_is_the_sources_is_gone_on_from(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    producer = producer_for(clusters[0], transactional_id=topic_name)
+    producer.init_transactions(30)
+    plan, lease = plan_of(clusters, topic_name), MemoryLease()
+    for number in range(3):  # ends with a marker each time, once behind aborted records
+        producer.begin_transaction()
+        producer.produce(topic_name, value=f"{number}", headers=[("h", None), ("h", b"2")])
+        producer.flush()
+        producer.abort_transaction(30) if number == 1 else producer.commit_transaction(30)
+        lease.left.clear()  # what the former owner knew
+        with Copier(replace(plan, slice_id=f"slice-{number}"), lease=lease) as copier:
+            copier.wait_for_ends({0: 2 * number + 2})
+
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 2
+
+
+def test_a_compacted_source_is_recognised(source_cluster: KafkaCluster, topic_name: str) -> None:
+    create_topic(source_cluster, topic_name)
+    create_topic(source_cluster, f"{topic_name}-both", cleanup_policy="compact,delete")
+    session = Cluster(address(source_cluster))
+    try:
+        leader = session.topics([topic_name])[topic_name].partitions[0]
+        found = {suffix: is_compacted(session, leader.broker, topic_name + suffix) for suffix in ("", "-both", "-missing")}
+    finally:
+        session.close()
+    assert found == {"": False, "-both": True, "-missing": True}
