@@ -76,7 +76,7 @@ class TestOverHttp:
             "nothing",
             "clusters/",
             "clusters/a/links/",
-            "clusters/a/brokers",
+            "clusters/a/nothing",
             "clusters/a/links/b/mirrors/c/d",
             "a.html",
             "ä",

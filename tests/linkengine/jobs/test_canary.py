@@ -97,9 +97,9 @@ def test_odd_records_are_compared_as_far_as_the_reader_can_show_them(
     (stamped,) = send_batches(source_cluster, topic_name, [odd.encode()])
     send_batches(destination_cluster, topic_name, [dense(0, [at(odd.records[0], stamped.log_append_time)]).encode()])
 
-    (read,) = read_canary(source=source, destination=destination, source_topic=topic_name, mirror_topic=topic_name)
-
-    assert (read.offset, read.problem) == (0, "")
+    for _ in range(20):  # the interpreter specializes what it calls often
+        (read,) = read_canary(source=source, destination=destination, source_topic=topic_name, mirror_topic=topic_name)
+        assert (read.offset, read.problem) == (0, "")
 
 
 def test_a_mirror_that_is_not_there_is_an_error(source: ClusterAddress, destination: ClusterAddress, topic_name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -59,7 +60,7 @@ def test_the_mirror_begins_at_the_offset_the_source_has_there(begin: Begin, spec
 
 
 def test_the_end_of_a_source_is_before_its_open_transaction_and_a_later_attempt_moves_on(
-    begin: Begin, source_cluster: KafkaCluster, source_topic: str
+    begin: Begin, source_cluster: KafkaCluster, source_topic: str, there: ClusterAdmin
 ) -> None:
     producer = Producer({**source_cluster.client("admin"), "transactional.id": source_topic, "log_level": 0})
     producer.init_transactions()
@@ -70,6 +71,14 @@ def test_the_end_of_a_source_is_before_its_open_transaction_and_a_later_attempt_
 
     _, while_open = begin("latest")
     producer.commit_transaction()
+    _wait_for_stable_end(there, source_topic, 106)  # the coordinator has answered before the markers are written
     _, afterwards = begin("latest")
 
     assert (while_open, afterwards) == ({0: 100, 1: 0}, {0: 106, 1: 0})
+
+
+def _wait_for_stable_end(admin: ClusterAdmin, topic: str, offset: int) -> None:
+    deadline = time.monotonic() + 60
+    while admin.offsets(topic, OffsetKind.STABLE_END)[0] < offset:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
