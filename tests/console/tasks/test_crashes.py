@@ -1,6 +1,6 @@
-"""A worker dies at each step of each operation, before or after the cluster did what was asked; the rows lead to the right end.
+"""A worker dies right after many mirrors were fenced together, before it could note it; the rows lead to the right end.
 
-The death is an exception nobody catches, at the door to the engine: what was in memory is gone, what is in rows and logs stays.
+The death is an exception nobody catches, at the door to the engine. Real workers that are really killed are in ``test_kills``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from console import store
 from console.actions import bulk
 from console.actions.operations import operate_many
 from console.actors import SYSTEM
-from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.models import ClusterLink, MirrorTopic
 from console.reconciling import chores
 from console.tasks import reversing, stoppingmany
 from devcluster.kafka import KafkaCluster
@@ -59,44 +59,6 @@ def die(monkeypatch: pytest.MonkeyPatch, worker: Callable[[], None]) -> Die:
         monkeypatch.setattr(jobs, name, deadly)
 
     return arm
-
-
-def test_a_reversal_survives_deaths_at_every_step(
-    twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive, die: Die
-) -> None:
-    for name in ("close_topic", "promotion_blockers", "stop_mirror", "turn_mirror"):
-        die(name, "before")
-        die(name, "after")
-    do(twin, E.REVERSE_AND_START)
-    other = MirrorTopic.objects.exclude(pk=twin.pk).get()
-
-    drive(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE])
-
-    assert write(source_cluster, twin.name, "late") != [None]
-    assert write(destination_cluster, twin.name, "new") == [None]
-    drive(lambda: len(records(source_cluster, twin.name)) == 201)
-    assert records(source_cluster, twin.name) == records(destination_cluster, twin.name)
-
-
-def test_a_restore_survives_deaths_at_every_step(
-    twin: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive, die: Die
-) -> None:
-    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    do(twin, E.FAILOVER)
-    drive(lambda: states(twin) == [S.STOPPED])
-    assert write(source_cluster, twin.name, "only here") == [None]
-    for name in ("close_topic", "log_ranges", "export_records", "delete_diverged", "setup_mirror"):
-        die(name, "before")
-        die(name, "after")
-    operate_many(link=pair[1], names=[twin.name], operation=E.RESTORE, by=SYSTEM, now=NOW)
-    row = MirrorTopic.objects.get(link=pair[1])
-
-    drive(lambda: states(row) == [S.ACTIVE])
-    drive(lambda: len(records(source_cluster, twin.name)) == 200)
-
-    assert records(source_cluster, twin.name) == records(destination_cluster, twin.name)
-    run = RestoreRun.objects.get()
-    assert (run.export_records, run.in_place) == (1, False)
 
 
 def test_many_mirrors_survive_a_death_after_their_fences(

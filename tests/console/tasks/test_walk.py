@@ -1,7 +1,8 @@
 """A random walk over the operations of a bidirectional pair: never both sides writable, never an acknowledged record lost.
 
 Two people operate on either side in any order while an application keeps writing to both. A failover is a person's word that
-both sides may be written to; from then on what one side acknowledged is on that side or in the file of a restore.
+both sides may be written to; from then on what one side acknowledged is on that side or in the file of a restore. Once with
+threads in place of workers, and once with real workers, of which any may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,15 @@ from console.tasks import reversing
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
+from tests.console.tasks.kills import Lives
 from tests.console.tasks.reversal import Drive, records, write
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 S, E = MirrorState, MirrorEvent
 RESTING = {S.ACTIVE, S.PAUSED, S.STOPPED}
 MOVES = (E.REVERSE_AND_START, E.REVERSE_AND_PAUSE, E.PAUSE, E.RESUME, E.FAILOVER, E.RESTORE, E.PROMOTE)
-STEPS = st.lists(st.tuples(st.sampled_from(MOVES), st.sampled_from((0, 1)), st.booleans()), min_size=8, max_size=8)
+STEP = st.tuples(st.sampled_from(MOVES), st.sampled_from((0, 1)), st.booleans())
+Pair = tuple[ClusterLink, ClusterLink]
 
 
 class Walk:
@@ -83,9 +87,36 @@ class Walk:
         return values
 
 
+def walk_along(walk: Walk, *, disturb: Callable[[], object], examples: int, moves: int) -> None:
+    """Take random steps; whatever ``disturb`` does to the workers after each must not matter."""
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.lists(STEP, min_size=moves, max_size=moves))
+    def go(steps: list[tuple[MirrorEvent, int, bool]]) -> None:
+        for move, side, rest in steps:
+            walk.operate(move, side)
+            walk.write()
+            disturb()
+            if rest:
+                walk.settle()
+        walk.settle()
+        walk.write()
+        assert walk.acknowledged <= walk.held()
+
+    go()
+
+
+@pytest.mark.usefixtures("copier")
 def test_a_random_walk_loses_nothing(
     twin: MirrorTopic,
-    pair: tuple[ClusterLink, ClusterLink],
+    pair: Pair,
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
     drive: Drive,
@@ -97,23 +128,20 @@ def test_a_random_walk_loses_nothing(
     monkeypatch.setattr(reversing, "SETTLE_S", 0.3)
     walk = Walk(twin.name, pair, (destination_cluster, source_cluster), drive)
 
-    @settings(
-        max_examples=2,
-        deadline=None,
-        database=None,
-        derandomize=True,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(STEPS)
-    def go(steps: list[tuple[MirrorEvent, int, bool]]) -> None:
-        for move, side, rest in steps:
-            walk.operate(move, side)
-            walk.write()
-            if rest:
-                walk.settle()
-        walk.settle()
-        walk.write()
-        assert walk.acknowledged <= walk.held()
+    walk_along(walk, disturb=lambda: None, examples=4, moves=8)
 
-    go()
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("sent", "spark_connect_url")
+def test_a_random_walk_of_dying_workers_loses_nothing(
+    twin: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    lives: Lives,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("django.conf.settings.EXPORT_DIR", str(lives.exports))
+    walk = Walk(twin.name, pair, (destination_cluster, source_cluster), lives.wait_for)
+
+    walk_along(walk, disturb=lives.kill, examples=5, moves=6)  # the first is always the simplest one

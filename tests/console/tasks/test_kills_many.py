@@ -1,0 +1,127 @@
+"""Workers are killed at every step of what takes several mirrors: a bulk failover, a drill, a move to another source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from celery import Celery
+from confluent_kafka.admin import AdminClient
+from django.conf import settings
+from django.utils import timezone
+
+from console import dispatch
+from console.actions import reparenting
+from console.actions.drills import start_drill
+from console.actions.operations import operate_many
+from console.actions.reparenting import reparent
+from console.actors import SYSTEM
+from console.errors import ConflictError, UnavailableError
+from console.models import Cluster, ClusterLink, Drill, Environment, MirrorPartition, MirrorTopic, StopReport
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.conftest import MakeCluster
+from tests.console.conftest import NOW
+from tests.console.tasks.conftest import MakeTopic, register
+from tests.console.tasks.kills import Lives, after, around, phases
+from tests.console.tasks.reversal import do, fresh, records, states, write
+from tests.console.tasks.test_shapes_of_links import link_to, mirror_on
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.timeout(500),
+    pytest.mark.usefixtures("sent", "spark_connect_url", "transactional_db"),
+]
+S, E = MirrorState, MirrorEvent
+# a worker that dies in the batch leaves marked mirrors behind, which are then stopped one by one
+TOGETHER = around("write_orders", task="stop_many") | {"stop_many.before-stop_many"}
+DRILL = around("move", "try_writing", task="advance_drill")
+
+
+@pytest.fixture
+def answered(own_redis: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the actions of this process ask the real workers."""
+    with Celery("asking", broker=settings.REDIS_URL) as asking:
+        asking.conf.task_default_queue = "control"
+        monkeypatch.setattr(dispatch, "app", asking)
+        monkeypatch.setattr(reparenting, "MEASURE_TIMEOUT_S", 4.0)
+        yield
+
+
+def test_many_mirrors_are_failed_over_and_one_is_rehearsed_first(
+    link: ClusterLink, make_topic: MakeTopic, lives: Lives, destination_cluster: KafkaCluster, destination_admin: AdminClient
+) -> None:
+    topic = make_topic()
+    names = [topic, f"{topic}-b", f"{topic}-c"]
+    row = {"link": link, "source_topic": topic, "state": S.PENDING_SETUP, "state_since": NOW, "created_at": NOW}
+    mirrors = [MirrorTopic.objects.create(name=name, **row) for name in names]
+    lives.wait_for(lambda: states(*mirrors) == [S.ACTIVE] * 3)
+    lives.wait_for(lambda: all(len(records(destination_cluster, name)) == 200 for name in names))
+
+    lives.dying_at("advance_drill")
+    drill = start_drill(link=link, names=names[:1], start_spec="earliest", by=SYSTEM, now=timezone.now())
+    lives.wait_for(lambda: Drill.objects.filter(status__in=("PASSED", "FAILED")).exists())
+    drill.refresh_from_db()
+    assert (drill.status, drill.problem) == ("PASSED", "")
+    assert drill.report[0]["records_compared"] >= 200
+    assert lives.steps() >= DRILL
+    assert not [name for name in destination_admin.list_topics(timeout=10).topics if "drill" in name and topic in name]
+    assert states(*mirrors) == [S.ACTIVE] * 3
+
+    lives.dying_at("stop_many", "advance_stop")
+    operate_many(link=link, pattern=".*", operation=E.FAILOVER, by=SYSTEM, now=timezone.now())
+    lives.wait_for(lambda: states(*mirrors) == [S.STOPPED] * 3)
+    assert lives.steps() >= TOGETHER
+    assert set(MirrorPartition.objects.values_list("stopped_end", flat=True)) == {100}
+    assert StopReport.objects.filter(mirror__in=mirrors).count() == 3
+    for name in names:
+        assert write(destination_cluster, name, "mine now") == [None]
+
+
+def test_a_move_to_another_source_is_measured_again_when_the_worker_dies(
+    source: Cluster,
+    destination: Cluster,
+    environment: Environment,
+    make_topic: MakeTopic,
+    make_cluster: MakeCluster,
+    lives: Lives,
+    answered: None,
+    destination_cluster: KafkaCluster,
+) -> None:
+    """A is mirrored to B, which is failed over, and to C, whose mirror moves behind B."""
+    topic, third_cluster = make_topic(), make_cluster("third")
+    third = register(environment, "Third", third_cluster)
+    heir = mirror_on(link_to(destination, source, "to-heir"), topic)
+    child = mirror_on(link_to(third, source, "to-rest"), topic)
+    onward = link_to(third, destination, "onward")
+    lives.wait_for(lambda: len(records(third_cluster, topic)) == len(records(destination_cluster, topic)) == 200)
+    do(child, E.PAUSE)
+    do(heir, E.FAILOVER)
+    lives.wait_for(lambda: states(heir) == [S.STOPPED] and phases(child) == {PartitionPhase.RELEASED})
+
+    lives.dying_at("measure_reparenting")
+    refusals: list[str] = []
+    for _ in range(20):
+        try:
+            reparent(mirror=fresh(child), link_name=onward.name, by=SYSTEM, now=timezone.now(), validate_only=False)
+            break
+        except UnavailableError:  # nobody answered: the worker died
+            continue
+        except ConflictError as error:  # it held the partitions, and the next one cannot tell it from a copier
+            refusals.append(error.message)
+            do(child, E.RESUME)
+            lives.wait_for(lambda: phases(child) == {PartitionPhase.COPYING})
+            do(child, E.PAUSE)
+            lives.wait_for(lambda: phases(child) == {PartitionPhase.RELEASED})
+    assert fresh(child).link == onward
+    assert all("may have died" in one for one in refusals)
+    assert lives.steps() >= around("write_orders", task="measure_reparenting") | after(
+        "find_topic", "log_ranges", task="measure_reparenting"
+    )
+
+    assert write(destination_cluster, topic, "written at the heir") == [None]
+    do(child, E.RESUME)
+    lives.wait_for(lambda: len(records(third_cluster, topic)) == 201)
+    assert records(third_cluster, topic) == records(destination_cluster, topic)
