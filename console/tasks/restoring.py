@@ -22,7 +22,7 @@ from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic, RestoreRun
 from console.reconciling import gaps, plans
 from console.tasks.mirrors import load, note_failure
-from console.tasks.reversing import SETTLE_S, note_mirroring, take_over
+from console.tasks.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import MirrorCreated, PartitionAssignment
@@ -54,6 +54,7 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
     """Find, per partition, the first offset that is not common; write it down before anything is done about it."""
     here = mirror.link.destination.address
     jobs.close_topic(here, mirror.name)
+    keep_compression(mirror)
     time.sleep(SETTLE_S)
     held = jobs.log_ranges(here, mirror.name)
     waiting = open_transactions(held)

@@ -26,6 +26,7 @@ from console.tasks import leases
 from console.tasks.mirrors import load, note_failure
 from console.tasks.stopping import blockers_of, note_blockers
 from linkengine import jobs
+from linkengine.domain.configs import COMPRESSION, PHYSICAL
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.plans import MirrorCreated
 from linkengine.domain.ranges import Gap, OffsetRange
@@ -86,11 +87,26 @@ def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
 
 def take_over(mirror: MirrorTopic, *, ends: Mapping[int, int]) -> MirrorCreated:
     """Claim the topic up to the offsets at which the other side was fenced, and note the markers that did it."""
+    keep_compression(mirror)
     with leases.taken(mirror, wait_s=RELEASE_S) as taken:
         turned = jobs.turn_mirror(plans.turn_of(mirror, ends=ends, generation=taken.generation))
     marks = {number: (Gap(OffsetRange(end, end + 1), GapReason.TRANSACTION_MARKER),) for number, end in ends.items()}
     gaps.store_gaps(mirror=mirror, gaps=marks, now=timezone.now())
     return turned
+
+
+def keep_compression(mirror: MirrorTopic) -> None:
+    """Remember the compression a topic has of its own: a mirror keeps batches as they are; a stopped one gets it back.
+
+    Safe to repeat: what the copy itself needs is never taken for the topic's own.
+    """
+    topic = jobs.find_topic(mirror.link.destination.address, mirror.name)
+    own = topic.configs.get(COMPRESSION) if topic else PHYSICAL[COMPRESSION]
+    if own == PHYSICAL[COMPRESSION]:
+        return
+    others = {name: value for name, value in mirror.config_overrides.items() if name != COMPRESSION}
+    mirror.config_overrides = others | ({COMPRESSION: own} if own else {})
+    MirrorTopic.objects.filter(pk=mirror.pk).update(config_overrides=mirror.config_overrides)
 
 
 def note_mirroring(

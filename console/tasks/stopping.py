@@ -8,6 +8,7 @@ reconciler sends them again.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -44,6 +45,10 @@ _WAITING = {
     ErrorCode.CONSUMER_GROUP_IN_USE_ERROR,
 }
 _log = structlog.get_logger(__name__)
+
+
+class StopTakenOverError(Exception):
+    """Another worker has gone on with this stop; whatever the topic is now, it is not ours to open."""
 
 
 @shared_task(name="advance_stop")
@@ -130,17 +135,30 @@ def _remove_doomed(mirror: MirrorTopic) -> bool:
 def _fence(mirror: MirrorTopic, *, generation: int) -> None:
     """From the mark on there is no way back to copying: the fence is a batch of our own in the mirror."""
     marked = MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_STOPPED, fencing_at=mirror.fencing_at)
-    if not marked.update(fencing_at=timezone.now()):
+    now = timezone.now()
+    if not marked.update(fencing_at=now):
         return  # somebody else is at it
+    check_ours = partial(check_marks, [mirror.pk], marked_at=now)
     try:
-        stopped = jobs.stop_mirror(plans.stop_of(mirror, generation=generation), on_fenced=partial(record_ends, mirror))
+        stop = plans.stop_of(mirror, generation=generation)
+        stopped = jobs.stop_mirror(stop, on_fenced=partial(record_ends, mirror), check_ours=check_ours)
         groups.store_clamped(mirror=mirror, clamped=stopped.clamped, now=timezone.now())
     except LinkEngineError as error:
         if error.code != ErrorCode.MIRROR_TOPIC_MISSING:  # where nothing is left, nothing needs a fence
             note_failure(mirror, error, fatal=False, now=timezone.now())
             return
+    except StopTakenOverError:
+        _log.warning("stop.taken_over", mirror=mirror.name)
+        return
     note_stopped(mirror, now=timezone.now())
     dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
+    """Raise where a stop is not ours any more: this process slept, and another one went on with it."""
+    ours = MirrorTopic.objects.filter(pk__in=mirror_ids, state=MirrorState.PENDING_STOPPED, fencing_at=marked_at)
+    if ours.count() < len(mirror_ids):
+        raise StopTakenOverError
 
 
 def give_orders(link_id: int) -> None:

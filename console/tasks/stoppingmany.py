@@ -7,6 +7,7 @@ mirror goes on with it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import structlog
@@ -19,7 +20,15 @@ from console.models import MirrorTopic
 from console.reconciling import groups, plans
 from console.reconciling.chores import MANY
 from console.tasks import leases
-from console.tasks.stopping import FAILOVER_RELEASE_S, batch_name, give_orders, note_stopped, record_ends
+from console.tasks.stopping import (
+    FAILOVER_RELEASE_S,
+    StopTakenOverError,
+    batch_name,
+    check_marks,
+    give_orders,
+    note_stopped,
+    record_ends,
+)
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import MirrorStopped
@@ -66,7 +75,12 @@ def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:
     with leases.taken_from_many(list(mirrors.values()), wait_s=FAILOVER_RELEASE_S) as taken:
         stops = [plans.stop_of(one, generation=taken[one.pk].generation, fenced_ends=()) for one in mirrors.values()]
         try:
-            stopped = jobs.stop_many(stops, on_fenced=lambda ends: _record(mirrors, ends.items()))
+            stopped = jobs.stop_many(
+                stops, on_fenced=lambda ends: _record(mirrors, ends.items()), check_ours=partial(_check_ours, mirrors)
+            )
+        except StopTakenOverError:
+            _log.warning("stop_many.taken_over", mirrors=len(mirrors))
+            return
         except LinkEngineError as error:  # those that were fenced are recognised one by one
             _log.warning("stop_many.failed", code=error.code, mirrors=len(mirrors))
             return
@@ -76,6 +90,13 @@ def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:
             for name, one in done[first : first + PER_COMMIT]:
                 groups.store_clamped(mirror=mirrors[name], clamped=one.clamped, now=timezone.now())
                 note_stopped(mirrors[name], now=timezone.now())
+
+
+def _check_ours(mirrors: Mapping[str, MirrorTopic]) -> None:
+    marks = {one.fencing_at for one in mirrors.values()}
+    for marked_at in marks - {None}:
+        assert marked_at is not None
+        check_marks([one.pk for one in mirrors.values() if one.fencing_at == marked_at], marked_at=marked_at)
 
 
 def _record(mirrors: Mapping[str, MirrorTopic], ends: Iterable[tuple[str, MirrorStopped]]) -> None:

@@ -15,6 +15,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 UNLIMITED = str(2**63 - 1)
 DIFFERENCE = "message.timestamp.difference.max.ms"  # removed in Kafka 4.0 in favour of the next two (KIP-937)
+COMPRESSION = "compression.type"
 BEFORE = "message.timestamp.before.max.ms"
 AFTER = "message.timestamp.after.max.ms"
 
@@ -31,7 +32,7 @@ DEFAULT_SYNCED: tuple[str, ...] = (*RETENTION, "delete.retention.ms", "min.compa
 
 # The producer's batches are kept as they are: same codec, same timestamps, however old or from the future they are.
 PHYSICAL: Mapping[str, str] = {
-    "compression.type": "producer",
+    COMPRESSION: "producer",
     "message.timestamp.type": "CreateTime",
     BEFORE: UNLIMITED,
     AFTER: UNLIMITED,

@@ -25,25 +25,34 @@ from linkengine.sync.topics import missing_mirror
 log = structlog.get_logger(__name__)
 
 
-def stop_mirror(stop: MirrorStop, *, on_fenced: Callable[[MirrorStopped], None] | None = None) -> MirrorStopped:
+def stop_mirror(
+    stop: MirrorStop,
+    *,
+    on_fenced: Callable[[MirrorStopped], None] | None = None,
+    check_ours: Callable[[], None] = lambda: None,
+) -> MirrorStopped:
     """Fence the mirror, settle groups, take the source's configs, let producers write. Safe to repeat without a source.
 
     ``on_fenced`` records the ends before producers are let in. Once they have written, the ends cannot be told from the log
-    any more: an attempt after that needs them back in ``stop.fenced_ends``. Raises MIRROR_TOPIC_MISSING where the topic is
-    gone, and what keeps us from the destination.
+    any more: an attempt after that needs them back in ``stop.fenced_ends``. ``check_ours`` raises where another worker has
+    gone on with this stop: the topic may be a mirror again by now, with configs and rules that it needs. Raises
+    MIRROR_TOPIC_MISSING where the topic is gone, and what keeps us from the destination.
     """
     topic = stop.mirror_topic or stop.assignments[0].mirror_topic
     destination = ClusterAdmin(stop.destination)
     if destination.find(topic) is None:
         raise missing_mirror(topic)
     stopped = _fence(stop)
+    check_ours()
     if on_fenced is not None:
         on_fenced(stopped)
     if stop.guard:
         _finish_seeding(destination, topic)
     clamped = clamp_groups(destination, topic, ends=dict(stopped.ends), known=stop.group_offsets)
     change = configs_at_stop(_source_configs(stop), include=stop.sync_include, overrides=stop.configs)
+    check_ours()
     destination.change_configs(topic, change)
+    check_ours()
     if stop.guard:
         destination.allow_writes(topic)
     log.info("mirror_stopped", topic=topic, reason=stop.reason, ends=stopped.ends, clamped=len(clamped))

@@ -20,10 +20,13 @@ log = structlog.get_logger(__name__)
 Stopped = dict[str, MirrorStopped]  # by mirror topic
 
 
-def stop_many(stops: Sequence[MirrorStop], *, on_fenced: Callable[[Stopped], None]) -> Stopped:
+def stop_many(
+    stops: Sequence[MirrorStop], *, on_fenced: Callable[[Stopped], None], check_ours: Callable[[], None] = lambda: None
+) -> Stopped:
     """Fence all, record where they ended, apply the source's configs, let producers write; answer those that are writable.
 
-    ``on_fenced`` must have recorded all ends it is given before producers are let in. Raises what keeps us from the cluster.
+    ``on_fenced`` must have recorded all ends it is given before producers are let in; ``check_ours`` raises where somebody else
+    has gone on with these stops (``stop_mirror``). Raises what keeps us from the cluster.
     """
     if not stops:
         return {}
@@ -31,9 +34,12 @@ def stop_many(stops: Sequence[MirrorStop], *, on_fenced: Callable[[Stopped], Non
     hidden = destination.topics_with_reads_denied()
     plain = {one.mirror_topic: one for one in stops if one.mirror_topic not in hidden and not one.fenced_ends}
     fenced = _fence(list(plain.values()))
+    check_ours()
     on_fenced(fenced)
     clamped = {topic: _clamp(destination, plain[topic], one) for topic, one in fenced.items()}
+    check_ours()
     destination.change_many_configs({topic: _change(plain[topic]) for topic in fenced})
+    check_ours()
     destination.allow_many_writes(list(fenced))
     log.info("mirrors_stopped", mirrors=len(fenced), of=len(stops))
     return clamped

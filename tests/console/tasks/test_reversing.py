@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError
 from console.models import ClusterLink, LineageRange, MirrorTopic
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.kafka.admin import ClusterAdmin
 from tests.console.tasks.reversal import Drive, do, records, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
@@ -22,7 +23,8 @@ def other_of(mirror: MirrorTopic) -> MirrorTopic:
 def test_a_topic_is_reversed_and_back_again_without_a_lost_record(
     twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
-    topic = twin.name
+    topic, origin = twin.name, ClusterAdmin(twin.link.source.address)
+    origin.set_configs(topic, {"compression.type": "zstd"})
     do(twin, E.REVERSE_AND_START)
     other = other_of(twin)
 
@@ -33,9 +35,11 @@ def test_a_topic_is_reversed_and_back_again_without_a_lost_record(
     assert records(source_cluster, topic) == records(destination_cluster, topic)
     origins = LineageRange.objects.filter(mirror=other).values_list("partition", "start", "closed_at")
     assert sorted(origins) == [(0, 100, None), (1, 100, None)]
+    assert origin.describe(topic).configs["compression.type"] == "producer"
 
     do(other, E.REVERSE_AND_PAUSE)
     drive(lambda: states(twin, other) == [S.PAUSED, S.STOPPED])
+    assert origin.describe(topic).configs["compression.type"] == "zstd"
     assert write(source_cluster, topic, "home again") == [None]
     do(twin, E.RESUME)
     drive(lambda: len(records(destination_cluster, topic)) == 202)

@@ -1,0 +1,41 @@
+"""A stop that slept while another worker went on with it: whatever the topic is by then, it is not opened."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from console.models import MirrorTopic
+from console.tasks import stopping
+from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.jobs import stopping as engine
+from linkengine.kafka.admin import ClusterAdmin
+from tests.console.conftest import NOW
+from tests.console.tasks.reversal import Drive, do, states
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
+
+
+def test_a_stop_that_was_taken_over_neither_opens_the_topic_nor_changes_it(
+    twin: MirrorTopic, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = ClusterAdmin(twin.link.destination.address)
+    clamp = engine.clamp_groups
+
+    def sleep_long(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(engine, "clamp_groups", clamp)
+        MirrorTopic.objects.filter(pk=twin.pk).update(fencing_at=NOW + timedelta(days=1))  # another worker's mark
+        return clamp(*arguments, **options)
+
+    monkeypatch.setattr(engine, "clamp_groups", sleep_long)
+    do(twin, MirrorEvent.FAILOVER)
+    stopping.advance_stop(mirror_id=twin.pk)
+
+    assert here.denies_writes(twin.name)
+    assert looks_like_mirror(here.describe(twin.name).configs)
+    assert states(twin) == [MirrorState.PENDING_STOPPED]
+    drive(lambda: states(twin) == [MirrorState.STOPPED])
+    assert not here.denies_writes(twin.name)
