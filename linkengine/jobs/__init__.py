@@ -12,6 +12,7 @@ from linkengine.jobs.exporting import export_records
 from linkengine.jobs.grouping import group_blockers, sync_groups
 from linkengine.jobs.looking import check_link, find_topic, list_topics, partition_offsets, probe_cluster
 from linkengine.jobs.promoting import promotion_blockers
+from linkengine.jobs.replaying import replay_records
 from linkengine.jobs.reversing import close_topic, log_ranges, open_topic, turn_mirror
 from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import stop_mirror
@@ -43,6 +44,7 @@ __all__ = [
     "read_acls",
     "read_canary",
     "read_progress",
+    "replay_records",
     "setup_mirror",
     "stop_many",
     "stop_mirror",

@@ -1,0 +1,73 @@
+"""What a restore set aside is written back: same partitions, keys, values, headers and timestamps."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from devcluster.kafka import KafkaCluster
+from linkengine import jobs, replay
+from linkengine.domain.addresses import ClusterAddress, properties_of
+from linkengine.domain.ranges import OffsetRange
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def properties(destination: ClusterAddress, tmp_path: Path) -> str:
+    """A file as Kafka's own tools take it."""
+    path = tmp_path / "client.properties"
+    path.write_text("# ours\n" + "".join(f"{name}={value}\n" for name, value in properties_of(destination).items()))
+    return str(path)
+
+
+def write_odd_records(cluster: KafkaCluster, topic: str) -> None:
+    producer = Producer({**cluster.client("app"), "log_level": 0})
+    headers: list[tuple[str, bytes | None]] = [("h", b"1"), ("h", None)]
+    producer.produce(topic, b"v\xff", b"k", partition=1, timestamp=1_500_000_000_000, headers=headers)
+    producer.produce(topic, None, b"tombstone", partition=1, timestamp=1_500_000_000_001)
+    producer.produce(topic, b"", None, partition=0, timestamp=1_500_000_000_002)
+    assert producer.flush(60) == 0
+
+
+def exported(address: ClusterAddress, topic: str) -> list[bytes]:
+    found: list[bytes] = []
+    jobs.export_records(address, topic, {0: OffsetRange(0, 1), 1: OffsetRange(0, 2)}, sink=found.append)
+    return found
+
+
+def test_an_export_is_replayed_to_another_topic(
+    destination: ClusterAddress, destination_cluster: KafkaCluster, properties: str, topic_name: str, tmp_path: Path
+) -> None:
+    admin, other = ClusterAdmin(destination), f"{topic_name}-replayed"
+    for topic in (topic_name, other):
+        admin.create_topic(topic, partitions=2)
+        admin.wait_ready(topic, partitions=2)
+    write_odd_records(destination_cluster, topic_name)
+    lines, file = exported(destination, topic_name), tmp_path / "export.jsonl.gz"
+    file.write_bytes(gzip.compress(b"".join(lines)))
+
+    assert replay.main([str(file), "--properties", properties, "--topic", other]) == 0
+    assert exported(destination, other) == lines
+
+
+def test_what_cannot_be_replayed_as_a_whole_is_refused_before_anything_is_written(
+    destination: ClusterAddress, properties: str, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin, file = ClusterAdmin(destination), tmp_path / "export.jsonl.gz"
+    fine = b'{"partition":0,"offset":0,"timestamp":1,"key":null,"value":null,"headers":[]}\n'
+    admin.create_topic(topic_name, partitions=1)
+    admin.wait_ready(topic_name, partitions=1)
+
+    for second, complaint in ((b"{}\n", "Line 2"), (fine.replace(b'"partition":0', b'"partition":7'), "partition 7")):
+        file.write_bytes(gzip.compress(fine + second))
+        assert replay.main([str(file), "--properties", properties, "--topic", topic_name]) == 1
+        assert complaint in capsys.readouterr().err
+    admin.deny_writes(topic_name)
+    assert replay.main([str(file), "--properties", properties, "--topic", topic_name]) == 1
+    assert "closed to producers" in capsys.readouterr().err
+    assert admin.offsets(topic_name, OffsetKind.END) == {0: 0}
