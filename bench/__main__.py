@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,15 +14,17 @@ from bench.engine import EngineCopy
 from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
 from bench.measure import Copy, count_records, end_offsets, watch_copy
-from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, Row
+from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row
 from bench.verifying import NAME as VERIFYING
 from bench.verifying import measure_verifying, table
 from bench.workloads import LATENCY, THROUGHPUT, LatencyWorkload, Shape, Workload
-from bench.writer import measure_bare
+from bench.writer import measure_bare, measure_pair
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
 
+WARMED_BY = ("kb-4", "kb-lz4-4")  # the brokers' JVMs have compiled what a copy needs after some gigabytes
+WARMING_COPIES = 2
 COPIED_BESIDE = "kb-4"  # the workload that is copied while the witness compares
 MOST_TASKS = 4  # of MirrorMaker 2: each has a consumer and a producer, and there are two cores
 _numbers = itertools.count(1)  # of mirrors: each needs producer ids of its own
@@ -74,6 +76,8 @@ def main() -> int:
 
 
 def _measure(stage: Stage, *, only: str) -> Iterator[Row]:
+    if any(only in one.name for one in THROUGHPUT):
+        _warm_up(stage)
     for workload in THROUGHPUT:
         if only in workload.name:
             yield from _throughput(stage, workload)
@@ -125,6 +129,19 @@ def _verifying(stage: Stage) -> tuple[list[str], list[Figure]]:
     ]
 
 
+def _warm_up(stage: Stage) -> None:
+    """Copy without measuring, so that the first row does not pay for the compilers of the brokers' JVMs."""
+    for workload in (one for one in THROUGHPUT if one.slug in WARMED_BY):
+        print(f"Warming up the brokers: {workload.name} ...", flush=True)
+        topic = f"bench-warm-{workload.slug}"
+        end = load.fill(stage.source, topic, workload)
+        for _ in range(WARMING_COPIES):
+            with stage.engine(topic, partitions=workload.partitions) as running:
+                _watch(stage, topic, workload, end=end, pid=running.pid)
+            load.delete_topic(stage.destination, topic)
+        load.delete_topic(stage.source, topic)
+
+
 def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     topic = f"bench-{workload.slug}"
     print(f"{workload.name}: producing {workload.payload_bytes / 1e9:.2f} GB ...", flush=True)
@@ -136,7 +153,8 @@ def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     yield _row(workload, ENGINE_LOOP, copy, cpu_s=copy.cpu.python_s)
     load.delete_topic(stage.destination, topic)
     if workload.bare:
-        yield _bare(stage, topic, workload)
+        for name, measure in ((BARE, measure_bare), (PAIR, measure_pair)):
+            yield _bare(stage, topic, workload, name=name, measure=measure)
     with stage.mirrormaker(
         topic, partitions=workload.partitions, batch_bytes=workload.batch_bytes, codec=workload.codec
     ) as other:
@@ -161,15 +179,15 @@ def _check(stage: Stage, topic: str, workload: Workload) -> None:
             raise RuntimeError(f"The mirror of {topic} shows {found} of {workload.records} records")
 
 
-def _bare(stage: Stage, topic: str, workload: Workload) -> Row:
+def _bare(stage: Stage, topic: str, workload: Workload, *, name: str, measure: Callable[..., tuple[int, float]]) -> Row:
     load.create_topic(stage.destination, topic, partitions=workload.partitions)
-    records, seconds = measure_bare(stage.source, stage.destination, topic, partitions=workload.partitions)
+    records, seconds = measure(stage.source, stage.destination, topic, partitions=workload.partitions)
     load.delete_topic(stage.destination, topic)
     row = Row(
-        workload=workload.name, engine=BARE, mb_per_s=round(records * workload.record_bytes / 1e6 / seconds, 1),
+        workload=workload.name, engine=name, mb_per_s=round(records * workload.record_bytes / 1e6 / seconds, 1),
         records_per_s=round(records / seconds),
     )  # fmt: skip
-    print(f"  {BARE}: {row.mb_per_s:,.0f} MB/s", flush=True)
+    print(f"  {name}: {row.mb_per_s:,.0f} MB/s", flush=True)
     return row
 
 

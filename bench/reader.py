@@ -20,6 +20,7 @@ from linkengine.kafka.fetch import (
     API_KEY,
     BY_ID,
     NEW_SESSION,
+    FetchAnswer,
     FetchedPartition,
     FetchLimits,
     FetchPosition,
@@ -61,6 +62,18 @@ class SessionReader:
 
     def read(self) -> list[bytes]:
         """Answer the values of what has come, nothing after WAIT_MS without any."""
+        return [value for one in self._fetch().partitions for value in self._values(one)]
+
+    def skim(self) -> int:
+        """Answer the bytes of what has come; nothing of it is looked at but where it ends."""
+        size = 0
+        for one in self._fetch().partitions:
+            for _, view in iter_batches(one.records):  # the last may have been cut, and is asked for again
+                size += view.size
+                self._offsets[one.partition] = view.next_offset
+        return size
+
+    def _fetch(self) -> FetchAnswer:
         positions = [FetchPosition(one, self._epochs[one], self._offsets[one], PARTITION_BYTES) for one in self._changed]
         self._correlation += 1
         frame = encode_fetch(
@@ -75,7 +88,7 @@ class SessionReader:
             raise RuntimeError(f"The broker made no fetch session, or ended it: error {answer.error}")
         self._step = SessionStep(answer.session, self._step.epoch + 1)
         self._changed = [one.partition for one in answer.partitions if len(one.records)]
-        return [value for one in answer.partitions for value in self._values(one)]
+        return answer
 
     def _values(self, answer: FetchedPartition) -> Iterator[bytes]:
         if answer.error:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from bench.readahead import ReadAhead
 from devcluster.kafka import KafkaCluster
 from linkengine.batches.exact import Record
 from linkengine.batches.patch import next_sequence, patch_for_append
@@ -63,12 +64,16 @@ class BareWriter:
                 batches.append(batch)
         return batches
 
-    def write(self, batches: Sequence[Sequence[bytes | bytearray]]) -> float:
-        """Append the batches of each partition, given in the order of partitions; answer the seconds it took."""
+    def write(self, batches: Sequence[Sequence[bytes | bytearray]], *, after: Callable[[int], None] = lambda _: None) -> float:
+        """Append the batches of each partition, given in the order of partitions; answer the seconds it took.
+
+        ``after`` is called with the bytes of each request before it is sent, and may wait.
+        """
         began = time.monotonic()
         waiting: deque[int] = deque()
         self._connection.sock.settimeout(TIMEOUT_MS / 1000)
         for number, round_ in enumerate(_rounds(batches)):
+            after(sum(len(batch) for _, batch in round_))
             frame = encode_produce(
                 {self._topic_id: round_}, version=self._version, correlation_id=number, timeout_ms=TIMEOUT_MS
             )
@@ -106,6 +111,22 @@ def measure_bare(source: KafkaCluster, destination: KafkaCluster, topic: str, *,
         batches = [reader.read(number, most_bytes=BARE_BYTES // partitions) for number in range(partitions)]
         records = sum(HEADER.unpack_from(batch)[-1] for own in batches for batch in own)
         return records, writer.write(batches)
+    finally:
+        reader.close()
+        writer.close()
+
+
+def measure_pair(source: KafkaCluster, destination: KafkaCluster, topic: str, *, partitions: int) -> tuple[int, float]:
+    """The same, each batch sent only when as much has been read from the source meanwhile; what is read is thrown away.
+
+    What two clusters on one machine can do at most for anything that copies: no copier can neither read nor write.
+    """
+    reader, writer = BareWriter(source, topic), BareWriter(destination, topic)
+    try:
+        batches = [reader.read(number, most_bytes=BARE_BYTES // partitions) for number in range(partitions)]
+        records = sum(HEADER.unpack_from(batch)[-1] for own in batches for batch in own)
+        with ReadAhead(source, topic, partitions=partitions) as ahead:
+            return records, writer.write(batches, after=ahead.use)
     finally:
         reader.close()
         writer.close()
