@@ -6,6 +6,7 @@ records any more, so only a person deletes them.
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import os
@@ -13,12 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from django.conf import settings
 from django.http import FileResponse
 
 from console.errors import NotFoundError
 from console.models import RestoreRun
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 _LEVEL = 6
 _CHUNK = 1 << 20
@@ -39,17 +42,38 @@ def path_of(name: str) -> Path:
 
 @contextmanager
 def writing(name: str) -> Iterator[Callable[[bytes], object]]:
-    """Give a sink; the file appears under its name only if the block ends without an error."""
+    """Give a sink; the file appears under its name only if the block ends without an error. One writer of a name at a time.
+
+    The lock is the operating system's: a worker that slept keeps it, one that died does not.
+    """
     path = path_of(name)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("wb") as raw:
-        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=_LEVEL, mtime=0) as packed:
-            yield packed.write
-        raw.flush()
-        os.fsync(raw.fileno())
-    unfinished.replace(path)
+    with unfinished.open("ab") as raw:
+        _lock(raw, unfinished)
+        try:
+            raw.truncate(0)
+            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=_LEVEL, mtime=0) as packed:
+                yield packed.write
+            raw.flush()
+            os.fsync(raw.fileno())
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
     _sync_directory(path.parent)
+
+
+def _lock(raw: BinaryIO, path: Path) -> None:
+    try:
+        fcntl.flock(raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        ours = path.stat().st_ino == os.fstat(raw.fileno()).st_ino  # else its writer has just finished it
+    except (BlockingIOError, FileNotFoundError):
+        ours = False
+    if not ours:
+        raise LinkEngineError(
+            ErrorCode.TIMEOUT_ERROR, f"Another worker is writing {path.stem}. Tried again by itself; nothing is deleted before."
+        )
 
 
 def measure(name: str) -> Written:

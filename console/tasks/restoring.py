@@ -16,17 +16,17 @@ from celery import shared_task
 from django.db import transaction
 from django.utils import timezone
 
-from console import dispatch, exports, pairs, store
+from console import dispatch, pairs, store
 from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic, RestoreRun
 from console.reconciling import gaps, plans
 from console.tasks.mirrors import load, note_failure
 from console.tasks.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
+from console.tasks.settingaside import set_aside
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import MirrorCreated, PartitionAssignment
-from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.restoring import RestorePoint, open_transactions, restore_points
 from linkengine.domain.states import MirrorEvent, MirrorState
 
@@ -110,51 +110,15 @@ def _note_agreed(
 
 
 def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
-    points = [RestorePoint(**{name: one[name] for name in ("partition", "start", "end", "common")}) for one in run.points]
     if run.in_place:
-        made = take_over(mirror, ends={one.partition: one.common for one in points})
+        made = take_over(mirror, ends={one["partition"]: one["common"] for one in run.points})
     else:
-        if run.exported_at is None:
-            _check_still(mirror, run, points)
-            _export(mirror, run, points)
+        set_aside(mirror, run)
         if not _doom(mirror, run, now=timezone.now()):
             return
-        remove_doomed(mirror, run)
+        jobs.delete_diverged(destination=mirror.link.destination.address, topic=mirror.name, topic_id=run.diverged_topic_id)
         made = _set_up_again(mirror)
     _note_restored(mirror, run, made, now=timezone.now())
-
-
-def _check_still(mirror: MirrorTopic, run: RestoreRun, points: list[RestorePoint]) -> None:
-    """Nobody can have written since; a super user who did nevertheless must not lose records."""
-    held = {one.partition: one.end for one in jobs.log_ranges(mirror.link.destination.address, mirror.name)}
-    grown = [one for one in points if held.get(one.partition, one.end) != one.end]
-    if grown:
-        changed = [{**asdict(one), "end": held.get(one.partition, one.end), "records": None} for one in points]
-        RestoreRun.objects.filter(pk=run.pk).update(points=changed)
-        raise LinkEngineError(
-            ErrorCode.SIDES_DIVERGED,
-            f"Somebody wrote to '{mirror.name}', partition {grown[0].partition}, although it is closed to producers. The new "
-            "records are set aside too.",
-        )
-
-
-def _export(mirror: MirrorTopic, run: RestoreRun, points: list[RestorePoint]) -> None:
-    ranges = {one.partition: OffsetRange(max(one.start, one.point), one.end) for one in points if one.diverged > 0}
-    if not ranges:
-        _note_exported(run, {}, now=timezone.now())
-        return
-    name = f"{mirror.name}-{run.pk}-{run.requested_at:%Y%m%dT%H%M%SZ}.jsonl.gz"
-    with exports.writing(name) as sink:
-        counts = jobs.export_records(mirror.link.destination.address, mirror.name, ranges, sink=sink)
-    _note_exported(run, counts, name=name, now=timezone.now())
-
-
-def _note_exported(run: RestoreRun, counts: dict[int, int], *, name: str = "", now: datetime) -> None:
-    written = exports.measure(name) if name else None
-    run.points = [{**one, "records": counts.get(one["partition"], 0)} for one in run.points]
-    run.export_name, run.export_records, run.exported_at = name, sum(counts.values()), now
-    run.export_bytes, run.export_sha256 = (written.size_bytes, written.sha256) if written else (None, "")
-    run.save()
 
 
 def _doom(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> bool:
@@ -167,11 +131,6 @@ def _doom(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> bool:
             return False
         RestoreRun.objects.filter(pk=run.pk, doomed_at=None).update(doomed_at=now)
     return True
-
-
-def remove_doomed(mirror: MirrorTopic, run: RestoreRun) -> None:
-    """Delete the old topic, and an empty one that a client's metadata request may have made in its place."""
-    jobs.delete_diverged(destination=mirror.link.destination.address, topic=mirror.name, topic_id=run.diverged_topic_id)
 
 
 def _set_up_again(mirror: MirrorTopic) -> MirrorCreated:

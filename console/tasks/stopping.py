@@ -28,6 +28,7 @@ from console.reconciling import groups, plans, slicing, troubles, waits
 from console.tasks import leases
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source, load, note_failure
+from console.tasks.settingaside import set_aside
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
@@ -122,6 +123,7 @@ def _remove_doomed(mirror: MirrorTopic) -> bool:
         return True
     here = mirror.link.destination.address
     try:
+        set_aside(mirror, run)
         jobs.delete_diverged(destination=here, topic=mirror.name, topic_id=run.diverged_topic_id)
         if jobs.find_topic(here, mirror.name) is None:
             jobs.open_topic(here, mirror.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from linkengine.domain.plans import LogRange
 
@@ -32,6 +32,17 @@ def restore_points(held: Iterable[LogRange], *, common: Mapping[int, int]) -> tu
     """Answer the point of each partition; one that was never copied has nothing in common."""
     return tuple(
         RestorePoint(partition=one.partition, start=one.start, end=one.end, common=common.get(one.partition, 0)) for one in held
+    )
+
+
+def as_held_now(points: Iterable[RestorePoint], *, held: Iterable[LogRange]) -> tuple[RestorePoint, ...]:
+    """Answer the points with the bounds of now: retention may have moved a start, a super user an end."""
+    now = {one.partition: one for one in held}
+    return tuple(
+        replace(one, start=max(one.start, now[one.partition].start), end=now[one.partition].end)
+        if one.partition in now
+        else one
+        for one in points
     )
 
 

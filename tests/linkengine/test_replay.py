@@ -45,7 +45,7 @@ def test_an_export_is_replayed_to_another_topic(
 ) -> None:
     admin, other = ClusterAdmin(destination), f"{topic_name}-replayed"
     for topic in (topic_name, other):
-        admin.create_topic(topic, partitions=2)
+        admin.create_topic(topic, partitions=2, configs={"retention.ms": "-1"})  # the records are years old
         admin.wait_ready(topic, partitions=2)
     write_odd_records(destination_cluster, topic_name)
     lines, file = exported(destination, topic_name), tmp_path / "export.jsonl.gz"

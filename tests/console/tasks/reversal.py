@@ -56,14 +56,14 @@ def beat(worker: Worker) -> None:
     worker()
 
 
-def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0) -> list[int | None]:
-    """Write as an application; answer the error code of each record, None where it was acknowledged."""
+def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0, user: str = "app") -> list[int | None]:
+    """Write as an application, or somebody else; answer the error code of each record, None where it was acknowledged."""
     errors: list[int | None] = []
 
     def note(error: KafkaError | None, _: object) -> None:
         errors.append(None if error is None else error.code())  # an error cannot be compared with None
 
-    producer = Producer({**cluster.client("app"), "message.timeout.ms": 20_000, "log_level": 0})
+    producer = Producer({**cluster.client(user), "message.timeout.ms": 20_000, "log_level": 0})
     for value in values:
         producer.produce(topic, value, partition=partition, on_delivery=note)
     assert producer.flush(60) == 0

@@ -6,16 +6,21 @@ import base64
 import gzip
 import hashlib
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from console import exports
 from console.actions.operations import operate_many
 from console.actors import SYSTEM
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from devcluster.kafka import KafkaCluster
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.reversal import Drive, do, records, states, write
@@ -101,6 +106,64 @@ def test_a_rehearsed_failover_is_taken_back_by_restoring_the_mirror_itself(
 
     assert records(source_cluster, topic) == records(destination_cluster, topic)
     assert [base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())] == [b"rehearsal"]
+
+
+def test_records_of_a_super_user_during_the_restore_are_in_the_file_too(
+    stopped: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One while the file is written, one when its worker had already decided that the topic goes, and died."""
+    topic, export, delete = stopped.name, jobs.export_records, jobs.delete_diverged
+    behind = {export: "during the export", delete: "before the deletion"}
+
+    def write_behind(real: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        value = behind.pop(real, "")
+        answer = None if real is delete and value else real(*arguments, **options)
+        if value:
+            assert write(source_cluster, topic, value, user="admin") == [None]
+        if answer is None:
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
+        return answer
+
+    monkeypatch.setattr(jobs, "export_records", partial(write_behind, export))
+    monkeypatch.setattr(jobs, "delete_diverged", partial(write_behind, delete))
+    assert write(source_cluster, topic, "only here") == [None]
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: len(records(source_cluster, topic)) == 200)
+
+    assert records(source_cluster, topic) == records(destination_cluster, topic)
+    run = RestoreRun.objects.get()
+    assert [base64.b64decode(one["value"]) for one in lines(run)] == [
+        b"only here",
+        b"during the export",
+        b"before the deletion",
+    ]
+    assert (run.messages_truncated, run.export_records) == (3, 3)
+
+
+def test_a_restore_waits_for_an_open_transaction_and_its_records_are_in_the_file(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive
+) -> None:
+    topic = stopped.name
+    producer = Producer({**source_cluster.client("admin"), "transactional.id": f"{topic}-open", "log_level": 0})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, "in doubt", partition=0)
+    assert producer.flush(60) == 0
+
+    row = restore(pair[1], topic)
+    drive(lambda: row.transition_errors.filter(code="WAITING_FOR_TRANSACTIONS").exists())
+    assert states(row) == [S.PENDING_SETUP_FOR_RESTORE]
+    producer.commit_transaction(60)
+    drive(lambda: states(row) == [S.ACTIVE])
+
+    assert [base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())] == [b"in doubt"]
+    assert not row.transition_errors.exists()
 
 
 def test_a_restore_that_is_cut_short_leaves_a_writable_topic(

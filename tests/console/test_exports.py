@@ -1,0 +1,38 @@
+"""Files of set-aside records: whole or not there, and never two writers of one."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console import exports
+from linkengine.domain.errors import LinkEngineError
+
+
+@pytest.fixture(autouse=True)
+def directory(settings: Any, tmp_path: Path) -> Path:
+    settings.EXPORT_DIR = str(tmp_path)
+    return tmp_path
+
+
+def test_a_second_writer_is_sent_away_while_the_first_is_at_it(directory: Path) -> None:
+    with exports.writing("one.jsonl.gz") as sink:
+        sink(b"first\n")
+        with pytest.raises(LinkEngineError, match="Another worker"), exports.writing("one.jsonl.gz"):
+            pass
+    with exports.writing("one.jsonl.gz") as sink:
+        sink(b"again\n")
+
+    assert [one.name for one in directory.iterdir()] == ["one.jsonl.gz"]
+    assert gzip.decompress((directory / "one.jsonl.gz").read_bytes()) == b"again\n"
+
+
+def test_a_file_that_could_not_be_completed_is_not_there(directory: Path) -> None:
+    with pytest.raises(ZeroDivisionError), exports.writing("one.jsonl.gz") as sink:
+        sink(b"half")
+        raise ZeroDivisionError
+
+    assert list(directory.iterdir()) == []
