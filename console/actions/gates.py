@@ -22,13 +22,13 @@ Status = GateRun.Status
 ENABLE, MAX_AGE = "migration.gate.enable", "migration.gate.max.age.ms"
 SHORTEST_REASON = 10
 _OPEN = (Status.GREEN, Status.OVERRIDDEN)
-_GATED = (MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED)
+GATED = (MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED)
 
 
 def start_gate(*, mirror: MirrorTopic, by: Actor, now: datetime) -> GateRun:
     """Begin a run, with a comparison of every record; answer the one that is under way if there is one."""
     check_permission(by, Permission.VERIFY, mirror=mirror)
-    if mirror.state not in _GATED:
+    if mirror.state not in GATED:
         raise ConflictError(f"Topic '{mirror.name}' is {mirror.state}: there is nothing to promote.")
     with transaction.atomic():
         ClusterLink.objects.select_for_update(of=("self",)).get(pk=mirror.link_id)  # one starter at a time

@@ -11,7 +11,7 @@ from console import store
 from console.models import ClusterLink, SyncedAcl
 from console.reconciling import acls, plans
 from linkengine import jobs
-from linkengine.domain.acls import AclPlan, AclStatus, plan_acls
+from linkengine.domain.acls import AclPlan, AclStatus, inequalities, plan_acls
 from linkengine.domain.linktasks import TaskError, TaskOutcome
 
 BATCH = 500  # changes of one run
@@ -32,6 +32,12 @@ def follow_acls(link: ClusterLink) -> TaskOutcome:
         changes = len(plan.create) + len(gone) - len(failures)
         errors = tuple(TaskError(code=one.code, message=one.message) for one in failures.values())
         return TaskOutcome(summary=_summary(link), errors=errors, changes=changes, more=more)
+
+
+def acl_inequalities(link: ClusterLink) -> list[str]:
+    """Look at both clusters and say which of the chosen ACLs are not equal; changes nothing."""
+    there, present = jobs.read_acls(plans.source_address(link)), jobs.read_acls(link.destination.address)
+    return inequalities(acls.facts_of(link, source=there, destination=present))
 
 
 def _bounded(plan: AclPlan) -> tuple[AclPlan, bool]:

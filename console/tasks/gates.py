@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,8 @@ from console.actions import gates
 from console.models import GateRun, MirrorTopic, VerifyRun
 from console.queries.linktasks import list_tasks
 from console.reconciling import plans
+from console.tasks.acls import acl_inequalities
+from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -28,11 +31,12 @@ from linkengine.domain.gates import (
     check_losses,
     check_task,
 )
-from linkengine.domain.linktasks import TaskName
+from linkengine.domain.linktasks import LINK_TROUBLES, TaskName, TaskState
 from linkengine.domain.states import GapReason
 
 RESEND_MS = 2_000
 OVERDUE = timedelta(hours=2)
+_RUNNING = frozenset(TaskState) - LINK_TROUBLES - {TaskState.NOT_CONFIGURED}
 _UNFINISHED = (VerifyRun.Status.QUEUED, VerifyRun.Status.RUNNING)
 _RELATED = ("mirror__link__destination__environment", "mirror__link__source", "verify_run")
 _log = structlog.get_logger(__name__)
@@ -69,11 +73,33 @@ def _look(run: GateRun) -> list[GateCheck]:
         check_losses(_lost(mirror)),
         *check_blockers(_blockers(mirror)),
         *(
-            check_task(name, tasks[name].state, [one.message for one in tasks[name].errors[:3]])
-            for name in (TaskName.CONSUMER_OFFSETS, TaskName.ACLS)
+            check_task(name, tasks[name].state, _unequal(look, mirror) if tasks[name].state in _RUNNING else ())
+            for name, look in _LOOKS.items()
         ),
         check_canary(_canary(mirror)),
     ]
+
+
+def _unequal(look: Callable[[MirrorTopic], Sequence[str]], mirror: MirrorTopic) -> Sequence[str]:
+    try:
+        return look(mirror)
+    except LinkEngineError as error:
+        return (error.message,)
+
+
+def _unequal_groups(mirror: MirrorTopic) -> Sequence[str]:
+    """Carry the mirror's groups over as a promotion does; never for one that has been stopped meanwhile."""
+    state = MirrorTopic.objects.values_list("state", flat=True).get(pk=mirror.pk)
+    if state not in gates.GATED:
+        return (f"The topic is {state} by now.",)
+    return list(group_blockers(mirror).values())
+
+
+def _unequal_acls(mirror: MirrorTopic) -> Sequence[str]:
+    return acl_inequalities(mirror.link)
+
+
+_LOOKS = {TaskName.CONSUMER_OFFSETS: _unequal_groups, TaskName.ACLS: _unequal_acls}
 
 
 def _comparison(run: VerifyRun | None) -> VerifiedData:

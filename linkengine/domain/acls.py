@@ -89,6 +89,24 @@ def plan_acls(facts: AclFacts) -> AclPlan:
     )
 
 
+def inequalities(facts: AclFacts) -> list[str]:
+    """Say which chosen ACLs the destination does not have as the source does; what is left alone on purpose is none of them."""
+    plan = plan_acls(facts)
+    unknown = [row.acl for row in plan.rows if row.status is AclStatus.UNSUPPORTED]
+    contradicted = [row.acl for row in plan.rows if row.status is not AclStatus.UNSUPPORTED and _contradiction(row.acl, facts)]
+    found = (
+        (plan.create, "of the source are not here yet"),
+        ([acl for acl in plan.delete if acl in facts.destination], "are still here although the source has removed them"),
+        (unknown, "cannot be carried over; create them by hand and exclude them from acl.filters"),
+        (contradicted, "are contradicted by a rule of the destination"),
+    )
+    return [f"{len(acls)} ACLs {words}, among them {_words(acls[0])}." for acls, words in found if acls]
+
+
+def _words(acl: Acl) -> str:
+    return f"{acl.permission} {acl.operation} on {acl.resource_type} {acl.resource_name} for {acl.principal}"
+
+
 def _row(acl: Acl, facts: AclFacts) -> AclRow:
     status, message = _status(acl, facts)
     contradiction = _contradiction(acl, facts) if status in _CLAIMED | {AclStatus.ALREADY_THERE} else ""

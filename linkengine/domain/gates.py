@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.linktasks import TaskName, TaskState
+from linkengine.domain.linktasks import LINK_TROUBLES, TaskName, TaskState
 
 
 class GateCheckName(StrEnum):
@@ -65,6 +65,7 @@ _TASKS: Mapping[TaskName, GateCheckName] = {
     TaskName.CONSUMER_OFFSETS: GateCheckName.GROUPS_SYNCED,
     TaskName.ACLS: GateCheckName.ACLS_SYNCED,
 }
+_NAMED = 3  # problems of one kind in one line
 _LAG = {ErrorCode.WAITING_FOR_LAG, ErrorCode.UNEXPECTED_TRUNCATION}
 
 
@@ -101,15 +102,15 @@ def check_blockers(blockers: Iterable[tuple[ErrorCode, str]]) -> list[GateCheck]
     ]
 
 
-def check_task(name: TaskName, state: TaskState, errors: Sequence[str]) -> GateCheck:
-    """Judge a recurring task of the link by its last run."""
+def check_task(name: TaskName, state: TaskState, problems: Sequence[str]) -> GateCheck:
+    """Judge what a recurring task of the link carries over, by a look at both sides and not by its last run."""
     check = _TASKS[name]
     if state is TaskState.NOT_CONFIGURED:
         detail = f"The link does not run {name}: take care of it yourself, or switch it on."
         return GateCheck(name=check, state=GateCheckState.NOT_APPLICABLE, detail=detail)
-    if state is TaskState.ACTIVE:
-        return _passed(check, f"The last run of {name} left nothing undone.")
-    return _failed(check, f"{name} is {state}. {' '.join(errors)}".strip())
+    if state in LINK_TROUBLES:
+        return _failed(check, f"{name} is {state}.")
+    return _judged(check, list(problems[:_NAMED]), "Both sides are equal, as far as the link's filters reach.")
 
 
 def check_canary(reads: Sequence[CanaryRead]) -> GateCheck:

@@ -108,6 +108,7 @@ _BY_LINK_STATE: Mapping[LinkState, TaskState] = MappingProxyType(
         LinkState.UNAVAILABLE: TaskState.LINK_UNAVAILABLE,
     }
 )
+LINK_TROUBLES = frozenset(_BY_LINK_STATE.values())
 
 
 def is_configured(spec: TaskSpec, *, value_of: Callable[[str], str], mirrors: bool) -> bool:

@@ -31,8 +31,12 @@ def test_a_second_writer_is_sent_away_while_the_first_is_at_it(directory: Path) 
 
 
 def test_a_file_that_could_not_be_completed_is_not_there(directory: Path) -> None:
-    with pytest.raises(ZeroDivisionError), exports.writing("one.jsonl.gz") as sink:
-        sink(b"half")
-        raise ZeroDivisionError
+    def write_half() -> None:
+        with exports.writing("one.jsonl.gz") as sink:
+            sink(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_half()
 
     assert list(directory.iterdir()) == []

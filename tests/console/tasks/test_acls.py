@@ -96,6 +96,24 @@ def test_additions_and_removals_follow_and_a_second_run_changes_nothing(
     assert statuses(link) == {"WRITE": "CREATED"}
 
 
+def test_the_gate_sees_what_is_missing_too_much_or_contradicted(
+    link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until
+) -> None:
+    """No run tells of these: one waits for its turn, one was never tried, one is nobody's error."""
+    link = switch_on(link, rule)
+    put(there, [rule], until)
+    assert "1 ACLs of the source are not here yet, among them ALLOW READ" in acls.acl_inequalities(link)[0]
+
+    acls.follow_acls(link)
+    until(lambda: acls.acl_inequalities(link) == [])
+    put(here, [rule.opposite], until)
+    assert "are contradicted by a rule of the destination" in acls.acl_inequalities(link)[0]
+    remove(here, [rule.opposite], until)
+    remove(there, [rule], until)
+    assert "although the source has removed them" in acls.acl_inequalities(link)[0]
+    until(lambda: of(here, rule) == {rule})  # a look changes nothing
+
+
 def test_a_local_acl_outlives_the_sources(
     link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until
 ) -> None:

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from console.actions.operations import operate
 from console.actors import SYSTEM
-from console.models import ClampedOffset, ClusterLink, GroupOffset, LinkConfig, MirrorTopic, SyncedGroup
-from console.tasks import groups, mirrors, stopping
+from console.models import ClampedOffset, ClusterLink, GateRun, GroupOffset, LinkConfig, LinkTask, MirrorTopic, SyncedGroup
+from console.tasks import gates, groups, mirrors, stopping
 from devcluster.kafka import KafkaCluster
+from linkengine.domain.aclfilters import Acl
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.groups import Committed, GroupStatus
 from linkengine.domain.linktasks import TaskOutcome
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
+from tests.console.tasks.conftest import Until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 Commit = Callable[..., None]
 WAIT_S = 60
+A_RULE = Acl(
+    resource_type="TOPIC",
+    resource_name="",
+    pattern_type="LITERAL",
+    principal="",
+    host="*",
+    operation="READ",
+    permission="ALLOW",
+)
 
 
 def as_admin(cluster: KafkaCluster) -> ClusterAdmin:
@@ -69,6 +82,15 @@ def commit(admin: ClusterAdmin, group: str, topic: str, offsets: dict[int, int])
 def offsets_of(admin: ClusterAdmin, group: str, topic: str) -> dict[int, int]:
     found, _ = admin.committed([group])
     return {partition: one.offset for (name, partition), one in found[group].items() if name == topic}
+
+
+def checks_of(mirror: MirrorTopic) -> list[tuple[str, str]]:
+    """Run the gate once; answer how it judged groups and ACLs."""
+    row = GateRun.objects.create(mirror=mirror, status="RUNNING", requested_by="test", requested_at=NOW)
+    gates.advance_gate(run_id=row.pk)
+    row.refresh_from_db()
+    assert row.status == "RED"  # nothing was compared
+    return [(one["state"], one["detail"]) for one in row.checks if one["name"] in ("GROUPS_SYNCED", "ACLS_SYNCED")]
 
 
 def run(mirror: MirrorTopic) -> TaskOutcome:
@@ -175,6 +197,39 @@ def test_a_failover_sets_groups_to_the_end_of_the_mirror_without_asking_the_sour
     assert offsets_of(here, group, mirror.name) == {0: 20, 1: 80}
     row = ClampedOffset.objects.get()
     assert (row.group, row.partition, row.source_offset, row.before, row.after) == (group, 1, 95, 60, 80)
+
+
+def test_the_gate_is_red_where_groups_or_acls_are_unequal_although_the_last_runs_left_no_error(
+    mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin, until: Until
+) -> None:
+    group = f"{mirror.name}-app"
+    commit(there, group, mirror.name, {0: 20})
+    commit(here, group, mirror.name, {0: 50})  # ahead: left alone, and no error of the run
+    assert run(mirror).errors == ()
+    missing = replace(A_RULE, resource_name=mirror.name, principal=f"User:{mirror.name}")
+    chosen = {"resourceFilter": {"resourceType": "any"}, "accessFilter": {"principal": missing.principal}}
+    for name, value in (("acl.sync.enable", "true"), ("acl.filters", json.dumps({"aclFilters": [chosen]}))):
+        LinkConfig.objects.create(link=mirror.link, name=name, value=value)
+    for task in ("ConsumerOffsetSync", "AclSync"):
+        LinkTask.objects.create(link=mirror.link, name=task, finished_at=NOW)
+    assert there.create_acls([missing]) == {}
+    until(lambda: missing in there.acls())  # the broker that answers follows the controller
+
+    before = checks_of(mirror)
+    commit(here, group, mirror.name, {0: 20})
+    assert here.create_acls([missing]) == {}
+    until(lambda: missing in here.acls())
+    after = checks_of(mirror)
+    MirrorTopic.objects.update(state=MirrorState.STOPPED)
+    stopped = checks_of(mirror)
+    for admin in (there, here):
+        admin.delete_acls([missing])
+
+    assert [state for state, _ in before] == ["FAILED", "FAILED"]
+    assert group in before[0][1]
+    assert "1 ACLs of the source are not here yet" in before[1][1]
+    assert [state for state, _ in after] == ["PASSED", "PASSED"], after
+    assert stopped[0] == ("FAILED", "The topic is STOPPED by now.")  # its groups are its consumers' own again
 
 
 def test_the_look_of_a_promotion_does_not_move_the_batches(mirror: MirrorTopic, there: ClusterAdmin) -> None:

@@ -16,7 +16,7 @@ from linkengine.domain.gates import (
     check_task,
     is_green,
 )
-from linkengine.domain.linktasks import TaskName, TaskState
+from linkengine.domain.linktasks import LINK_TROUBLES, TaskName, TaskState
 
 PASSED, FAILED, NONE = GateCheckState.PASSED, GateCheckState.FAILED, GateCheckState.NOT_APPLICABLE
 
@@ -46,9 +46,10 @@ def test_a_source_nobody_reaches_fails_the_gate() -> None:
 
 
 @pytest.mark.parametrize("state", list(TaskState))
-def test_a_task_passes_only_when_it_works(state: TaskState) -> None:
-    expected = {TaskState.ACTIVE: PASSED, TaskState.NOT_CONFIGURED: NONE}.get(state, FAILED)
-    assert check_task(TaskName.ACLS, state, ["no right"]).state is expected
+@pytest.mark.parametrize("problems", [[], ["group a is ahead"]])
+def test_a_task_is_judged_by_what_both_sides_hold(state: TaskState, problems: list[str]) -> None:
+    looked = NONE if state is TaskState.NOT_CONFIGURED else FAILED if problems or state in LINK_TROUBLES else PASSED
+    assert check_task(TaskName.CONSUMER_OFFSETS, state, problems).state is looked
 
 
 def test_the_canary_names_the_partition() -> None:
