@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from django.db import models
 from django.db.models import F, Q
+from django.utils import timezone
 
 from console.models.drills import Drill
 from console.models.links import ClusterLink
@@ -12,6 +15,7 @@ from linkengine.domain.states import GapReason, MirrorState, StopReason
 RECORDS_LOST = "RECORDS_LOST"  # transition error that stays: retention was quicker than the copier
 RECORDS_DIFFER = "RECORDS_DIFFER"  # transition error that stays: a comparison found records that are not equal
 STAYING = (RECORDS_LOST, RECORDS_DIFFER)  # no action and no success of the copier removes these
+UNSEEN = timedelta(seconds=15)  # the source's end has moved on: an old one would make up a lag, perhaps 0
 STATES = [(s.value, s.value) for s in MirrorState]
 
 
@@ -117,10 +121,16 @@ class MirrorPartition(models.Model):
 
     @property
     def lag(self) -> int | None:
-        """Offsets the mirror still has to copy; None while either end is unknown."""
-        if self.source_end is None or self.mirror_end is None:
+        """Offsets the mirror still has to copy; None while either end is unknown, or the source's was seen too long ago."""
+        seen_at = self.last_source_seen_at
+        if self.source_end is None or self.mirror_end is None or (seen_at and seen_at < timezone.now() - UNSEEN):
             return None
         return max(0, self.source_end - self.mirror_end)
+
+
+def unknown_lags(now: datetime) -> Q:
+    """Choose the partitions whose ``lag`` is None."""
+    return Q(source_end=None) | Q(mirror_end=None) | Q(last_source_seen_at__isnull=False, last_source_seen_at__lt=now - UNSEEN)
 
 
 class StateTransition(models.Model):

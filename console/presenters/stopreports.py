@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from console.presenters import numbers
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from console.models import ClampedOffset, StopReport
     from console.queries.stopreports import StopTotals
 
+LATELY = timedelta(seconds=15)
 _WORDS = {StopReason.PROMOTE: "Promoted", StopReason.FAILOVER: "Failed over"}
 
 
@@ -42,7 +43,7 @@ class ReportRow:
     rto: str
     rpo: str
     not_copied: str
-    loses: bool  # something was left behind, or nobody knows
+    loses: bool  # something was left behind, or nobody knows, or nobody had seen the source for a while
     sentence: str
     partitions: Sequence[StopPartition]
     groups: Sequence[str]  # that were set back
@@ -60,7 +61,7 @@ def report_row(report: StopReport, *, now: datetime, clamped: Sequence[ClampedOf
         rto=numbers.duration(report.rto_ms),
         rpo=numbers.lag_time(report.rpo_ms),
         not_copied=numbers.count(report.records_not_copied),
-        loses=report.records_not_copied != 0,
+        loses=report.records_not_copied != 0 or not _was_seen_lately(report),
         sentence=_sentence(report),
         partitions=[
             StopPartition(
@@ -88,6 +89,11 @@ def report_tiles(totals: StopTotals) -> list[Tile]:
         Tile(label="Worst RPO", value=numbers.lag_time(totals.worst_rpo_ms), hint="age of what a mirror was missing"),
         Tile(label="Worst RTO", value=numbers.duration(totals.worst_rto_ms), hint="from request to writable"),
     ]
+
+
+def _was_seen_lately(report: StopReport) -> bool:
+    """Tell whether the source was in sight when the stop was asked for: of one unseen for long, nothing missing is no news."""
+    return report.source_seen_at is not None and report.requested_at - report.source_seen_at <= LATELY
 
 
 def _sentence(report: StopReport) -> str:

@@ -15,6 +15,7 @@ from console.access import visible_links
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, Environment, MirrorPartition, MirrorTopic
+from console.models.mirrors import unknown_lags
 from linkengine.domain.linkconfigs import LINK_CONFIGS, LinkConfigSpec, is_connection
 from linkengine.domain.states import MirrorState
 
@@ -88,8 +89,8 @@ def summarize(links: Iterable[ClusterLink]) -> list[LinkSummary]:
     """Add totals to links that were read already; two queries."""
     chosen = list(links)
     states, errors = _mirror_counts(chosen)
-    totals = _partition_totals(chosen)
     now = timezone.now()
+    totals = _partition_totals(chosen, now)
     return [
         LinkSummary(
             link=link,
@@ -138,13 +139,13 @@ def _mirror_counts(links: list[ClusterLink]) -> tuple[dict[int, Counter[MirrorSt
     return states, errors
 
 
-def _partition_totals(links: list[ClusterLink]) -> dict[int, dict[str, Any]]:
+def _partition_totals(links: list[ClusterLink], now: datetime) -> dict[int, dict[str, Any]]:
+    hidden = unknown_lags(now)
     behind = Q(source_end__gt=F("mirror_end"))
-    hidden = Q(source_end__isnull=True) | Q(mirror_end__isnull=True)
-    lag = Case(When(behind, then=F("source_end") - F("mirror_end")), When(source_end__isnull=False, then=Value(0)))
+    lag = Case(When(behind, then=F("source_end") - F("mirror_end")), default=Value(0))
     rows = MirrorPartition.objects.filter(mirror__link__in=links, mirror__drill=None).exclude(mirror__state=MirrorState.STOPPED)
     totals = rows.order_by().values("mirror__link_id").annotate(
-        max_lag=Max(lag, filter=Q(mirror_end__isnull=False)),
+        max_lag=Max(lag, filter=~hidden),
         behind_since=Min("caught_up_at", filter=behind | hidden),
         hidden=Count("pk", filter=hidden),
         never=Count("pk", filter=(behind | hidden) & Q(caught_up_at__isnull=True)),

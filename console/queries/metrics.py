@@ -9,6 +9,7 @@ from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.utils import timezone
 
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StopReport
+from console.models.mirrors import unknown_lags
 from console.queries.acls import acl_samples
 from console.queries.groups import group_samples
 from console.queries.taskmetrics import task_samples
@@ -64,8 +65,8 @@ def _partition_metrics() -> list[str]:
 
 
 def _lags() -> list[dict[str, Any]]:
-    behind = Q(source_end__gt=F("mirror_end"))
-    hidden = Q(source_end__isnull=True) | Q(mirror_end__isnull=True)
+    hidden = unknown_lags(timezone.now())
+    behind = Q(source_end__gt=F("mirror_end")) & ~hidden
     measured = MirrorPartition.objects.filter(mirror__drill=None).exclude(mirror__state=MirrorState.STOPPED).order_by()
     found = measured.values(**_LABELS).annotate(
         largest=Max(F("source_end") - F("mirror_end"), filter=behind),

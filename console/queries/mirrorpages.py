@@ -34,6 +34,7 @@ from django.utils import timezone
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
+from console.models.mirrors import unknown_lags
 from console.queries.mirrors import MirrorSummary, summarize
 from linkengine.domain.states import COPYING, MirrorState
 
@@ -114,12 +115,12 @@ def link_figures(*, link: ClusterLink) -> LinkFigures:
     states, since = _state_figures(link)
     now = timezone.now()
     behind = Q(source_end__gt=F("mirror_end"))
-    hidden = Q(source_end__isnull=True) | Q(mirror_end__isnull=True)
+    hidden = unknown_lags(now)
     total = (
         MirrorPartition.objects.filter(mirror__link=link, mirror__drill=None)
         .exclude(mirror__state=MirrorState.STOPPED)
         .aggregate(
-            max_lag=Max(F("source_end") - F("mirror_end")),
+            max_lag=Max(F("source_end") - F("mirror_end"), filter=~hidden),
             hidden=Count("pk", filter=hidden),
             never=Count("pk", filter=(behind | hidden) & Q(caught_up_at__isnull=True)),
             behind_since=Min("caught_up_at", filter=behind | hidden),
@@ -177,7 +178,7 @@ def _ordered(mirrors: QuerySet[MirrorTopic], order: str) -> QuerySet[MirrorTopic
         column = {"name": "name", "state": "state", "since": "state_since"}[name]
         return mirrors.order_by(OrderBy(F(column), descending=reverse), "name")
     figures = {
-        "lag": Max(F("source_end") - F("mirror_end")),
+        "lag": Max(F("source_end") - F("mirror_end"), filter=~unknown_lags(timezone.now())),
         "age": Min("caught_up_at"),  # the longer ago, the older the lag
         "rate": Sum("bytes_per_s"),
     }

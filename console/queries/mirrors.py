@@ -18,7 +18,6 @@ from linkengine.domain.stopreports import estimated_bytes
 
 FRESH = timedelta(seconds=5)  # the copier reports twice a second; an older report says nothing about now
 _RELATED = ("link__destination__environment__organization", "link__source")
-_NOT_MEASURED = (MirrorState.STOPPED, MirrorState.PAUSED)
 # Worst first: who looks at the list wants to know what to mend.
 _URGENCY = {
     MirrorState.FAILED: 0,
@@ -146,7 +145,7 @@ def _complete(mirrors: QuerySet[MirrorTopic]) -> QuerySet[MirrorTopic]:
 
 
 def _lag_ms(mirror: MirrorTopic, partitions: Sequence[MirrorPartition], now: datetime) -> int | None:
-    if mirror.state in _NOT_MEASURED or not partitions:
+    if mirror.state == MirrorState.STOPPED or not partitions:
         return None
     ages = [_age_ms(one, now) for one in partitions]
     known = [age for age in ages if age is not None]

@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 from django.db import connection, transaction
 
 from console.models import MirrorPartition, MirrorTopic
+from console.models.mirrors import UNSEEN
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
 SMOOTHING = 0.5  # weight of the newest measurement: calm numbers that still follow within two seconds
 SILENT = timedelta(seconds=5)  # then nobody knows the rate any more
-UNHEARD = timedelta(seconds=15)  # nor where the source ends: who should have said so is gone, or held up
 # The source's end has moved on unseen: an old one would make up a lag, perhaps 0, when the truth is unknown.
 _SOURCE_UNSEEN = (PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN)
 _COPIED = ("source_start", "source_end", "mirror_start", "mirror_end", "last_timestamp_ms")
@@ -50,9 +50,10 @@ def store_progress(*, rows: Mapping[str, MirrorPartition], reports: Iterable[Par
     for key, row in rows.items():
         report = seen.get(key)
         before = _shown(row)
-        if report is not None and _is_new(report, row):
+        fresh = report is not None and _is_new(report, row)
+        if report is not None and fresh:
             take_over(row, report)
-        elif not (_forget_rates(row, now) | _forget_source(row, now)):
+        if not (fresh | _forget_rates(row, now) | _forget_source(row, now)):
             continue
         written.append(row)
         changed |= _shown(row) != before
@@ -140,9 +141,9 @@ def _forget_rates(row: MirrorPartition, now: datetime) -> bool:
 
 
 def _forget_source(row: MirrorPartition, now: datetime) -> bool:
-    """Let a lag be unknown that nobody has measured for a while; an orderly end keeps the last one."""
-    silent = row.observed_at is not None and now - row.observed_at > UNHEARD
-    if not silent or row.source_end is None or row.phase in ("", PartitionPhase.RELEASED, PartitionPhase.FAILED):
+    """Let a lag be unknown that nobody measures any more, why ever: paused, failed, stopped, or the copier is held up."""
+    seen_at = row.last_source_seen_at
+    if row.source_end is None or (seen_at is not None and now - seen_at <= UNSEEN):
         return False
     row.source_end = None
     return True

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from console import store
-from console.models import ClusterLink, GapRange, MirrorPartition
+from console.models import ClusterLink, GapRange, LinkTask, MirrorPartition
 from devcluster.ports import free_port
+from linkengine.domain.linktasks import TaskName
+from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
 
@@ -72,6 +76,48 @@ def test_metrics_are_prometheus_text(client: Client, link: ClusterLink, make_mir
         assert line in lines
     names = {line.split()[2] for line in lines if line.startswith("# TYPE")}
     assert {line.split("{")[0] for line in lines if not line.startswith("#")} <= names
+
+
+def samples(client: Client) -> dict[str, float]:
+    lines = client.get("/metrics").content.decode().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+
+def test_the_age_of_a_lag_is_measured_grows_unseen_and_is_never_made_up(
+    client: Client, link: ClusterLink, make_mirror: MakeMirror
+) -> None:
+    of_link = '{cluster="destination-id",link="west-to-east"}'
+    now, old = timezone.now(), timezone.now() - timedelta(minutes=10)
+    rows = make_mirror(state=MirrorState.PAUSED).partitions
+    rows.update(last_source_seen_at=now, caught_up_at=now)
+    assert samples(client)[f"clusterlink_max_lag_seconds{of_link}"] == 0
+    assert samples(client)[f"clusterlink_unknown_lag_partitions{of_link}"] == 0
+
+    rows.update(last_source_seen_at=old, caught_up_at=old)
+    shown = samples(client)
+    assert 600 <= shown[f"clusterlink_max_lag_seconds{of_link}"] < 1200
+    assert shown[f"clusterlink_unknown_lag_partitions{of_link}"] == 2
+    assert f"clusterlink_max_lag_messages{of_link}" not in shown
+
+    rows.update(caught_up_at=None)
+    assert f"clusterlink_max_lag_seconds{of_link}" not in samples(client)
+
+
+def test_each_task_of_a_link_has_its_figures(client: Client, link: ClusterLink) -> None:
+    LinkTask.objects.create(
+        link=link, name=TaskName.TOPIC_CONFIGS, runs=9, failures=2, changes=4, error_count=3, succeeded_at=NOW
+    )
+    LinkTask.objects.create(link=link, name=TaskName.CONSUMER_OFFSETS, runs=1)
+
+    shown = samples(client)
+
+    configs = f'{{cluster="destination-id",link="west-to-east",task="{TaskName.TOPIC_CONFIGS}"}}'
+    wanted = {"runs_total": 9, "failures_total": 2, "changes_total": 4, "errors": 3}
+    assert {name: shown[f"clusterlink_task_{name}{configs}"] for name in wanted} == wanted
+    assert shown[f"clusterlink_task_last_success_timestamp_seconds{configs}"] == NOW.timestamp()
+    groups = configs.replace(TaskName.TOPIC_CONFIGS, TaskName.CONSUMER_OFFSETS)
+    assert shown[f"clusterlink_task_runs_total{groups}"] == 1
+    assert f"clusterlink_task_last_success_timestamp_seconds{groups}" not in shown  # it never succeeded
 
 
 @pytest.mark.django_db

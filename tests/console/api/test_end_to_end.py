@@ -123,7 +123,6 @@ def test_topics_are_mirrored_paused_promoted_failed_over_and_deleted(
 
     operate(service, mirrors, "promote", kept)
     service.wait_for("promoted", lambda: status(service, f"{mirrors}/{kept}") == "STOPPED")
-    assert [one["lag"] for one in service.call("GET", f"{mirrors}/{kept}", expect=200)["mirror_lags"]] == [0] * PARTITIONS
     assert produce(destination_cluster, kept, count=2) is None
     operate(service, mirrors, "failover", lost)
     service.wait_for("failed over", lambda: status(service, f"{mirrors}/{lost}") == "STOPPED")

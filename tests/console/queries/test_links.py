@@ -12,6 +12,7 @@ from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, LinkConfig, MirrorPartition, StateTransitionError
 from console.queries.links import effective_configs, get_link, list_links
+from console.queries.mirrorpages import link_figures
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
@@ -62,6 +63,18 @@ def test_what_nobody_measured_is_unknown(link: ClusterLink, make_mirror: MakeMir
     (summary,) = list_links(by=owner)
 
     assert (summary.max_lag, summary.oldest_lag_ms, summary.bytes_per_s) == (None, None, None)
+
+
+def test_an_old_sight_of_the_source_is_no_lag_of_nought(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+    old = timezone.now() - timedelta(minutes=10)
+    make_mirror(state=MirrorState.PAUSED).partitions.update(last_source_seen_at=old, caught_up_at=old)
+
+    (summary,) = list_links(by=owner)
+    figures = link_figures(link=link)
+
+    for one in (summary, figures):
+        assert (one.max_lag, one.unknown_lags) == (None, 2)
+        assert (one.oldest_lag_ms or 0) >= 600_000
 
 
 def test_links_in_trouble_come_first(link: ClusterLink, owner: Actor) -> None:

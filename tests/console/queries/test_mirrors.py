@@ -73,6 +73,20 @@ def test_a_report_that_is_old_makes_the_lag_grow(mirror: MirrorTopic, link: Clus
     assert row.lag_ms >= 60_000
 
 
+@pytest.mark.parametrize("state", [S.PAUSED, S.FAILED, S.LINK_FAILED, S.ACTIVE])
+def test_a_lag_nobody_measures_any_more_is_unknown_even_where_no_worker_says_so(
+    make_mirror: MakeMirror, link: ClusterLink, owner: Actor, state: S
+) -> None:
+    old = timezone.now() - timedelta(minutes=10)
+    make_mirror(state=state).partitions.update(observed_at=old, last_source_seen_at=old, caught_up_at=old)
+
+    (row,) = list_mirrors(link=link, by=owner)
+
+    assert (row.max_lag, row.total_lag) == (None, None)
+    assert row.lag_ms is not None
+    assert row.lag_ms >= 600_000
+
+
 def test_lists_are_filtered_and_ordered(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
     for name, state in [("a", S.ACTIVE), ("b", S.FAILED), ("c", S.PENDING_SETUP)]:
         make_mirror(name, state)

@@ -37,7 +37,7 @@ def test_a_report_is_taken_over_once(row: MirrorPartition) -> None:
     assert store(row, seen)
     assert not store(row, seen)
 
-    assert (row.source_end, row.mirror_end, row.lag, row.last_source_fetch_offset) == (40, 30, 10, 33)
+    assert (row.source_end, row.mirror_end, row.last_source_fetch_offset) == (40, 30, 33)
     assert (row.bytes_copied, row.records_copied, row.phase, row.caught_up_at) == (100, 20, "COPYING", NOW)
 
 
@@ -58,22 +58,32 @@ def test_under_which_leader_the_mirrors_records_were_read_is_kept_until_it_is_kn
 def test_a_lag_that_nobody_measures_any_more_becomes_unknown(row: MirrorPartition) -> None:
     store(row, report(source_end=40, mirror_end=40))
     store(row, after_s=14)
-    assert row.lag == 0
+    assert row.source_end == 40
 
     assert store(row, after_s=16)
     assert (row.lag, row.source_end, row.last_source_end) == (None, None, 40)
 
 
-def test_an_orderly_end_keeps_the_last_lag(row: MirrorPartition) -> None:
-    store(row, report(source_end=40, mirror_end=40, phase=PartitionPhase.RELEASED))
-    store(row, after_s=600)
-    assert row.lag == 0
+@pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.FAILED])
+def test_an_orderly_end_keeps_the_last_lag_for_a_hand_over_only(row: MirrorPartition, phase: PartitionPhase) -> None:
+    store(row, report(source_end=40, mirror_end=40, phase=phase))
+    store(row, after_s=14)
+    assert row.source_end == 40
+
+    store(row, after_s=16)
+    assert (row.source_end, row.last_source_end, row.lag) == (None, 40, None)
+
+
+def test_a_slice_that_only_waits_does_not_keep_an_old_lag_alive(row: MirrorPartition) -> None:
+    store(row, report(source_end=40, mirror_end=40))
+    store(row, report(16_000, slice_id="next", phase=PartitionPhase.WAITING), after_s=16)
+    assert row.source_end is None
 
 
 @pytest.mark.parametrize("phase", [PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN])
 def test_lag_is_unknown_while_nobody_sees_the_source(row: MirrorPartition, phase: PartitionPhase) -> None:
     store(row, report(source_end=40, mirror_end=40))
-    assert row.lag == 0
+    assert row.source_end == 40
 
     store(row, report(500, phase=phase, mirror_end=40))
     assert row.lag is None
