@@ -30,6 +30,7 @@ from linkengine.kafka.codes import OF_THE_BATCH
 from linkengine.kafka.wire import Bytes
 
 REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
+BURST = 3  # requests that go out together while others are in flight: fewer calls, and the broker is woken less often
 SILENCE_S = 5.0  # without an answer until the trouble is shown; the connection is given up at the request timeout only
 BROKER_SHARE = 0.8  # of the request timeout, for the broker to wait for its followers; the rest is for the way
 
@@ -98,11 +99,11 @@ class MirrorBroker:
 
     def pump(self, now: float) -> None:
         """Send what can be sent."""
-        if self._ready and now >= self._throttled_until:
+        most = self._services.tuning.produce_in_flight
+        if self._ready and now >= self._throttled_until and len(self._unanswered) <= most - min(BURST, most):
             channel = self._link.ensure()
-            while channel is not None and self._ready and len(self._unanswered) < self._services.tuning.produce_in_flight:
-                if not self._send_one(channel, now):
-                    break
+            if channel is not None:
+                self._send_burst(channel, now, most=most)
         self._filler.pump(now)
         self._transactions.pump()
 
@@ -141,9 +142,28 @@ class MirrorBroker:
         self._link.close()
         self._filler.close()
 
-    def _send_one(self, channel: Channel, now: float) -> bool:
+    def _send_burst(self, channel: Channel, now: float, *, most: int) -> None:
+        """Hand the socket all requests that may go out, at once: each call costs, and so does each waking of the broker."""
+        frames: list[Bytes] = []
+        done: list[tuple[MirrorPartition, Chunk]] = []
+        while self._ready and len(self._unanswered) < most:
+            entries = self._take_entries(done)
+            if not entries:
+                break
+            frames += self._request(channel, entries, now)
+        if not frames:
+            return
+        channel.send(frames)
+        if channel.wants_write:
+            self._link.watch()
+        self.let_go([chunk for _, chunk in done])  # not before its last slice is queued
+        for one, _ in done:
+            self._events.advanced(one)
+
+    def _take_entries(self, done: list[tuple[MirrorPartition, Chunk]]) -> list[tuple[MirrorPartition, int, Append]]:
+        """Take the next batch of every partition that has one; ``done`` gets the chunks whose last batch it was."""
         entries: list[tuple[MirrorPartition, int, Append]] = []
-        done, size = [], 0
+        size = 0
         for one in list(self._ready):
             step = one.next_step()
             if not isinstance(step, Append) or not self._events.may_write(one):
@@ -159,15 +179,9 @@ class MirrorBroker:
             self._ready[one] = self._ready.pop(one)  # to the end of the row
             if chunk is not None:
                 done.append((one, chunk))
-        if not entries:
-            return False
-        self._send(channel, entries, now)
-        self.let_go([chunk for _, chunk in done])
-        for one, _ in done:
-            self._events.advanced(one)
-        return True
+        return entries
 
-    def _send(self, channel: Channel, entries: list[tuple[MirrorPartition, int, Append]], now: float) -> None:
+    def _request(self, channel: Channel, entries: list[tuple[MirrorPartition, int, Append]], now: float) -> list[Bytes]:
         version = self._version
         batches: dict[bytes, list[tuple[int, Bytes]]] = {}
         for one, _, step in entries:
@@ -176,9 +190,7 @@ class MirrorBroker:
         timeout_s = self._services.tuning.request_timeout_ms / 1000
         self._unanswered.append(_Request(correlation, version, now, now + timeout_s, entries))
         timeout_ms = int(timeout_s * 1000 * BROKER_SHARE)
-        channel.send(produce.encode_produce(batches, version=version, correlation_id=correlation, timeout_ms=timeout_ms))
-        if channel.wants_write:
-            self._link.watch()
+        return produce.encode_produce(batches, version=version, correlation_id=correlation, timeout_ms=timeout_ms)
 
     def _choose_version(self) -> None:
         """Topic ids where broker and topics have them: a mirror topic that was created again is refused then."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import count
+from math import inf
 
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import Services
@@ -97,7 +98,12 @@ class SourceSide:
 
     def due(self) -> float:
         """Answer when the next request may go out; infinite while answers are awaited."""
-        return min((due for broker in self._brokers.values() if (due := broker.due()) is not None), default=float("inf"))
+        soonest = inf
+        for broker in self._brokers.values():
+            at = broker.due()
+            if at is not None and at < soonest:
+                soonest = at
+        return soonest
 
     def note_unchanged(self) -> None:
         """Tell idle partitions when their broker last had no news of them."""

@@ -60,6 +60,8 @@ class TransactionFiller:
 
     def pump(self) -> None:
         """Begin the fills that can begin."""
+        if not self._ready:
+            return
         waiting, self._ready = list(self._ready), {}
         for one in waiting:
             step = one.next_step()

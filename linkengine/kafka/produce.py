@@ -7,7 +7,7 @@ partition and request (KIP-98 demands it of producers with sequences); acks = -1
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from linkengine.kafka.wire import (
@@ -66,18 +66,15 @@ def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[Produce
     try:
         reader = Reader(body)
         skip_response_header(reader)
-        found = list(_partitions(reader, version))
+        found = []
+        for _ in range(reader.compact_length()):
+            topic = _topic(reader, version)
+            for _ in range(reader.compact_length()):
+                found.append(_partition(reader, topic))  # noqa: PERF401 - twice as fast as a generator of a generator
+            reader.tags()
         return reader.int32(), found
     except UNREADABLE as error:
         raise MalformedAnswerError("Produce") from error
-
-
-def _partitions(reader: Reader, version: int) -> Iterator[ProducedPartition]:
-    for _ in range(reader.compact_length()):
-        topic = _topic(reader, version)
-        for _ in range(reader.compact_length()):
-            yield _partition(reader, topic)
-        reader.tags()
 
 
 def _topic(reader: Reader, version: int) -> bytes:
