@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 
 from console.models import MirrorPartition, MirrorTopic, StateTransition, StopReport
 from linkengine.domain.states import MirrorState, StopReason
 from linkengine.domain.stopreports import PartitionAtStop, cost_of_stop
 
 
-def write_stop_report(*, mirror: MirrorTopic, now: datetime) -> StopReport:
-    """Write the report of a mirror that has just become writable; part of the caller's transaction."""
+def write_stop_report(
+    *, mirror: MirrorTopic, now: datetime, source_ends: Mapping[int, int] | None = None, asked_at: datetime | None = None
+) -> StopReport:
+    """Write the report of a mirror that has just become writable; part of the caller's transaction.
+
+    ``source_ends`` is what the source answered after the fence of a promotion, None where it could not be asked.
+    """
     request = _request_of(mirror)
     requested_at = request.at if request else mirror.state_since
     rows = list(MirrorPartition.objects.filter(mirror=mirror))
     partitions = [_at_stop(row) for row in rows]
+    if mirror.stop_reason == StopReason.PROMOTE:
+        partitions = _as_answered(partitions, source_ends or {}, seen_at_ms=_unix_ms(asked_at or now))
     cost = cost_of_stop(
         partitions,
         reason=StopReason(mirror.stop_reason),
         requested_at_ms=_unix_ms(requested_at),
         writable_at_ms=_unix_ms(now),
     )
-    seen = [row.last_source_seen_at for row in rows if row.last_source_seen_at]
+    seen = [one.source_seen_at_ms for one in partitions if one.source_seen_at_ms is not None]
     return StopReport.objects.create(
         mirror=mirror,
         reason=mirror.stop_reason,
@@ -30,7 +38,7 @@ def write_stop_report(*, mirror: MirrorTopic, now: datetime) -> StopReport:
         requested_at=requested_at,
         writable_at=now,
         records_not_copied=cost.records_not_copied,
-        source_seen_at=min(seen) if seen and len(seen) == len(rows) else None,
+        source_seen_at=_time(min(seen)) if seen and len(seen) == len(partitions) else None,
         rpo_ms=cost.rpo_ms,
         rto_ms=cost.rto_ms,
         partitions=[asdict(one) | {"not_copied": one.not_copied} for one in partitions],
@@ -52,6 +60,27 @@ def _at_stop(row: MirrorPartition) -> PartitionAtStop:
         caught_up_at_ms=_unix_ms(row.caught_up_at) if row.caught_up_at else None,
         last_timestamp_ms=row.last_timestamp_ms,
     )
+
+
+def _as_answered(partitions: Sequence[PartitionAtStop], ends: Mapping[int, int], *, seen_at_ms: int) -> list[PartitionAtStop]:
+    """Put the source's answer in the place of what was last seen; a partition that nobody mirrored is unknown, not empty."""
+    known = {one.partition: one for one in partitions}
+    nobody = PartitionAtStop(
+        partition=0, mirrored_end=None, source_end=None, source_seen_at_ms=None, caught_up_at_ms=None, last_timestamp_ms=None
+    )
+    return [
+        replace(
+            known.get(number, nobody),
+            partition=number,
+            source_end=ends.get(number),
+            source_seen_at_ms=seen_at_ms if number in ends else None,
+        )
+        for number in sorted(known | dict(ends))
+    ]
+
+
+def _time(unix_ms: int) -> datetime:
+    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC)
 
 
 def _unix_ms(at: datetime) -> int:

@@ -96,9 +96,21 @@ def _was_seen_lately(report: StopReport) -> bool:
     return report.source_seen_at is not None and report.requested_at - report.source_seen_at <= LATELY
 
 
+def _promoted(report: StopReport) -> str:
+    if report.records_not_copied is None:
+        return (
+            "Both sides were equal when the fence was begun. The source could not be asked afterwards, so whether it took in "
+            "more is not known."
+        )
+    if not report.records_not_copied:
+        return "Both sides were equal before the fence, and the source had nothing more after it: nothing was left behind."
+    records = numbers.plural(report.records_not_copied, "record")
+    return f"{records} reached the source after both sides were equal and are not here: somebody went on writing to it."
+
+
 def _sentence(report: StopReport) -> str:
     if report.reason == StopReason.PROMOTE:
-        return "Both sides were equal when the fence was written: nothing was left behind."
+        return _promoted(report)
     if report.records_not_copied is None or report.source_seen_at is None:
         return "Nobody saw how far the source was, so how many records were left behind is not known."
     seen = f"when the source was last seen, {numbers.exact(report.source_seen_at)}"

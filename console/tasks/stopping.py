@@ -152,8 +152,21 @@ def _fence(mirror: MirrorTopic, *, generation: int) -> None:
     except StopTakenOverError:
         _log.warning("stop.taken_over", mirror=mirror.name)
         return
-    note_stopped(mirror, now=timezone.now())
+    writable_at = timezone.now()
+    note_stopped(mirror, now=writable_at, source_ends=_source_ends(mirror))
     dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _source_ends(mirror: MirrorTopic) -> dict[int, int] | None:
+    """Look once more after the fence of a promotion: it may have begun long ago, and somebody may write on at the source."""
+    if mirror.stop_reason != StopReason.PROMOTE:
+        return None
+    try:
+        there = plans.source_address(mirror.link)
+        return jobs.topic_ends(there, mirror.source_topic, topic_id=mirror.source_topic_id)
+    except LinkEngineError as error:
+        _log.warning("stop.source_not_seen", mirror=mirror.name, code=error.code)
+        return None
 
 
 def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
@@ -211,13 +224,13 @@ def record_ends(mirror: MirrorTopic, stopped: MirrorStopped) -> None:
         rows.update(stopped_end=end, mirror_end=end, bytes_per_s=None, records_per_s=None)
 
 
-def note_stopped(mirror: MirrorTopic, *, now: datetime) -> None:
+def note_stopped(mirror: MirrorTopic, *, now: datetime, source_ends: dict[int, int] | None = None) -> None:
     facts: dict[str, Any] = {"error_code": "", "error_message": "", "error_since": None, "retry_at": None, "drained_at": None}
     try:
         with transaction.atomic():
             troubles.clear(mirror=mirror)
             stopped = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, by=ENGINE, now=now, **facts)
-            write_stop_report(mirror=stopped, now=now)
+            write_stop_report(mirror=stopped, now=now, source_ends=source_ends, asked_at=timezone.now())
             lineage.close_lineage(mirror=stopped, now=now)
     except IllegalTransitionError:  # another run of this task was quicker
         _log.info("stop.done_already", mirror=mirror.name)

@@ -17,7 +17,7 @@ class PartitionAtStop:
 
     partition: int
     mirrored_end: int | None  # offset after the last mirrored one; None: it was never set up
-    source_end: int | None  # last stable offset of the source, as last seen
+    source_end: int | None  # failover: last stable offset of the source, as last seen; promotion: its end after the fence
     source_seen_at_ms: int | None
     caught_up_at_ms: int | None  # when the mirror last held everything the source had
     last_timestamp_ms: int | None  # newest timestamp among the mirrored records
@@ -46,12 +46,16 @@ class StopCost:
 def cost_of_stop(
     partitions: Sequence[PartitionAtStop], *, reason: StopReason, requested_at_ms: int, writable_at_ms: int
 ) -> StopCost:
-    """Work out a stop. A promotion fences only what was equal on both sides, so it loses nothing by construction."""
-    rto_ms = max(0, writable_at_ms - requested_at_ms)
-    if reason is StopReason.PROMOTE:
-        return StopCost(records_not_copied=0, rpo_ms=0, rto_ms=rto_ms)
-    ages = [None if one.caught_up_at_ms is None else max(0, requested_at_ms - one.caught_up_at_ms) for one in partitions]
-    return StopCost(records_not_copied=_sum(one.not_copied for one in partitions), rpo_ms=_worst(ages), rto_ms=rto_ms)
+    """Work out a stop.
+
+    A promotion fences what was equal on both sides, and the source is asked once more afterwards: only that tells whether
+    somebody went on writing to it. Its age of loss counts to the end, since it copied on after the request.
+    """
+    promoted = reason is StopReason.PROMOTE
+    lost, until_ms = _sum(one.not_copied for one in partitions), writable_at_ms if promoted else requested_at_ms
+    ages = [None if one.caught_up_at_ms is None else max(0, until_ms - one.caught_up_at_ms) for one in partitions]
+    rpo_ms = 0 if promoted and lost == 0 else _worst(ages)
+    return StopCost(records_not_copied=lost, rpo_ms=rpo_ms, rto_ms=max(0, writable_at_ms - requested_at_ms))
 
 
 def estimated_bytes(*, lag: int | None, bytes_copied: int, records_copied: int) -> int | None:

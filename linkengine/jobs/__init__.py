@@ -10,7 +10,7 @@ from linkengine.jobs.copying import clear_link, clear_mirror, copy_slice, interr
 from linkengine.jobs.deleting import delete_diverged, delete_mirror
 from linkengine.jobs.exporting import export_records
 from linkengine.jobs.grouping import group_blockers, sync_groups
-from linkengine.jobs.looking import check_link, find_topic, list_topics, partition_offsets, probe_cluster
+from linkengine.jobs.looking import check_link, find_topic, list_topics, partition_offsets, probe_cluster, topic_ends
 from linkengine.jobs.promoting import promotion_blockers
 from linkengine.jobs.replaying import replay_records
 from linkengine.jobs.reversing import close_topic, log_ranges, open_topic, turn_mirror
@@ -51,6 +51,7 @@ __all__ = [
     "sync_groups",
     "sync_mirror",
     "sync_mirrors",
+    "topic_ends",
     "try_writing",
     "turn_mirror",
     "verify",

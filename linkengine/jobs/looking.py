@@ -34,6 +34,18 @@ def find_topic(address: ClusterAddress, topic: str) -> TopicDescription | None:
     return ClusterAdmin(address).find(topic)
 
 
+def topic_ends(address: ClusterAddress, topic: str, *, topic_id: str) -> dict[int, int]:
+    """Answer where each partition ends, records of open transactions included.
+
+    Raises where the topic cannot be asked, and SOURCE_TOPIC_ID_CHANGED where it is another one of the same name.
+    """
+    admin = ClusterAdmin(address)
+    found = admin.describe(topic)
+    if found.topic_id != topic_id:
+        raise LinkEngineError(ErrorCode.SOURCE_TOPIC_ID_CHANGED, f"Topic '{topic}' was deleted and created again.")
+    return admin.offsets(topic, OffsetKind.END, partitions=found.partitions)
+
+
 def check_link(
     *, source: ClusterAddress, destination: ClusterAddress, expected_source_cluster_id: str | None = None
 ) -> ClusterProbe:

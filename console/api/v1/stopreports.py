@@ -24,7 +24,10 @@ class PartitionAtStop(serializers.Serializer[Any]):
 
     partition = serializers.IntegerField()
     mirrored_end = OffsetField(allow_null=True, help_text="Offset after the last mirrored one.")
-    source_end = OffsetField(allow_null=True, help_text="The source's last stable offset, as last seen.")
+    source_end = OffsetField(
+        allow_null=True,
+        help_text="Failover: the source's last stable offset, as last seen. Promotion: its end after the fence.",
+    )
     source_seen_at_ms = OffsetField(allow_null=True)
     caught_up_at_ms = OffsetField(allow_null=True, help_text="The mirror holds everything the source had then.")
     last_timestamp_ms = OffsetField(allow_null=True)

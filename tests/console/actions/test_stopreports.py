@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from console.actions import transitions
 from console.actions.stopreports import write_stop_report
 from console.actors import Actor
@@ -39,3 +41,23 @@ def test_a_failover_that_overrules_a_promotion_counts_from_itself(make_mirror: M
     assert (report.reason, report.rto_ms) == (StopReason.FAILOVER, 1_000)
     assert report.records_not_copied is None  # nobody ever saw the source's end
     assert report.source_seen_at is None
+
+
+@pytest.mark.parametrize(
+    ("answered", "lost"),
+    [({0: 20, 1: 20}, 0), ({0: 20, 1: 23}, 3), (None, None), ({0: 20}, None), ({0: 20, 1: 20, 2: 1}, None)],
+    ids=["equal", "written-on", "away", "one-away", "a-partition-nobody-mirrored"],
+)
+def test_a_promotion_reports_what_the_source_answered_after_the_fence(
+    make_mirror: MakeMirror, owner: Actor, answered: dict[int, int] | None, lost: int | None
+) -> None:
+    mirror = make_mirror(partitions=2)
+    MirrorPartition.objects.update(last_source_end=20, last_source_seen_at=NOW, stopped_end=20)
+    mirror = ask(mirror, MirrorEvent.PROMOTE, StopReason.PROMOTE, by=owner, after_s=0)
+    now = NOW + timedelta(seconds=5)
+
+    report = write_stop_report(mirror=mirror, now=now, source_ends=answered, asked_at=now)
+
+    assert report.records_not_copied == lost
+    assert report.rpo_ms == (0 if lost == 0 else None)
+    assert (report.source_seen_at == now) is (answered is not None and len(answered) > 1)

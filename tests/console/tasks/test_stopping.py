@@ -9,6 +9,7 @@ import pytest
 
 from console.models import MirrorTopic
 from console.tasks import stopping
+from devcluster.ports import free_port
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.jobs import stopping as engine
@@ -39,3 +40,26 @@ def test_a_stop_that_was_taken_over_neither_opens_the_topic_nor_changes_it(
     assert states(twin) == [MirrorState.PENDING_STOPPED]
     drive(lambda: states(twin) == [MirrorState.STOPPED])
     assert not here.denies_writes(twin.name)
+
+
+def test_a_promotion_that_goes_on_after_its_fence_tells_what_it_did_not_copy(twin: MirrorTopic) -> None:
+    do(twin, MirrorEvent.PROMOTE)
+    MirrorTopic.objects.filter(pk=twin.pk).update(fencing_at=NOW)  # a worker died here; the source's 200 records came after
+    stopping.advance_stop(mirror_id=twin.pk)
+
+    assert states(twin) == [MirrorState.STOPPED]
+    report = twin.stop_reports.get()
+    assert (report.reason, report.records_not_copied) == ("promote", 200)
+    assert [(one["mirrored_end"], one["source_end"]) for one in report.partitions] == [(0, 100), (0, 100)]
+
+
+def test_a_promotion_whose_source_goes_away_after_the_fence_does_not_know_what_it_lacks(twin: MirrorTopic) -> None:
+    do(twin, MirrorEvent.PROMOTE)
+    MirrorTopic.objects.filter(pk=twin.pk).update(fencing_at=NOW)
+    twin.link.properties = {**twin.link.properties, "bootstrap.servers": f"127.0.0.1:{free_port()}"}
+    twin.link.save()
+    stopping.advance_stop(mirror_id=twin.pk)
+
+    assert states(twin) == [MirrorState.STOPPED]
+    report = twin.stop_reports.get()
+    assert (report.records_not_copied, report.rpo_ms, report.source_seen_at) == (None, None, None)

@@ -23,9 +23,15 @@ def test_a_failover_counts_what_was_left_behind_and_how_old_the_mirror_was() -> 
     assert failover(SEEN, ahead) == StopCost(records_not_copied=10, rpo_ms=2_000, rto_ms=400)
 
 
-def test_a_promotion_leaves_nothing_behind() -> None:
-    cost = cost_of_stop([SEEN], reason=StopReason.PROMOTE, requested_at_ms=10_000, writable_at_ms=70_000)
-    assert cost == StopCost(records_not_copied=0, rpo_ms=0, rto_ms=60_000)
+@pytest.mark.parametrize(
+    ("answered", "lost", "rpo_ms"),
+    [(90, 0, 0), (100, 10, 62_000), (None, None, 62_000)],
+    ids=["equal", "somebody wrote on", "not asked"],
+)
+def test_a_promotion_is_measured_after_its_fence(answered: int | None, lost: int | None, rpo_ms: int) -> None:
+    at_stop = replace(SEEN, source_end=answered)
+    cost = cost_of_stop([at_stop], reason=StopReason.PROMOTE, requested_at_ms=10_000, writable_at_ms=70_000)
+    assert cost == StopCost(records_not_copied=lost, rpo_ms=rpo_ms, rto_ms=60_000)
 
 
 @pytest.mark.parametrize("hidden", [{"source_end": None}, {"mirrored_end": None}])
