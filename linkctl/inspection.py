@@ -109,7 +109,7 @@ def preview(context: click.Context, operation: str, *, link: str, pattern: str |
     if as_json:
         output.write_json(found)
         return
-    columns = ("MIRROR TOPIC", "RESULT", "NOT COPIED", "GROUPS SET BACK", "CONFIGS TO CHANGE")
+    columns = ("MIRROR TOPIC", "RESULT", "AT RISK", "TO COPY", "GROUPS SET BACK", "CONFIGS TO CHANGE")
     output.write_table(columns, (_foreseen(one) for one in found["data"]))
 
 
@@ -157,8 +157,8 @@ def _stop(one: Json) -> tuple[object, ...]:
 
 def _foreseen(one: Json) -> tuple[object, ...]:
     result = one["reason"] or f"accepted, then {one['state_after']}"
-    risk, configs = output.count(one["records_at_risk"]), ", ".join(one["configs_to_change"])
-    return one["mirror_topic_name"], result, risk, _groups(one["groups_clamped"]), configs
+    risk, first = output.count(one["records_at_risk"]), output.count(one["records_to_copy"])
+    return one["mirror_topic_name"], result, risk, first, _groups(one["groups_clamped"]), ", ".join(one["configs_to_change"])
 
 
 def _groups(clamped: list[Json]) -> str:

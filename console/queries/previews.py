@@ -16,7 +16,8 @@ from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorEvent, MirrorState, next_state
 
 _E = MirrorEvent
-_STOPS = (_E.PROMOTE, _E.FAILOVER, _E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)
+_DRAINS = (_E.PROMOTE, _E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)  # these wait until both sides are equal
+_STOPS = (*_DRAINS, _E.FAILOVER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,8 @@ class Preview:
     allowed: bool
     reason: str = ""
     state_after: str = ""
-    records_at_risk: int | None = None  # offsets the source had at its last report and the mirror lacks
+    records_at_risk: int | None = None  # offsets that would be left behind or removed, as of the last report
+    records_to_copy: int | None = None  # offsets that would be copied first, as of the last report
     groups_clamped: tuple[GroupAtRisk, ...] = ()
     configs_to_change: Mapping[str, str | None] = field(default_factory=dict)  # None: back to the cluster's default
 
@@ -53,10 +55,28 @@ def preview(mirror: MirrorTopic, operation: MirrorEvent) -> Preview:
         allowed=not reason,
         reason=reason,
         state_after="" if reason else next_state(MirrorState(mirror.state), operation),
-        records_at_risk=_lag(mirror) if stops else 0,
-        groups_clamped=tuple(_groups(mirror)) if stops else (),
+        records_at_risk=_at_risk(mirror, operation),
+        records_to_copy=_lag(mirror) if operation in _DRAINS else 0,
+        groups_clamped=tuple(_groups(mirror)) if operation is _E.FAILOVER else (),
         configs_to_change=_configs(mirror) if stops else {},
     )
+
+
+def _at_risk(mirror: MirrorTopic, operation: MirrorEvent) -> int | None:
+    if operation is _E.FAILOVER:
+        return _lag(mirror)
+    if operation is _E.DELETE:
+        return _held(mirror)
+    return None if operation is _E.RESTORE else 0  # what a restore drops was written past us: nobody has counted it
+
+
+def _held(mirror: MirrorTopic) -> int | None:
+    """Count the offsets of the topic that goes; once it takes writes, nobody samples it."""
+    ends = [(row.mirror_start, row.mirror_end) for row in mirror.partitions.all()]
+    if mirror.state == MirrorState.STOPPED or len(ends) < mirror.num_partitions:
+        return None
+    known = [end - start for start, end in ends if start is not None and end is not None]
+    return sum(known) if len(known) == len(ends) else None
 
 
 def _lag(mirror: MirrorTopic) -> int | None:

@@ -74,6 +74,18 @@ def test_a_preview_tells_what_would_be_lost(run: Run, make_mirror: Any) -> None:
 
     assert len(shown) == 2
     assert shown[1].startswith("orders        accepted, then ")
+    assert shown[1].split()[4:6] == ["6", "0"]
+
+
+@pytest.mark.parametrize(("operation", "counts"), [("promote", ["0", "6"]), ("delete", ["unknown", "0"])])
+def test_a_preview_tells_what_is_copied_first_and_what_nobody_knows(
+    run: Run, make_mirror: Any, operation: str, counts: list[str]
+) -> None:
+    make_mirror("orders", lags=((10, 4),))  # where the mirror begins has not been reported
+
+    row = run("mirror", "preview", operation, *ON).stdout.splitlines()[1].split()
+
+    assert [word for word in row if word in {"unknown", "0", "6", "10"}] == counts
 
 
 def test_a_mirror_is_moved_unless_it_is_a_dry_run(run: Run, onward: ClusterLink, boundary: Boundary) -> None:

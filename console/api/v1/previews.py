@@ -42,7 +42,14 @@ class PreviewData(serializers.Serializer[Any]):
     allowed = serializers.BooleanField()
     reason = serializers.CharField(allow_blank=True, help_text="Why it is refused now; empty if it is not.")
     state_after = serializers.CharField(allow_blank=True)
-    records_at_risk = OffsetField(allow_null=True, help_text="Offsets not copied as of the last report; null: unknown.")
+    records_at_risk = OffsetField(
+        allow_null=True,
+        help_text="Offsets that would be left behind (failover) or removed (delete), as of the last report; null: unknown.",
+    )
+    records_to_copy = OffsetField(
+        allow_null=True,
+        help_text="Offsets that a promotion or reversal copies first, as of the last report; null: unknown.",
+    )
     groups_clamped = GroupAtRiskData(many=True)
     configs_to_change = serializers.DictField(
         child=serializers.CharField(allow_null=True), help_text="Null: back to the cluster's default."

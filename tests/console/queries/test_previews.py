@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from console.models import ClusterLink, GroupOffset, MirrorPartition, MirrorTopic, SyncedGroup
 from console.queries.previews import preview
-from linkengine.domain.states import MirrorEvent
-from tests.console.conftest import NOW
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW, MakeMirror
 
 E = MirrorEvent
 
@@ -30,7 +32,40 @@ def test_a_failover_tells_records_groups_and_configs(mirror: MirrorTopic, link: 
 def test_an_unknown_lag_is_not_nothing(mirror: MirrorTopic) -> None:
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(source_end=None)
 
-    assert preview(mirror, E.PROMOTE).records_at_risk is None
+    assert preview(mirror, E.FAILOVER).records_at_risk is None
+    assert (preview(mirror, E.PROMOTE).records_at_risk, preview(mirror, E.PROMOTE).records_to_copy) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("operation", "at_risk", "to_copy"),
+    [
+        (E.FAILOVER, 5, 0),
+        (E.PROMOTE, 0, 5),
+        (E.REVERSE_AND_START, 0, 5),
+        (E.REVERSE_AND_PAUSE, 0, 5),
+        (E.RESTORE, None, 0),  # nobody has counted what was written past us
+        (E.DELETE, 16, 0),
+        (E.PAUSE, 0, 0),
+        (E.RESUME, 0, 0),
+        (E.RECOVER, 0, 0),
+    ],
+)
+def test_every_operation_tells_what_it_puts_at_risk_and_what_it_copies_first(
+    mirror: MirrorTopic, operation: MirrorEvent, at_risk: int | None, to_copy: int
+) -> None:
+    mirror.partitions.update(mirror_start=2)
+    mirror.partitions.filter(partition=1).update(source_end=15)
+
+    told = preview(mirror, operation)
+
+    assert (told.records_at_risk, told.records_to_copy) == (at_risk, to_copy)
+
+
+def test_what_a_writable_topic_holds_is_not_known_any_more(make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(state=MirrorState.STOPPED)
+    mirror.partitions.update(mirror_start=0)
+
+    assert preview(mirror, E.DELETE).records_at_risk is None
 
 
 def test_what_is_refused_says_why(mirror: MirrorTopic) -> None:
