@@ -22,11 +22,10 @@ from linkengine.domain.states import COPYING, MirrorEvent, MirrorState, can
 FRESH = timedelta(seconds=10)  # older reports are of tasks that are gone
 SOURCE_LOST_AFTER = timedelta(seconds=2)
 RETRY_TIMEOUT = timedelta(milliseconds=int(LINK_CONFIGS["cluster.link.retry.timeout.ms"].default or 0))
-_PERMANENT_IN_THE_END = {
-    ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED,
-    ErrorCode.AUTHORIZATION_ERROR,
-    ErrorCode.CORRUPT_RECORDS,
-}
+# Only where nothing else was seen meanwhile: a source that comes back after an hour must not find its mirrors FAILED.
+_PERMANENT_IN_THE_END: frozenset[str] = frozenset(
+    {ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.CORRUPT_RECORDS}
+)
 _SEVERITY = (
     PartitionPhase.FAILED,
     PartitionPhase.LINK_BROKEN,
@@ -68,7 +67,10 @@ def apply_verdict(
 
 def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
     if mirror.state in (MirrorState.PENDING_STOPPED, MirrorState.PENDING_SYNCHRONIZE):
-        return False  # its errors say what the promotion or the reversal waits for
+        # its errors say what the promotion or the reversal waits for; the clock of the retry timeout stops
+        MirrorTopic.objects.filter(pk=mirror.pk).exclude(error_since=None).update(error_since=None)
+        mirror.error_since = None
+        return False
     changed = troubles.clear(mirror=mirror)
     if mirror.error_code or mirror.error_since:
         MirrorTopic.objects.filter(pk=mirror.pk).update(error_code="", error_message="", error_since=None, retry_count=0)
@@ -84,7 +86,10 @@ def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
 
 def _troubled(mirror: MirrorTopic, verdict: Verdict, *, now: datetime, retry_timeout: timedelta) -> bool:
     changed = troubles.note(mirror=mirror, code=verdict.code or verdict.phase, message=verdict.message, now=now)
+    changed |= troubles.end(mirror=mirror, codes=_PERMANENT_IN_THE_END - {verdict.code})
     since = mirror.error_since or now
+    if verdict.code in _PERMANENT_IN_THE_END:  # an outage before it does not count
+        since = max(since, troubles.since(mirror=mirror, code=verdict.code) or now)
     if mirror.error_since is None:
         MirrorTopic.objects.filter(pk=mirror.pk).update(error_since=now)
         mirror.error_since = now

@@ -34,3 +34,14 @@ def clear(*, mirror: MirrorTopic, keep: Iterable[str] = ()) -> bool:
     """Remove errors whose cause is gone; lost records stay lost, different ones different."""
     gone, _ = mirror.transition_errors.exclude(code__in=[*keep, *STAYING]).delete()
     return bool(gone)
+
+
+def end(*, mirror: MirrorTopic, codes: Iterable[str]) -> bool:
+    """Remove these errors: they were not seen again at the last look; answer whether there were any."""
+    gone, _ = mirror.transition_errors.filter(code__in=list(codes)).delete()
+    return bool(gone)
+
+
+def since(*, mirror: MirrorTopic, code: str) -> datetime | None:
+    """Answer since when an error has been seen without a break."""
+    return StateTransitionError.objects.filter(mirror=mirror, code=code).values_list("since", flat=True).first()

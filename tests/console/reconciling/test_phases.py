@@ -82,6 +82,20 @@ def test_some_troubles_become_permanent_when_they_last(verdict: Verdict, mirror:
     assert (mirror.state, mirror.error_code, mirror.error_message) == (S.FAILED, verdict.code, verdict.message)
 
 
+@pytest.mark.parametrize("state", [S.ACTIVE, S.PENDING_SYNCHRONIZE])
+@pytest.mark.parametrize("between", [COPYING, LOST], ids=["healthy", "away"])
+def test_only_an_unbroken_trouble_becomes_permanent(state: S, between: Verdict, make_mirror: MakeMirror) -> None:
+    """A blip after five minutes of copying, or at the end of an outage, is a blip, also while a reversal drains."""
+    timeout_s, mirror = RETRY_TIMEOUT.total_seconds(), make_mirror("orders", state)
+    StateTransitionError.objects.create(mirror=mirror, code="WAITING_FOR_LAG", message="", since=NOW, last_seen_at=NOW)
+    for verdict, at_s in ((DELETED, 0), (between, 1), (between, timeout_s), (DELETED, timeout_s + 1)):
+        mirror = see(mirror, verdict, after_s=at_s)
+        assert mirror.state != S.FAILED
+    assert ("WAITING_FOR_LAG" in codes()) is (state == S.PENDING_SYNCHRONIZE or between is LOST)
+
+    assert see(mirror, DELETED, after_s=2 * timeout_s + 1).state == S.FAILED
+
+
 def test_a_foreign_write_fails_the_mirror_at_once(mirror: MirrorTopic) -> None:
     mirror = see(mirror, FOREIGN)
 
