@@ -29,7 +29,14 @@ OFFERED = (
 )
 _REVERSALS = (_E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)
 # Failures whose cause a person can take away, after which the offsets still mean the same.
-SAVABLE = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ""}
+SAVABLE = {
+    ErrorCode.AUTHORIZATION_ERROR,
+    ErrorCode.AUTHENTICATION_ERROR,
+    ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED,
+    ErrorCode.CORRUPT_RECORDS,  # a whole replica leads now
+    ErrorCode.UNSUPPORTED_MESSAGE_FORMAT,  # retention has removed them from the source
+    "",
+}
 
 
 def permission_for(operation: MirrorEvent) -> Permission:
@@ -134,6 +141,10 @@ def _can_be_saved(mirror: MirrorTopic, operation: MirrorEvent) -> str:
         return ""
     if not mirror.num_partitions or not mirror.holds_copy:
         return f"Topic '{mirror.name}' failed before it was a mirror. Delete it here and create it again."
+    if mirror.error_code == ErrorCode.MIRROR_TOPIC_MISSING:
+        return (
+            f"Somebody deleted the mirror topic '{mirror.name}': nothing is left to go on with. Delete it and create it anew."
+        )
     if mirror.error_code not in SAVABLE:
         return (
             f"Topic '{mirror.name}' failed with {mirror.error_code}: its offsets and the source's do not mean the same any "

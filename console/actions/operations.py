@@ -61,7 +61,7 @@ def operate(
 
 def fail_over(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
     """Fail one mirror over as part of a bigger change whose permission has been checked."""
-    return _apply(mirror, _E.FAILOVER, by=by, now=now)
+    return _apply(mirror, _E.FAILOVER, checked=False, by=by, now=now)
 
 
 def operate_many(
@@ -102,11 +102,14 @@ def operate_many(
     return [replace(one, truncation=counted.get(one.mirror_topic_name)) if one.error_code is None else one for one in results]
 
 
-def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: datetime) -> MirrorTopic:
+def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, checked: bool = True, by: Actor, now: datetime) -> MirrorTopic:
+    """Move the rows, with audit, and let the engine know; ``checked``: only where the rules still allow it."""
     changes = bulk.changes_of(operation)
-    before = mirror.state
     try:
         with transaction.atomic():
+            if checked:
+                mirror = _still_possible(mirror, operation)
+            before = mirror.state
             mirror = _move(mirror, operation, by=by, now=now, changes=changes)
             mirror.transition_errors.exclude(code__in=STAYING).delete()
             detail = {"from": before, "to": mirror.state}
@@ -117,6 +120,26 @@ def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: datet
     if mirror.state == MirrorState.PENDING_STOPPED:
         dispatch.send("advance_stop", mirror_id=mirror.pk)
     return mirror
+
+
+def _still_possible(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
+    """Read the row as it is now and ask the rules again: it may have failed for another reason since it was read.
+
+    Reversals take the other side's row first (``reversing``), so they must not hold this one; both moves are compared and
+    swapped.
+    """
+    if mirror.pk is None:  # a topic that was never a mirror
+        return mirror
+    rows = MirrorTopic.objects.select_related("link__destination__environment")
+    if operation not in reversing.REVERSALS:
+        rows = rows.select_for_update(of=("self",))
+    fresh = rows.filter(pk=mirror.pk).first()
+    if fresh is None:
+        raise NotFoundError(f"Mirror topic '{mirror.name}' has been deleted.")
+    reason = why_not(fresh, operation)
+    if reason:
+        raise ConflictError(reason)
+    return fresh
 
 
 def _move(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, now: datetime, changes: dict[str, Any]) -> MirrorTopic:

@@ -171,12 +171,12 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
     (
         _E.UNSUPPORTED_MESSAGE_FORMAT,
         "The source holds records in a format that cannot be copied.",
-        "Rewrite the topic with a current client, or mirror it from a later offset.",
+        "Rewrite the topic with a current client, or mirror it from a later offset. Once the source has removed them, recover.",
     ),
     (
         _E.CORRUPT_RECORDS,
         "Records are not what their checksum says; the message names the first one and the side it was read on.",
-        "Make a whole replica lead: stop the broker with the damaged one. Copying then goes on; if not, fail over.",
+        "Make a whole replica lead: stop the broker with the damaged one. Copying then goes on; a FAILED mirror is recovered.",
     ),
     (
         _E.KEYLESS_RECORDS,

@@ -106,6 +106,33 @@ def test_a_failure_that_changed_the_meaning_of_offsets_cannot_be_recovered(make_
     assert "before it was a mirror" in why_not(make_mirror("c", S.FAILED, partitions=0), E.RECOVER)
 
 
+def test_the_rules_are_asked_of_the_row_as_it_is_and_not_as_it_was_read(
+    make_mirror: MakeMirror, link: ClusterLink, owner: Actor
+) -> None:
+    """Somebody recovered it, and it failed again for a reason that cannot be mended; the link was paused, too."""
+    failed = make_mirror("orders", S.FAILED, error_code="AUTHORIZATION_ERROR")
+    paused = make_mirror("payments", S.PAUSED)
+    MirrorTopic.objects.filter(pk=failed.pk).update(error_code="UNEXPECTED_TRUNCATION")
+    ClusterLink.objects.update(state=LinkState.PAUSED)
+
+    with pytest.raises(ConflictError, match="UNEXPECTED_TRUNCATION"):
+        operate(mirror=failed, operation=E.RECOVER, by=owner, now=NOW)
+    with pytest.raises(ConflictError, match="is paused"):
+        operate(mirror=paused, operation=E.RESUME, by=owner, now=NOW)
+
+    assert set(MirrorTopic.objects.values_list("name", "state")) == {("orders", S.FAILED), ("payments", S.PAUSED)}
+    assert not AuditEvent.objects.exists()
+
+
+def test_the_audit_tells_the_state_that_was_left(make_mirror: MakeMirror, owner: Actor) -> None:
+    mirror = make_mirror("orders")
+    MirrorTopic.objects.update(state=S.PAUSED)
+
+    operate(mirror=mirror, operation=E.FAILOVER, by=owner, now=NOW)
+
+    assert AuditEvent.objects.get().detail == {"from": "PAUSED", "to": "PENDING_STOPPED"}
+
+
 def test_a_stopped_mirror_says_so_in_the_words_of_rest(make_mirror: MakeMirror) -> None:
     reason = why_not(make_mirror("orders", S.STOPPED), E.PROMOTE)
     assert reason == "Topic 'orders' has already stopped its mirror from 'west-to-east'."

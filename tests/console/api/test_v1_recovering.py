@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from console.models import AuditEvent, MirrorTopic
+from console.policies import SAVABLE
 from linkengine.domain.states import MirrorState, allowed_operations
 from tests.console.api.cast import DESTINATION, Rest
 
@@ -13,8 +14,9 @@ PATH = f"/api/v1/clusters/{DESTINATION}/links/from-source/mirrors/orders/recover
 S = MirrorState
 
 
-def test_a_failed_mirror_goes_on(owner: Rest, make_mirror: Any) -> None:
-    make_mirror("orders", S.FAILED, error_code="AUTHORIZATION_ERROR", error_message="no", stop_reason="")
+@pytest.mark.parametrize("code", sorted(SAVABLE))
+def test_a_failed_mirror_goes_on(owner: Rest, make_mirror: Any, code: str) -> None:
+    make_mirror("orders", S.FAILED, error_code=code, error_message="no", stop_reason="")
 
     preview = owner.post(f"{PATH}?validate_only=true")
     assert (preview.status_code, preview.json()) == (200, {"mirror_topic_name": "orders", "mirror_status": "FAILED"})
@@ -33,6 +35,15 @@ def test_offsets_that_mean_something_else_cannot_be_recovered(owner: Rest, make_
 
     assert (refused.status_code, refused.json()["error_code"]) == (400, 40002)
     assert "delete it and create it again" in refused.json()["message"]
+
+
+def test_a_mirror_topic_that_is_gone_cannot_be_recovered_and_the_reason_is_true(owner: Rest, make_mirror: Any) -> None:
+    make_mirror("orders", S.FAILED, error_code="MIRROR_TOPIC_MISSING")
+
+    refused = owner.post(PATH)
+
+    assert refused.status_code == 400
+    assert refused.json()["message"].startswith("Somebody deleted the mirror topic 'orders'")
 
 
 @pytest.mark.parametrize("state", sorted(set(S) - {S.FAILED, S.STOPPED}))
