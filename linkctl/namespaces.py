@@ -27,7 +27,8 @@ def show_all(context: click.Context, *, as_json: bool) -> None:
         output.write_json(found)
         return
     output.write_table(
-        ("PREFIX", "STATE", "LINK", "MIRROR TOPICS", "RESERVED", "PROBLEM"), (_row(one) for one in found["data"])
+        ("PREFIX", "STATE", "LINK", "MIRROR TOPICS", "NOT MIRRORED", "RESERVED", "PROBLEM"),
+        (_row(one) for one in found["data"]),
     )
 
 
@@ -106,7 +107,8 @@ def _number(client: RestClient, prefix: str) -> str:
 
 def _row(one: Json) -> tuple[object, ...]:
     place = (_shown(one["prefix"]), one["replication_state"], one["link_name"], one["mirrors"])
-    return (*place, one["reserved"], one["guard_problem"])
+    missing = one["unmirrored_topics"]
+    return (*place, output.count(None if missing is None else len(missing)), one["reserved"], one["guard_problem"])
 
 
 def _shown(prefix: str) -> str:

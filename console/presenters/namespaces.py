@@ -21,6 +21,7 @@ _ALONE = Look(
     family=Family.IDLE,
     meaning="A name for a group of topics; nothing arrives in it.",
 )
+NAMED = 5  # topics without a mirror that are named
 REPLICATION_LOOKS: Mapping[ReplicationState, Look] = MappingProxyType(
     {
         ReplicationState.DISCONNECTED: Look(
@@ -36,7 +37,8 @@ REPLICATION_LOOKS: Mapping[ReplicationState, Look] = MappingProxyType(
             label="Catching up",
             icon="arrow-repeat",
             family=Family.BUSY,
-            meaning="A mirror topic is more than 10 seconds behind, or nobody knows how far.",
+            meaning="Something of the source is not here yet, is more than 10 seconds behind, or nobody knows.",
+            next_step="Mirror what is not mirrored, or choose it by the link's auto-create filters.",
         ),
         ReplicationState.FOLLOWING: Look(
             code="FOLLOWING",
@@ -50,7 +52,7 @@ REPLICATION_LOOKS: Mapping[ReplicationState, Look] = MappingProxyType(
             label="In sync",
             icon="check-circle-fill",
             family=Family.OK,
-            meaning="Everything the source has is here.",
+            meaning="Every topic of the source's namespace is mirrored, with everything it has.",
         ),
     }
 )
@@ -67,6 +69,7 @@ class NamespaceRow:
     link_url: str
     leader: str  # the namespace it follows at the source
     mirrors: int
+    unmirrored: str  # which topics of the source's namespace have no mirror
     reserved: bool
     attached: bool
     guard: str  # whether the cluster itself keeps others out
@@ -85,12 +88,23 @@ def namespace_row(summary: NamespaceSummary, *, links: Iterable[ClusterLink]) ->
         link_url=f"/links/{one.cluster.cluster_id}/{one.link.name}/" if one.link else "",
         leader=f"{one.leader_prefix}*" if one.link else "",
         mirrors=summary.mirrors,
+        unmirrored=_unmirrored(summary),
         reserved=one.reserved,
         attached=one.link_id is not None,
         guard=_guard(one),
         guard_problem=one.guard_problem,
         candidates=[link.name for link in links if one.prefix.startswith(link.prefix)],
     )
+
+
+def _unmirrored(summary: NamespaceSummary) -> str:
+    if not summary.namespace.link:
+        return ""
+    if summary.unmirrored is None:
+        return "The source's topics could not be listed lately."
+    rest = len(summary.unmirrored) - NAMED
+    names = ", ".join(summary.unmirrored[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"Not mirrored: {names}." if names else ""
 
 
 def leader_prefix(namespace: Namespace, link: ClusterLink) -> str:

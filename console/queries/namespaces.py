@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from django.utils import timezone
 
 from console.errors import NotFoundError
-from console.models import Cluster, MirrorTopic, Namespace
+from console.models import Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
 from console.queries.mirrors import summarize
 from linkengine.domain.namespaces import Follower, ReplicationState, contains, replication_state
 from linkengine.domain.states import LinkState, MirrorState
 
+LISTED = timedelta(minutes=5)  # the source's topics are listed twice a minute; an older list misses what came since
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceSummary:
-    """A namespace, how well it follows, and how many mirror topics are in it."""
+    """A namespace, how well it follows, and what is in it. Unknown is None, never empty."""
 
     namespace: Namespace
     state: ReplicationState
     mirrors: int
+    unmirrored: Sequence[str] | None  # topics of the source's namespace that no mirror of the link copies
 
 
 def list_namespaces(*, cluster: Cluster) -> list[NamespaceSummary]:
-    """List the namespaces of a cluster by prefix; four queries."""
+    """List the namespaces of a cluster by prefix; five queries."""
     rows = list(Namespace.objects.filter(cluster=cluster).select_related("link", "cluster"))
-    mirrors = _mirrors_by_link({row.link_id for row in rows if row.link_id})
-    return [_summary(row, mirrors[row.link_id]) for row in rows]
+    links = {row.link_id for row in rows if row.link_id}
+    mirrors, topics = _mirrors_by_link(links), _topics_by_link(links)
+    return [_summary(row, mirrors[row.link_id], topics[row.link_id]) for row in rows]
 
 
 def get_namespace(*, cluster: Cluster, namespace_id: int) -> Namespace:
@@ -42,20 +47,44 @@ def get_namespace(*, cluster: Cluster, namespace_id: int) -> Namespace:
 
 def summary_of(namespace: Namespace) -> NamespaceSummary:
     """Add its state to a namespace."""
-    return _summary(namespace, _mirrors_by_link({namespace.link_id} - {None})[namespace.link_id])
+    links = {namespace.link_id} - {None}
+    return _summary(namespace, _mirrors_by_link(links)[namespace.link_id], _topics_by_link(links)[namespace.link_id])
 
 
-def _mirrors_by_link(links: Iterable[int | None]) -> dict[int | None, list[tuple[str, Follower]]]:
+def _mirrors_by_link(links: Iterable[int | None]) -> dict[int | None, list[tuple[MirrorTopic, Follower]]]:
     now = timezone.now()
-    found: dict[int | None, list[tuple[str, Follower]]] = defaultdict(list)
+    found: dict[int | None, list[tuple[MirrorTopic, Follower]]] = defaultdict(list)
     for mirror in MirrorTopic.objects.filter(link__in=list(links), drill=None).prefetch_related("partitions"):
         summary = summarize(mirror, now=now, errors=0)
         follower = Follower(state=MirrorState(mirror.state), lag=summary.total_lag, lag_ms=summary.lag_ms)
-        found[mirror.link_id].append((mirror.name, follower))
+        found[mirror.link_id].append((mirror, follower))
     return found
 
 
-def _summary(namespace: Namespace, mirrors: list[tuple[str, Follower]]) -> NamespaceSummary:
-    inside = [follower for name, follower in mirrors if contains(namespace.prefix, name)]
-    link = LinkState(namespace.link.state) if namespace.link else None
-    return NamespaceSummary(namespace=namespace, state=replication_state(link=link, mirrors=inside), mirrors=len(inside))
+def _topics_by_link(links: Iterable[int | None]) -> dict[int | None, list[str]]:
+    found: dict[int | None, list[str]] = defaultdict(list)
+    for link_id, name in SourceTopic.objects.filter(link__in=list(links), internal=False).values_list("link", "name"):
+        found[link_id].append(name)
+    return found
+
+
+def _summary(namespace: Namespace, mirrors: list[tuple[MirrorTopic, Follower]], topics: Sequence[str]) -> NamespaceSummary:
+    inside = [follower for mirror, follower in mirrors if contains(namespace.prefix, mirror.name)]
+    unmirrored = None
+    if namespace.link and _is_listed(namespace.link):
+        mirrored = {mirror.source_topic for mirror, _ in mirrors}
+        unmirrored = [one for one in topics if contains(namespace.leader_prefix, one) and one not in mirrored]
+    return NamespaceSummary(
+        namespace=namespace,
+        state=replication_state(
+            link=LinkState(namespace.link.state) if namespace.link else None,
+            mirrors=inside,
+            unmirrored=None if unmirrored is None else len(unmirrored),
+        ),
+        mirrors=len(inside),
+        unmirrored=unmirrored,
+    )
+
+
+def _is_listed(link: ClusterLink) -> bool:
+    return link.topics_at is not None and timezone.now() - link.topics_at <= LISTED

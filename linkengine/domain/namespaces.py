@@ -6,7 +6,7 @@ never taken for caught up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -20,7 +20,7 @@ class ReplicationState(IntEnum):
     """How well a namespace follows, worst first: the smallest of several counts."""
 
     DISCONNECTED = 0  # no link, or a mirror that is not fed any more
-    CATCHING_UP = 1  # behind, or nobody knows how far
+    CATCHING_UP = 1  # behind, a topic of the source has no mirror, or nobody knows
     FOLLOWING = 2  # a few seconds behind at most
     IN_SYNC = 3  # everything the source has
 
@@ -44,11 +44,16 @@ def overlap(one: str, other: str) -> bool:
     return one.startswith(other) or other.startswith(one)
 
 
-def replication_state(*, link: LinkState | None, mirrors: Iterable[Follower]) -> ReplicationState:
-    """Answer the state of a namespace; an empty one that is attached has nothing to catch up with and follows."""
+def replication_state(*, link: LinkState | None, mirrors: Iterable[Follower], unmirrored: int | None) -> ReplicationState:
+    """Answer the state of a namespace; an empty one that is attached has nothing to catch up with and follows.
+
+    ``unmirrored`` counts topics of the source's namespace without a mirror, None where nobody could list them.
+    """
     if link is not LinkState.ACTIVE:
         return ReplicationState.DISCONNECTED
-    states: Sequence[ReplicationState] = [_state_of(one) for one in mirrors]
+    states = [_state_of(one) for one in mirrors]
+    if unmirrored is None or unmirrored:
+        states.append(ReplicationState.CATCHING_UP)
     return min(states, default=ReplicationState.FOLLOWING)
 
 

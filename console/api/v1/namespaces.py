@@ -34,6 +34,12 @@ class NamespaceData(serializers.Serializer[Any]):
     leader_prefix = serializers.CharField(source="namespace.leader_prefix", allow_blank=True)
     replication_state = serializers.SerializerMethodField()
     mirrors = serializers.IntegerField()
+    unmirrored_topics = serializers.ListField(
+        child=serializers.CharField(),
+        source="unmirrored",
+        allow_null=True,
+        help_text="Topics of the source's namespace that the link does not mirror; null: nobody could list them lately.",
+    )
 
     def get_replication_state(self, summary: NamespaceSummary) -> str:
         """Name the state: DISCONNECTED, CATCHING_UP, FOLLOWING or IN_SYNC."""

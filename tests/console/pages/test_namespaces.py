@@ -23,7 +23,8 @@ def test_states_are_told_from_the_measured_lag(admin: Client, scene: Scene) -> N
 
     for words in (
         "fl*",
-        "In sync",
+        "Catching up",
+        "Not mirrored: fleet.",
         "bo*",
         "Disconnected",
         "Follows no link",

@@ -11,8 +11,17 @@ R = ReplicationState
 ACTIVE = MirrorState.ACTIVE
 
 
-def state(*mirrors: Follower, link: LinkState | None = LinkState.ACTIVE) -> ReplicationState:
-    return replication_state(link=link, mirrors=mirrors)
+GOOD = Follower(state=ACTIVE, lag=0, lag_ms=0)
+
+
+def state(*mirrors: Follower, link: LinkState | None = LinkState.ACTIVE, unmirrored: int | None = 0) -> ReplicationState:
+    return replication_state(link=link, mirrors=mirrors, unmirrored=unmirrored)
+
+
+@pytest.mark.parametrize("unmirrored", [1, None], ids=["a topic without a mirror", "nobody knows the source's topics"])
+def test_what_is_not_mirrored_at_all_is_not_in_sync(unmirrored: int | None) -> None:
+    assert state(GOOD) is R.IN_SYNC
+    assert state(GOOD, unmirrored=unmirrored) is state(unmirrored=unmirrored) is R.CATCHING_UP
 
 
 @pytest.mark.parametrize(
