@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.db import models
 from django.db.models import Q
 
@@ -63,7 +65,7 @@ class Cluster(models.Model):
 
     @property
     def address(self) -> ClusterAddress:
-        return address_from_properties(self.properties)
+        return replace(address_from_properties(self.properties), cluster_id=self.cluster_id)
 
 
 class SourceTopic(models.Model):

@@ -19,6 +19,7 @@ _UNREACHABLE = {
     ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
     ErrorCode.TIMEOUT_ERROR,
 }
+_REFUSED = {ErrorCode.AUTHENTICATION_ERROR, ErrorCode.CLUSTER_ID_MISMATCH}
 
 
 def needs_probe(*, link: ClusterLink, verdicts: Collection[Verdict | None], now: datetime) -> bool:
@@ -31,11 +32,11 @@ def needs_probe(*, link: ClusterLink, verdicts: Collection[Verdict | None], now:
 
 
 def note_verdicts(*, link: ClusterLink, verdicts: Collection[Verdict | None], now: datetime) -> bool:
-    """Take over what copy tasks see, where it is about the whole source: a refused sign-in, or records that flow."""
+    """Take over what copy tasks see of the whole source: a refused sign-in, another cluster, or records that flow."""
     known = [one for one in verdicts if one is not None]
     if any(one.phase is PartitionPhase.COPYING for one in known):
         return note_success(link=link, now=now)
-    refused = next((one for one in known if one.code == ErrorCode.AUTHENTICATION_ERROR), None)
+    refused = next((one for one in known if one.code in _REFUSED), None)
     if refused is not None:
         return note_state(link=link, state=LinkState.FAILED, code=refused.code, message=refused.message, now=now)
     return False

@@ -46,7 +46,12 @@ def mirror_key(mirror: MirrorTopic) -> str:
 
 
 def source_address(link: ClusterLink) -> ClusterAddress:
-    """Answer how the link reaches its source; of an inbound link the other side says how to sign in there."""
+    """Answer how the link reaches its source, and which cluster has to answer there."""
+    return replace(_given_address(link), cluster_id=link.source_cluster_id)
+
+
+def _given_address(link: ClusterLink) -> ClusterAddress:
+    """Answer where the source is said to be; of an inbound link the other side says how to sign in there."""
     if link.mode == LinkMode.DESTINATION and pairs.needs_other_side(link):
         there, other = link.source.properties if link.source else {}, pairs.other_side(link)
         given = other.properties if other else {}

@@ -30,7 +30,14 @@ BROKEN_RETRY_S = 5.0  # wrong credentials or missing rights: somebody has to act
 EXAMINE_RETRY_S = 1.0
 TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics
 STARVED_S = 0.5
-_BROKEN = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.MISCONFIGURATION_ERROR})
+_BROKEN = frozenset(
+    {
+        ErrorCode.AUTHENTICATION_ERROR,
+        ErrorCode.AUTHORIZATION_ERROR,
+        ErrorCode.CLUSTER_ID_MISMATCH,
+        ErrorCode.MISCONFIGURATION_ERROR,
+    }
+)
 _PERMANENT = frozenset(
     {ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.UNSUPPORTED_MESSAGE_FORMAT, ErrorCode.UNEXPECTED_TRUNCATION}
 )

@@ -48,6 +48,16 @@ class ClusterAddress:
     ssl_key_pem: str = field(default="", repr=False)
     ssl_key_password: str = field(default="", repr=False)
     ssl_check_hostname: bool = True
+    cluster_id: str = ""  # whom to expect there; nothing is asked of another cluster (CLUSTER_ID_MISMATCH)
+
+    def check_identity(self, found: str | None) -> None:
+        """Raise CLUSTER_ID_MISMATCH where ``found``, if the cluster tells it, is not the id that is expected."""
+        if self.cluster_id and found and found != self.cluster_id:
+            raise LinkEngineError(
+                ErrorCode.CLUSTER_ID_MISMATCH,
+                f"The cluster behind {self.bootstrap_servers} has the id {found}, expected was {self.cluster_id}. Nothing "
+                "is read from it or written to it. Correct bootstrap.servers.",
+            )
 
     @property
     def uses_sasl(self) -> bool:

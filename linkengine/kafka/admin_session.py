@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from math import inf
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ REQUEST_TIMEOUT_S = 10.0  # one request at the broker, creation of topics on a l
 ANSWER_TIMEOUT_S = 15.0  # the same with the search for a broker that answers; then the reason is looked for
 SILENCE_S = 2.0  # without an answer for this long, we look whether the cluster is there at all
 POOL_SIZE = 16  # clusters one worker talks to at the same time; a client is two threads per broker
+IDENTIFIED_S = 30.0  # then we look again which cluster it is that answers
 IDLE_S = 300.0  # longer than the pause between two rounds of synchronisation
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -42,6 +44,7 @@ _silent.propagate = False  # it repeats "connection refused" every second; we te
 class _Kept:
     client: AdminClient
     used_at_s: float
+    identified_at_s: float = -inf
 
 
 class ClientPool:
@@ -61,6 +64,9 @@ class ClientPool:
         if kept is None:
             check_reachable(address)
             kept = _Kept(_new_client(address), time.monotonic())
+        if address.cluster_id and kept.identified_at_s < time.monotonic() - IDENTIFIED_S:
+            address.check_identity(_cluster_id(kept.client))
+            kept.identified_at_s = time.monotonic()
         with self._lock:
             kept = self._kept.setdefault(key, kept)
             kept.used_at_s = time.monotonic()
@@ -157,6 +163,15 @@ def _sorted_out(futures: Mapping[_Key, Future[_Value]]) -> tuple[dict[_Key, _Val
         except TimeoutError:
             failures[key] = KafkaError(LocalCode.TIMED_OUT)
     return values, failures
+
+
+def _cluster_id(client: AdminClient) -> str | None:
+    """Answer the id of the cluster, None where it did not answer: then the request that follows does not get far either."""
+    try:
+        found: str | None = client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result(ANSWER_TIMEOUT_S).cluster_id
+    except (KafkaException, TimeoutError):
+        return None
+    return found
 
 
 def _new_client(address: ClusterAddress) -> AdminClient:

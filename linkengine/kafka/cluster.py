@@ -26,7 +26,14 @@ ASK_ALL_TIMEOUT_S = 2.0  # one look at every broker; whoever is slower is not as
 SHUN_S = 5.0  # a broker that did not answer is left alone for this long when others can tell the same
 IDLE_CONNECTIONS = 4  # kept per broker
 _ASKERS = 8
-_PERMANENT = frozenset({ErrorCode.AUTHENTICATION_ERROR, ErrorCode.MISCONFIGURATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})
+_PERMANENT = frozenset(
+    {
+        ErrorCode.AUTHENTICATION_ERROR,
+        ErrorCode.AUTHORIZATION_ERROR,
+        ErrorCode.CLUSTER_ID_MISMATCH,
+        ErrorCode.MISCONFIGURATION_ERROR,
+    }
+)
 _METADATA_VERSION = 12  # topic ids (10) and queries by id (12); 13 adds nothing we need
 
 
@@ -142,6 +149,7 @@ class Cluster:
             return MetadataRequest(version=version, topics=topics, allow_auto_topic_creation=False)
 
         answer = self._call_at(endpoint, build, response=MetadataResponse, timeout_s=timeout_s)
+        self.address.check_identity(answer.cluster_id)
         if answer.brokers:
             self._brokers |= {one.node_id: (one.host, one.port) for one in answer.brokers}
         return {topic.name: _view(topic) for topic in answer.topics}
