@@ -87,4 +87,4 @@ def _write(drill: Json, *, as_json: bool) -> None:
 def _row(one: Json) -> tuple[object, ...]:
     times = (output.duration(one["rto_ms"]), output.duration(one["rpo_ms"]))
     counts = (output.count(one[name]) for name in ("records_not_copied", "records_compared", "differences"))
-    return (one["mirror_topic_name"], *times, *counts, one["writable"], one["problem"])
+    return (one["mirror_topic_name"], *times, *counts, one["writable"], one["problem"] or one["note"])

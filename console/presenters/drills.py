@@ -38,7 +38,7 @@ DRILL_LOOKS: Mapping[str, Look] = MappingProxyType(
             label="Failed",
             icon="x-octagon-fill",
             family=Family.BAD,
-            meaning="A failover at that moment would have had a problem.",
+            meaning="A failover at that moment would have had a problem, or nothing could be compared.",
             next_step="Mend what the report names, then rehearse again.",
         ),
     }
@@ -93,7 +93,7 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
                 compared=numbers.count(one["records_compared"]),
                 differences=numbers.count(one["differences"]),
                 writable="yes" if one["writable"] else "no",
-                problem=one["problem"],
+                problem=one["problem"] or one.get("note", ""),
             )
             for one in drill.report
         ],

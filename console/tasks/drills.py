@@ -17,7 +17,7 @@ from console.actors import ENGINE
 from console.models import Drill, MirrorTopic, StopReport, VerifyRun
 from console.queries.mirrors import FRESH
 from linkengine import jobs
-from linkengine.domain.drills import DrillRow, scratch_suffix
+from linkengine.domain.drills import DrillRow, proven_by, scratch_suffix
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import MirrorState
 
@@ -125,18 +125,27 @@ def _row(copy: MirrorTopic, run: VerifyRun, drill: Drill) -> DrillRow:
         records_not_copied=stop.records_not_copied if stop else None,
         records_compared=run.records_compared,
         differences=run.differences,
-        **_written(copy, run),
+        **_judged(copy, run, drill),
     )
 
 
-def _written(copy: MirrorTopic, run: VerifyRun) -> dict[str, Any]:
+def _judged(copy: MirrorTopic, run: VerifyRun, drill: Drill) -> dict[str, Any]:
+    held = {row.partition: max(0, (row.last_source_end or 0) - (row.source_start or 0)) for row in copy.partitions.all()}
+    compared = {partition: end - start for partition, start, end in run.ranges}
+    if run.error_message:
+        problem, note = run.error_message, ""
+    else:
+        problem, note = proven_by(held, compared, start=drill.start_spec)
+    refused = _refused(copy)
+    return {"writable": not refused, "problem": "; ".join(one for one in (*refused[:3], problem) if one), "note": note}
+
+
+def _refused(copy: MirrorTopic) -> list[str]:
+    """Write a record to each partition, read it back, and answer what went wrong."""
     try:
         problems = [one.problem for one in jobs.try_writing(copy.link.destination.address, copy.name) if one.problem]
     except LinkEngineError as error:
         problems = [error.message]
     if problems:
         _log.info("drill.not_writable", topic=copy.name, problem=problems[0])
-    return {
-        "writable": not problems,
-        "problem": "; ".join([*problems[:3], *([run.error_message] if run.error_message else [])]),
-    }
+    return problems

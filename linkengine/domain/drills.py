@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from linkengine.domain.naming import MAX_TOPIC_LENGTH
 
+_NAMED_AT_MOST = 5
 MOST_TOPICS = 20  # each is a second copy of its source at the destination
 
 
@@ -23,11 +24,28 @@ class DrillRow:
     differences: int | None = None
     writable: bool = False  # producers were let in, and a record written to every partition was read back
     problem: str = ""
+    note: str = ""  # what limits the verdict without spoiling it
 
     @property
     def passed(self) -> bool:
-        """Tell whether a real failover of this topic would have been a good one."""
-        return self.writable and self.differences == 0 and not self.problem
+        """Tell whether a real failover of this topic would have been a good one, as far as records can show it."""
+        return self.writable and self.differences == 0 and self.records_compared is not None and not self.problem
+
+
+def proven_by(held: Mapping[int, int], compared: Mapping[int, int], *, start: str) -> tuple[str, str]:
+    """Answer (problem, note) about what a comparison of so many offsets proves of a source that holds so many.
+
+    A partition of which nothing was compared proves nothing, unless there is nothing in it.
+    """
+    silent = [partition for partition in sorted(held) if held[partition] and not compared.get(partition)]
+    if silent:
+        named = ", ".join(str(one) for one in silent[:_NAMED_AT_MOST]) + (" and more" if len(silent) > _NAMED_AT_MOST else "")
+        problem = (
+            f"Nothing was compared in partition {named}: what the source holds there is not in the scratch copy, which began "
+            f"at {start}. Rehearse with start earliest, or while records arrive."
+        )
+        return problem, ""
+    return ("", "") if any(held.values()) else ("", "The source is empty: there was nothing to compare.")
 
 
 def scratch_suffix(drill: int) -> str:

@@ -10,7 +10,7 @@ from tests.console.api.cast import Boundary
 from tests.linkctl.conftest import Run, read_json
 
 ROW = {"mirror_topic_name": "orders", "scratch_topic_name": "x", "rto_ms": 900, "rpo_ms": None, "records_not_copied": 0}
-REST = {"records_compared": 12, "differences": 0, "writable": True, "problem": ""}
+REST = {"records_compared": 12, "differences": 0, "writable": True, "problem": "", "note": ""}
 
 
 @pytest.mark.parametrize(("status", "code"), [("PASSED", 0), ("FAILED", 1)])

@@ -41,6 +41,7 @@ class DrillRowData(serializers.Serializer[Any]):
     differences = OffsetField(allow_null=True)
     writable = serializers.BooleanField(help_text="A record was written to every partition and read back.")
     problem = serializers.CharField(allow_blank=True)
+    note = serializers.CharField(allow_blank=True, default="", help_text="For example that the source was empty.")
 
 
 class DrillData(serializers.ModelSerializer[Drill]):

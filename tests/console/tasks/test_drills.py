@@ -20,7 +20,7 @@ from tests.console.tasks.conftest import Until
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-def test_a_drill_rehearses_on_copies_and_leaves_the_mirror_alone(
+def test_a_drill_rehearses_on_copies_leaves_the_mirror_alone_and_passes_only_what_it_compared(
     new_mirror: MirrorTopic,
     link: ClusterLink,
     worker: Callable[[], None],
@@ -55,3 +55,11 @@ def test_a_drill_rehearses_on_copies_and_leaves_the_mirror_alone(
     assert not MirrorTopic.objects.filter(drill=drill).exists()
     assert MirrorTopic.objects.get().state == MirrorState.ACTIVE
     assert [row.mirror_end for row in rows.all()] == [100, 100]
+
+    quiet = start_drill(link=link, start_spec="latest", by=SYSTEM, now=timezone.now())
+    until(beat(lambda: Drill.objects.get(pk=quiet.pk).status in ("PASSED", "FAILED")), timeout_s=200.0)
+
+    quiet.refresh_from_db()
+    (row,) = quiet.report
+    assert (quiet.status, row["records_compared"], row["writable"]) == ("FAILED", 0, True)
+    assert row["problem"].startswith("Nothing was compared in partition 0, 1:")
