@@ -11,6 +11,7 @@ from django.utils import timezone
 from console.models.drills import Drill
 from console.models.links import ClusterLink
 from linkengine.domain.states import GapReason, MirrorState, StopReason
+from linkengine.domain.stopreports import estimated_bytes
 
 RECORDS_LOST = "RECORDS_LOST"  # transition error that stays: retention was quicker than the copier
 RECORDS_DIFFER = "RECORDS_DIFFER"  # transition error that stays: a comparison found records that are not equal
@@ -126,6 +127,11 @@ class MirrorPartition(models.Model):
         if self.source_end is None or self.mirror_end is None or (seen_at and seen_at < timezone.now() - UNSEEN):
             return None
         return max(0, self.source_end - self.mirror_end)
+
+    @property
+    def lag_bytes(self) -> int | None:
+        """Estimate the bytes the mirror still has to copy; None while the lag or the size of records is unknown."""
+        return estimated_bytes(lag=self.lag, bytes_copied=self.bytes_copied, records_copied=self.records_copied)
 
 
 def unknown_lags(now: datetime) -> Q:

@@ -189,7 +189,7 @@ def mirror_tiles(summary: MirrorSummary) -> list[Tile]:
         Tile(
             label="Total lag",
             value=numbers.count(total),
-            hint=f"messages, about {numbers.size(summary.lag_bytes)}" if summary.lag_bytes else "messages, all partitions",
+            hint=f"messages, {_bytes_words(summary.lag_bytes)}",
         ),
         Tile(
             label="Lag in time",
@@ -198,6 +198,12 @@ def mirror_tiles(summary: MirrorSummary) -> list[Tile]:
         ),
         Tile(label="Throughput", value=numbers.byte_rate(summary.bytes_per_s), hint=numbers.record_rate(summary.records_per_s)),
     ]
+
+
+def _bytes_words(lag_bytes: int | None) -> str:
+    if lag_bytes is None:
+        return "bytes unknown"
+    return f"about {numbers.size(lag_bytes)}" if lag_bytes else "0 B"
 
 
 def choice_rows(choices: Sequence[SourceTopicChoice]) -> list[dict[str, object]]:

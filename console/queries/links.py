@@ -16,6 +16,7 @@ from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, Environment, MirrorPartition, MirrorTopic
 from console.models.mirrors import unknown_lags
+from console.queries.lagbytes import lag_bytes, lag_bytes_columns
 from linkengine.domain.linkconfigs import LINK_CONFIGS, LinkConfigSpec, is_connection
 from linkengine.domain.states import MirrorState
 
@@ -33,6 +34,7 @@ class LinkSummary:
     max_lag: int | None = None  # of the partitions whose lag is known
     unknown_lags: int = 0  # partitions whose lag is not
     oldest_lag_ms: int | None = None
+    lag_bytes: int | None = None  # estimated, all partitions
     bytes_per_s: float | None = None
     records_per_s: float | None = None
     errors: int = 0  # mirrors that somebody should look at
@@ -151,6 +153,7 @@ def _partition_totals(links: list[ClusterLink], now: datetime) -> dict[int, dict
         never=Count("pk", filter=(behind | hidden) & Q(caught_up_at__isnull=True)),
         total_bytes=Sum("bytes_per_s"),
         total_records=Sum("records_per_s"),
+        **lag_bytes_columns(now),
     )  # fmt: skip
     return {row["mirror__link_id"]: dict(row) for row in totals}
 
@@ -164,6 +167,7 @@ def _figures(total: Mapping[str, Any], now: datetime) -> dict[str, Any]:
         "max_lag": max_lag,
         "unknown_lags": total.get("hidden", 0),
         "oldest_lag_ms": oldest,
+        "lag_bytes": lag_bytes(total),
         "bytes_per_s": total.get("total_bytes"),
         "records_per_s": total.get("total_records"),
     }

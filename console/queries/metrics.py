@@ -12,6 +12,7 @@ from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, 
 from console.models.mirrors import unknown_lags
 from console.queries.acls import acl_samples
 from console.queries.groups import group_samples
+from console.queries.lagbytes import lag_bytes, lag_bytes_columns
 from console.queries.taskmetrics import task_samples
 from console.queries.verifymetrics import verify_samples
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
@@ -48,9 +49,11 @@ def _partition_metrics() -> list[str]:
     rows, totals = _lags(), _copied()
     lags = [(_of(row), row["largest"] or 0) for row in rows if not row["hidden"]]
     ages = [(_of(row), age) for row in rows if (age := _age_s(row)) is not None]
+    sizes = [(_of(row), size) for row in rows if (size := lag_bytes(row)) is not None]
     rates = [(_of(row), row["rate"]) for row in rows if row["rate"] is not None]
     return [
         *_metric("clusterlink_max_lag_messages", "gauge", "Largest lag of a partition; no sample while one is unknown.", lags),
+        *_metric("clusterlink_lag_bytes", "gauge", "Lag, estimated from sizes so far; no sample while unknown.", sizes),
         *_metric("clusterlink_max_lag_seconds", "gauge", "Age of the oldest lag: the RPO a failover would have now.", ages),
         *_metric(
             "clusterlink_unknown_lag_partitions",
@@ -65,7 +68,8 @@ def _partition_metrics() -> list[str]:
 
 
 def _lags() -> list[dict[str, Any]]:
-    hidden = unknown_lags(timezone.now())
+    now = timezone.now()
+    hidden = unknown_lags(now)
     behind = Q(source_end__gt=F("mirror_end")) & ~hidden
     measured = MirrorPartition.objects.filter(mirror__drill=None).exclude(mirror__state=MirrorState.STOPPED).order_by()
     found = measured.values(**_LABELS).annotate(
@@ -74,6 +78,7 @@ def _lags() -> list[dict[str, Any]]:
         hidden=Count("pk", filter=hidden),
         never=Count("pk", filter=Q(caught_up_at__isnull=True)),
         rate=Sum("bytes_per_s"),
+        **lag_bytes_columns(now),
     )
     return [dict(row) for row in found]
 

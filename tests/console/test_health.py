@@ -92,12 +92,17 @@ def test_the_age_of_a_lag_is_measured_grows_unseen_and_is_never_made_up(
     rows.update(last_source_seen_at=now, caught_up_at=now)
     assert samples(client)[f"clusterlink_max_lag_seconds{of_link}"] == 0
     assert samples(client)[f"clusterlink_unknown_lag_partitions{of_link}"] == 0
+    assert samples(client)[f"clusterlink_lag_bytes{of_link}"] == 0
+    rows.filter(partition=0).update(source_end=14, bytes_copied=2_500, records_copied=10)
+    assert samples(client)[f"clusterlink_lag_bytes{of_link}"] == 1_000
 
     rows.update(last_source_seen_at=old, caught_up_at=old)
     shown = samples(client)
     assert 600 <= shown[f"clusterlink_max_lag_seconds{of_link}"] < 1200
     assert shown[f"clusterlink_unknown_lag_partitions{of_link}"] == 2
     assert f"clusterlink_max_lag_messages{of_link}" not in shown
+
+    assert f"clusterlink_lag_bytes{of_link}" not in shown
 
     rows.update(caught_up_at=None)
     assert f"clusterlink_max_lag_seconds{of_link}" not in samples(client)

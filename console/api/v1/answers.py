@@ -195,6 +195,7 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
     bytes_copied = OffsetField()
     records_copied = OffsetField()
     lag = OffsetField(allow_null=True)
+    lag_bytes = OffsetField(allow_null=True, help_text="Estimated from the mean size of the records copied so far.")
     lag_ms = serializers.SerializerMethodField(help_text="Age of the lag: how long ago the mirror last held everything.")
     stopped_end = OffsetField(allow_null=True, help_text="Where the mirror ended when it was stopped.")
 
@@ -207,6 +208,7 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
             "mirror_start",
             "mirror_end",
             "lag",
+            "lag_bytes",
             "lag_ms",
             "last_source_fetch_offset",
             "last_timestamp_ms",
@@ -250,4 +252,7 @@ class LinkRates(serializers.Serializer[Any]):
     records_per_s = serializers.FloatField(allow_null=True)
     max_lag = OffsetField(allow_null=True)
     unknown_lag_partitions = Number(help_text="Partitions whose lag nobody knows now; above 0, max_lag is null.")
+    lag_bytes = OffsetField(
+        allow_null=True, help_text="All partitions together, estimated; null while one is unknown or has copied nothing yet."
+    )
     oldest_lag_ms = OffsetField(allow_null=True, help_text="The RPO that a failover would have now.")

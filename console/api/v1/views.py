@@ -158,7 +158,7 @@ class LinkRatesView(RestView):
         for state, count in summary.mirrors_by_state.items():
             status = mirror_status(state, link_state=link.state)
             states[status] = states.get(status, 0) + count
-        figures = {name: getattr(summary, name) for name in ("bytes_per_s", "records_per_s", "oldest_lag_ms")}
+        figures = {name: getattr(summary, name) for name in ("bytes_per_s", "records_per_s", "lag_bytes", "oldest_lag_ms")}
         figures["max_lag"] = None if summary.unknown_lags else summary.max_lag
         figures["unknown_lag_partitions"] = summary.unknown_lags
         about = {"link_name": link.name, "link_state": link.state, "gap_filler": link.gap_filler}

@@ -162,8 +162,29 @@ def test_rates_of_a_link_are_summed(owner: Rest, orders: MirrorTopic, make_mirro
         "records_per_s": 10.0,
         "max_lag": 5,
         "unknown_lag_partitions": 0,
+        "lag_bytes": None,
         "oldest_lag_ms": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("changed", "of_partition", "of_link"),
+    [
+        ({}, 500, 500),
+        ({"mirror_end": 15}, 0, 0),
+        ({"source_end": None}, None, None),
+        ({"records_copied": 0, "bytes_copied": 0}, None, None),
+    ],
+    ids=["behind", "level", "lag unknown", "nothing copied yet"],
+)
+def test_a_lag_in_bytes_is_estimated_and_unknown_is_null(
+    owner: Rest, orders: MirrorTopic, changed: dict[str, Any], of_partition: int | None, of_link: int | None
+) -> None:
+    orders.partitions.update(bytes_copied=1_000, records_copied=10)
+    orders.partitions.filter(partition=0).update(**changed)
+
+    assert owner.get(f"{ORDERS}/partitions").json()["data"][0]["lag_bytes"] == of_partition
+    assert owner.get(f"{LINK}/rates").json()["lag_bytes"] == of_link
 
 
 def test_nothing_is_shown_to_a_stranger(stranger: Rest, orders: MirrorTopic, link: ClusterLink) -> None:
