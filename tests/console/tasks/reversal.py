@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from threading import Event, Thread
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from console.actions.operations import operate
 from console.actors import SYSTEM
@@ -18,6 +19,7 @@ from tests.console.conftest import NOW
 Records = dict[tuple[int, int], bytes]
 Worker = Callable[[], None]
 Drive = Callable[[Callable[[], bool]], None]
+_NOT_WRITTEN = {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 
 def side_of(here: Cluster, there: Cluster) -> ClusterLink:
@@ -68,6 +70,83 @@ def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0, u
         producer.produce(topic, value, partition=partition, on_delivery=note)
     assert producer.flush(60) == 0
     return errors
+
+
+def write_one(cluster: KafkaCluster, topic: str, value: str) -> int | None:
+    """Write one record to partition 0 as an application; answer its offset, None where it was not acknowledged."""
+    offsets: list[int | None] = []
+
+    def note(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            offsets.append(message.offset())
+
+    producer = Producer({**cluster.client("app"), "enable.idempotence": True, "message.timeout.ms": 20_000, "log_level": 0})
+    producer.produce(topic, value, partition=0, on_delivery=note)
+    assert producer.flush(60) == 0
+    return offsets[0] if offsets else None
+
+
+class Application:
+    """Writes numbered values to a topic on whichever of two clusters takes them, again and again until it is acknowledged.
+
+    It is as careful as an application can be: one record at a time per partition, and a new one only once the last was taken.
+    A record whose acknowledgement was lost may have been written, so it is retried by the same idempotent producer alone, or
+    given up as unknown.
+    """
+
+    def __init__(self, topic: str, clusters: Sequence[KafkaCluster], *, partition: int) -> None:
+        """Begin on the first cluster, once entered."""
+        self._clusters, self._topic, self._partition = clusters, topic, partition
+        self._producer = self._connect(0)
+        self.acknowledged: dict[bytes, int] = {}  # value -> offset, in the order of the acknowledgements
+        self.sides: list[int] = []  # which side took it
+        self.unknown: set[bytes] = set()
+        self._over = Event()
+        self._thread = Thread(target=self._run, name=f"application-{partition}", daemon=True)
+
+    def __enter__(self) -> Application:
+        """Begin to write."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Write no more, and wait for the last acknowledgement."""
+        self._over.set()
+        self._thread.join(90)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        number, side = 0, 0
+        while not self._over.is_set():
+            value = f"live {self._partition}-{number}".encode()
+            error, offset = self._write(value)
+            if error is None:
+                self.acknowledged[value] = offset
+                self.sides.append(side)
+                number += 1
+            elif error in _NOT_WRITTEN:
+                side = 1 - side
+                self._producer = self._connect(side)  # one that was refused remembers it for minutes
+            else:
+                self.unknown.add(value)
+                number += 1
+
+    def _connect(self, side: int) -> Producer:
+        settings = {"enable.idempotence": True, "message.timeout.ms": 60_000, "linger.ms": 0, "log_level": 0}
+        return Producer({**self._clusters[side].client("app"), **settings})
+
+    def _write(self, value: bytes) -> tuple[int | None, int]:
+        answers: list[tuple[int | None, int]] = []
+
+        def note(error: KafkaError | None, message: Message) -> None:
+            answers.append((None if error is None else error.code(), message.offset() or 0))
+
+        try:
+            self._producer.produce(self._topic, value, partition=self._partition, on_delivery=note)
+            self._producer.flush(90)
+        except KafkaException as refused:
+            return refused.args[0].code(), 0
+        return answers[0] if answers else (KafkaError._MSG_TIMED_OUT, 0)
 
 
 def records(cluster: KafkaCluster, topic: str, *, partitions: int = 2) -> Records:

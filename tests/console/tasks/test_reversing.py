@@ -9,7 +9,7 @@ from console.models import ClusterLink, LineageRange, MirrorTopic
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
-from tests.console.tasks.reversal import Drive, do, records, states, write
+from tests.console.tasks.reversal import Application, Drive, do, records, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
 S, E = MirrorState, MirrorEvent
@@ -44,6 +44,32 @@ def test_a_topic_is_reversed_and_back_again_without_a_lost_record(
     do(twin, E.RESUME)
     drive(lambda: len(records(destination_cluster, topic)) == 202)
     assert records(source_cluster, topic) == records(destination_cluster, topic)
+
+
+def test_writers_that_never_stop_are_switched_without_a_lost_moved_or_doubled_record(
+    twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    """Applications of both partitions write wherever they are let, through a reversal there and back."""
+    topic, both = twin.name, (source_cluster, destination_cluster)
+    drive(lambda: len(records(destination_cluster, topic)) == 200)
+    with Application(topic, both, partition=0) as first, Application(topic, both, partition=1) as second:
+        writers = (first, second)
+        drive(lambda: all(len(one.acknowledged) >= 20 for one in writers))
+        do(twin, E.REVERSE_AND_START)
+        other = other_of(twin)
+        drive(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE] and all(one.sides[-1:] == [1] for one in writers))
+        do(other, E.REVERSE_AND_START)
+        drive(lambda: states(twin, other) == [S.ACTIVE, S.STOPPED] and all(one.sides[-1] == 0 for one in writers))
+    drive(lambda: records(source_cluster, topic) == records(destination_cluster, topic))
+
+    held = records(source_cluster, topic)
+    assert len(set(held.values())) == len(held), "a record is there twice"
+    for partition, one in enumerate(writers):
+        assert one.acknowledged, one.unknown
+        assert [held.get((partition, offset)) for offset in one.acknowledged.values()] == list(one.acknowledged)
+        assert list(one.acknowledged.values()) == sorted(one.acknowledged.values())
+        switches = sum(1 for before, after in zip(one.sides, one.sides[1:], strict=False) if before != after)
+        assert switches == 2, "both sides took records at once"  # there and back, and never to and fro
 
 
 def test_failing_the_mirror_over_ends_the_reversal_with_the_source_closed(
