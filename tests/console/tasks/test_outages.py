@@ -1,0 +1,84 @@
+"""The whole product while the source is away, or refuses: what a mirror says, that it goes on by itself, or after a recover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from console.models import ClusterLink, MirrorTopic, StateTransition
+from console.reconciling import phases
+from console.tasks import mirrors
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.aclfilters import Acl
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.kafka.admin import ClusterAdmin
+from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.usefixtures("copier")]
+S, E = MirrorState, MirrorEvent
+
+
+@pytest.fixture
+def source_cluster(make_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+    """A source of this test's own, which it may stop."""
+    return make_cluster("source")
+
+
+@pytest.fixture
+def source_admin(source_cluster: KafkaCluster) -> AdminClient:
+    """An administrator of it."""
+    return AdminClient(source_cluster.client("admin"))
+
+
+def test_a_mirror_waits_for_its_source_and_fails_where_a_refusal_lasts_and_is_recovered(
+    new_mirror: MirrorTopic,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic, there = new_mirror.name, ClusterAdmin(address_from_properties(source_cluster.client_properties("admin")))
+    ClusterLink.objects.update(properties=source_cluster.client_properties("app"))
+    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    drive(lambda: len(records(destination_cluster, topic)) == 200)
+
+    source_cluster.kill()
+    drive(lambda: states(new_mirror) == [S.SOURCE_UNAVAILABLE])
+    source_cluster.restart()
+    assert write(source_cluster, topic, "after the outage") == [None]
+    drive(lambda: states(new_mirror) == [S.ACTIVE] and len(records(destination_cluster, topic)) == 201)
+
+    no_reading = Acl(
+        resource_type="TOPIC",
+        resource_name=topic,
+        pattern_type="LITERAL",
+        principal="User:app",
+        host="*",
+        operation="READ",
+        permission="DENY",
+    )
+    usual = phases.apply_verdict
+    monkeypatch.setattr(phases, "apply_verdict", partial(usual, retry_timeout=timedelta(seconds=2)))
+    assert there.create_acls([no_reading]) == {}
+    assert write(source_cluster, topic, "while it is refused", user="admin") == [None]
+    drive(lambda: states(new_mirror) == [S.FAILED])
+    assert fresh(new_mirror).error_code == "AUTHORIZATION_ERROR"
+    monkeypatch.setattr(phases, "apply_verdict", usual)
+
+    assert there.delete_acls([no_reading]) == {}
+    do(new_mirror, E.RECOVER)
+    drive(lambda: states(new_mirror) == [S.ACTIVE] and len(records(destination_cluster, topic)) == 202)
+    assert records(source_cluster, topic) == records(destination_cluster, topic)
+    events = list(StateTransition.objects.order_by("pk").values_list("event", flat=True))
+    assert [one for one in events if one not in ("link-broken", "link-healed")][:5] == [
+        "setup-done",
+        "source-lost",
+        "source-back",
+        "fatal",
+        "recover",
+    ]
