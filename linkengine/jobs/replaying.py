@@ -50,7 +50,7 @@ def _records(lines: Iterable[bytes]) -> Iterator[PlainRecord]:
 
 
 def _name(name: str) -> str:
-    name.encode()  # names that are not UTF-8 cannot be written by this client; UnicodeEncodeError is a ValueError
+    name.encode("utf-8", "surrogateescape")  # as the export keeps names that are not UTF-8; UnicodeEncodeError is a ValueError
     return name
 
 

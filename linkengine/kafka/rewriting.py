@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from linkengine.batches.exact import Record
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.oddrecords import OddWriter
 from linkengine.kafka.preflight import check_reachable
 from linkengine.kafka.settings import librdkafka_settings
 
@@ -16,7 +18,7 @@ DELIVERY_TIMEOUT_S = 120.0
 _ROOM_WAIT_S = 0.2
 _MOST_BYTES = 100 << 20  # of a message; the topic's own limit decides
 
-Header = tuple[str, bytes | None]
+Header = tuple[str, bytes | None]  # a name that is not UTF-8 carries surrogate escapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,11 @@ class PlainRecord:
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...] = ()
+
+    @property
+    def is_odd(self) -> bool:
+        """Tell whether a header has a name that is not UTF-8: librdkafka's binding dies of these."""
+        return any(0xDC80 <= ord(letter) <= 0xDCFF for name, _ in self.headers for letter in name)
 
 
 class _Tally:
@@ -56,10 +63,17 @@ def write_records(address: ClusterAddress, topic: str, records: Iterable[PlainRe
             "delivery.timeout.ms": int(DELIVERY_TIMEOUT_S * 1000),
         }
     )
-    for record in records:
-        _hand_over(producer, topic, record, tally)
-        if tally.refusal:
-            break
+    odd = OddWriter(address, topic)
+    try:
+        for record in records:
+            if record.is_odd:
+                _append_odd(producer, odd, record, tally)
+            else:
+                _hand_over(producer, topic, record, tally)
+            if tally.refusal:
+                break
+    finally:
+        odd.close()
     left = producer.flush(DELIVERY_TIMEOUT_S)
     if left or tally.refusal:
         raise LinkEngineError(
@@ -68,6 +82,21 @@ def write_records(address: ClusterAddress, topic: str, records: Iterable[PlainRe
             "Mend the cause, and replay to an empty topic: what was written would be written twice.",
         )
     return tally.written
+
+
+def _append_odd(producer: Producer, odd: OddWriter, record: PlainRecord, tally: _Tally) -> None:
+    """Write what was handed over before first, for the order's sake."""
+    if producer.flush(DELIVERY_TIMEOUT_S):
+        tally.refusal = tally.refusal or "no answer of the brokers in time"
+    if tally.refusal:
+        return
+    plain = Record(offset=0, timestamp=record.timestamp_ms, key=record.key, value=record.value, headers=list(record.headers))
+    try:
+        odd.append(record.partition, plain)
+    except LinkEngineError as error:
+        tally.refusal = error.message
+    else:
+        tally.written += 1
 
 
 def _hand_over(producer: Producer, topic: str, record: PlainRecord, tally: _Tally) -> None:

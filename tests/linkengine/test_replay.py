@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs, replay
+from linkengine.batches.exact import Record
+from linkengine.batches.records import encode_records
 from linkengine.domain.addresses import ClusterAddress, properties_of
 from linkengine.domain.ranges import OffsetRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.cluster import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
@@ -34,9 +39,35 @@ def write_odd_records(cluster: KafkaCluster, topic: str) -> None:
     assert producer.flush(60) == 0
 
 
+def write_raw_header(address: ClusterAddress, topic: str) -> None:
+    """Behind the others, as a client in another language can: the name of a header is any bytes."""
+    batch = encode_records(
+        [
+            Record(
+                offset=0,
+                timestamp=1_500_000_000_003,
+                key=b"k",
+                value=b"odd",
+                headers=[("no text \udcff\x00", b"2"), ("ä", None)],
+            )
+        ],
+        codec=0,
+    )
+    cluster = Cluster(address)
+    leader = cluster.newest_topics([topic])[topic].partitions[1]
+    part = ProduceRequest.TopicProduceData.PartitionProduceData(index=1, records=bytes(batch))
+    data = [ProduceRequest.TopicProduceData(name=topic, partition_data=[part])]
+    connection = cluster.open(leader.broker)
+    try:
+        connection.request(ProduceRequest(version=9, acks=-1, timeout_ms=30_000, topic_data=data), response=ProduceResponse)
+    finally:
+        connection.close()
+        cluster.close()
+
+
 def exported(address: ClusterAddress, topic: str) -> list[bytes]:
     found: list[bytes] = []
-    jobs.export_records(address, topic, {0: OffsetRange(0, 1), 1: OffsetRange(0, 2)}, sink=found.append)
+    jobs.export_records(address, topic, {0: OffsetRange(0, 1), 1: OffsetRange(0, 3)}, sink=found.append)
     return found
 
 
@@ -48,11 +79,13 @@ def test_an_export_is_replayed_to_another_topic(
         admin.create_topic(topic, partitions=2, configs={"retention.ms": "-1"})  # the records are years old
         admin.wait_ready(topic, partitions=2)
     write_odd_records(destination_cluster, topic_name)
+    write_raw_header(destination, topic_name)
     lines, file = exported(destination, topic_name), tmp_path / "export.jsonl.gz"
     file.write_bytes(gzip.compress(b"".join(lines)))
 
     assert replay.main([str(file), "--properties", properties, "--topic", other]) == 0
     assert exported(destination, other) == lines
+    assert json.loads(lines[3])["headers"] == [["no text \udcff\x00", "Mg=="], ["ä", None]]
 
 
 def test_what_cannot_be_replayed_as_a_whole_is_refused_before_anything_is_written(
