@@ -50,13 +50,13 @@ def create_mirror(
     start = _start(link, overrides.pop(START_SPEC, ""))
     if replication_factor is not None and replication_factor < 1:
         raise InvalidInputError("replication_factor must be at least 1.", field="replication_factor")
-    check_link_state(link)
-    check_free(cluster=link.destination, topic=name, link=link)
     mirror = draft(link=link, source_topic=source_topic, by=by, now=now)
     mirror.replication_factor, mirror.config_overrides, mirror.start_spec = replication_factor, overrides, start
     known = _known(link, name)
-    if known is not None:
+    if known is not None:  # whatever became of the link since: the first request was taken
         return _check_repeat(known, mirror, by=by, now=now)
+    check_link_state(link)
+    check_free(cluster=link.destination, topic=name, link=link)
     check_ring(mirror)
     _ask_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
     return mirror if validate_only else _store(mirror, by=by, now=now)

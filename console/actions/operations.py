@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,13 +17,13 @@ from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, DeniedError, InvalidInputError, NotFoundError, from_engine
 from console.models import ClusterLink, MirrorTopic, RoleBinding
 from console.models.mirrors import STAYING
+from console.patterns import matching
 from console.policies import permission_for, why_not
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
 
 _E = MirrorEvent
-_PATTERN_LENGTH = 500  # a regular expression of a stranger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,11 +187,7 @@ def _matching(known: Mapping[str, MirrorTopic], pattern: str | None) -> list[str
     if not pattern:
         message = "Name mirror topics in mirror_topic_names, or give a regular expression in mirror_topic_name_pattern."
         raise InvalidInputError(message, field="mirror_topic_names")
-    try:
-        expression = re.compile(pattern[:_PATTERN_LENGTH])
-    except re.error as error:
-        raise InvalidInputError(f"The pattern is no regular expression: {error}.", field="mirror_topic_name_pattern") from None
-    return [name for name in known if expression.fullmatch(name)]
+    return matching(known, pattern)
 
 
 def _unknown(name: str, link: ClusterLink) -> str:

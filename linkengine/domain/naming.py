@@ -16,7 +16,7 @@ MAX_LINK_LENGTH = 200
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _CHARACTERS = "Use only letters, digits, '.', '_' and '-'."
 _INTERNAL_PREFIXES = ("__", "_confluent")
-_INTERNAL_NAMES = frozenset({"_schemas"})
+_INTERNAL_NAMES = frozenset({"_schemas", "confluent-audit-log-events"})
 _SCRATCH = re.compile(r"\.clusterlink-drill-[0-9]+$")  # scratch copies of a rehearsed failover (``domain.drills``)
 
 

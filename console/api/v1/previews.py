@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from typing import Any
 
@@ -17,12 +16,12 @@ from console.api.fields import OffsetField
 from console.api.schema import OURS, operation
 from console.api.v1.views import LIMIT, limit_of
 from console.api.views import RestView, actor_of
+from console.patterns import FIELD, matching
 from console.queries import links, mirrors
 from console.queries.previews import preview
 from linkengine.domain.states import OPERATIONS, MirrorEvent
 
 _OPERATIONS = sorted(one.value for one in OPERATIONS)
-_PATTERN_LENGTH = 500
 
 
 class GroupAtRiskData(serializers.Serializer[Any]):
@@ -84,17 +83,10 @@ class PreviewListView(RestView):
         wanted = request.query_params.get("operation", "")
         if wanted not in _OPERATIONS:
             raise UnreadableError(f"The query parameter operation must be one of {', '.join(_OPERATIONS)}.")
-        pattern = _pattern_of(request)
         link = links.get_link(cluster_id=cluster_id, name=link_name, by=by)
-        shown = [one.mirror for one in mirrors.list_mirrors(link=link, by=by)]
-        rows = [one for one in shown if pattern.fullmatch(one.name)][: limit_of(request)]
+        shown = {one.mirror.name: one.mirror for one in mirrors.list_mirrors(link=link, by=by)}
+        chosen = matching(shown, request.query_params.get(FIELD, ".*"))
+        rows = [shown[name] for name in chosen[: limit_of(request)]]
         prefetch_related_objects(rows, "partitions")
         found = [asdict(preview(one, MirrorEvent(wanted))) for one in rows]
         return Response(PreviewDataList({"data": found}).data)
-
-
-def _pattern_of(request: Request) -> re.Pattern[str]:
-    try:
-        return re.compile(request.query_params.get("mirror_topic_name_pattern", ".*")[:_PATTERN_LENGTH])
-    except re.error as error:
-        raise UnreadableError(f"The query parameter mirror_topic_name_pattern is no regular expression: {error}.") from None
