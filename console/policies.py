@@ -108,6 +108,19 @@ def _in_table(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     return ""
 
 
+def _not_half_reversed(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    """Promoted now, the topic would complete the reversal, since the other side waits for it: nobody asked for that."""
+    if operation is not _E.PROMOTE or not mirror.reversal:
+        return ""
+    other = pairs.counterpart(mirror)
+    if other is None or other.state != MirrorState.PENDING_MIRROR:
+        return ""
+    return (
+        f"Topic '{mirror.name}' was paused in the middle of {mirror.reversal}, and its source is closed. Resume it to "
+        "go on with that, or fail over either side to end it."
+    )
+
+
 def _link_is_on(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     if operation is _E.RESUME and mirror.link.state == LinkState.PAUSED:
         return f"Cluster link '{mirror.link.name}' is paused. Set cluster.link.paused to false, then resume the topic."
@@ -216,6 +229,7 @@ _RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
     _bidirectional,
     _in_table,
     _link_is_on,
+    _not_half_reversed,
     _stays_deleted,
     _can_be_saved,
     _other_side_takes_part,

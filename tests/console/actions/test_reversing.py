@@ -89,6 +89,19 @@ def test_a_paused_reversal_goes_on_when_it_is_resumed(mirror: MirrorTopic, other
     assert states() == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
 
 
+def test_a_paused_reversal_is_not_completed_by_a_promotion_that_nobody_meant_so(
+    mirror: MirrorTopic, other: MirrorTopic, owner: Actor
+) -> None:
+    do(mirror, E.PAUSE, owner)
+    with pytest.raises(ConflictError, match="paused in the middle of reverse-and-start"):
+        do(mirror, E.PROMOTE, owner)
+
+    assert states() == [S.PAUSED, S.PENDING_MIRROR]
+    do(other, E.FAILOVER, owner)
+    do(mirror, E.PROMOTE, owner)
+    assert states() == [S.PENDING_STOPPED, S.PENDING_STOPPED]
+
+
 def test_a_paused_reversal_whose_source_was_failed_over_is_forgotten(
     mirror: MirrorTopic, other: MirrorTopic, owner: Actor
 ) -> None:
