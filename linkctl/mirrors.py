@@ -125,18 +125,25 @@ def _operate(context: click.Context, verb: str, given: dict[str, Any]) -> None:
     if verb == _TRUNCATION:
         flags["include_partition_level_truncation_data"] = True
     found = client_of(context).send("POST", "links", given["link"], f"mirrors:{verb}", body=chosen, **flags)
-    _write_outcome(found, given)
+    write_outcome(found, given, verb)
     if any(one["error_code"] for one in found["data"]):
         raise LinkctlError("Some topics were refused; the table says why.", code=Exit.REFUSED)
 
 
-def _write_outcome(found: Json, given: dict[str, Any]) -> None:
+def write_outcome(found: Json, given: dict[str, Any], verb: str) -> None:
+    """Say per topic whether it was accepted, or why not, and what a restore drops."""
     if given["as_json"]:
         output.write_json(found)
         return
     accepted = "would be accepted" if given["dry_run"] else "accepted"
+    restores = verb == _TRUNCATION  # other verbs drop nothing
     rows = [
-        (one["mirror_topic_name"], one["error_message"] or accepted, output.total_lag(_lags(one)), one["messages_truncated"])
+        (
+            one["mirror_topic_name"],
+            one["error_message"] or accepted,
+            output.total_lag(_lags(one)),
+            output.count(one["messages_truncated"]) if restores and not one["error_code"] else None,
+        )
         for one in found["data"]
     ]
     output.write_table(("MIRROR TOPIC", "RESULT", "LAG", "TRUNCATED"), rows)

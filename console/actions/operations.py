@@ -34,7 +34,7 @@ class OperationResult:
     error_code: int | None = None
     error_message: str | None = None
     mirror: MirrorTopic | None = None
-    truncation: tuple[RestorePoint, ...] | None = None  # what a restore would drop; None: not asked, or nobody can tell
+    truncation: tuple[RestorePoint, ...] | None = None  # what a restore would drop; None: nobody can tell
 
 
 def operate(
@@ -70,21 +70,19 @@ def operate_many(
     pattern: str | None = None,
     operation: MirrorEvent,
     validate_only: bool = False,
-    count_truncation: bool = False,
     by: Actor,
     now: datetime,
 ) -> list[OperationResult]:
     """Operate on named mirrors, or on all whose name matches a whole regular expression; each succeeds or fails by itself.
 
-    What a restore would drop is counted on the cluster, before it begins, where ``count_truncation`` or ``validate_only``
-    asks for it.
+    What a restore would drop is counted on the cluster before it begins; a cluster that does not answer leaves it unknown.
     """
     known = {one.name: one for one in _mirrors_of(link, by)}
     if operation is _E.RESTORE:
         known = {one.name: one for one in restoring.candidates(link, by)} | known
     chosen = list(dict.fromkeys(names)) if names else _matching(known, pattern)
     counted: Mapping[str, tuple[RestorePoint, ...]] = {}
-    if operation is _E.RESTORE and (count_truncation or validate_only):
+    if operation is _E.RESTORE:
         counted = restoring.count_divergence(link, [known[name] for name in chosen if name in known])
     done = {} if validate_only else bulk.operate([known[n] for n in chosen if n in known], operation, by=by, now=now)
     results = []

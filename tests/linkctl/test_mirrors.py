@@ -7,7 +7,7 @@ import pytest
 from console.api.kafka.operations import VERBS as REST_VERBS
 from console.api.kafka.words import MIRROR_STATUSES
 from console.models import ClusterLink, MirrorTopic
-from linkctl.mirrors import STATUSES, VERBS
+from linkctl.mirrors import STATUSES, VERBS, write_outcome
 from linkengine.domain.states import MirrorState
 from tests.console.api.cast import NOW, Boundary
 from tests.linkctl.conftest import Run, read_json
@@ -133,3 +133,15 @@ def test_verbs_of_bidirectional_links_are_refused_on_others(run: Run, make_mirro
 @pytest.mark.parametrize("arguments", [(), ("orders", "--pattern", ".*")])
 def test_topics_are_named_or_matched(run: Run, link: ClusterLink, arguments: tuple[str, ...]) -> None:
     assert run("mirror", "pause", *arguments, "--link", "from-source").exit_code == 2
+
+
+@pytest.mark.parametrize(("counted", "shown"), [(7, "7"), (0, "0"), (None, "unknown")])
+def test_what_a_restore_drops_is_told_and_unknown_is_said(
+    capsys: pytest.CaptureFixture[str], counted: int | None, shown: str
+) -> None:
+    row = {"mirror_topic_name": "orders", "error_code": None, "error_message": None, "mirror_lags": []}
+    found = {"data": [{**row, "messages_truncated": counted}]}
+
+    write_outcome(found, {"as_json": False, "dry_run": True}, "truncate-and-restore")
+
+    assert capsys.readouterr().out.splitlines()[1].split()[-1] == shown

@@ -48,7 +48,6 @@ class OperationView(RestView):
             pattern=pattern,
             operation=self.event,
             validate_only=flag(request, "validate_only"),
-            count_truncation=by_partition,
             by=by,
             now=moment(),
         )
@@ -113,7 +112,7 @@ VERBS: dict[str, Any] = {
         more=[
             query_flag(
                 "include_partition_level_truncation_data",
-                "Tell, per partition, what would be dropped (counted before anything is).",
+                "Tell per partition what is dropped. messages_truncated counts it anyhow, before anything is; null: unknown.",
             )
         ],
     ),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from console import exports
+from console.errors import UnavailableError
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from linkengine.domain.states import MirrorState
 from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest
@@ -71,9 +72,9 @@ def test_a_restore_without_a_file_says_so(owner: Rest, run: RestoreRun) -> None:
     assert owner.get(f"{LINK}/mirrors/orders/restores/999/records").status_code == 404
 
 
-def test_truncation_is_counted_before_anything_happens(
-    owner: Rest, orders: MirrorTopic, link: ClusterLink, source: Any, boundary: Boundary
-) -> None:
+@pytest.fixture
+def restore(orders: MirrorTopic, link: ClusterLink, source: Any, boundary: Boundary) -> str:
+    """Where the source's topic is made a mirror of the stopped one; two of its records would be dropped."""
     ClusterLink.objects.update(mode="BIDIRECTIONAL")
     back = ClusterLink.objects.create(
         name=link.name,
@@ -88,13 +89,30 @@ def test_truncation_is_counted_before_anything_happens(
     )
     MirrorTopic.objects.update(state=MirrorState.STOPPED)
     boundary.answer = {"orders": [{"partition": 0, "start": 0, "end": 12, "common": 10}]}
-    verb = f"/kafka/v3/clusters/{source.cluster_id}/links/{back.name}/mirrors:truncate-and-restore"
+    return f"/kafka/v3/clusters/{source.cluster_id}/links/{back.name}/mirrors:truncate-and-restore"
 
+
+def test_truncation_is_counted_before_anything_happens(owner: Rest, restore: str) -> None:
     answer = owner.post(
-        f"{verb}?validate_only=true&include_partition_level_truncation_data=true", {"mirror_topic_names": ["orders"]}
+        f"{restore}?validate_only=true&include_partition_level_truncation_data=true", {"mirror_topic_names": ["orders"]}
     )
 
     row = answer.json()["data"][0]
     assert (row["error_code"], row["messages_truncated"]) == (None, 2)
     assert row["partition_level_truncation_data"] == [{"partition_id": 0, "offset_truncated_to": 10, "messages_truncated": 2}]
     assert not RestoreRun.objects.exists()
+
+
+def test_a_restore_counts_what_it_drops_without_being_asked(owner: Rest, restore: str) -> None:
+    row = owner.post(restore, {"mirror_topic_names": ["orders"]}).json()["data"][0]
+
+    assert (row["error_code"], row["messages_truncated"], row["partition_level_truncation_data"]) == (None, 2, [])
+    assert RestoreRun.objects.exists()
+
+
+def test_a_cluster_that_does_not_answer_leaves_the_count_unknown(owner: Rest, restore: str, boundary: Boundary) -> None:
+    boundary.error = UnavailableError("No worker answers.")
+
+    row = owner.post(f"{restore}?validate_only=true", {"mirror_topic_names": ["orders"]}).json()["data"][0]
+
+    assert (row["error_code"], row["messages_truncated"]) == (None, None)
