@@ -68,6 +68,7 @@ class MirrorHead:
     deleting: bool
     auto_created: bool
     since: Moment | None
+    before: str  # label of the state it came from, "" at the beginning
     created: Moment | None
     created_by: str
     copied: str
@@ -102,6 +103,7 @@ def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNK
         deleting=mirror.deletion_requested_at is not None,
         auto_created=mirror.auto_created,
         since=moment(mirror.state_since, now=now),
+        before=mirror_look(mirror.prior_state).label if mirror.prior_state else "",
         created=moment(mirror.created_at, now=now),
         created_by=mirror.created_by,
         copied=copied,
