@@ -13,7 +13,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster, Leader
 from linkengine.kafka.codes import BrokerError
-from linkengine.kafka.offsets import EARLIEST, list_offsets, log_ends
+from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, list_offsets, log_ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,17 @@ def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int)
     if start_error or end_error:
         raise BrokerError(start_error or end_error, f"The extent of source {topic}-{partition} cannot be read")
     return SourceExtent(start=start, end=end)
+
+
+def read_local_start(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> int:
+    """Answer from where on the leader reads its own disk: there, and only there, an empty answer means an empty log.
+
+    What lies before it comes from remote storage (KIP-405); while that is slow, a Fetch is answered with nothing and no error.
+    """
+    error, start = list_offsets(cluster, leader.broker, [(topic, partition)], timestamp=EARLIEST_LOCAL)[topic, partition]
+    if error:
+        raise BrokerError(error, f"The extent of source {topic}-{partition} cannot be read")
+    return start
 
 
 def _check_topic_id(assignment: PartitionAssignment, found: str) -> None:

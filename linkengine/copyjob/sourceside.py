@@ -12,7 +12,7 @@ from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.history import Seen
 from linkengine.copyjob.intake import SourceBroker
-from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent
+from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent, read_local_start
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage, Trouble
 from linkengine.copyjob.prover import Prover, ProverEvents, beyond_source
@@ -57,7 +57,7 @@ class SourceSide:
         self._services = services
         self._cluster = Cluster(address)
         self._failed = failed
-        self._events = IntakeEvents(planned=planned, refused=self._refused, lost=self._broker_lost)
+        self._events = IntakeEvents(planned=planned, refused=self._refused, emptied=self._emptied, lost=self._broker_lost)
         self._brokers: dict[tuple[int, int], SourceBroker] = {}  # by node and turn
         self._turns: dict[MirrorPartition, int] = {}
         self._taken: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -242,16 +242,43 @@ class SourceSide:
         self.wake(one)
         now = self._services.clock.monotonic()
         if one.position < extent.start:
-            buffer = Buffer()
-            buffer.users = 1
-            one.planned([Fill(one.position, extent.start, GapReason.LOST)], buffer)
-            self._events.planned(one)
+            self._fill(one, extent.start, GapReason.LOST)
         elif one.position > extent.end and self._truncated.confirmed(one.key, now):
             self._failed(one, beyond_source(one, extent.end) or _truncation(one, extent))
         else:
             if one.position <= extent.end:
                 self._truncated.clear(one.key)
             one.source_retry_at = now + EXAMINE_RETRY_S
+
+    def _emptied(self, one: MirrorPartition, end: int) -> None:
+        """The source shows nothing up to ``end``: gone for good only where its leader has looked at its own disk."""
+        assert one.origin is not None
+        origin, attempt = one.origin, one.attempt
+        one.examining = True
+        self._services.background.submit(
+            lambda: read_local_start(
+                self._cluster, origin.leader, topic=one.assignment.source_topic, partition=one.assignment.partition
+            ),
+            done=lambda local_start: self._end_judged(one, attempt, local_start, end),
+            failed=lambda error: self._examine_failed(one, attempt, error),
+        )
+
+    def _end_judged(self, one: MirrorPartition, attempt: int, local_start: int, end: int) -> None:
+        if one.attempt != attempt or one.position is None:
+            return
+        one.examining = False
+        self.wake(one)
+        if one.position >= local_start:
+            self._fill(one, end, GapReason.COMPACTED)
+        else:  # remote storage is slow: it has the records, sooner or later
+            one.source_retry_at = self._services.clock.monotonic() + EXAMINE_RETRY_S
+
+    def _fill(self, one: MirrorPartition, end: int, reason: GapReason) -> None:
+        assert one.position is not None
+        buffer = Buffer()
+        buffer.users = 1
+        one.planned([Fill(one.position, end, reason)], buffer)
+        self._events.planned(one)
 
 
 def _truncation(one: MirrorPartition, extent: SourceExtent) -> LinkEngineError:

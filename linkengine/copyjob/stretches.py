@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from linkengine.batches.intact import intact_part
 from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
-from linkengine.batches.steps import Fill, Step
+from linkengine.batches.steps import Step
 from linkengine.batches.view import CorruptBatchError
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
@@ -16,7 +16,6 @@ from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import payload_bytes, points_into
 from linkengine.copyjob.refusals import damaged
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.states import GapReason
 from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.fetch import FetchedPartition
 
@@ -27,6 +26,7 @@ class IntakeEvents:
 
     planned: Callable[[MirrorPartition], None]
     refused: Callable[[MirrorPartition, LinkEngineError], None]  # this partition, by an error code
+    emptied: Callable[[MirrorPartition, int], None]  # nothing came up to this end, though it was asked for alone
     lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the broker
 
 
@@ -52,7 +52,7 @@ class Intake:
         if steps:
             self._planned(one, steps, buffer)
         elif not len(answer.records):
-            self._nothing_there(one, answer, buffer, alone=alone)
+            self._nothing_there(one, answer, alone=alone)
 
     def _planned(self, one: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:
         holder = None if points_into(steps, buffer) else self._services.pool.loose(payload_bytes(steps))
@@ -81,13 +81,13 @@ class Intake:
             coalesce_bytes=max(1, int(self._services.tuning.coalesce_bytes * one.coalesce_share)),
         )
 
-    def _nothing_there(self, one: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, alone: bool) -> None:
-        """No batch came: either there is none yet, or compaction emptied the end (known once it was asked for alone)."""
+    def _nothing_there(self, one: MirrorPartition, answer: FetchedPartition, *, alone: bool) -> None:
+        """No batch came: there is none yet, or compaction emptied the end, or it is fetched from remote storage still."""
         assert one.position is not None
         if answer.last_stable_offset < one.position:
             self._events.refused(one, BrokerError(KafkaCode.OFFSET_OUT_OF_RANGE, f"Source {_name(one)} ends before its mirror"))
         elif alone and answer.last_stable_offset > one.position:
-            self._planned(one, [Fill(one.position, answer.last_stable_offset, GapReason.COMPACTED)], buffer)
+            self._events.emptied(one, answer.last_stable_offset)
 
 
 def _name(one: MirrorPartition) -> str:

@@ -25,6 +25,8 @@ TopicPartition = tuple[str, int]
 
 EARLIEST = -2
 LATEST = -1
+EARLIEST_LOCAL = -4  # what lies before it is in remote storage (KIP-405)
+_LOCAL_SINCE = 8
 _DEBUG_REPLICA = -2
 _CONSUMER = -1
 _DELETE_TIMEOUT_MS = 10_000
@@ -88,17 +90,23 @@ def epoch_ends(
 def list_offsets(
     cluster: Cluster, broker: int, partitions: Iterable[TopicPartition], *, timestamp: int, read_committed: bool = False
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Answer (error, offset) per partition: EARLIEST, LATEST (high watermark or last stable offset), or by time."""
+    """Answer (error, offset) per partition: EARLIEST, LATEST (high watermark or last stable offset), or by time.
+
+    EARLIEST_LOCAL is EARLIEST where the broker is too old for remote storage.
+    """
     wanted = dict.fromkeys(partitions, 0)
     Topic = ListOffsetsRequest.ListOffsetsTopic
 
     def build(connection: Connection) -> Any:
-        version = connection.version_for(ListOffsetsRequest.API_KEY, highest=6, lowest=4)
+        version = connection.version_for(
+            ListOffsetsRequest.API_KEY, highest=_LOCAL_SINCE if timestamp == EARLIEST_LOCAL else 6, lowest=4
+        )
+        moment = EARLIEST if timestamp == EARLIEST_LOCAL and version < _LOCAL_SINCE else timestamp
         topics = [
             Topic(
                 name=name,
                 partitions=[
-                    Topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=timestamp)
+                    Topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=moment)
                     for number in group
                 ],
             )

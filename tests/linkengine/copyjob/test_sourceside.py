@@ -15,8 +15,12 @@ from confluent_kafka.admin import (
 )
 
 from devcluster.kafka import KafkaCluster
+from linkengine.copyjob import intake, origins
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.fetch import FetchAnswer
+from linkengine.kafka.offsets import EARLIEST_LOCAL, TopicPartition
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
@@ -31,6 +35,8 @@ from tests.linkengine.copyjob.copying import (
     producer_for,
     wait_for,
 )
+
+Found = dict[TopicPartition, tuple[int, int]]
 
 
 def write(cluster: KafkaCluster, topic: str, count: int) -> None:
@@ -140,3 +146,33 @@ def test_a_source_that_does_not_answer_is_tried_until_it_does(
         copier.wait_for_ends({0: 10})
 
     assert assert_equal_topics(own, topic_name, destination_cluster, topic_name) == 10
+
+
+def test_what_remote_storage_is_slow_to_bring_is_waited_for_and_not_taken_for_compacted(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker answers a Fetch below its local log start (KIP-405) with nothing, and no error, while its remote read lasts."""
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, 10)
+    empty_answers, slow, decode, offsets = [0], [True], intake.decode_fetch, origins.list_offsets
+
+    def decode_emptied(body: memoryview, *, version: int) -> FetchAnswer:
+        answer = decode(body, version=version)
+        if not slow[0]:
+            return answer
+        empty_answers[0] += 1
+        return answer._replace(partitions=[one._replace(records=one.records[:0]) for one in answer.partitions])
+
+    def with_local_start(cluster: Cluster, broker: int, places: list[TopicPartition], *, timestamp: int) -> Found:
+        found = offsets(cluster, broker, places, timestamp=timestamp)
+        return dict.fromkeys(places, (0, 10)) if timestamp == EARLIEST_LOCAL else found
+
+    monkeypatch.setattr(intake, "decode_fetch", decode_emptied)
+    monkeypatch.setattr(origins, "list_offsets", with_local_start)
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        wait_for(lambda: empty_answers[0] > 5)
+        copier.wait_until(lambda one: (one.source_end, one.mirror_end) == (10, 0))
+        slow[0] = False
+        copier.wait_for_ends({0: 10})
+
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 10
