@@ -16,11 +16,12 @@ from enum import StrEnum
 
 from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
 from linkengine.batches.records import RecordLike, decode_records
-from linkengine.batches.steps import Append
+from linkengine.batches.steps import Append, Fill
 from linkengine.batches.view import BatchView, iter_batches
 from linkengine.copyjob.pieces import Origin
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
@@ -53,7 +54,7 @@ class DifferenceKind(StrEnum):
     """How two logs disagree."""
 
     MARKER = "MARKER"  # our marker stands where the source has a record
-    RECORD = "RECORD"  # both have a record, not the same one
+    RECORD = "RECORD"  # the mirror has a record, the source another one or none that anybody may see
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class Difference:
 
     offset: int
     kind: DifferenceKind
-    key: bytes | None  # of the source's record
+    key: bytes | None  # of the source's record, if there is one
 
 
 def read_stretch(
@@ -135,7 +136,7 @@ def first_difference(
         if not steps:
             return None  # compaction has removed the rest
         for step in steps:
-            found = _difference_in(step, stretch) if isinstance(step, Append) else None
+            found = _difference_in(step, stretch) if isinstance(step, Append) else _record_in(step, stretch)
             if found is not None:
                 return found
         position = steps[-1].end
@@ -151,6 +152,14 @@ def _difference_in(step: Append, stretch: Stretch) -> Difference | None:
         if known is not None and known != _content(one, timestamps=known[0] is not None):
             return Difference(offset=one.offset, kind=DifferenceKind.RECORD, key=one.key)
     return None
+
+
+def _record_in(gap: Fill, stretch: Stretch) -> Difference | None:
+    """Compaction takes records on each replica when it likes; markers and aborted data are at their offsets on all of them."""
+    if gap.reason not in (GapReason.TRANSACTION_MARKER, GapReason.ABORTED):
+        return None
+    found = min((one for one in stretch.records if gap.start <= one < gap.end), default=None)
+    return None if found is None else Difference(offset=found, kind=DifferenceKind.RECORD, key=None)
 
 
 def _content(one: RecordLike, *, timestamps: bool) -> Content:

@@ -9,7 +9,7 @@ import pytest
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.records import encode_records
 from linkengine.copyjob import proving
-from linkengine.copyjob.proving import DifferenceKind, Stretch, first_difference, read_stretch
+from linkengine.copyjob.proving import Difference, DifferenceKind, Stretch, first_difference, read_stretch
 
 OURS, THEIRS = 1 << 62, 7
 TOPIC = ("t", bytes(16), 0)
@@ -83,6 +83,17 @@ def test_a_difference_is_named_by_its_offset(
     logs["mirror"], logs["source"] = [batch(0, "a", "b"), marker(2)], source
     found = first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 10), stretch=stretch_of(logs["mirror"], end=3))
     assert (None if found is None else (found.offset, found.kind)) == expected
+
+
+def test_a_strangers_record_where_the_source_has_a_marker_is_a_difference(logs: dict[str, list[bytes]]) -> None:
+    logs["mirror"] = [batch(0, "a", "b"), batch(2, "theirs", producer_id=THEIRS)]
+    logs["source"] = [batch(0, "a", "b"), marker(2, producer_id=THEIRS)]
+
+    stretch = stretch_of(logs["mirror"], end=3)
+    found = first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 3), stretch=stretch)
+
+    assert stretch.foreign == 2
+    assert found == Difference(offset=2, kind=DifferenceKind.RECORD, key=None)
 
 
 def test_what_the_source_has_deleted_is_not_compared(logs: dict[str, list[bytes]]) -> None:
