@@ -238,7 +238,7 @@ class SourceBroker:
         if answer.error:
             raise BrokerError(answer.error, "A source broker refuses to be read")
         if asked.probe is None:
-            self._session.answered(answer.session)
+            self._session.answered(answer.session, told=not answer.throttle_ms)
         news = False
         for part in answer.partitions:
             news |= bool(part.error or len(part.records))
@@ -263,8 +263,8 @@ class SourceBroker:
 
     def note_unchanged(self) -> None:
         """Tell the partitions that the broker left out of its last answers that they are still where they were."""
-        for reading in self._session.entries.values():
-            if reading.current:
+        for place, reading in self._session.entries.items():
+            if reading.current and self._session.heard(place):
                 reading.one.account.unchanged(self._heard_ms)
 
     def _lost(self, error: LinkEngineError) -> None:

@@ -51,11 +51,12 @@ class Request(NamedTuple):
 class ReadSession:
     """The session of one connection."""
 
-    __slots__ = ("_changes", "_epoch", "_forgotten", "_id", "_named", "entries")
+    __slots__ = ("_changes", "_epoch", "_forgotten", "_id", "_named", "_unheard", "entries")
 
     def __init__(self) -> None:
         self.entries: dict[Place, Reading] = {}
         self._changes: dict[Place, None] = {}
+        self._unheard: dict[Place, None] = {}  # named by requests since the last answer that told something
         self._forgotten: dict[Place, None] = {}
         self._id = self._epoch = 0
         self._named: set[Place] = set()  # places whose topic has no id: one of them, and all are asked for by name
@@ -80,6 +81,10 @@ class ReadSession:
         """Whether the broker knows what is wanted of a partition; what was said since the last request it does not."""
         return place not in self._changes
 
+    def heard(self, place: Place) -> bool:
+        """Whether the last answer was given by a broker that knew what is wanted of a partition."""
+        return place not in self._changes and place not in self._unheard
+
     def request(self) -> Request:
         """Answer what to ask next, and take it for asked."""
         full = self._epoch == 0
@@ -90,12 +95,15 @@ class ReadSession:
         forgotten: dict[bytes, list[int]] = {}
         for topic, partition in () if full else self._forgotten:
             forgotten.setdefault(topic, []).append(partition)
+        self._unheard |= self._changes
         self._changes.clear()
         self._forgotten.clear()
         return Request(SessionStep(self._id, self._epoch), not self._named, positions, forgotten)
 
-    def answered(self, session: int) -> None:
+    def answered(self, session: int, *, told: bool = True) -> None:
         """Go on in the session that the answer names; 0: there is none, so that the next request is a full one."""
+        if told:
+            self._unheard.clear()
         if session != self._id or session == 0:
             self._id, self._epoch = session, 0
         self._epoch = 0 if session == 0 else self._epoch % LAST_EPOCH + 1
@@ -108,6 +116,7 @@ class ReadSession:
         """The connection is gone: the broker reads nothing for us."""
         self.entries.clear()
         self._changes.clear()
+        self._unheard.clear()
         self._forgotten.clear()
         self._named.clear()
         self._id = self._epoch = 0

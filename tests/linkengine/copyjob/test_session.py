@@ -135,6 +135,22 @@ def test_a_topic_without_an_id_makes_all_be_asked_for_by_name() -> None:
     assert set(request.positions) == {TOPIC, b"by-name"}
 
 
+def test_no_answer_speaks_for_a_partition_that_its_request_did_not_name() -> None:
+    session, late = session_of(5), (TOPIC, 1)
+    told = [session.heard((TOPIC, 0))]
+
+    session.want(late, reading(1, 6))
+    told.append(session.heard(late))
+    session.request()
+    told.append(session.heard(late))
+    session.answered(0, told=False)  # throttled
+    session.request()
+    told.append(session.heard(late))
+    session.answered(77)
+
+    assert [*told, session.heard(late)] == [True, False, False, False, True]
+
+
 def test_what_was_said_since_the_last_request_was_not_asked() -> None:
     session = session_of(5, 6)
 
