@@ -19,13 +19,13 @@ from linkengine.batches.records import RecordLike, decode_records
 from linkengine.batches.steps import Append, Fill
 from linkengine.batches.view import BatchView, iter_batches
 from linkengine.copyjob.pieces import Origin
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.offsets import EARLIEST, LATEST, list_offsets
+from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, list_offsets
 from linkengine.kafka.policies import is_compacted
 from linkengine.kafka.reading import read_batches, read_committed
 
@@ -119,9 +119,12 @@ def _gathered(
 
 
 def first_difference(
-    connection: Connection, *, topic: Place, leader_epoch: int, bounds: tuple[int, int], stretch: Stretch
+    connection: Connection, *, topic: Place, leader_epoch: int, bounds: tuple[int, int], stretch: Stretch, local_start: int = 0
 ) -> Difference | None:
-    """Compare a mirror's stretch with its source; ``bounds`` are the source's log start and last stable offset."""
+    """Compare a mirror's stretch with its source; ``bounds`` are the source's log start and last stable offset.
+
+    Before ``local_start`` the source reads from remote storage, where an empty answer means nothing (KIP-405).
+    """
     position, end = max(bounds[0], stretch.start), min(bounds[1], stretch.end)
     while position < end:
         error, aborted, records = read_committed(connection, topic=topic, leader_epoch=leader_epoch, offset=position)
@@ -133,6 +136,11 @@ def first_difference(
             aborted=[AbortedTransaction(*entry) for entry in aborted],
             high_end=end,
         )
+        if not steps and position < local_start:
+            message = (
+                f"Remote storage of source {topic[0]}-{topic[2]} is slow to bring what its mirror is compared with. Retrying."
+            )
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
         if not steps:
             return None  # compaction has removed the rest
         for step in steps:
@@ -188,6 +196,7 @@ def compare_all(cluster: Cluster, broker: int, questions: Sequence[Question]) ->
     places = [(one.assignment.source_topic, one.assignment.partition) for one in questions]
     starts = list_offsets(cluster, broker, places, timestamp=EARLIEST)
     ends = list_offsets(cluster, broker, places, timestamp=LATEST, read_committed=True)
+    local = list_offsets(cluster, broker, places, timestamp=EARLIEST_LOCAL)
     connection = cluster.open(broker)
     answers: dict[str, Answer | LinkEngineError] = {}
     try:
@@ -196,7 +205,9 @@ def compare_all(cluster: Cluster, broker: int, questions: Sequence[Question]) ->
             try:
                 if start_error or end_error:
                     raise BrokerError(start_error or end_error, f"Source {place[0]}-{place[1]} cannot be read for a check")
-                answers[one.assignment.key] = _compared(cluster, connection, one, bounds=(start, end))
+                answers[one.assignment.key] = _compared(
+                    cluster, connection, one, bounds=(start, end), local_start=local[place][1]
+                )
             except LinkEngineError as error:
                 answers[one.assignment.key] = error
     finally:
@@ -204,10 +215,12 @@ def compare_all(cluster: Cluster, broker: int, questions: Sequence[Question]) ->
     return answers
 
 
-def _compared(cluster: Cluster, connection: Connection, one: Question, *, bounds: tuple[int, int]) -> Answer:
+def _compared(cluster: Cluster, connection: Connection, one: Question, *, bounds: tuple[int, int], local_start: int) -> Answer:
     topic_id = one.origin.topic if one.origin.by_id else bytes(16)
     topic, leader = (one.assignment.source_topic, topic_id, one.assignment.partition), one.origin.leader
-    found = first_difference(connection, topic=topic, leader_epoch=leader.epoch, bounds=bounds, stretch=one.stretch)
+    found = first_difference(
+        connection, topic=topic, leader_epoch=leader.epoch, bounds=bounds, stretch=one.stretch, local_start=local_start
+    )
     if found is not None and found.kind is DifferenceKind.MARKER and found.key is not None:
         # a replica that is not compacted yet may still show what was filled because another one had removed it
         found = None if is_compacted(cluster, leader.broker, topic[0]) else found

@@ -10,6 +10,7 @@ from linkengine.batches.patch import patch_for_append
 from linkengine.batches.records import encode_records
 from linkengine.copyjob import proving
 from linkengine.copyjob.proving import Difference, DifferenceKind, Stretch, first_difference, read_stretch
+from linkengine.domain.errors import LinkEngineError
 
 OURS, THEIRS = 1 << 62, 7
 TOPIC = ("t", bytes(16), 0)
@@ -94,6 +95,15 @@ def test_a_strangers_record_where_the_source_has_a_marker_is_a_difference(logs: 
 
     assert stretch.foreign == 2
     assert found == Difference(offset=2, kind=DifferenceKind.RECORD, key=None)
+
+
+def test_what_remote_storage_does_not_bring_is_no_proof(logs: dict[str, list[bytes]]) -> None:
+    logs["mirror"] = [batch(0, "a", "b")]
+
+    stretch = stretch_of(logs["mirror"], end=2)
+
+    with pytest.raises(LinkEngineError, match="slow"):
+        first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 2), stretch=stretch, local_start=2)
 
 
 def test_what_the_source_has_deleted_is_not_compared(logs: dict[str, list[bytes]]) -> None:
