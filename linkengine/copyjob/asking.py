@@ -19,6 +19,7 @@ def tail_query(one: MirrorPartition) -> TailQuery:
         expected_end=expected_end,
         prove=expected_end is None or one.to_prove is not None,
         overtaken=one.overtaken,
+        doubt=None if fresh else one.doubt,
     )
 
 

@@ -12,9 +12,10 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster, Leader
 from linkengine.kafka.codes import BrokerError, KafkaCode
+from linkengine.kafka.offsets import LATEST, TopicPartition, list_offsets
 from linkengine.kafka.reading import read_batches
 
-PATIENCE_S = 10.0  # for the high watermark to reach the log end
+PATIENCE_S = 10.0  # for reading what may be some requests of ours
 
 
 def first_foreign_batch(
@@ -22,6 +23,7 @@ def first_foreign_batch(
 ) -> int | None:
     """Answer the offset of the first batch in ``offsets`` that another producer wrote, None where all are ours."""
     position, end = offsets
+    _check_replicated(cluster, leader, topic=(topic[0], topic[2]), end=end)
     deadline = time.monotonic() + PATIENCE_S
     connection = cluster.open(leader.broker)
     try:
@@ -40,6 +42,23 @@ def first_foreign_batch(
     finally:
         connection.close()
     return None
+
+
+def _check_replicated(cluster: Cluster, leader: Leader, *, topic: TopicPartition, end: int) -> None:
+    """Nobody can read beyond the high watermark; followers that are down shall not hold up everybody else's look."""
+    error, high_watermark = list_offsets(cluster, leader.broker, [topic], timestamp=LATEST)[topic]
+    if error:
+        raise BrokerError(error, f"The mirror {topic[0]}-{topic[1]} cannot be read for a check")
+    if high_watermark < end:
+        raise unreplicated(*topic)
+
+
+def unreplicated(topic: str, partition: int) -> LinkEngineError:
+    """Answer the error of a mirror whose end nobody can read."""
+    return LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        f"The end of mirror {topic}-{partition} is not replicated yet; its followers may be down. Retrying.",
+    )
 
 
 def foreign_write(assignment: PartitionAssignment, offset: int) -> LinkEngineError:

@@ -19,6 +19,7 @@ from linkengine.batches.patch import patch_for_append
 from linkengine.batches.steps import Append, Fill, Step
 from linkengine.copyjob.account import Account
 from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.doubts import Doubt, doubt_of
 from linkengine.copyjob.pieces import Chunk, FillInFlight, Origin, Stage, Trouble
 from linkengine.copyjob.proving import Stretch
 from linkengine.copyjob.retry import Backoff
@@ -66,9 +67,9 @@ class MirrorPartition:
         self.unanswered: deque[Append] = deque()
         self.fill: FillInFlight | None = None
         self._unverified: FillInFlight | None = None  # its answer was lost: the mirror's end tells what became of it
+        self.doubt: Doubt | None = None  # what was sent in this hold and never answered
         self.lost_marker: LostMarker | None = None
-        self.loose_appends = False  # data whose answer was lost may still be written late, until later data is acknowledged
-        self._fills_from = 0.0
+        self.loose_appends, self._fills_from = False, 0.0  # loose: may be written late, until later data is acknowledged
         self.transactions: TransactionalProducer | None = None  # where gaps are filled by transactions
         self.mirror_retry_at, self.mirror_backoff = 0.0, Backoff()
         self.refused_at: int | None = None  # offset of a batch that the mirror's broker did not take
@@ -84,11 +85,11 @@ class MirrorPartition:
         self.mirror_retry_at = 0.0
 
     def dispossessed(self) -> list[Chunk]:
-        """The lease is gone: forget everything that depends on it; answer the chunks to let go."""
+        """Forget all that depends on the lease, which is gone; answer the chunks to let go."""
         self.grant = self.lost_marker = None
         self.stage = Stage.WAITING
         self.writer.drop()
-        dropped, self.sent_end = self._new_attempt(), None
+        dropped, self.sent_end, self.doubt = self._new_attempt(), None, None
         return dropped
 
     # --- mirror side -------------------------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ class MirrorPartition:
         if self.lost_marker is not None and self._unverified is not None and tail.end < self._unverified.end:
             self.writer.raise_next()
         self.tail = tail
-        self.lost_marker = None
+        self.lost_marker = self.doubt = None
         self._settle_unverified(tail.end, now_ms=now_ms)
         self.to_prove = tail.stretch
         self.position = self.sent_end = tail.end
@@ -249,7 +250,7 @@ class MirrorPartition:
 
     @property
     def copying(self) -> bool:
-        """Whether the mirror's end is known and more may follow it."""
+        """Whether the mirror's end is known."""
         return self.stage is Stage.COPYING
 
     @property
@@ -285,6 +286,8 @@ class MirrorPartition:
         self.attempt += 1
         self.position = None
         self.examining = False
+        if self.doubt is None and self.transactions is None:  # a coordinator may have changed the producer id meanwhile
+            self.doubt = doubt_of(self.unanswered, self.fill, next_sequence=self.writer.next_sequence)
         self.loose_appends |= bool(self.unanswered)
         self.unanswered.clear()
         # whatever ended the attempt: markers without an answer may still be written (a transaction is settled by the resume)

@@ -17,7 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from linkengine.copyjob.foreign import first_foreign_batch, foreign_write, marker_overrun
+from linkengine.copyjob.doubts import Doubt
+from linkengine.copyjob.foreign import first_foreign_batch, foreign_write, marker_overrun, unreplicated
 from linkengine.copyjob.proving import Stretch, read_stretch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
@@ -49,6 +50,7 @@ class TailQuery:
     lost_marker: LostMarker | None = None
     transactions: TransactionalProducer | None = None  # this hold's, with nothing of it under way
     expected_end: int | None = None  # the end of everything this owner or its clean predecessor sent; None: not known
+    doubt: Doubt | None = None  # what this owner sent and never heard of
     prove: bool = False  # the end is to be compared with the source, wherever it is
     overtaken: tuple[int, int] | None = None  # offsets at which something stands that this owner did not put there
 
@@ -211,18 +213,13 @@ def _reading(
 
 
 def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngineError:
-    expected, assignment = query.expected_end, query.assignment
+    expected, assignment = _vouched_end(query, tail), query.assignment
     offsets = query.overtaken or (tail.end if expected is None else max(expected, tail.start), tail.end)
     if offsets[0] >= offsets[1]:
         return tail
     try:
-        foreign = first_foreign_batch(
-            cluster,
-            tail.leader,
-            topic=(assignment.mirror_topic, tail.topic_id, assignment.partition),
-            offsets=offsets,
-            producer_id=tail.producer_id,
-        )
+        topic = (assignment.mirror_topic, tail.topic_id, assignment.partition)
+        foreign = first_foreign_batch(cluster, tail.leader, topic=topic, offsets=offsets, producer_id=tail.producer_id)
     except LinkEngineError as error:
         return error
     if foreign is not None:
@@ -253,8 +250,14 @@ def _with_stretches(
     return found
 
 
+def _vouched_end(query: TailQuery, tail: Tail) -> int | None:
+    doubt, sent_end = query.doubt, query.expected_end
+    return doubt.vouched_end(tail.end, sent_end=sent_end, producer=tail.producer) if doubt else sent_end
+
+
 def _needs_proof(query: TailQuery, tail: Tail) -> bool:
-    moved = query.expected_end is not None and tail.end > query.expected_end
+    expected = _vouched_end(query, tail)
+    moved = expected is not None and tail.end > expected
     return (query.prove or moved) and tail.end > tail.start
 
 
@@ -264,7 +267,9 @@ def _with_stretch(
     name, partition = _place(query)
     if error or high_watermark < tail.end:
         return (
-            BrokerError(error, f"The end of mirror {name}-{partition} is not replicated yet") if error else _unreplicated(query)
+            BrokerError(error, f"The end of mirror {name}-{partition} cannot be seen")
+            if error
+            else unreplicated(name, partition)
         )
     try:
         stretch = read_stretch(
@@ -277,13 +282,6 @@ def _with_stretch(
     except LinkEngineError as failure:
         return failure
     return replace(tail, stretch=stretch)
-
-
-def _unreplicated(query: TailQuery) -> LinkEngineError:
-    where = f"{query.assignment.mirror_topic}-{query.assignment.partition}"
-    return LinkEngineError(
-        ErrorCode.TIMEOUT_ERROR, f"The end of mirror {where} is not replicated yet; its followers may be down. Retrying."
-    )
 
 
 def _changing(query: TailQuery) -> LinkEngineError:

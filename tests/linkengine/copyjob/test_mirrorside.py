@@ -1,12 +1,15 @@
 """What goes wrong at the destination, on real brokers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from linkengine.kafka import produce
+from linkengine.kafka.wire import Bytes
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
@@ -44,6 +47,34 @@ def test_a_foreign_write_is_found_while_nothing_is_copied(clusters: Pair, topic_
         (progress,) = copier.progress.latest.values()
         assert "offset 1" in progress.error_message
         assert "create it again" in progress.error_message
+
+
+def test_a_foreign_write_in_the_place_of_a_batch_that_was_lost_is_found(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror ends before what was sent then, so its length alone tells nothing."""
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, "first")
+    encode, lost = produce.encode_produce, list[str]()
+
+    def encode_damaged(batches: Mapping[bytes, list[tuple[int, Bytes]]], **settings: int) -> list[Bytes]:
+        if lost:
+            return encode(batches, **settings)
+        write(clusters[1], topic_name, "theirs")
+        lost.append(topic_name)
+        damaged = {topic: [(one, bytes(batch)[:-1] + b"!") for one, batch in group] for topic, group in batches.items()}
+        return encode(damaged, **settings)
+
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_for_ends({0: 1})
+        monkeypatch.setattr(produce, "encode_produce", encode_damaged)
+        write(clusters[0], topic_name, "second", "third", "fourth")
+
+        copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
+
+        (progress,) = copier.progress.latest.values()
+    assert "offset 1." in progress.error_message
+    assert ends_of(clusters[1], topic_name) == {0: 2}
 
 
 def test_a_foreign_write_between_two_of_ours_is_found_by_its_offset(clusters: Pair, topic_name: str) -> None:
