@@ -17,7 +17,8 @@ from console.pages.linkpages import crumbs, link_head
 from console.presenters.links import link_url
 from console.queries import links as link_queries
 from console.queries.links import EffectiveConfig
-from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, is_connection
+from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
+from linkengine.domain.linkconfigspec import ConfigKind
 
 _RESET: Literal["DELETE"] = "DELETE"
 

@@ -17,7 +17,8 @@ from console.errors import NotFoundError
 from console.models import ClusterLink, Environment, MirrorPartition, MirrorTopic
 from console.models.mirrors import unknown_lags
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
-from linkengine.domain.linkconfigs import LINK_CONFIGS, LinkConfigSpec, is_connection
+from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
+from linkengine.domain.linkconfigspec import LinkConfigSpec
 from linkengine.domain.states import MirrorState
 
 _RELATED = ("destination__environment__organization", "source__environment")

@@ -8,100 +8,23 @@ link (``is_connection``): the caller keeps them encrypted. What the table knows 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from types import MappingProxyType
 
-from linkengine.domain.addresses import MECHANISMS, PROTOCOLS
-
-
-class ConfigKind(StrEnum):
-    """How the text of a value is read."""
-
-    TEXT = "text"
-    NUMBER = "whole number"
-    FLAG = "true or false"
-    NAMES = "names separated by commas"
-    FILTERS = "JSON document"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkConfigSpec:
-    """One row of the table. ``lowest`` and ``highest`` are inclusive."""
-
-    name: str
-    description: str
-    kind: ConfigKind = ConfigKind.TEXT
-    default: str | None = ""
-    read_only: bool = False  # nobody may set it
-    sensitive: bool = False  # write-only
-    immutable: bool = False  # only while the link is created
-    lowest: int | None = None
-    highest: int | None = None
-    choices: tuple[str, ...] = ()
-
+from linkengine.domain.addresses import MECHANISMS
+from linkengine.domain.linkconfigspec import ConfigKind, LinkConfigSpec
+from linkengine.domain.linksecurity import security_rows
 
 _N, _F, _J = ConfigKind.NUMBER, ConfigKind.FLAG, ConfigKind.FILTERS
 _DAY_MS = 86_400_000
 
 
-def _tls_rows(prefix: str, where: str) -> tuple[LinkConfigSpec, ...]:
-    rows = (
-        ("ssl.cipher.suites", None, False, "Cipher suites offered"),
-        ("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", False, "TLS versions offered"),
-        (
-            "ssl.endpoint.identification.algorithm",
-            "https",
-            False,
-            "How host names are compared with certificates; empty: not at all",
-        ),
-        ("ssl.key.password", None, True, "Password of the private key"),
-        ("ssl.keystore.certificate.chain", None, True, "Our certificate chain (PEM)"),
-        ("ssl.keystore.key", None, True, "Our private key (PEM)"),
-        ("ssl.keystore.type", "JKS", False, "Format of the key store; only PEM can be used here"),
-        ("ssl.protocol", "TLSv1.3", False, "Preferred TLS version"),
-        ("ssl.truststore.certificates", None, True, "Certificates of authorities to trust (PEM)"),
-        ("ssl.truststore.type", "JKS", False, "Format of the trust store; only PEM can be used here"),
-    )
-    return tuple(
-        LinkConfigSpec(name=prefix + name, default=default, sensitive=sensitive, description=f"{text}, for {where}.")
-        for name, default, sensitive, text in rows
-    )
-
-
-def _security_rows(prefix: str, where: str, mechanisms: tuple[str, ...]) -> tuple[LinkConfigSpec, ...]:
-    return (
-        LinkConfigSpec(
-            name=f"{prefix}security.protocol",
-            default="PLAINTEXT",
-            choices=PROTOCOLS,
-            description=f"Transport and sign-in of {where}.",
-        ),
-        LinkConfigSpec(
-            name=f"{prefix}sasl.mechanism", default="GSSAPI", choices=mechanisms, description=f"How to sign in to {where}."
-        ),
-        LinkConfigSpec(
-            name=f"{prefix}sasl.jaas.config",
-            default=None,
-            sensitive=True,
-            description=f"User and password for {where}, as a JAAS line; with OAUTHBEARER clientId, clientSecret and scope.",
-        ),
-        LinkConfigSpec(
-            name=f"{prefix}sasl.login.callback.handler.class",
-            default=None,
-            description=f"Taken and ignored: OAUTHBEARER for {where} always asks the token endpoint.",
-        ),
-        LinkConfigSpec(
-            name=f"{prefix}sasl.oauthbearer.token.endpoint.url",
-            default=None,
-            description=f"Where tokens for {where} come from; OAUTHBEARER only.",
-        ),
-        *_tls_rows(prefix, where),
-    )
-
-
 def _fixed(name: str, default: int, description: str) -> LinkConfigSpec:
     return LinkConfigSpec(name=name, kind=_N, default=str(default), read_only=True, description=description)
+
+
+def _listed(name: str, default: int, description: str) -> LinkConfigSpec:
+    """A row that clients look for; the engine has measured values of its own."""
+    return _fixed(name, default, f"{description} Listed for clients; the engine has a value of its own.")
 
 
 _ROWS: tuple[LinkConfigSpec, ...] = (
@@ -135,7 +58,7 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         name="client.dns.lookup",
         default="use_all_dns_ips",
         choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-        description="How names of brokers are looked up.",
+        description="Taken and not used: all addresses of a name are always tried.",
     ),
     LinkConfigSpec(
         name="cluster.link.paused",
@@ -157,13 +80,12 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         choices=("OUTBOUND", "INBOUND"),
         description="Which side opens connections. INBOUND reaches the source with the settings of its registered cluster.",
     ),
-    _fixed("connections.max.idle.ms", 600_000, "When idle connections are closed."),
+    _listed("connections.max.idle.ms", 600_000, "When idle connections are closed."),
     LinkConfigSpec(
         name="consumer.group.prefix.enable",
         kind=_F,
         default="false",
-        immutable=True,
-        description="Prefix the names of consumer groups too.",
+        description="Prefix the names of consumer groups too. Groups that were carried over before keep the names they have.",
     ),
     LinkConfigSpec(name="consumer.offset.group.filters", kind=_J, description="Which consumer groups to carry over."),
     LinkConfigSpec(
@@ -192,6 +114,7 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         kind=_N,
         default="-1",
         lowest=-1,
+        zero=False,
         description="Most bytes per second, as stored, that all mirrors of the link copy together; -1: no limit. Our own.",
     ),
     LinkConfigSpec(
@@ -201,8 +124,8 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         choices=("OUTBOUND", "INBOUND"),
         description="Which side opens connections, as the other side of a bidirectional link has it.",
     ),
-    *_security_rows("local.", "the local cluster", ("GSSAPI", *MECHANISMS)),
-    *_security_rows("", "the source", ("GSSAPI", *MECHANISMS)),
+    *security_rows("local.", "the local cluster", ("GSSAPI", *MECHANISMS)),
+    *security_rows("", "the source", ("GSSAPI", *MECHANISMS)),
     LinkConfigSpec(
         name="metadata.max.age.ms",
         kind=_N,
@@ -230,24 +153,24 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         default="earliest",
         description="Where new mirror topics start: earliest, latest, a time (ISO 8601) or Unix milliseconds.",
     ),
-    _fixed("num.cluster.link.fetchers", 1, "Fetchers per broker."),
-    _fixed("replica.fetch.backoff.ms", 1000, "Wait after a failed fetch."),
-    _fixed("replica.fetch.max.bytes", 5_242_880, "Most bytes per partition and fetch."),
+    _listed("num.cluster.link.fetchers", 1, "Fetchers per broker."),
+    _listed("replica.fetch.backoff.ms", 1000, "Wait after a failed fetch."),
+    _listed("replica.fetch.max.bytes", 5_242_880, "Most bytes per partition and fetch."),
     _fixed("replica.fetch.min.bytes", 1, "Least bytes per fetch."),
-    _fixed("replica.fetch.response.max.bytes", 10_485_760, "Most bytes per fetch."),
+    _listed("replica.fetch.response.max.bytes", 10_485_760, "Most bytes per fetch."),
     _fixed("replica.fetch.wait.max.ms", 500, "Longest wait of a fetch without data."),
     LinkConfigSpec(
         name="replica.socket.receive.buffer.bytes",
         kind=_N,
         default="-1",
         lowest=-1,
-        description="Receive buffer; -1: the system's choice.",
+        description="Receive buffer. Taken and not used: the system's own choice was measured to be faster.",
     ),
-    _fixed("replica.socket.timeout.ms", 30_000, "Longest wait for a socket."),
-    _fixed("request.timeout.ms", 30_000, "Longest wait for an answer."),
-    _fixed("retry.backoff.ms", 100, "Wait before a request is repeated."),
-    _fixed("socket.connection.setup.timeout.max.ms", 30_000, "Longest wait for a connection, at most."),
-    _fixed("socket.connection.setup.timeout.ms", 10_000, "Longest wait for a connection, at first."),
+    _listed("replica.socket.timeout.ms", 30_000, "Longest wait for a socket."),
+    _listed("request.timeout.ms", 30_000, "Longest wait for an answer."),
+    _listed("retry.backoff.ms", 100, "Wait before a request is repeated."),
+    _listed("socket.connection.setup.timeout.max.ms", 30_000, "Longest wait for a connection, at most."),
+    _listed("socket.connection.setup.timeout.ms", 10_000, "Longest wait for a connection, at first."),
     LinkConfigSpec(
         name="topic.config.sync.include",
         kind=ConfigKind.NAMES,

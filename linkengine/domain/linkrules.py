@@ -12,7 +12,8 @@ from linkengine.domain.aclfilters import parse_acl_filters
 from linkengine.domain.configs import check_include
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import parse_filters
-from linkengine.domain.linkconfigs import LINK_CONFIGS, ConfigKind, LinkConfigSpec
+from linkengine.domain.linkconfigs import LINK_CONFIGS
+from linkengine.domain.linkconfigspec import ConfigKind, LinkConfigSpec
 from linkengine.domain.startspec import CONFIG as START_SPEC
 from linkengine.domain.startspec import start_problem
 
@@ -61,6 +62,10 @@ def find_conflicts(configs: Mapping[str, str | None]) -> tuple[ConfigProblem, ..
             )
         if configs.get("link.mode") == "BIDIRECTIONAL":
             problems.append(("consumer.group.prefix.enable", "Consumer groups cannot be prefixed on a bidirectional link."))
+    if configs.get("link.mode") == "SOURCE" and configs.get("connection.mode") == "INBOUND":
+        problems.append(
+            ("connection.mode", "A link of the source's side opens the connections itself: leave connection.mode OUTBOUND.")
+        )
     if configs.get(AUTO_CREATE) == "true" and not configs.get(AUTO_CREATE_FILTERS):
         problems.append((AUTO_CREATE, f"Auto-create needs at least one filter. Set {AUTO_CREATE_FILTERS} with it."))
     return tuple(ConfigProblem(name=name, message=message) for name, message in problems)
@@ -95,9 +100,11 @@ def _problem_of(name: str, value: str | None, *, creating: bool) -> str:
     if spec is None:
         return f"{name} is not a config of a cluster link. GET the link's configs for the list."
     if spec.read_only:
-        return f"{name} is read-only; it is always {spec.default}."
+        return f"{name} is read-only. {spec.description}"
     if spec.immutable and not creating:
         return f"{name} can only be set while the link is created. Create another link to change it."
+    if spec.refusal and value:
+        return f"{name} cannot be set. {spec.refusal}"
     if not value and (value is None or (spec.kind in _MAY_BE_EMPTY and not spec.choices)):
         return ""
     return _value_problem(spec, value or "")
@@ -124,6 +131,8 @@ def _number_problem(spec: LinkConfigSpec, value: str) -> str:
         return f"{spec.name} must be a whole number."
     if spec.lowest is not None and int(value) < spec.lowest:
         return f"{spec.name} must be at least {spec.lowest}."
+    if not spec.zero and int(value) == 0:
+        return f"{spec.name} cannot be 0. Give at least 1, or -1 for no limit; to stop a link, pause it."
     if spec.highest is not None and int(value) > spec.highest:
         return f"{spec.name} must be at most {spec.highest}."
     return ""

@@ -28,7 +28,10 @@ def test_what_terraform_sends_is_accepted() -> None:
     ("name", "value", "words"),
     [
         ("no.such.config", "1", "is not a config of a cluster link"),
-        ("request.timeout.ms", "1", "read-only; it is always 30000"),
+        ("request.timeout.ms", "1", "is read-only"),
+        ("ssl.enabled.protocols", "TLSv1.3", "must be one of TLSv1.2,TLSv1.3"),
+        ("local.ssl.cipher.suites", "TLS_AES_128_GCM_SHA256", "cannot be restricted here"),
+        ("link.throughput.limit.bytes.per.second", "0", "cannot be 0"),
         ("acl.sync.ms", "5s", "must be a whole number"),
         ("acl.sync.ms", "999", "at least 1000"),
         ("acl.sync.ms", "86400001", "at most 86400000"),
@@ -58,6 +61,7 @@ def test_a_wrong_value_is_refused_with_a_sentence(name: str, value: str, words: 
     [
         ({"cluster.link.prefix": "w.", "acl.sync.enable": "true"}, "acl.sync.enable"),
         ({"consumer.group.prefix.enable": "true"}, "consumer.group.prefix.enable"),
+        ({"link.mode": "SOURCE", "connection.mode": "INBOUND"}, "connection.mode"),
         ({AUTO_CREATE: "true"}, AUTO_CREATE),
         ({AUTO_CREATE: "false", AUTO_CREATE_FILTERS: FILTERS}, AUTO_CREATE_FILTERS),
         (
