@@ -109,7 +109,9 @@ def _alter(
 def _change(one: dict[str, Any]) -> ConfigChange:
     wanted = one.get("operation") or SET
     if wanted == SET:
-        return ConfigChange(name=one["name"], value=one.get("value"), operation=SET)
+        if one.get("value") is None:  # a client that forgot it must not lose a setting
+            raise BadRequestError(f"Setting the config '{one['name']}' needs a value; {DELETE} puts it back to its default.")
+        return ConfigChange(name=one["name"], value=one["value"], operation=SET)
     if wanted == DELETE:
         return ConfigChange(name=one["name"], operation=DELETE)
     raise BadRequestError(f"The operation on config '{one['name']}' is '{wanted}'; it can be {SET} or {DELETE}.")

@@ -108,6 +108,19 @@ def test_one_wrong_change_undoes_all(owner: Rest, configs: str) -> None:
     assert shown(owner, configs, "topic.config.sync.ms")["is_default"] is True
 
 
+@pytest.mark.parametrize("forgotten", [{}, {"value": None}, {"value": None, "operation": "SET"}])
+def test_setting_without_a_value_is_refused_and_loses_nothing(
+    owner: Rest, configs: str, link: ClusterLink, forgotten: Any
+) -> None:
+    link.configs.create(name="acl.sync.ms", value="2000")
+
+    answer = owner.put(f"{configs}:alter", {"data": [{"name": "acl.sync.ms", **forgotten}]})
+
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+    assert "needs a value" in answer.json()["message"]
+    assert shown(owner, configs, "acl.sync.ms")["value"] == "2000"
+
+
 def test_an_unknown_operation_is_refused(owner: Rest, configs: str) -> None:
     answer = owner.put(f"{configs}:alter", {"data": [{"name": "acl.sync.ms", "operation": "APPEND"}]})
 
