@@ -69,7 +69,8 @@ class Prover:
         for one, attempt, question in asked:
             if one.attempt == attempt and one.stage is Stage.COPYING:
                 one.examining = False
-                self._settle(one, question.origin, question.stretch, answers[one.key])
+                if one.origin is question.origin:  # else another leader is read now: it has to be asked again
+                    self._settle(one, question.origin, question.stretch, answers[one.key])
 
     def _settle(self, one: MirrorPartition, origin: Origin, stretch: Stretch, answer: Answer | LinkEngineError) -> None:
         if isinstance(answer, LinkEngineError):

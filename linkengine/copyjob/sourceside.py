@@ -225,21 +225,21 @@ class SourceSide:
             lambda: read_extent(
                 self._cluster, origin.leader, topic=one.assignment.source_topic, partition=one.assignment.partition
             ),
-            done=lambda extent: self._examined(one, attempt, extent),
-            failed=lambda error: self._examine_failed(one, attempt, error),
+            done=lambda extent: self._examined(one, extent) if self._still_counts(one, attempt, origin) else None,
+            failed=lambda error: self._refused(one, error) if self._still_counts(one, attempt, origin) else None,
         )
 
-    def _examine_failed(self, one: MirrorPartition, attempt: int, error: LinkEngineError) -> None:
-        if one.attempt == attempt:
-            one.examining = False
-            self.wake(one)
-            self._refused(one, error)
-
-    def _examined(self, one: MirrorPartition, attempt: int, extent: SourceExtent) -> None:
-        if one.attempt != attempt or one.position is None:
-            return
+    def _still_counts(self, one: MirrorPartition, attempt: int, origin: Origin) -> bool:
+        """A look at the source has ended: tell whether that leader is still the one to read; another one may have less."""
+        if one.attempt != attempt:
+            return False
         one.examining = False
         self.wake(one)
+        return one.origin is origin
+
+    def _examined(self, one: MirrorPartition, extent: SourceExtent) -> None:
+        if one.position is None:
+            return
         now = self._services.clock.monotonic()
         if one.position < extent.start:
             self._fill(one, extent.start, GapReason.LOST)
@@ -259,15 +259,13 @@ class SourceSide:
             lambda: read_local_start(
                 self._cluster, origin.leader, topic=one.assignment.source_topic, partition=one.assignment.partition
             ),
-            done=lambda local_start: self._end_judged(one, attempt, local_start, end),
-            failed=lambda error: self._examine_failed(one, attempt, error),
+            done=lambda start: self._end_judged(one, start, end) if self._still_counts(one, attempt, origin) else None,
+            failed=lambda error: self._refused(one, error) if self._still_counts(one, attempt, origin) else None,
         )
 
-    def _end_judged(self, one: MirrorPartition, attempt: int, local_start: int, end: int) -> None:
-        if one.attempt != attempt or one.position is None:
+    def _end_judged(self, one: MirrorPartition, local_start: int, end: int) -> None:
+        if one.position is None:
             return
-        one.examining = False
-        self.wake(one)
         if one.position >= local_start:
             self._fill(one, end, GapReason.COMPACTED)
         else:  # remote storage is slow: it has the records, sooner or later

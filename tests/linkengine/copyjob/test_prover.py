@@ -1,0 +1,89 @@
+"""Whose answers count, without brokers: a leader that is not read any more proves nothing and empties nothing."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Origin, Stage
+from linkengine.copyjob.prover import Prover, ProverEvents
+from linkengine.copyjob.proving import Answer, Stretch
+from linkengine.copyjob.sourceside import SourceSide
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka.cluster import Leader
+
+STRETCH = Stretch(start=0, end=10, records={}, markers=frozenset())
+COMPLETE = Answer(difference=None, complete=True)
+ADDRESS = ClusterAddress(bootstrap_servers="nowhere:1")
+NOWHERE: Any = SimpleNamespace()  # the cluster; nothing is asked of it
+
+
+class Later:
+    """A background whose jobs end when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Callable[[Any], None]] = []
+
+    def submit(self, job: Callable[[], Any], *, done: Callable[[Any], None], failed: Callable[[Any], None]) -> None:
+        self.asked.append(done)
+
+
+@pytest.fixture
+def later() -> Later:
+    return Later()
+
+
+@pytest.fixture
+def services(later: Later) -> Any:
+    return SimpleNamespace(background=later, clock=SimpleNamespace(monotonic=lambda: 0.0))
+
+
+def leader(epoch: int) -> Origin:
+    return Origin(Leader(broker=0, epoch=epoch), b"topic")
+
+
+def copying() -> MirrorPartition:
+    assignment = PartitionAssignment(
+        mirror_id="1", partition=0, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1 << 62
+    )
+    one = MirrorPartition(assignment, slice_id="slice")
+    one.stage, one.position, one.sent_end, one.origin = Stage.COPYING, 10, 10, leader(1)
+    return one
+
+
+def test_a_proof_from_a_leader_that_is_left_is_asked_for_again(services: Any, later: Later) -> None:
+    proven: list[MirrorPartition] = []
+    events: Any = {"short": pytest.fail, "refused": pytest.fail, "failed": pytest.fail}
+    prover, one = Prover(services, NOWHERE, ProverEvents(proven=proven.append, **events)), copying()
+    one.to_prove = STRETCH
+    prover.want(one)
+    prover.tick(0.0)
+    one.leave_origin()
+    one.origin = leader(2)
+
+    later.asked.pop()({one.key: COMPLETE})
+
+    assert (one.to_prove, one.past.seen, proven) == (STRETCH, None, [])
+    prover.tick(0.0)
+    later.asked.pop()({one.key: COMPLETE})
+    assert (one.to_prove, one.past.seen, proven) == (None, (2, 10), [one])
+
+
+@pytest.mark.parametrize(("moved", "filled"), [(True, []), (False, [20])])
+def test_only_the_leader_that_is_read_can_tell_that_nothing_is_left(
+    services: Any, later: Later, moved: bool, filled: list[int]
+) -> None:
+    one, planned = copying(), list[int]()
+    side = SourceSide(services, ADDRESS, planned=lambda one: planned.append(one.chunks[0].steps[0].end), failed=pytest.fail)
+    side._emptied(one, 20)
+    if moved:
+        one.leave_origin()
+        one.origin = leader(2)
+
+    later.asked.pop()(0)
+
+    assert planned == filled
+    assert not one.examining
