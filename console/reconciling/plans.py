@@ -87,7 +87,8 @@ def copy_plan(row: CopySlice, *, mirrors: Iterable[MirrorTopic], slice_ms: int) 
     """Answer the plan of a slice: the partitions its row names, as the rows are now."""
     link, keys = row.link, set(row.keys)
     found = list(mirrors)
-    chosen = tuple(one for mirror in found for one in assignments_of(mirror) if one.key in keys)
+    known = [replace(one, mirror_topic_id=mirror.mirror_topic_id) for mirror in found for one in assignments_of(mirror)]
+    chosen = tuple(one for one in known if one.key in keys)
     rates, seen = _rates(found), _seen(found)
     return CopyPlan(
         link_id=link_key(link),

@@ -71,6 +71,18 @@ def foreign_write(assignment: PartitionAssignment, offset: int) -> LinkEngineErr
     )
 
 
+def check_mirror(assignment: PartitionAssignment, found: str) -> None:
+    """Raise where the topic of that name has another id than the mirror was created with.
+
+    As an unknown topic, which is missing for good only after several looks: a broker's metadata may be late.
+    """
+    if assignment.mirror_topic_id and found and found != assignment.mirror_topic_id:
+        raise BrokerError(
+            KafkaCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"Mirror topic {assignment.mirror_topic!r} was deleted and created again by somebody else",
+        )
+
+
 def overtaken(assignment: PartitionAssignment, offset: int) -> LinkEngineError:
     """Answer why an attempt ends that did not find its own at ``offset``; who was there is told by the next look."""
     where = f"{assignment.mirror_topic}-{assignment.partition}"

@@ -8,7 +8,7 @@ Resuming after any error (the log end is the checkpoint):
 3. read the producer's epoch and last sequence with DescribeProducers;
 4. repeat 2 and 3 until two readings agree, unless the hand-over was clean;
 5. where the log is longer than anything we sent, look whose batches these are;
-6. where nobody told us where the log ended, or it is longer than that, read its last stretch for a proof (``proving.py``).
+6. where nobody told us where the log ended, or it does not end there, read its last stretch for a proof (``proving.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from linkengine.copyjob.doubts import Doubt
-from linkengine.copyjob.foreign import first_foreign_batch, foreign_write, marker_overrun, unreplicated
+from linkengine.copyjob.foreign import check_mirror, first_foreign_batch, foreign_write, marker_overrun, unreplicated
 from linkengine.copyjob.proving import Stretch, read_stretch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
@@ -95,6 +95,7 @@ def read_tails(
     for query in queries:
         try:
             leader, topic_id = locate(topics, query.assignment.mirror_topic, query.assignment.partition)
+            check_mirror(query.assignment, topics[query.assignment.mirror_topic].topic_id_text)
             _check_waited(query, leader)
             query = _settled(cluster, query)  # noqa: PLW2901 - before any end is read: it may append
         except LinkEngineError as error:
@@ -257,7 +258,8 @@ def _vouched_end(query: TailQuery, tail: Tail) -> int | None:
 
 def _needs_proof(query: TailQuery, tail: Tail) -> bool:
     expected = _vouched_end(query, tail)
-    moved = expected is not None and tail.end > expected
+    shorter = query.clean and expected is not None and tail.end < expected  # not as its last owner left it
+    moved = shorter or (expected is not None and tail.end > expected)
     return (query.prove or moved) and tail.end > tail.start
 
 

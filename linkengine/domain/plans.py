@@ -57,6 +57,7 @@ class PartitionAssignment:
     producer_id: int  # chosen by us, one per mirror partition (``producer_id_for``)
     follows_start: bool = True  # False: the mirror has a retention and a log start of its own
     transactional_id: str = ""  # gaps are filled by its empty transactions, and its producer id is used; "": by WriteTxnMarkers
+    mirror_topic_id: str = ""  # as it was created; "": not known (yet)
     source_seen: tuple[int, int] | None = None  # leader epoch of the source, and an offset below which all was read by then
     bytes_per_s: float = 0.0  # moved lately, as far as known: decides which task gets it (``dealing``)
 

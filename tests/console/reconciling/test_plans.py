@@ -17,13 +17,14 @@ def test_names_for_the_engine_are_unique_for_ever(mirror: MirrorTopic, link: Clu
 
 
 def test_a_plan_holds_the_partitions_of_its_slice(make_mirror: MakeMirror, link: ClusterLink) -> None:
-    first, second = make_mirror("a", partitions=3), make_mirror("b", partitions=3)
+    first, second = make_mirror("a", partitions=3, mirror_topic_id="a-id"), make_mirror("b", partitions=3)
     keys = [one.key for one in plans.assignments_of(first)] + [plans.assignments_of(second)[2].key, "gone/0"]
     row = CopySlice(link=link, slice_id="s", revision=7, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
 
     plan = plans.copy_plan(row, mirrors=[first, second], slice_ms=1234)
 
     assert [one.key for one in plan.assignments] == keys[:-1]
+    assert [one.mirror_topic_id for one in plan.assignments] == ["a-id"] * 3 + [""]
     assert (plan.revision, plan.slice_id, plan.tuning.slice_ms, plan.tasks) == (7, "s", 1234, 1)
     assert len({one.producer_id for one in plan.assignments}) == 4
     assert plan.source.sasl_username == "link"

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+from confluent_kafka.admin import AdminClient
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 from devcluster.kafka import KafkaCluster
@@ -24,6 +26,8 @@ from tests.linkengine.copyjob.copying import (
     ends_of,
     plan_of,
     producer_for,
+    topic_id,
+    wait_for,
 )
 
 
@@ -159,3 +163,30 @@ def test_a_compacted_source_is_recognised(source_cluster: KafkaCluster, topic_na
     finally:
         session.close()
     assert found == {"": False, "-both": True, "-missing": True}
+
+
+@pytest.mark.parametrize(
+    ("known", "code"),
+    [(True, ErrorCode.MIRROR_TOPIC_MISSING), (False, ErrorCode.FOREIGN_WRITE)],
+    ids=["its id is known", "it is only shorter"],
+)
+def test_a_mirror_topic_made_again_between_two_slices_is_not_taken_for_the_mirror(
+    clusters: Pair, topic_name: str, known: bool, code: ErrorCode
+) -> None:
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, "a", "b", "c")
+    (one,), lease = plan_of(clusters, topic_name).assignments, MemoryLease()
+    mirror_id = topic_id(clusters[1], topic_name)
+    plan = replace(plan_of(clusters, topic_name), assignments=(replace(one, mirror_topic_id=mirror_id if known else ""),))
+    with Copier(plan, lease=lease) as copier:
+        copier.wait_for_ends({0: 3})
+    admin = AdminClient(clusters[1].client("admin"))
+    admin.delete_topics([topic_name])[topic_name].result(30)
+    wait_for(lambda: topic_name not in admin.list_topics(timeout=10).topics)
+    create_topic(clusters[1], topic_name)
+    write(clusters[1], topic_name, "theirs")
+
+    with Copier(replace(plan, slice_id="slice-2"), lease=lease) as copier:
+        copier.wait_until(failed_with(code))
+
+    assert ends_of(clusters[1], topic_name) == {0: 1}

@@ -1,0 +1,60 @@
+"""What is made of a mirror's end, without brokers: whose topic it is, and when its end has to be proven."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from linkengine.copyjob import tails
+from linkengine.copyjob.proving import Stretch
+from linkengine.copyjob.tails import Tail, TailQuery, read_tails
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka.cluster import Leader, TopicView
+from linkengine.kafka.producers import ProducerState
+
+PLACE = ("t", 0)
+VIEW = TopicView(topic_id=b"0123456789abcdef", partitions={0: Leader(broker=1, epoch=2)})
+CLUSTER: Any = SimpleNamespace(newest_topics=lambda _: {"t": VIEW}, open=lambda _: SimpleNamespace(close=lambda: None))
+STRETCH = Stretch(start=0, end=10, records={}, markers=frozenset())
+
+
+@pytest.fixture(autouse=True)
+def ends_at_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=0)
+    monkeypatch.setattr(
+        tails, "list_offsets", lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == tails.EARLIEST else 10)}
+    )
+    monkeypatch.setattr(tails, "log_ends", lambda *_, **__: {PLACE: (0, 10)})
+    monkeypatch.setattr(tails, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(tails, "read_stretch", lambda *_, **__: STRETCH)
+
+
+def read(*, mirror_topic_id: str = "", **query: Any) -> Tail | LinkEngineError:
+    assignment = PartitionAssignment(
+        mirror_id="1",
+        partition=0,
+        source_topic="t",
+        mirror_topic="t",
+        source_topic_id="",
+        mirror_topic_id=mirror_topic_id,
+        producer_id=1 << 62,
+    )
+    return read_tails(CLUSTER, [TailQuery(assignment=assignment, **query)])[assignment.key]
+
+
+def test_another_topic_of_the_mirrors_name_is_no_mirror() -> None:
+    found = read(mirror_topic_id="another", clean=True)
+
+    assert isinstance(found, LinkEngineError)
+    assert found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR  # told again: a broker's metadata may be late
+    for same in ("", VIEW.topic_id_text):
+        assert isinstance(read(mirror_topic_id=same, clean=True), Tail)
+
+
+@pytest.mark.parametrize(("left_at", "proven"), [(10, False), (1_000, True)], ids=["as it was left", "shorter"])
+def test_a_mirror_that_is_shorter_than_it_was_left_is_compared_with_the_source(left_at: int, proven: bool) -> None:
+    found = read(clean=True, expected_end=left_at)
+
+    assert isinstance(found, Tail)
+    assert (found.stretch is STRETCH) is proven
