@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
+from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, SegmentPlanner
 from linkengine.batches.records import RecordLike, decode_records
 from linkengine.batches.steps import Append, Fill
 from linkengine.batches.view import BatchView, iter_batches
@@ -27,7 +27,7 @@ from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, list_offsets
 from linkengine.kafka.policies import is_compacted
-from linkengine.kafka.reading import read_batches, read_committed
+from linkengine.kafka.reading import read_committed, read_with_aborted
 
 # Offsets to look back until a record is met: the last batch, then more; 1,000 markers go into one request (``filling.py``).
 LOOK_BACK = (1, 32, 1_100)
@@ -83,37 +83,39 @@ def read_stretch(
 
 def _mirror_batches(
     connection: Connection, *, topic: Place, leader_epoch: int, bounds: tuple[int, int]
-) -> Iterator[tuple[BatchView, memoryview]]:
+) -> Iterator[tuple[BatchView, memoryview, bool]]:
+    """Yield batches, and whether they are aborted data: applications leave some in a topic that a reversal made a mirror."""
     position, end = bounds
     while position < end:
-        error, records = read_batches(connection, topic=topic, leader_epoch=leader_epoch, offset=position)
+        error, entries, records = read_with_aborted(connection, topic=topic, leader_epoch=leader_epoch, offset=position)
         if error:
             raise BrokerError(error, f"The end of mirror {topic[0]}-{topic[2]} cannot be read")
-        before = position
+        before, aborted = position, AbortedTransactions([AbortedTransaction(*entry) for entry in entries])
         for at, view in iter_batches(records):
             position = max(position, view.next_offset)
-            yield view, records[at : at + view.size]
+            batch = records[at : at + view.size]
+            yield view, batch, aborted.contain(view, batch)
         if position == before:
             return  # compaction has removed the rest
 
 
 def _gathered(
-    batches: Iterator[tuple[BatchView, memoryview]], *, first: int, bounds: tuple[int, int], producer_id: int
+    batches: Iterator[tuple[BatchView, memoryview, bool]], *, first: int, bounds: tuple[int, int], producer_id: int
 ) -> Stretch:
     """Take in whole batches, from the log's ``first`` offset on: many records alike do not look right by chance."""
     start, end = bounds
     records: dict[int, Content] = {}
     markers: set[int] = set()
     foreign: int | None = None
-    for view, batch in batches:
+    for view, batch, aborted in batches:
         ours = view.producer_id == producer_id
         if not ours and foreign is None:
             foreign = view.base_offset
         start = min(start, max(first, view.base_offset))
-        if not view.is_control:
+        if not view.is_control and not aborted:
             timestamps = not view.log_append_time
             records |= {one.offset: _content(one, timestamps=timestamps) for one in decode_records(view, batch)}
-        elif ours:
+        elif view.is_control and ours:
             markers |= set(range(view.base_offset, view.next_offset))
     return Stretch(start=start, end=end, records=records, markers=frozenset(markers), foreign=foreign)
 

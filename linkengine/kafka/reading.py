@@ -39,6 +39,17 @@ def read_committed(
     return first.error_code, aborted, memoryview(first.records or b"")
 
 
+def read_with_aborted(
+    connection: Connection, *, topic: tuple[str, bytes, int], leader_epoch: int, offset: int
+) -> tuple[int, tuple[tuple[int, int], ...], memoryview]:
+    """Answer (error, aborted transactions, batches) from ``offset`` on, also what lies beyond an open transaction."""
+    error, records = read_batches(connection, topic=topic, leader_epoch=leader_epoch, offset=offset)
+    if error or not len(records):
+        return error, (), records
+    error, aborted, _ = read_committed(connection, topic=topic, leader_epoch=leader_epoch, offset=offset)
+    return error, aborted, records
+
+
 def _read(
     connection: Connection,
     *,

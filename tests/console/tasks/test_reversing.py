@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 
 from console.models import ClusterLink, LineageRange, MirrorTopic
 from devcluster.kafka import KafkaCluster
@@ -90,3 +90,25 @@ def test_failing_the_mirror_over_ends_the_reversal_with_the_source_closed(
     do(other, E.FAILOVER)
     drive(lambda: states(other) == [S.STOPPED])
     assert write(source_cluster, twin.name, "there too, because somebody wanted it") == [None]
+
+
+def test_what_an_application_aborted_before_a_reversal_stays_unseen_and_stops_nothing(
+    twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    topic = twin.name
+    drive(lambda: len(records(destination_cluster, topic)) == 200)
+    producer = Producer({**source_cluster.client("app"), "transactional.id": topic, "log_level": 0})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"never seen", partition=0)
+    assert producer.flush(60) == 0
+    producer.abort_transaction(60)
+
+    do(twin, E.REVERSE_AND_START)
+    other = other_of(twin)
+    drive(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE])
+    assert write(destination_cluster, topic, "after the swap") == [None]
+    drive(lambda: len(records(source_cluster, topic)) == 201)
+
+    assert states(other) == [S.ACTIVE]
+    assert records(source_cluster, topic) == records(destination_cluster, topic)

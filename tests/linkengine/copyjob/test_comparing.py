@@ -12,7 +12,7 @@ from linkengine.copyjob import proving
 from linkengine.copyjob.proving import Difference, DifferenceKind, Stretch, first_difference, read_stretch
 from linkengine.domain.errors import LinkEngineError
 
-OURS, THEIRS = 1 << 62, 7
+OURS, THEIRS, ABORTING = 1 << 62, 7, 8
 TOPIC = ("t", bytes(16), 0)
 NOWHERE: Any = SimpleNamespace()  # the connection; nothing is asked of it
 
@@ -43,7 +43,7 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
         batches = [one for one in held[side] if int.from_bytes(one[0:8], "big") + int.from_bytes(one[23:27], "big") >= offset]
         return memoryview(b"".join(batches))
 
-    monkeypatch.setattr(proving, "read_batches", lambda *_, offset, **__: (0, found("mirror", offset)))
+    monkeypatch.setattr(proving, "read_with_aborted", lambda *_, offset, **__: (0, [(ABORTING, 3)], found("mirror", offset)))
     monkeypatch.setattr(proving, "read_committed", lambda *_, offset, **__: (0, (), found("source", offset)))
     return held
 
@@ -110,3 +110,16 @@ def test_what_the_source_has_deleted_is_not_compared(logs: dict[str, list[bytes]
     logs["mirror"], logs["source"] = [batch(0, "a", "b")], [batch(0, "x", "y")]
     stretch = stretch_of(logs["mirror"], end=2)
     assert first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(2, 2), stretch=stretch) is None
+
+
+def test_what_an_application_aborted_is_no_record_of_the_mirror(logs: dict[str, list[bytes]]) -> None:
+    """A reversal closes a topic, which aborts what is open; the other side has fillers there."""
+    given_up = bytearray(batch(3, "never", "seen", producer_id=ABORTING))
+    given_up[22] |= 0x10  # transactional
+    logs["mirror"] = [batch(0, "a", "b", "c", producer_id=THEIRS), bytes(given_up)]
+    logs["source"] = [batch(0, "a", "b", "c"), marker(3), marker(4)]
+
+    stretch = stretch_of(logs["mirror"], end=5)
+
+    assert sorted(stretch.records) == [0, 1, 2]
+    assert first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 5), stretch=stretch) is None
