@@ -147,6 +147,24 @@ def write_outcome(found: Json, given: dict[str, Any], verb: str) -> None:
         for one in found["data"]
     ]
     output.write_table(("MIRROR TOPIC", "RESULT", "LAG", "TRUNCATED"), rows)
+    effects = [(one["mirror_topic_name"], one["effect"]) for one in found["data"] if one.get("effect")]
+    if effects:
+        output.write_table(
+            ("MIRROR TOPIC", "STATE AFTER", "AT RISK", "COPIED FIRST", "GROUPS SET BACK", "CONFIGS"),
+            [_effect(name, one) for name, one in effects],
+        )
+
+
+def _effect(name: str, effect: Json) -> tuple[object, ...]:
+    """Write what an operation would do; an unknown count is no 0."""
+    return (
+        name,
+        effect["state_after"],
+        output.count(effect["records_at_risk"]),
+        output.count(effect["records_to_copy"]),
+        effect["groups_clamped"],
+        ", ".join(sorted(effect["configs_to_change"])),
+    )
 
 
 def _add_verb(name: str, verb: str, text: str) -> None:

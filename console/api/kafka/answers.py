@@ -173,6 +173,16 @@ class PartitionLevelTruncationData(serializers.Serializer[Any]):
     messages_truncated = OffsetField()
 
 
+class EffectData(serializers.Serializer[Any]):
+    """What the operation would do; figures are of the last reports, and null is unknown."""
+
+    state_after = Text()
+    records_at_risk = OffsetField(allow_null=True, help_text="Offsets that would be left behind or removed.")
+    records_to_copy = OffsetField(allow_null=True, help_text="Offsets that would be copied first.")
+    groups_clamped = Number(help_text="Positions of consumer groups that would be set back.")
+    configs_to_change = serializers.DictField(child=serializers.CharField(allow_null=True), help_text="null: the default.")
+
+
 class AlterMirrorStatusResponseData(Resource):
     """What came of the operation on one mirror topic."""
 
@@ -182,6 +192,7 @@ class AlterMirrorStatusResponseData(Resource):
     mirror_lags = MirrorLag(many=True)
     messages_truncated = OffsetField(allow_null=True)
     partition_level_truncation_data = PartitionLevelTruncationData(many=True)
+    effect = EffectData(required=False, help_text="With validate_only. An addition of this product.")
 
 
 class AlterMirrorStatusResponseDataList(Collection):

@@ -17,6 +17,7 @@ from console.api.views import RestView, actor_of, body, flag, moment
 from console.errors import BadRequestError
 from console.models import ClusterLink
 from console.queries import links
+from console.queries.previews import preview
 from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import MirrorEvent
 
@@ -51,7 +52,8 @@ class OperationView(RestView):
             by=by,
             now=moment(),
         )
-        return Response(_answer(request, row, results, by_partition=by_partition))
+        event = self.event if flag(request, "validate_only") else None
+        return Response(_answer(request, row, results, by_partition=by_partition, validated=event))
 
 
 def operation_view(event: MirrorEvent, *, operation_id: str, summary: str, description: str = "", more: Any = ()) -> Any:
@@ -119,10 +121,17 @@ VERBS: dict[str, Any] = {
 }
 
 
-def _answer(request: Request, row: ClusterLink, results: Sequence[OperationResult], *, by_partition: bool) -> render.Json:
+def _answer(
+    request: Request,
+    row: ClusterLink,
+    results: Sequence[OperationResult],
+    *,
+    by_partition: bool,
+    validated: MirrorEvent | None,
+) -> render.Json:
     stored = [one.mirror for one in results if one.mirror and one.mirror.pk]
     prefetch_related_objects(stored, "partitions")  # where the action did not
-    data = [_row(request, row, one, by_partition=by_partition) for one in results]
+    data = [_row(request, row, one, by_partition=by_partition) | _effect(one, validated) for one in results]
     return render.collection(request, "KafkaPromoteMirror", data)  # the documented kind for every verb
 
 
@@ -134,6 +143,23 @@ def _row(request: Request, row: ClusterLink, one: OperationResult, *, by_partiti
         shown["messages_truncated"] = sum(part.diverged for part in one.truncation)
         shown["partition_level_truncation_data"] = [_truncation(part) for part in one.truncation] if by_partition else []
     return shown
+
+
+def _effect(one: OperationResult, event: MirrorEvent | None) -> render.Json:
+    """Write what a validated operation would do, where it would be taken."""
+    if event is None or one.error_code is not None or one.mirror is None or not one.mirror.pk:
+        return {}
+    found = preview(one.mirror, event)
+    counted = None if one.truncation is None else sum(part.diverged for part in one.truncation)
+    return {
+        "effect": {
+            "state_after": found.state_after,
+            "records_at_risk": found.records_at_risk if counted is None else counted,
+            "records_to_copy": found.records_to_copy,
+            "groups_clamped": len(found.groups_clamped),
+            "configs_to_change": dict(found.configs_to_change),
+        }
+    }
 
 
 def _truncation(part: RestorePoint) -> render.Json:

@@ -75,8 +75,23 @@ def test_validate_only_moves_nothing(owner: Rest, mirrors: str, make_mirror: Any
     answer = owner.post(f"{mirrors}:{verb}?validate_only=true", {"mirror_topic_names": ["orders"]})
 
     assert answer.status_code == 200
+    (row,) = answer.json()["data"]
+    assert ("effect" in row) == (row["error_code"] is None)
     assert state_of("orders") == "ACTIVE"
     assert not MirrorTopic.objects.get().transitions.exists()
+
+
+def test_validate_only_tells_the_effect(owner: Rest, mirrors: str, make_mirror: Any) -> None:
+    make_mirror("known", lags=((10, 4), (5, 5)))
+    make_mirror("unknown", lags=((10, 4), None))
+
+    rows = owner.post(f"{mirrors}:failover?validate_only=true", {"mirror_topic_names": ["known", "unknown"]}).json()["data"]
+
+    assert [one["effect"]["records_at_risk"] for one in rows] == [6, None]
+    assert {one["effect"]["state_after"] for one in rows} == {"PENDING_STOPPED"}
+    assert {one["effect"]["groups_clamped"] for one in rows} == {0}
+    taken = owner.post(f"{mirrors}:failover", {"mirror_topic_names": ["known"]}).json()["data"]
+    assert "effect" not in taken[0]
 
 
 def test_a_pattern_must_match_the_whole_name(owner: Rest, mirrors: str, make_mirror: Any) -> None:
