@@ -1,15 +1,17 @@
-"""Shapes that links make: a chain, a fan-out, an aggregation with prefixes, and a link that its source began."""
+"""Shapes that links make: chains, a fan-out, an aggregation with prefixes, and a link that its source began."""
 
 from __future__ import annotations
 
 import pytest
 
-from console.models import Cluster, ClusterLink, MirrorTopic
+from console.models import Cluster, ClusterLink, Environment, MirrorTopic
+from console.reconciling import plans
 from console.tasks import looking, mirrors
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import LinkState, MirrorState
+from tests.conftest import MakeCluster
 from tests.console.conftest import NOW
-from tests.console.tasks.conftest import MakeTopic
+from tests.console.tasks.conftest import MakeTopic, register
 from tests.console.tasks.reversal import Drive, records, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
@@ -73,3 +75,53 @@ def test_a_link_begun_at_the_source_works_when_both_sides_exist(
     drive(lambda: len(records(destination_cluster, topic)) == 200)
 
     assert set(ClusterLink.objects.values_list("state", flat=True)) == {LinkState.ACTIVE}
+
+
+def test_a_link_begun_at_the_source_signs_in_with_what_the_source_side_says(
+    source: Cluster, destination: Cluster, make_topic: MakeTopic, source_cluster: KafkaCluster, drive: Drive
+) -> None:
+    """``local.*`` of the source's side is how the copier signs in at the source, not what is registered for that cluster."""
+    topic = make_topic()
+    mine = source_cluster.client_properties("link")
+    security = ("security.protocol", "sasl.mechanism", "sasl.jaas.config")
+    local = {f"local.{name}": mine[name] for name in security}
+    inbound = link_to(destination, source, "pushed", connection_mode="INBOUND", properties={})
+    begun = link_to(source, destination, "pushed", mode="SOURCE", properties={**destination.properties, **local})
+    mirror = mirror_on(inbound, topic)
+    drive(lambda: states(mirror) == [S.ACTIVE])
+    assert plans.source_address(ClusterLink.objects.get(pk=inbound.pk)).sasl_username == "link"
+
+    wrong = {**begun.properties, "local.sasl.jaas.config": mine["sasl.jaas.config"].replace('password="', 'password="not-')}
+    ClusterLink.objects.filter(pk=begun.pk).update(properties=wrong)
+    looking.probe_link(link_id=inbound.pk)
+
+    row = ClusterLink.objects.get(pk=inbound.pk)
+    assert (row.state, row.error_code) == (LinkState.FAILED, "AUTHENTICATION_ERROR")
+
+
+def test_three_clusters_are_a_chain_and_an_aggregation_at_once(
+    source: Cluster,
+    destination: Cluster,
+    environment: Environment,
+    make_topic: MakeTopic,
+    make_cluster: MakeCluster,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+) -> None:
+    """A to B to C; and C gathers the topic of one name from A and from B, told apart by the links' prefixes."""
+    topic, third_cluster = make_topic(), make_cluster("third")
+    third = register(environment, "Third", third_cluster)
+    middle = mirror_on(link_to(destination, source, "a-to-b"), topic)
+    end = mirror_on(link_to(third, destination, "b-to-c"), topic)
+    west = mirror_on(link_to(third, source, "a-west", prefix="west."), topic)
+    east = mirror_on(link_to(third, destination, "b-east", prefix="east."), topic)
+    assert write(source_cluster, topic, "one more") == [None]
+
+    drive(lambda: all(len(records(third_cluster, one.name)) == 201 for one in (end, west, east)))
+
+    assert states(middle, end, west, east) == [S.ACTIVE] * 4
+    original = records(source_cluster, topic)
+    assert records(destination_cluster, topic) == original
+    assert all(records(third_cluster, one.name) == original for one in (end, west, east))
+    assert {one.name for one in (end, west, east)} == {topic, f"west.{topic}", f"east.{topic}"}
