@@ -14,7 +14,7 @@ from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Stage
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
 
 EVERY_S = 2.0  # also how old the last news of a partition has to be
@@ -52,7 +52,7 @@ class SourceWatch:
         return waiting and one.account.source_heard_ms < oldest_ms
 
     def _ask(self, broker: int, held_up: Mapping[TopicPartition, tuple[MirrorPartition, int]]) -> None:
-        places = list(held_up)
+        places = {place: one.assignment.source_topic_id for place, (one, _) in held_up.items()}
         self._services.background.submit(
             lambda: _bounds(self._cluster, broker, places),
             done=lambda bounds: self._answered(held_up, bounds),
@@ -72,11 +72,20 @@ class SourceWatch:
                 self._events.seen(one, start, end)
 
 
-def _bounds(cluster: Cluster, broker: int, places: Collection[TopicPartition]) -> Bounds:
+def _bounds(cluster: Cluster, broker: int, places: Mapping[TopicPartition, str]) -> Bounds:
+    """Answer where topics begin and end; ``places`` holds their ids, since only names can be asked for.
+
+    The bounds of a topic that was made again say nothing of the mirror: it would look caught up, or lose its beginning.
+    """
+    views = cluster.topics({topic for topic, _ in places})
     starts = list_offsets(cluster, broker, places, timestamp=EARLIEST)
     ends = list_offsets(cluster, broker, places, timestamp=LATEST, read_committed=True)
     found: Bounds = {}
-    for place in places:
+    for place, topic_id in places.items():
+        view = views.get(place[0])
+        if topic_id and view is not None and view.topic_id_text not in ("", topic_id):
+            found[place] = (KafkaCode.INCONSISTENT_TOPIC_ID, 0, 0)
+            continue
         (start_error, start), (end_error, end) = starts.get(place, (3, -1)), ends.get(place, (3, -1))
         found[place] = (start_error or end_error, start, end)
     return found
