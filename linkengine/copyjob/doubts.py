@@ -13,27 +13,35 @@ from dataclasses import dataclass
 from linkengine.batches.patch import SEQUENCES
 from linkengine.batches.steps import Append
 from linkengine.copyjob.pieces import FillInFlight
+from linkengine.copyjob.writer import Writer
 from linkengine.kafka.producers import ProducerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """The first offset whose answer was lost, and the sequence that belongs there."""
+    """The first offset whose answer was lost, and the sequence that belongs there; None: it cannot be counted."""
 
     offset: int
-    sequence: int
+    sequence: int | None
+    producer_id: int  # that it was sent with
 
     def vouched_end(self, end: int, *, sent_end: int | None, producer: ProducerState) -> int | None:
         """Answer up to where a mirror that ends at ``end`` is surely the owner's."""
         if end <= self.offset:
             return sent_end
+        if self.sequence is None:
+            return self.offset
         arrived = (producer.last_sequence + 1 - self.sequence) % SEQUENCES
         return sent_end if self.offset + arrived == end else self.offset
 
 
-def doubt_of(unanswered: Sequence[Append], fill: FillInFlight | None, *, next_sequence: int) -> Doubt | None:
-    """Answer what is in doubt when an attempt ends, None where all was answered."""
-    if unanswered:
-        sent = sum(step.count for step in unanswered)
-        return Doubt(offset=unanswered[0].base_offset, sequence=(next_sequence - sent) % SEQUENCES)
-    return None if fill is None else Doubt(offset=fill.start, sequence=next_sequence)
+def doubt_of(unanswered: Sequence[Append], fill: FillInFlight | None, *, writer: Writer, counts: bool) -> Doubt | None:
+    """Answer what is in doubt when an attempt ends, None where all was answered.
+
+    Not ``counts``: a transaction coordinator may begin a new epoch, or give another producer id, before the end is read.
+    """
+    if not unanswered and fill is None:
+        return None
+    offset = unanswered[0].base_offset if unanswered else fill.start if fill else 0
+    sequence = (writer.next_sequence - sum(step.count for step in unanswered)) % SEQUENCES
+    return Doubt(offset=offset, sequence=sequence if counts else None, producer_id=writer.producer_id)

@@ -6,6 +6,7 @@ Blocking; runs beside the loop, on a connection of its own. Reads uncommitted da
 from __future__ import annotations
 
 import time
+from collections.abc import Container
 
 from linkengine.batches.view import iter_batches
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -19,9 +20,9 @@ PATIENCE_S = 10.0  # for reading what may be some requests of ours
 
 
 def first_foreign_batch(
-    cluster: Cluster, leader: Leader, *, topic: tuple[str, bytes, int], offsets: tuple[int, int], producer_id: int
+    cluster: Cluster, leader: Leader, *, topic: tuple[str, bytes, int], offsets: tuple[int, int], ours: Container[int]
 ) -> int | None:
-    """Answer the offset of the first batch in ``offsets`` that another producer wrote, None where all are ours."""
+    """Answer the offset of the first batch in ``offsets`` that none of our producer ids wrote, None where all are ours."""
     position, end = offsets
     _check_replicated(cluster, leader, topic=(topic[0], topic[2]), end=end)
     deadline = time.monotonic() + PATIENCE_S
@@ -32,7 +33,7 @@ def first_foreign_batch(
             if error:
                 raise BrokerError(error, f"The mirror {topic[0]}-{topic[2]} cannot be read for a check")
             for _, view in iter_batches(records):
-                if view.next_offset > position and view.producer_id != producer_id and view.base_offset < end:
+                if view.next_offset > position and view.producer_id not in ours and view.base_offset < end:
                     return view.base_offset
                 position = max(position, view.next_offset)
             if time.monotonic() > deadline:

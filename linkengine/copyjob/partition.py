@@ -286,8 +286,8 @@ class MirrorPartition:
         self.attempt += 1
         self.position = None
         self.examining = False
-        if self.doubt is None and self.transactions is None:  # a coordinator may have changed the producer id meanwhile
-            self.doubt = doubt_of(self.unanswered, self.fill, next_sequence=self.writer.next_sequence)
+        if self.doubt is None:
+            self.doubt = doubt_of(self.unanswered, self.fill, writer=self.writer, counts=self.transactions is None)
         self.loose_appends |= bool(self.unanswered)
         self.unanswered.clear()
         # whatever ended the attempt: markers without an answer may still be written (a transaction is settled by the resume)

@@ -220,7 +220,8 @@ def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngin
         return tail
     try:
         topic = (assignment.mirror_topic, tail.topic_id, assignment.partition)
-        foreign = first_foreign_batch(cluster, tail.leader, topic=topic, offsets=offsets, producer_id=tail.producer_id)
+        ours = {tail.producer_id} | ({query.doubt.producer_id} if query.doubt else set())
+        foreign = first_foreign_batch(cluster, tail.leader, topic=topic, offsets=offsets, ours=ours)
     except LinkEngineError as error:
         return error
     if foreign is not None:

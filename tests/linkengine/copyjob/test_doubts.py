@@ -6,19 +6,36 @@ from linkengine.batches.patch import SEQUENCES
 from linkengine.batches.steps import Append
 from linkengine.copyjob.doubts import Doubt, doubt_of
 from linkengine.copyjob.pieces import FillInFlight
+from linkengine.copyjob.writer import Writer
 from linkengine.kafka.producers import ProducerState
+
+OURS = 1 << 62
 
 
 def append(base: int, count: int) -> Append:
     return Append(base, count, memoryview(b""), count, 0)
 
 
-def test_what_was_never_answered_is_in_doubt_from_its_first_offset_and_sequence_on() -> None:
-    fill = FillInFlight(100, 5, 0, "COMPACTED")
+def writer(next_sequence: int) -> Writer:
+    one = Writer(OURS)
+    one.next_sequence = next_sequence
+    return one
 
-    assert doubt_of([append(100, 3), append(103, 4)], None, next_sequence=2) == Doubt(offset=100, sequence=SEQUENCES - 5)
-    assert doubt_of([], fill, next_sequence=9) == Doubt(offset=100, sequence=9)
-    assert doubt_of([], None, next_sequence=9) is None
+
+def test_what_was_never_answered_is_in_doubt_from_its_first_offset_and_sequence_on() -> None:
+    fill, sent = FillInFlight(100, 5, 0, "COMPACTED"), [append(100, 3), append(103, 4)]
+
+    assert doubt_of(sent, None, writer=writer(2), counts=True) == Doubt(offset=100, sequence=SEQUENCES - 5, producer_id=OURS)
+    assert doubt_of([], fill, writer=writer(9), counts=True) == Doubt(offset=100, sequence=9, producer_id=OURS)
+    assert doubt_of([], None, writer=writer(9), counts=True) is None
+
+
+def test_where_a_coordinator_may_count_anew_all_that_came_is_looked_at() -> None:
+    doubt = doubt_of([append(100, 7)], None, writer=writer(57), counts=False)
+
+    assert doubt is not None
+    ends = [doubt.vouched_end(end, sent_end=107, producer=ProducerState(epoch=0, last_sequence=52)) for end in (100, 103, 107)]
+    assert ends == [107, 100, 100]
 
 
 @pytest.mark.parametrize(
@@ -27,6 +44,6 @@ def test_what_was_never_answered_is_in_doubt_from_its_first_offset_and_sequence_
     ids=["nothing came", "one batch came", "all came", "a stranger", "ours and a stranger", "a twin of ours", "forgotten"],
 )
 def test_offsets_and_sequences_that_do_not_add_up_are_somebody_elses(end: int, last_sequence: int, vouched: int) -> None:
-    doubt = Doubt(offset=100, sequence=50)
+    doubt = Doubt(offset=100, sequence=50, producer_id=OURS)
 
     assert doubt.vouched_end(end, sent_end=107, producer=ProducerState(epoch=0, last_sequence=last_sequence)) == vouched

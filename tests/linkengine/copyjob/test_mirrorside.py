@@ -22,6 +22,7 @@ from tests.linkengine.copyjob.copying import (
     producer_for,
     read_topic,
 )
+from tests.linkengine.copyjob.test_txfilling import transactional
 
 
 def write(cluster: KafkaCluster, topic: str, *values: str) -> None:
@@ -49,8 +50,9 @@ def test_a_foreign_write_is_found_while_nothing_is_copied(clusters: Pair, topic_
         assert "create it again" in progress.error_message
 
 
+@pytest.mark.parametrize("by_transactions", [False, True], ids=["markers", "transactions"])
 def test_a_foreign_write_in_the_place_of_a_batch_that_was_lost_is_found(
-    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, by_transactions: bool
 ) -> None:
     """The mirror ends before what was sent then, so its length alone tells nothing."""
     create_pair(clusters, topic_name)
@@ -65,7 +67,8 @@ def test_a_foreign_write_in_the_place_of_a_batch_that_was_lost_is_found(
         damaged = {topic: [(one, bytes(batch)[:-1] + b"!") for one, batch in group] for topic, group in batches.items()}
         return encode(damaged, **settings)
 
-    with Copier(plan_of(clusters, topic_name)) as copier:
+    plan = plan_of(clusters, topic_name)
+    with Copier(transactional(plan, clusters) if by_transactions else plan) as copier:
         copier.wait_for_ends({0: 1})
         monkeypatch.setattr(produce, "encode_produce", encode_damaged)
         write(clusters[0], topic_name, "second", "third", "fourth")

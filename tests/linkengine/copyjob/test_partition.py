@@ -1,11 +1,14 @@
 """The rules of one partition, without brokers: when markers may be sent, and what counts as still on its way."""
 
+from dataclasses import replace
+
 import pytest
 
 from linkengine.batches.fillers import dense_filler
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.asking import is_settled, tail_query
 from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.doubts import Doubt
 from linkengine.copyjob.observing import progress_of
 from linkengine.copyjob.partition import OVERLAP_S, MirrorPartition
 from linkengine.copyjob.pieces import FillInFlight, Origin
@@ -15,6 +18,7 @@ from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Leader
 from linkengine.kafka.producers import ProducerState
+from linkengine.kafka.transactions import TransactionalProducer
 
 UNTIL = 1_000.0
 SEEN = ProducerState(epoch=3, last_sequence=9, coordinator_epoch=8)
@@ -172,6 +176,17 @@ def test_answered_markers_are_not_waited_for() -> None:
     one.interrupt(retry_at=0.0)  # the broker refused some of them
 
     assert one.lost_marker is None
+
+
+def test_data_without_an_answer_is_in_doubt_also_where_transactions_fill_the_gaps() -> None:
+    one = partition()
+    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=UNTIL))
+    one.resumed(replace(tail(), transactions=TransactionalProducer(producer_id=5, epoch=3)), now_ms=0)
+    sent(one)
+
+    one.interrupt(retry_at=0.0)
+
+    assert tail_query(one).doubt == Doubt(offset=10, sequence=None, producer_id=5)
 
 
 def served(one: MirrorPartition, *, epoch: int) -> MirrorPartition:
