@@ -9,7 +9,6 @@ import base64
 import os
 import secrets
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,17 +42,6 @@ django.setup()
 del os.environ["DJANGO_SETTINGS_MODULE"]
 
 MakeCluster = Callable[..., KafkaCluster]
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest: a file stays on one worker, and none shall be alone at the end."""
-    longest: dict[Path, float] = defaultdict(float)
-    for item in items:
-        marker = item.get_closest_marker("timeout")
-        if marker is not None and marker.args:
-            longest[item.path] = max(longest[item.path], float(marker.args[0]))
-    items.sort(key=lambda item: -longest[item.path])
 
 
 @pytest.fixture(scope="session")
