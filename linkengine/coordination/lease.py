@@ -92,7 +92,7 @@ _RELEASE = """
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
 if redis.call('HGET', KEYS[2], 'holder') ~= ARGV[1] then return 0 end
-if ARGV[3] == '1' then redis.call('HSET', KEYS[2], 'holder', '', 'seen', ARGV[2]) end  -- else: as if it had run out
+redis.call('HSET', KEYS[2], 'holder', '', 'seen', ARGV[2])
 return redis.call('DEL', KEYS[1])
 """
 _RAISE = """
@@ -161,18 +161,14 @@ class RedisLease:
                 self._forget(key)
         return held
 
-    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
-        """Give the partition back; only call it with nothing in flight, since the next owner is told ``clean``.
-
-        Not ``clean``: nothing of ours is in flight, but an earlier owner's may be; the next one does not wait, and is told.
-        """
+    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None) -> None:
+        """Give the partition back; only call it with nothing in flight, since the next owner is told ``clean``."""
         with self._lock:
             token = self._tokens.get(grant.key)
         if token is None:
             return
-        left = "" if seen is None else f"{seen[0]} {seen[1]}"
         with redis_answers("answer release"):
-            self._redis.eval(_RELEASE, 2, *_names(grant.key), token, left, int(clean))
+            self._redis.eval(_RELEASE, 2, *_names(grant.key), token, "" if seen is None else f"{seen[0]} {seen[1]}")
         with self._lock:
             self._forget(grant.key)
             self._unreleased.discard(grant.key)

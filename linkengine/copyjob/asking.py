@@ -1,10 +1,9 @@
-"""What a partition has to know of its mirror's end before it can go on, and what it tells the next owner. No I/O."""
+"""What a partition has to know of its mirror's end before it can go on. No I/O."""
 
 from __future__ import annotations
 
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.tails import TailQuery
-from linkengine.domain.leases import Grant
 
 
 def tail_query(one: MirrorPartition) -> TailQuery:
@@ -22,14 +21,6 @@ def tail_query(one: MirrorPartition) -> TailQuery:
         overtaken=one.overtaken,
         doubt=None if fresh else one.doubt,
     )
-
-
-def is_settled(one: MirrorPartition, grant: Grant) -> bool:
-    """Tell whether nothing of an earlier owner can be on its way any more, as the next one is told with a clean lease.
-
-    After an owner that died its markers are shut out by our first one (``Writer``); until then they may still arrive.
-    """
-    return not one.writer.must_raise if one.writer.adopted else grant.clean
 
 
 def _inherited(one: MirrorPartition) -> tuple[int, int] | None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 
-from linkengine.copyjob.asking import is_settled
 from linkengine.copyjob.background import Background
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import BufferPool
@@ -182,7 +181,7 @@ class CopyTask:
         if one.grant is None:
             self._steward.unwant(one.key)
         elif one.quiet and one.lost_marker is None and not one.loose_appends:
-            self._steward.release(one.grant, seen=one.handed_over, clean=is_settled(one, one.grant))
+            self._steward.release(one.grant, seen=one.handed_over)
         else:
             self._steward.abandon(one.grant)
 
@@ -213,7 +212,7 @@ class CopyTask:
         for grant in grants:
             one = self._partitions[grant.key]
             if one.stage is not Stage.WAITING:
-                self._steward.release(grant, seen=grant.seen, clean=grant.clean)
+                self._steward.release(grant, seen=grant.seen)
                 continue
             one.granted(grant)
             self._mirror.resume(one)

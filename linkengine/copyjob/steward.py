@@ -84,9 +84,9 @@ class Steward:
         """Do not try any more. A grant that is on its way is given back."""
         self._notes.put(lambda: self._unwant(key))
 
-    def release(self, grant: Grant, *, seen: tuple[int, int] | None, clean: bool) -> None:
-        """Give a lease back, with nothing of ours in flight; ``clean``: nothing of an earlier owner either."""
-        self._notes.put(lambda: self._release(grant, seen, clean=clean))
+    def release(self, grant: Grant, *, seen: tuple[int, int] | None) -> None:
+        """Give a lease back, with nothing in flight."""
+        self._notes.put(lambda: self._release(grant, seen))
 
     def abandon(self, grant: Grant) -> None:
         """Let a lease run out: something may still be on its way to the mirror."""
@@ -177,9 +177,9 @@ class Steward:
     def _unwant(self, key: str) -> None:
         self._wanted.pop(key, None)
 
-    def _release(self, grant: Grant, seen: tuple[int, int] | None, *, clean: bool) -> None:
+    def _release(self, grant: Grant, seen: tuple[int, int] | None) -> None:
         self._held.pop(grant.key, None)
-        self._lease.release(grant, seen=seen, clean=clean)
+        self._lease.release(grant, seen=seen)
 
     def _forget(self, grant: Grant) -> None:
         self._held.pop(grant.key, None)

@@ -76,18 +76,6 @@ def test_after_a_release_the_next_owner_is_told_clean_and_gets_a_higher_generati
     assert first.deadline(grant) == float("-inf")
 
 
-def test_an_owner_that_did_not_settle_what_it_found_hands_on_that_it_is_not_clean(redis_url: str, key: str) -> None:
-    first, second, third = (RedisLease(redis_url, ttl_ms=TTL_MS) for _ in range(3))
-
-    first.release(taken(first, key), seen=(3, 100), clean=False)
-    after = taken(second, key)  # at once: nobody waits for the lease to run out
-    second.release(after, seen=(3, 100))
-    settled = taken(third, key)
-
-    assert (after.generation, after.clean, after.seen) == (2, False, None)
-    assert (settled.generation, settled.clean, settled.seen) == (3, True, (3, 100))
-
-
 def test_after_an_expiry_the_next_owner_is_told_not_clean(redis_url: str, key: str) -> None:
     taken(RedisLease(redis_url, ttl_ms=SHORT_MS), key)
 

@@ -62,15 +62,11 @@ class MemoryLease:
                 self._holds[key] = (self._holds[key][0], time.monotonic() + self._ttl_s)
             return held
 
-    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
+    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None) -> None:
         with self._lock:
-            if self._holds.get(grant.key, (0, 0.0))[0] != grant.generation:
-                return
-            if clean:
+            if self._holds.get(grant.key, (0, 0.0))[0] == grant.generation:
                 del self._holds[grant.key]
                 self.left[grant.key] = seen
-            else:
-                self._holds[grant.key] = (grant.generation, 0.0)  # as if it had run out
 
     def raise_generation(self, key: str, at_least: int) -> int:
         with self._lock:
