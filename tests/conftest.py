@@ -43,6 +43,26 @@ del os.environ["DJANGO_SETTINGS_MODULE"]
 
 MakeCluster = Callable[..., KafkaCluster]
 
+LONG_S = 300  # a file with a test that may take this long starts clusters of its own or waits for many processes
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the long files over the run: a file stays on one worker, and several of them at once wait for each other."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    long = [path for path, own in files.items() if _longest_s(own) >= LONG_S]
+    short = [path for path in files if path not in long]
+    place = {path: float(n) for n, path in enumerate(short)}
+    place |= {path: 0.85 * n * len(short) / max(1, len(long)) - 0.5 for n, path in enumerate(long)}
+    items.sort(key=lambda item: place[item.path])
+
+
+def _longest_s(items: list[pytest.Item]) -> float:
+    markers = [marker for item in items if (marker := item.get_closest_marker("timeout")) is not None]
+    return max((float(marker.args[0]) for marker in markers), default=0.0)
+
 
 @pytest.fixture(scope="session")
 def source_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
