@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from console.models import MirrorPartition, MirrorTopic, StateTransition, StopReport
+from console.models.mirrors import AHEAD
 from linkengine.domain.states import MirrorState, StopReason
 from linkengine.domain.stopreports import PartitionAtStop, cost_of_stop
 
@@ -21,7 +22,7 @@ def write_stop_report(
     request = _request_of(mirror)
     requested_at = request.at if request else mirror.state_since
     rows = list(MirrorPartition.objects.filter(mirror=mirror))
-    partitions = [_at_stop(row) for row in rows]
+    partitions = [_at_stop(row, now) for row in rows]
     if mirror.stop_reason == StopReason.PROMOTE:
         partitions = _as_answered(partitions, source_ends or {}, seen_at_ms=_unix_ms(asked_at or now))
     cost = cost_of_stop(
@@ -51,13 +52,13 @@ def _request_of(mirror: MirrorTopic) -> StateTransition | None:
     return steps.order_by("-at", "-id").first()
 
 
-def _at_stop(row: MirrorPartition) -> PartitionAtStop:
+def _at_stop(row: MirrorPartition, now: datetime) -> PartitionAtStop:
     return PartitionAtStop(
         partition=row.partition,
         mirrored_end=row.stopped_end,
         source_end=row.last_source_end,
-        source_seen_at_ms=_unix_ms(row.last_source_seen_at) if row.last_source_seen_at else None,
-        caught_up_at_ms=_unix_ms(row.caught_up_at) if row.caught_up_at else None,
+        source_seen_at_ms=_known_ms(row.last_source_seen_at, now),
+        caught_up_at_ms=_known_ms(row.caught_up_at, now),
         last_timestamp_ms=row.last_timestamp_ms,
     )
 
@@ -81,6 +82,11 @@ def _as_answered(partitions: Sequence[PartitionAtStop], ends: Mapping[int, int],
 
 def _time(unix_ms: int) -> datetime:
     return datetime.fromtimestamp(unix_ms / 1000, tz=UTC)
+
+
+def _known_ms(at: datetime | None, now: datetime) -> int | None:
+    """A time ahead of now is of a clock that was set back, and would make the loss look younger than it is."""
+    return None if at is None or at > now + AHEAD else _unix_ms(at)
 
 
 def _unix_ms(at: datetime) -> int:

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from console.models.drills import Drill
 from console.models.links import ClusterLink
+from linkengine.domain.moments import AHEAD_MS
 from linkengine.domain.states import GapReason, MirrorState, StopReason
 from linkengine.domain.stopreports import estimated_bytes
 
@@ -17,6 +18,7 @@ RECORDS_LOST = "RECORDS_LOST"  # transition error that stays: retention was quic
 RECORDS_DIFFER = "RECORDS_DIFFER"  # transition error that stays: a comparison found records that are not equal
 STAYING = (RECORDS_LOST, RECORDS_DIFFER)  # no action and no success of the copier removes these
 UNSEEN = timedelta(seconds=15)  # the source's end has moved on: an old one would make up a lag, perhaps 0
+AHEAD = timedelta(milliseconds=AHEAD_MS)  # of now: a time beyond is of a clock that was set back, and tells nothing
 STATES = [(s.value, s.value) for s in MirrorState]
 
 
@@ -124,9 +126,17 @@ class MirrorPartition(models.Model):
     def lag(self) -> int | None:
         """Offsets the mirror still has to copy; None while either end is unknown, or the source's was seen too long ago."""
         seen_at = self.last_source_seen_at
-        if self.source_end is None or self.mirror_end is None or (seen_at and seen_at < timezone.now() - UNSEEN):
+        if self.source_end is None or self.mirror_end is None:
+            return None
+        if seen_at and not is_fresh(seen_at, now=timezone.now(), within=UNSEEN):
             return None
         return max(0, self.source_end - self.mirror_end)
+
+    def behind_ms(self, now: datetime) -> int | None:
+        """Answer how long ago the mirror held everything its source had; None while nobody knows."""
+        if self.caught_up_at is None or self.caught_up_at > now + AHEAD:
+            return None
+        return max(0, int((now - self.caught_up_at).total_seconds() * 1000))
 
     @property
     def lag_bytes(self) -> int | None:
@@ -134,9 +144,20 @@ class MirrorPartition(models.Model):
         return estimated_bytes(lag=self.lag, bytes_copied=self.bytes_copied, records_copied=self.records_copied)
 
 
+def is_fresh(at: datetime | None, *, now: datetime, within: timedelta) -> bool:
+    """Tell whether something was seen lately; a time ahead of now says no."""
+    return at is not None and -AHEAD <= now - at <= within
+
+
 def unknown_lags(now: datetime) -> Q:
     """Choose the partitions whose ``lag`` is None."""
-    return Q(source_end=None) | Q(mirror_end=None) | Q(last_source_seen_at__isnull=False, last_source_seen_at__lt=now - UNSEEN)
+    seen = Q(last_source_seen_at=None) | Q(last_source_seen_at__gte=now - UNSEEN, last_source_seen_at__lte=now + AHEAD)
+    return Q(source_end=None) | Q(mirror_end=None) | ~seen
+
+
+def unknown_ages(now: datetime) -> Q:
+    """Choose the partitions whose ``behind_ms`` is None."""
+    return Q(caught_up_at=None) | Q(caught_up_at__gt=now + AHEAD)
 
 
 class StateTransition(models.Model):

@@ -15,7 +15,7 @@ from console.access import visible_links
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, Environment, MirrorPartition, MirrorTopic
-from console.models.mirrors import unknown_lags
+from console.models.mirrors import unknown_ages, unknown_lags
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkconfigspec import LinkConfigSpec
@@ -151,7 +151,7 @@ def _partition_totals(links: list[ClusterLink], now: datetime) -> dict[int, dict
         max_lag=Max(lag, filter=~hidden),
         behind_since=Min("caught_up_at", filter=behind | hidden),
         hidden=Count("pk", filter=hidden),
-        never=Count("pk", filter=(behind | hidden) & Q(caught_up_at__isnull=True)),
+        never=Count("pk", filter=(behind | hidden) & unknown_ages(now)),
         total_bytes=Sum("bytes_per_s"),
         total_records=Sum("records_per_s"),
         **lag_bytes_columns(now),

@@ -9,7 +9,7 @@ from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.utils import timezone
 
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StopReport
-from console.models.mirrors import unknown_lags
+from console.models.mirrors import unknown_ages, unknown_lags
 from console.queries.acls import acl_samples
 from console.queries.groups import group_samples
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
@@ -76,7 +76,7 @@ def _lags() -> list[dict[str, Any]]:
         largest=Max(F("source_end") - F("mirror_end"), filter=behind),
         since=Min("caught_up_at"),
         hidden=Count("pk", filter=hidden),
-        never=Count("pk", filter=Q(caught_up_at__isnull=True)),
+        never=Count("pk", filter=unknown_ages(now)),
         rate=Sum("bytes_per_s"),
         **lag_bytes_columns(now),
     )

@@ -34,7 +34,7 @@ from django.utils import timezone
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
-from console.models.mirrors import unknown_lags
+from console.models.mirrors import AHEAD, unknown_ages, unknown_lags
 from console.queries.mirrors import MirrorSummary, summarize
 from linkengine.domain.states import COPYING, MirrorState
 
@@ -122,11 +122,11 @@ def link_figures(*, link: ClusterLink) -> LinkFigures:
         .aggregate(
             max_lag=Max(F("source_end") - F("mirror_end"), filter=~hidden),
             hidden=Count("pk", filter=hidden),
-            never=Count("pk", filter=(behind | hidden) & Q(caught_up_at__isnull=True)),
+            never=Count("pk", filter=(behind | hidden) & unknown_ages(now)),
             behind_since=Min("caught_up_at", filter=behind | hidden),
             bytes=Sum("bytes_per_s"),
             records=Sum("records_per_s"),
-            heard_at=Max("observed_at", filter=Q(mirror__state__in=COPYING)),
+            heard_at=Max("observed_at", filter=Q(mirror__state__in=COPYING, observed_at__lte=now + AHEAD)),
         )
     )
     max_lag = None if total["max_lag"] is None else max(0, total["max_lag"])

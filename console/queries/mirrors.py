@@ -13,6 +13,7 @@ from console.access import visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
+from console.models.mirrors import is_fresh
 from linkengine.domain.states import MirrorState
 from linkengine.domain.stopreports import estimated_bytes
 
@@ -153,12 +154,9 @@ def _lag_ms(mirror: MirrorTopic, partitions: Sequence[MirrorPartition], now: dat
 
 
 def _age_ms(partition: MirrorPartition, now: datetime) -> int | None:
-    fresh = partition.observed_at is not None and now - partition.observed_at <= FRESH
-    if fresh and partition.lag == 0:
+    if partition.lag == 0 and is_fresh(partition.observed_at, now=now, within=FRESH):
         return 0
-    if partition.caught_up_at is None:
-        return None
-    return max(0, int((now - partition.caught_up_at).total_seconds() * 1000))
+    return partition.behind_ms(now)
 
 
 def _sum(rates: Sequence[float | None]) -> float | None:

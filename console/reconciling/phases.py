@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from console.actions import transitions
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic
+from console.models.mirrors import is_fresh
 from console.reconciling import troubles
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkconfigs import LINK_CONFIGS
@@ -46,7 +47,7 @@ class Verdict:
 
 def verdict_on(rows: Iterable[MirrorPartition], *, now: datetime) -> Verdict | None:
     """Answer the worst of the fresh reports, None where there are none; waiting for a lease says nothing."""
-    fresh = [row for row in rows if row.observed_at is not None and now - row.observed_at <= FRESH]
+    fresh = [row for row in rows if is_fresh(row.observed_at, now=now, within=FRESH)]
     for phase in _SEVERITY:
         for row in fresh:
             if row.phase == phase:

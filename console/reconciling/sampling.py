@@ -12,13 +12,15 @@ from datetime import UTC, datetime, timedelta
 from django.db import connection, transaction
 
 from console.models import MirrorPartition, MirrorTopic
-from console.models.mirrors import UNSEEN
+from console.models.mirrors import AHEAD, UNSEEN, is_fresh
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
 SMOOTHING = 0.5  # weight of the newest measurement: calm numbers that still follow within two seconds
 SILENT = timedelta(seconds=5)  # then nobody knows the rate any more
+SAME = timedelta(milliseconds=200)  # two readings of one report differ by less, two reports of one phase by more
 # The source's end has moved on unseen: an old one would make up a lag, perhaps 0, when the truth is unknown.
 _SOURCE_UNSEEN = (PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN)
+_TIMES = ("caught_up_at", "last_source_seen_at", "observed_at")
 _COPIED = ("source_start", "source_end", "mirror_start", "mirror_end", "last_timestamp_ms")
 _SHOWN = ("source_start", "source_end", "mirror_start", "mirror_end", "phase", "error_code", "error_message")
 _WRITTEN = (
@@ -50,10 +52,10 @@ def store_progress(*, rows: Mapping[str, MirrorPartition], reports: Iterable[Par
     for key, row in rows.items():
         report = seen.get(key)
         before = _shown(row)
-        fresh = report is not None and _is_new(report, row)
+        fresh = report is not None and _is_new(report, row, now)
         if report is not None and fresh:
             take_over(row, report)
-        if not (fresh | _forget_rates(row, now) | _forget_source(row, now)):
+        if not (fresh | _forget_ahead(row, now) | _forget_rates(row, now) | _forget_source(row, now)):
             continue
         written.append(row)
         changed |= _shown(row) != before
@@ -110,8 +112,11 @@ def _write(rows: Sequence[MirrorPartition]) -> None:
         cursor.executemany(statement, values)
 
 
-def _is_new(report: PartitionProgress, row: MirrorPartition) -> bool:
-    return row.observed_at is None or report.slice_id != row.slice_id or _time(report.observed_at_ms) > row.observed_at
+def _is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> bool:
+    if row.observed_at is None or row.observed_at > now + AHEAD or report.slice_id != row.slice_id:
+        return True
+    later_by = _time(report.observed_at_ms) - row.observed_at
+    return later_by > (SAME if report.phase == row.phase else timedelta(0))
 
 
 def _count(row: MirrorPartition, report: PartitionProgress, observed_at: datetime) -> None:
@@ -133,17 +138,24 @@ def _smooth(old: float | None, new: float) -> float:
 
 
 def _forget_rates(row: MirrorPartition, now: datetime) -> bool:
-    silent = row.observed_at is None or now - row.observed_at > SILENT
-    if not silent or (row.bytes_per_s is None and row.records_per_s is None):
+    heard = is_fresh(row.observed_at, now=now, within=SILENT)
+    if heard or (row.bytes_per_s is None and row.records_per_s is None):
         return False
     row.bytes_per_s = row.records_per_s = None
     return True
 
 
+def _forget_ahead(row: MirrorPartition, now: datetime) -> bool:
+    """Forget times that lie ahead of now, as after a clock was set back: nobody knows what they meant."""
+    ahead = [name for name in _TIMES if (at := getattr(row, name)) is not None and at > now + AHEAD]
+    for name in ahead:
+        setattr(row, name, None)
+    return bool(ahead)
+
+
 def _forget_source(row: MirrorPartition, now: datetime) -> bool:
     """Let a lag be unknown that nobody measures any more, why ever: paused, failed, stopped, or the copier is held up."""
-    seen_at = row.last_source_seen_at
-    if row.source_end is None or (seen_at is not None and now - seen_at <= UNSEEN):
+    if row.source_end is None or is_fresh(row.last_source_seen_at, now=now, within=UNSEEN):
         return False
     row.source_end = None
     return True

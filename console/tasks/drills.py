@@ -15,6 +15,7 @@ from console.actions import drills, mirrors, verification
 from console.actions.operations import fail_over
 from console.actors import ENGINE
 from console.models import Drill, MirrorTopic, StopReport, VerifyRun
+from console.models.mirrors import is_fresh
 from console.queries.mirrors import FRESH
 from linkengine import jobs
 from linkengine.domain.drills import DrillRow, proven_by, scratch_suffix
@@ -107,7 +108,7 @@ def _copies(drill: Drill) -> list[MirrorTopic]:
 
 def _is_caught_up(copy: MirrorTopic, now: datetime) -> bool:
     rows = list(copy.partitions.all())
-    fresh = all(row.observed_at is not None and now - row.observed_at <= FRESH for row in rows)
+    fresh = all(is_fresh(row.observed_at, now=now, within=FRESH) for row in rows)
     return copy.state == MirrorState.ACTIVE and bool(rows) and fresh and all(row.lag == 0 for row in rows)
 
 

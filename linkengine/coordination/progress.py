@@ -1,15 +1,20 @@
 """Progress of copy tasks: the newest observation of every partition of a link, on its way to whoever stores or shows it.
 
-A hash ``progress:<link id>``, one field per partition key, JSON values, gone ten minutes after the last report. Two slices
-overlap, so a report is put aside when it would hide a better one: an older one of another slice, or a task that only waits
-for the lease while the owner reports.
+A hash ``progress:<link id>``, one field per partition key, gone ten minutes after the last report: the moment at which Redis
+got it, and the report as JSON. Two slices overlap, so a report is put aside while the owner of a later lease reports, be it of
+a task that only waits or of one whose time is over.
+
+No wall clocks of two machines are compared: the generation of the lease tells whose report is the later one, Redis' own clock
+how old it is, and its times are answered by the clock of whoever reads. A report cannot look new because its writer's clock is
+ahead, nor keep others out for longer than its own writer is heard.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import structlog
@@ -20,26 +25,28 @@ from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason
 
 EXPIRY_MS = 600_000  # long enough to look at what a dead link did last, short enough to leave no litter
-OWNER_SILENT_MS = 5_000  # an owner reports twice a second; after ten missed reports a waiting successor may speak
+OWNER_SILENT_MS = 5_000  # an owner reports twice a second; after ten missed reports anybody may speak
 
 _FIELDS = tuple(one.name for one in fields(PartitionProgress))
 _log = structlog.get_logger(__name__)
-# ARGV: expiry, silence, then per report: key, slice, phase, time, JSON
+# ARGV: expiry, silence, then per report: key, slice, generation of its lease (0: none), JSON
 _REPORT = """
-for i = 3, #ARGV, 5 do
-  local key, slice, waiting, at = ARGV[i], ARGV[i + 1], ARGV[i + 2] == 'WAITING', tonumber(ARGV[i + 3])
-  local text = redis.call('HGET', KEYS[1], key)
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+for i = 3, #ARGV, 4 do
+  local key, slice, generation = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
+  local at, text = string.match(redis.call('HGET', KEYS[1], key) or '', '^(%d+) (.*)$')
   local hidden = false
-  if text then
-    local known = cjson.decode(text)
-    local silence = waiting and tonumber(ARGV[2]) or 0
-    hidden = known.slice_id ~= slice and known.observed_at_ms + silence > at
-      and not (waiting and known.phase == 'RELEASED' and known.observed_at_ms <= at)
+  if at then
+    local known, age = cjson.decode(text), now - tonumber(at)
+    hidden = known.slice_id ~= slice and (known.generation or 0) > generation and age >= 0 and age < tonumber(ARGV[2])
+      and not (generation == 0 and known.phase == 'RELEASED')
   end
-  if not hidden then redis.call('HSET', KEYS[1], key, ARGV[i + 4]) end
+  if not hidden then redis.call('HSET', KEYS[1], key, string.format('%.0f ', now) .. ARGV[i + 3]) end
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 """
+_READ = "return {redis.call('TIME'), redis.call('HGETALL', KEYS[1])}"
 _CLEAR = """
 for _, key in ipairs(redis.call('HKEYS', KEYS[1])) do
   if string.sub(key, 1, #ARGV[1]) == ARGV[1] then redis.call('HDEL', KEYS[1], key) end
@@ -59,16 +66,23 @@ class RedisProgress:
         """Publish the newest observations in one round trip; raise CoordinationUnavailableError in an outage."""
         if not observations:
             return
-        words = [word for one in observations for word in (one.key, one.slice_id, one.phase, one.observed_at_ms, to_json(one))]
+        words = [word for one in observations for word in (one.key, one.slice_id, one.generation, to_json(one))]
         with redis_answers("take progress"):
             self._redis.eval(_REPORT, 1, self._name, EXPIRY_MS, OWNER_SILENT_MS, *words)
 
 
 def read_progress(url: str, link_id: str) -> list[PartitionProgress]:
-    """Answer the newest observation of every partition of the link, by key; empty when nothing was reported lately."""
+    """Answer the newest observation of every partition of the link, by key; empty when nothing was reported lately.
+
+    Its times are told by this machine's clock. They lie ahead of now where Redis' clock was set back since.
+    """
+    now_ms = time.time_ns() // 1_000_000  # before asking: an answer that took long must not make a report look younger
     with redis_answers("answer progress"):
-        record: Any = client_for(url).hgetall(_name(link_id))
-    return [one for _, text in sorted(record.items()) if (one := _readable(text)) is not None]
+        answer: Any = client_for(url).eval(_READ, 1, _name(link_id))
+    (seconds, micros), words = answer
+    ahead_ms = now_ms - (int(seconds) * 1000 + int(micros) // 1000)
+    record = dict(zip(words[::2], words[1::2], strict=True))
+    return [one for _, value in sorted(record.items()) if (one := _readable(value, ahead_ms=ahead_ms)) is not None]
 
 
 def clear_mirror(url: str, link_id: str, *, mirror_id: str) -> None:
@@ -101,12 +115,21 @@ def _gap(start: int, end: int, reason: str, *more: Any) -> Gap:
     return Gap(OffsetRange(start, end), GapReason(reason), *more)
 
 
-def _readable(text: str) -> PartitionProgress | None:
+def _readable(value: str, *, ahead_ms: int) -> PartitionProgress | None:
     try:
-        return from_json(text)
+        got_at_ms, text = value.split(" ", maxsplit=1)
+        return _moved(from_json(text), observed_at_ms=int(got_at_ms) + ahead_ms)
     except ValueError as error:  # written by another version while a deployment rolls; the next report replaces it
         _log.warning("progress.unreadable", error=str(error))
         return None
+
+
+def _moved(one: PartitionProgress, *, observed_at_ms: int) -> PartitionProgress:
+    """Answer a report with the times it has by another clock."""
+    caught_up_at_ms = one.caught_up_at_ms
+    if caught_up_at_ms is not None:
+        caught_up_at_ms += observed_at_ms - one.observed_at_ms
+    return replace(one, observed_at_ms=observed_at_ms, caught_up_at_ms=caught_up_at_ms)
 
 
 def _name(link_id: str) -> str:

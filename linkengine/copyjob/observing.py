@@ -32,6 +32,7 @@ def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) ->
         slice_id=one.slice_id,
         phase=phase_of(one),
         observed_at_ms=now_ms,
+        generation=0 if one.grant is None else one.grant.generation,
         source_start=account.source_start,
         source_end=account.source_end if in_sight else None,
         mirror_start=account.mirror_start,

@@ -61,10 +61,14 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clock. A wall clock that is set later does not reach those who have begun: ages stay right."""
+
+    def __init__(self) -> None:
+        """Look at the wall clock once."""
+        self._ahead_ns = time.time_ns() - time.monotonic_ns()
 
     def monotonic(self) -> float:
         return time.monotonic()
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return (time.monotonic_ns() + self._ahead_ns) // 1_000_000

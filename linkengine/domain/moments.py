@@ -1,10 +1,20 @@
-"""Record timestamps in words. They come from producers and may be anything: none at all, or far beyond the calendar. Pure."""
+"""Times that cannot be trusted. Pure.
+
+Record timestamps come from producers and may be anything: none at all, or far beyond the calendar. What was noted by a clock
+may lie ahead of now, since a clock was set back; it tells nothing then.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
+AHEAD_MS = 2_000  # what the clocks of one installation may differ by
 _YEAR_10000_MS = 253_402_300_800_000
+
+
+def is_recent(at_ms: int, *, now_ms: int, within_ms: int) -> bool:
+    """Tell whether something was seen lately; a time ahead of now says no."""
+    return -AHEAD_MS <= now_ms - at_ms <= within_ms
 
 
 def utc_words(timestamp_ms: int) -> str:

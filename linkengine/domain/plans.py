@@ -102,6 +102,7 @@ class PartitionProgress:
     slice_id: str
     phase: PartitionPhase
     observed_at_ms: int
+    generation: int = 0  # of the lease under which this was seen; 0: without one
     source_start: int | None = None  # the source's log start offset
     source_end: int | None = None  # the source's last stable offset: the mirror's goal
     mirror_start: int | None = None

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from linkengine.domain.moments import is_recent
 from linkengine.domain.plans import CopyTuning
 
 SILENT_MS = 6_000  # tasks report twice a second and a lease lasts 4 s: whoever is silent for longer has lost it
@@ -89,7 +90,11 @@ def _answered_by(
     if one.revision != revision or one.ends_at_ms <= now_ms:
         return frozenset()
     starting = now_ms - one.started_at_ms <= START_MS and not one.orphaned
-    return frozenset(key for key in one.keys if key in wanted and (starting or now_ms - last_seen_ms.get(key, 0) <= SILENT_MS))
+    return frozenset(
+        key
+        for key in one.keys
+        if key in wanted and (starting or is_recent(last_seen_ms.get(key, 0), now_ms=now_ms, within_ms=SILENT_MS))
+    )
 
 
 def _ends(slices: Iterable[RunningSlice], answering: Mapping[str, frozenset[str]]) -> dict[str, int]:

@@ -230,9 +230,7 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
         now: datetime = self.context["now"]
         if row.lag == 0:
             return 0
-        if row.lag is None or row.caught_up_at is None:
-            return None
-        return max(0, round((now - row.caught_up_at).total_seconds() * 1000))
+        return None if row.lag is None else row.behind_ms(now)
 
 
 class MirrorPartitionDataList(serializers.Serializer[Any]):

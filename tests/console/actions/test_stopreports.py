@@ -32,6 +32,16 @@ def test_a_failover_is_written_down_with_what_was_last_seen(make_mirror: MakeMir
     assert [one["not_copied"] for one in report.partitions] == [5, 5]
 
 
+def test_what_was_seen_ahead_of_the_stop_makes_no_small_loss(mirror: MirrorTopic, owner: Actor) -> None:
+    ahead = NOW + timedelta(hours=1)  # a clock was set back since
+    MirrorPartition.objects.update(last_source_end=20, stopped_end=20, last_source_seen_at=ahead, caught_up_at=ahead)
+    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+
+    report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
+
+    assert (report.rpo_ms, report.source_seen_at) == (None, None)
+
+
 def test_a_failover_that_overrules_a_promotion_counts_from_itself(make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = ask(make_mirror(), MirrorEvent.PROMOTE, StopReason.PROMOTE, by=owner, after_s=0)
     mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=60)

@@ -12,6 +12,9 @@ from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.queries import operations, topics
+from console.queries.links import list_links
+from console.queries.metrics import prometheus_text
+from console.queries.mirrorpages import link_figures
 from console.queries.mirrors import find_by_topic, get_mirror, list_mirrors, rest_status, shown_state
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -85,6 +88,19 @@ def test_a_lag_nobody_measures_any_more_is_unknown_even_where_no_worker_says_so(
     assert (row.max_lag, row.total_lag) == (None, None)
     assert row.lag_ms is not None
     assert row.lag_ms >= 600_000
+
+
+def test_what_was_seen_ahead_of_now_is_unknown_everywhere(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:
+    ahead = timezone.now() + timedelta(hours=1)  # the clock was set back, and no worker has said so yet
+    make_mirror().partitions.update(observed_at=ahead, last_source_seen_at=ahead, caught_up_at=ahead)
+
+    (row,), (listed,), page = list_mirrors(link=link, by=owner), list_links(by=owner), link_figures(link=link)
+
+    assert (row.max_lag, row.total_lag, row.lag_ms) == (None, None, None)
+    assert (listed.max_lag, listed.oldest_lag_ms) == (page.max_lag, page.oldest_lag_ms) == (None, None)
+    assert listed.unknown_lags == page.unknown_lags > 0
+    assert page.heard_at is None
+    assert "clusterlink_max_lag_seconds{" not in prometheus_text()
 
 
 def test_lists_are_filtered_and_ordered(make_mirror: MakeMirror, link: ClusterLink, owner: Actor) -> None:

@@ -43,6 +43,7 @@ def test_the_worst_fresh_partition_speaks(mirror: MirrorTopic) -> None:
     assert verdict is not None
     assert verdict.phase is P.SOURCE_UNREACHABLE
     assert verdict_on(rows[2:], now=NOW) is None
+    assert verdict_on([MirrorPartition(phase=P.COPYING, observed_at=NOW + timedelta(hours=1))], now=NOW) is None
 
 
 def test_a_lost_source_must_stay_lost_for_a_moment_and_comes_back(mirror: MirrorTopic) -> None:

@@ -50,7 +50,7 @@ def test_what_a_report_does_not_know_stays(row: MirrorPartition) -> None:
 
 def test_under_which_leader_the_mirrors_records_were_read_is_kept_until_it_is_known_again(row: MirrorPartition) -> None:
     store(row, report(mirror_end=30, source_epoch=4))
-    store(row, report(after_ms=1, mirror_end=35))  # by a task that has not read yet
+    store(row, report(after_ms=500, mirror_end=35))  # by a task that has not read yet
 
     assert (row.source_epoch, row.source_epoch_end) == (4, 30)
 
@@ -62,6 +62,27 @@ def test_a_lag_that_nobody_measures_any_more_becomes_unknown(row: MirrorPartitio
 
     assert store(row, after_s=16)
     assert (row.lag, row.source_end, row.last_source_end) == (None, None, 40)
+
+
+def test_a_time_ahead_of_now_tells_nothing_and_keeps_no_report_out(row: MirrorPartition) -> None:
+    hour_ms = 3_600_000  # a clock was set back by that much since
+    store(row, report(hour_ms, source_end=40, mirror_end=40, caught_up_at_ms=MS + hour_ms, bytes_copied=9))
+    assert (row.lag, row.caught_up_at, row.observed_at, row.last_source_seen_at) == (None, None, None, None)
+
+    MirrorPartition.objects.update(observed_at=NOW + timedelta(hours=1), bytes_per_s=5.0)
+    row.refresh_from_db()
+    store(row, report(500, source_end=41, mirror_end=40, caught_up_at_ms=MS), after_s=1)
+    assert (row.source_end, row.caught_up_at, row.observed_at) == (41, NOW, NOW + timedelta(seconds=0.5))
+
+
+def test_the_same_report_read_again_by_another_clock_is_no_new_one(row: MirrorPartition) -> None:
+    store(row, report(bytes_copied=0))
+    store(row, report(500, bytes_copied=500))
+    store(row, report(530, bytes_copied=500))
+    assert row.bytes_per_s == 1000
+
+    store(row, report(560, phase=PartitionPhase.RELEASED, bytes_copied=500))
+    assert row.phase == "RELEASED"
 
 
 @pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.FAILED])

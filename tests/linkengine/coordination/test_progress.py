@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import time
+from dataclasses import replace
 
 import pytest
 import redis
@@ -17,6 +19,7 @@ from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason
 
 NOW_MS = 1_800_000_000_000
+HOUR_MS = 3_600_000
 offsets = st.integers(0, 2**63 - 1)
 ranges = st.tuples(offsets, offsets).map(lambda pair: OffsetRange(min(pair), max(pair)))
 observations = st.builds(
@@ -25,6 +28,7 @@ observations = st.builds(
     slice_id=st.text(),
     phase=st.sampled_from(PartitionPhase),
     observed_at_ms=offsets,
+    generation=st.integers(0, 2**31),
     source_start=st.none() | offsets,
     source_end=st.none() | offsets,
     mirror_start=st.none() | offsets,
@@ -46,9 +50,34 @@ def link_id() -> str:
 
 
 def seen(
-    key: str = "mirror/0", *, slice_id: str = "s1", phase: PartitionPhase = PartitionPhase.COPYING, after_ms: int = 0
+    key: str = "mirror/0",
+    *,
+    slice_id: str = "s1",
+    phase: PartitionPhase = PartitionPhase.COPYING,
+    generation: int = 1,
+    after_ms: int = 0,
 ) -> PartitionProgress:
-    return PartitionProgress(key=key, slice_id=slice_id, phase=phase, observed_at_ms=NOW_MS + after_ms, mirror_end=after_ms)
+    return PartitionProgress(
+        key=key,
+        slice_id=slice_id,
+        phase=phase,
+        generation=0 if phase is PartitionPhase.WAITING else generation,
+        observed_at_ms=NOW_MS + after_ms,
+        mirror_end=after_ms,
+    )
+
+
+def told(redis_url: str, link_id: str) -> list[PartitionProgress]:
+    """What is read, but for the time: that is the reader's."""
+    return [replace(one, observed_at_ms=NOW_MS + (one.mirror_end or 0)) for one in read_progress(redis_url, link_id)]
+
+
+def age(redis_url: str, link_id: str, *, ms: int) -> None:
+    """Let what was reported be as old as that, by Redis' clock; a negative age is of a clock that was set back."""
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        for key, value in client.hgetall(f"progress:{link_id}").items():  # type: ignore[union-attr]
+            got_at_ms, text = value.split(" ", maxsplit=1)
+            client.hset(f"progress:{link_id}", key, f"{int(got_at_ms) - ms} {text}")
 
 
 @given(observations)
@@ -68,21 +97,47 @@ def test_the_newest_observation_of_every_partition_is_read_by_key(redis_url: str
     progress.report([seen("b/1", after_ms=10)])
     progress.report([])
 
-    assert read_progress(redis_url, link_id) == [seen("a/0"), seen("b/1", after_ms=10)]
+    assert told(redis_url, link_id) == [seen("a/0"), seen("b/1", after_ms=10)]
 
 
 def test_offsets_up_to_the_last_one_survive_redis(redis_url: str, link_id: str) -> None:
-    last = PartitionProgress(
-        key="m/0",
-        slice_id="s",
-        phase=PartitionPhase.COPYING,
-        observed_at_ms=NOW_MS,
-        mirror_end=2**63 - 1,
-        gaps=(Gap(OffsetRange(2**53 + 1, 2**63 - 1), GapReason.LOST),),
-    )
+    last = replace(seen(), mirror_end=2**63 - 1, gaps=(Gap(OffsetRange(2**53 + 1, 2**63 - 1), GapReason.LOST),))
     RedisProgress(redis_url, link_id).report([last])
 
-    assert read_progress(redis_url, link_id) == [last]
+    (one,) = read_progress(redis_url, link_id)
+    assert (one.mirror_end, one.gaps) == (last.mirror_end, last.gaps)
+
+
+@pytest.mark.parametrize("wrong_by_ms", [-HOUR_MS, HOUR_MS])
+def test_times_are_told_by_the_readers_clock_whatever_the_writers_says(redis_url: str, link_id: str, wrong_by_ms: int) -> None:
+    before_ms = time.time_ns() // 1_000_000
+    observed_at_ms = before_ms + wrong_by_ms
+    one = replace(seen(), observed_at_ms=observed_at_ms, caught_up_at_ms=observed_at_ms - 700)
+    RedisProgress(redis_url, link_id).report([one])
+
+    (read,) = read_progress(redis_url, link_id)
+
+    assert before_ms - 1 <= read.observed_at_ms <= time.time_ns() // 1_000_000
+    assert read.caught_up_at_ms == read.observed_at_ms - 700
+
+
+def test_a_writer_whose_clock_is_ahead_does_not_hide_the_next_slice(redis_url: str, link_id: str) -> None:
+    progress = RedisProgress(redis_url, link_id)
+    progress.report([seen(slice_id="s1", after_ms=HOUR_MS)])
+    progress.report([seen(slice_id="s2", generation=2, phase=PartitionPhase.FAILED)])
+
+    assert told(redis_url, link_id) == [seen(slice_id="s2", generation=2, phase=PartitionPhase.FAILED)]
+
+
+def test_a_clock_of_redis_that_was_set_back_hides_nobody_and_makes_the_age_unknown(redis_url: str, link_id: str) -> None:
+    progress = RedisProgress(redis_url, link_id)
+    progress.report([seen(slice_id="s1")])
+    age(redis_url, link_id, ms=-HOUR_MS)
+    assert read_progress(redis_url, link_id)[0].observed_at_ms > time.time_ns() // 1_000_000 + HOUR_MS // 2
+
+    progress.report([seen(slice_id="s2", phase=PartitionPhase.WAITING)])
+
+    assert [one.slice_id for one in read_progress(redis_url, link_id)] == ["s2"]
 
 
 def test_a_task_that_waits_for_the_lease_does_not_hide_the_owner(redis_url: str, link_id: str) -> None:
@@ -90,16 +145,17 @@ def test_a_task_that_waits_for_the_lease_does_not_hide_the_owner(redis_url: str,
     progress.report([seen(slice_id="s1")])
     progress.report([seen(slice_id="s2", phase=PartitionPhase.WAITING, after_ms=400)])
 
-    assert read_progress(redis_url, link_id) == [seen(slice_id="s1")]
+    assert told(redis_url, link_id) == [seen(slice_id="s1")]
 
 
 def test_a_waiting_task_is_heard_once_the_owner_has_been_silent_for_long(redis_url: str, link_id: str) -> None:
     progress = RedisProgress(redis_url, link_id)
-    waiting = seen(slice_id="s2", phase=PartitionPhase.WAITING, after_ms=6_000)
-    progress.report([seen(slice_id="s1")])
+    waiting = seen(slice_id="s2", phase=PartitionPhase.WAITING)
+    progress.report([seen(slice_id="s1", after_ms=HOUR_MS)])
+    age(redis_url, link_id, ms=6_000)
     progress.report([waiting])
 
-    assert read_progress(redis_url, link_id) == [waiting]
+    assert told(redis_url, link_id) == [waiting]
 
 
 def test_a_waiting_task_is_heard_when_nobody_owns_the_partition(redis_url: str, link_id: str) -> None:
@@ -108,23 +164,26 @@ def test_a_waiting_task_is_heard_when_nobody_owns_the_partition(redis_url: str, 
     progress.report([seen(slice_id="s1", phase=PartitionPhase.RELEASED)])
     progress.report([waiting])
 
-    assert read_progress(redis_url, link_id) == [waiting]
+    assert told(redis_url, link_id) == [waiting]
 
 
-def test_an_older_report_of_the_previous_slice_comes_too_late(redis_url: str, link_id: str) -> None:
+@pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.FAILED, PartitionPhase.COPYING])
+def test_a_report_of_an_earlier_lease_comes_too_late(redis_url: str, link_id: str, phase: PartitionPhase) -> None:
     progress = RedisProgress(redis_url, link_id)
-    progress.report([seen(slice_id="s2", after_ms=5)])
-    progress.report([seen(slice_id="s1", phase=PartitionPhase.RELEASED, after_ms=4)])
+    progress.report([seen(slice_id="s2", generation=5)])
+    progress.report([seen(slice_id="s1", generation=4, phase=phase, after_ms=HOUR_MS)])
 
-    assert read_progress(redis_url, link_id) == [seen(slice_id="s2", after_ms=5)]
+    assert told(redis_url, link_id) == [seen(slice_id="s2", generation=5)]
 
 
-def test_what_cannot_be_read_is_left_out(redis_url: str, link_id: str) -> None:
+def test_what_cannot_be_read_is_left_out_until_it_is_replaced(redis_url: str, link_id: str) -> None:
     RedisProgress(redis_url, link_id).report([seen("a/0")])
     with redis.Redis.from_url(redis_url) as client:
-        client.hset(f"progress:{link_id}", "b/0", '{"of": "another version"}')
+        client.hset(f"progress:{link_id}", mapping={"b/0": '1 {"of": "another version"}', "c/0": '{"of": "an older version"}'})
 
-    assert read_progress(redis_url, link_id) == [seen("a/0")]
+    assert told(redis_url, link_id) == [seen("a/0")]
+    RedisProgress(redis_url, link_id).report([seen("b/0"), seen("c/0")])
+    assert [one.key for one in told(redis_url, link_id)] == ["a/0", "b/0", "c/0"]
 
 
 def test_progress_goes_away_by_itself(redis_url: str, link_id: str) -> None:
@@ -139,7 +198,7 @@ def test_the_progress_of_one_mirror_can_be_removed(redis_url: str, link_id: str)
 
     clear_mirror(redis_url, link_id, mirror_id="a")
 
-    assert read_progress(redis_url, link_id) == [seen("ab/0")]
+    assert told(redis_url, link_id) == [seen("ab/0")]
 
 
 def test_without_redis_both_sides_say_so(own_redis: RedisServer, link_id: str) -> None:

@@ -27,6 +27,12 @@ def decide(wanted: str, *slices: RunningSlice, silent: str = "", **changes: Any)
     return decide_slices(**{**values, **changes})
 
 
+def test_a_task_last_seen_ahead_of_now_is_not_alive_for_that() -> None:
+    decision = decide("a", running("a", left_ms=30_000), last_seen_ms={"a": NOW + 3_600_000})
+
+    assert decision.submit == (NewSlice(keys=("a",), ends_at_ms=NOW + 60_000),)
+
+
 def test_nothing_wanted_nothing_submitted() -> None:
     assert decide("") == SliceDecision()
 
