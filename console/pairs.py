@@ -19,7 +19,7 @@ _OTHER_MODE = {
 
 def other_side(link: ClusterLink) -> ClusterLink | None:
     """Answer the row of the same link at the other cluster, if that is registered and the row was made."""
-    if link.mode == LinkMode.DESTINATION and link.connection_mode != ConnectionMode.INBOUND:
+    if not has_two_sides(link):
         return None
     found = ClusterLink.objects.filter(
         name=link.name,
@@ -31,6 +31,11 @@ def other_side(link: ClusterLink) -> ClusterLink | None:
     if link.mode == LinkMode.SOURCE:
         found = found.filter(connection_mode=ConnectionMode.INBOUND)
     return found.select_related("destination__environment", "source__environment").first()
+
+
+def has_two_sides(link: ClusterLink) -> bool:
+    """Tell whether the link is made of two rows, one at each cluster."""
+    return link.mode != LinkMode.DESTINATION or link.connection_mode == ConnectionMode.INBOUND
 
 
 def needs_other_side(link: ClusterLink) -> bool:

@@ -1,91 +1,26 @@
-"""Create a cluster link: one calm page; validate only, the same as curl, or create."""
+"""Create a cluster link, or one half of it: first the direction in words, then what it needs; validate, see as curl, create."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
+from console import pairs
 from console.access import visible_clusters
 from console.actions import links as link_actions
 from console.actors import Actor
 from console.errors import ConsoleError
-from console.models import Cluster
+from console.models import Cluster, ClusterLink
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
-from console.pages.forms import ConnectionForm
+from console.pages.linkform import CreateLinkForm
 from console.pages.shell import Crumb
 from console.presenters.curl import config_list, curl
+from console.presenters.directions import DIRECTIONS, RECEIVE
 from console.presenters.links import link_url
 
-_NAME_ATTRIBUTES = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
-
-
-class CreateLinkForm(ConnectionForm):
-    """Source, destination, name. The connection fields count for a source that is not registered."""
-
-    source_kind = forms.ChoiceField(choices=[("registered", ""), ("other", "")], initial="registered")
-    source = forms.ChoiceField(label="Source cluster", required=False)
-    source_cluster_id = forms.CharField(
-        label="Source cluster ID",
-        required=False,
-        max_length=64,
-        help_text="Left empty, the cluster is asked for it. If given, it must be right.",
-        widget=forms.TextInput(attrs=_NAME_ATTRIBUTES),
-    )
-    destination = forms.ChoiceField(label="Destination cluster")
-    name = forms.CharField(
-        label="Link name", max_length=200, help_text="Cannot be changed later.", widget=forms.TextInput(attrs=_NAME_ATTRIBUTES)
-    )
-    topic_prefix = forms.CharField(
-        label="Prefix of mirror topics",
-        required=False,
-        max_length=12,
-        help_text="For example west. makes orders into west.orders. Cannot be changed later.",
-        widget=forms.TextInput(attrs=_NAME_ATTRIBUTES),
-    )
-
-    mode = forms.ChoiceField(
-        label="Direction",
-        required=False,
-        initial="DESTINATION",
-        choices=[("DESTINATION", "To the destination only"), ("BIDIRECTIONAL", "Bidirectional: reversible and restorable")],
-        help_text="A bidirectional link is created at both clusters under one name; its mirror topics can be reversed.",
-    )
-
-    def __init__(self, *args: Any, clusters: list[Cluster], **kwargs: Any) -> None:
-        """Offer the clusters that the person may see."""
-        super().__init__(*args, **kwargs)
-        choices = [("", "Choose a cluster"), *((one.cluster_id, f"{one.name} ({one.environment.name})") for one in clusters)]
-        for name in ("source", "destination"):
-            self.fields[name].choices = choices  # type: ignore[attr-defined]
-        if not self.asks_connection():
-            for name in ConnectionForm.base_fields:
-                self.fields[name].required = False
-
-    def asks_connection(self) -> bool:
-        return bool(self.data.get("source_kind", "registered") == "other")
-
-    def clean(self) -> dict[str, Any] | None:
-        """Ask for a registered source where that way was chosen."""
-        values = super().clean() or {}
-        if not self.asks_connection() and not values.get("source"):
-            self.add_error("source", "Choose the source cluster.")
-        return values
-
-    def source_id(self) -> str:
-        values = self.cleaned_data
-        return str(values["source_cluster_id"] if self.asks_connection() else values["source"])
-
-    def configs(self) -> dict[str, str | None]:
-        """Answer the configs of the link; a registered source brings its own connection."""
-        connection: dict[str, str] = self.properties() if self.asks_connection() else {}
-        prefix = self.cleaned_data["topic_prefix"]
-        mode = {"link.mode": "BIDIRECTIONAL"} if self.cleaned_data["mode"] == "BIDIRECTIONAL" else {}
-        return {**connection, **({"cluster.link.prefix": prefix} if prefix else {}), **mode}
+_FILLED_IN = ("source", "destination", "name", "connection_mode")  # what an address may fill in
 
 
 @page("links")
@@ -95,10 +30,12 @@ def create(request: HttpRequest) -> HttpResponse:
     """Show the form; check, show as curl, or create."""
     by = actor_of(request)
     clusters = list(visible_clusters(by).select_related("environment").order_by("environment__name", "name"))
+    asked = request.POST if request.method == "POST" else request.GET
+    direction = DIRECTIONS.get(asked.get("direction", ""), RECEIVE)
     if request.method == "GET":
-        initial = {"source": request.GET.get("source", ""), "destination": request.GET.get("destination", "")}
-        return _form(request, CreateLinkForm(clusters=clusters, initial=initial))
-    form = CreateLinkForm(request.POST, clusters=clusters)
+        initial = {name: value for name in _FILLED_IN if (value := asked.get(name))}
+        return _form(request, CreateLinkForm(direction=direction, clusters=clusters, initial=initial))
+    form = CreateLinkForm(request.POST, direction=direction, clusters=clusters)
     if not form.is_valid():
         return _form(request, form, status=422)
     if request.POST.get("intent") == "curl":
@@ -123,15 +60,25 @@ def _carry_out(request: HttpRequest, form: CreateLinkForm, *, clusters: list[Clu
         return _form(request, form, problem=problem, status=status_of(error))
     if link is None:
         return _form(request, form, validated=True)
-    return done(request, link_url(link), f"Cluster link {link.name} is created. Add the topics to mirror.")
+    return done(request, link_url(link), f"Cluster link {link.name} is created. {_next_step(form, link)}")
+
+
+def _next_step(form: CreateLinkForm, link: ClusterLink) -> str:
+    whole = pairs.other_side(link) is not None
+    if not whole:
+        return form.direction.next_step
+    return "Its other half exists already. " + (
+        "Add the topics to mirror." if form.direction.has_mirrors else "Add the mirror topics there."
+    )
 
 
 def _form(request: HttpRequest, form: CreateLinkForm, *, status: int = 200, **more: object) -> HttpResponse:
     crumbs = [Crumb(label="Cluster links", url="/links/"), Crumb(label="Create cluster link")]
-    return reply(request, "links/new.html", {"form": form, "crumbs": crumbs, **more}, status=status)
+    context = {"form": form, "direction": form.direction, "directions": DIRECTIONS.values(), "crumbs": crumbs}
+    return reply(request, "links/new.html", context | more, status=status)
 
 
 def _snippet(request: HttpRequest, form: CreateLinkForm) -> str:
     values = form.cleaned_data
     url = request.build_absolute_uri(f"/kafka/v3/clusters/{values['destination']}/links?link_name={values['name']}")
-    return curl("POST", url, {"source_cluster_id": form.source_id(), "configs": config_list(form.configs())})
+    return curl("POST", url, {form.direction.remote_field: form.source_id(), "configs": config_list(form.configs())})

@@ -61,7 +61,7 @@ class ConsoleForm(forms.Form):
 class ConnectionForm(ConsoleForm):
     """How to reach a Kafka cluster. The password is write-only: it is never rendered back."""
 
-    conditional = frozenset({"bootstrap_servers", "sasl_mechanism", "username", "password", "source"})
+    conditional = frozenset({"bootstrap_servers", "security_protocol", "sasl_mechanism", "username", "password", "source"})
 
     bootstrap_servers = forms.CharField(
         label="Bootstrap servers",

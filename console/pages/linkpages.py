@@ -8,11 +8,13 @@ from datetime import datetime
 from console.access import Permission, can
 from console.actors import Actor
 from console.models import ClusterLink
+from console.models.links import LinkMode
 from console.pages.shell import Crumb, Tab
-from console.presenters.links import GAP_FILLERS, MODES, link_url, source_name
+from console.presenters.links import GAP_FILLERS, ends_of, link_url, mode_words
 from console.presenters.looks import Look
 from console.presenters.notes import ErrorNote, error_note
 from console.presenters.states import link_look
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import GapFiller
 
 
@@ -23,6 +25,7 @@ class LinkHead:
     name: str
     url: str
     edit_url: str
+    fix_url: str  # where the link's error is mended, "" where editing does not help
     add_url: str
     look: Look
     mode: str
@@ -37,18 +40,19 @@ class LinkHead:
 
 def link_head(link: ClusterLink, *, now: datetime) -> LinkHead:
     """Present the link."""
-    url = link_url(link)
+    url, ((source, _), (destination, _)) = link_url(link), ends_of(link)
     return LinkHead(
         name=link.name,
         url=url,
         edit_url=f"{url}configuration/edit/",
+        fix_url="" if link.error_code == ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR else f"{url}configuration/edit/",
         add_url=f"{url}mirrors/new/",
         look=link_look(link.state),
-        mode=MODES.get(link.mode, link.mode),
+        mode=mode_words(link),
         prefix=link.prefix,
         gap_filler=GAP_FILLERS[GapFiller(link.gap_filler)],
-        source=source_name(link),
-        destination=link.destination.name,
+        source=source,
+        destination=destination,
         note=error_note(link.error_code, link.error_message, now=now, since=link.state_since),
         engine_note=error_note("COPY_ENGINE_UNAVAILABLE" if link.engine_error else "", link.engine_error, now=now),
         deleting=link.deletion_requested_at is not None,
@@ -64,7 +68,7 @@ def link_context(link: ClusterLink, *, by: Actor, now: datetime, tab: str = "", 
         "crumbs": crumbs(link, last=last),
         "tabs": tabs(head.url, current=tab, audit=can(by, Permission.VIEW_AUDIT, cluster=link.destination)),
         "may_edit": can(by, Permission.MANAGE_LINK, link=link),
-        "may_mirror": can(by, Permission.MANAGE_MIRROR, link=link),
+        "may_mirror": link.mode != LinkMode.SOURCE and can(by, Permission.MANAGE_MIRROR, link=link),
         "may_operate": can(by, Permission.OPERATE_MIRROR, link=link),
     }
 

@@ -8,9 +8,12 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.access import Permission, can, visible_clusters
+from console import pairs
+from console.access import Permission, can, visible_clusters, visible_links
+from console.actors import Actor
 from console.audit import path_of
 from console.models import ClusterLink
+from console.models.links import LinkMode
 from console.pages.columns import mirror_columns
 from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
@@ -18,7 +21,8 @@ from console.pages.lists import PAGE_SIZE, page_of, pager, start_of
 from console.presenters.audit import event_row
 from console.presenters.links import flow, link_row, silence, tiles, worst_first
 from console.presenters.mirrors import mirror_row
-from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS
+from console.presenters.otherside import OtherSide, other_side
+from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS, link_look
 from console.presenters.verbs import BULK_VERBS
 from console.queries import audit as audit_queries
 from console.queries import links as link_queries
@@ -61,13 +65,37 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     if is_unchanged(request, link.sequence, now=now):
         return HttpResponse(status=204)
-    context = link_context(link, by=by, now=now, tab="overview") | _mirror_list(request, link, now=now)
+    other = pairs.other_side(link)
+    holder = other if other is not None and link.mode == LinkMode.SOURCE else link
+    context = link_context(link, by=by, now=now, tab="overview") | _figures(link, holder, now=now)
+    context |= _mirror_list(request, link, now=now) | {
+        "pair": _pair(link, other, by=by),
+        "holds_mirrors": link.mode != LinkMode.SOURCE,
+    }
     return reply(request, "links/overview.html", context | {"seen": seen_token(link.sequence, now=now)})
 
 
+def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSide | None:
+    """Answer the other half of a link that has two."""
+    if not pairs.has_two_sides(link):
+        return None
+    may_see = other is not None and visible_links(by).filter(pk=other.pk).exists()
+    may_create = link.source is not None and can(by, Permission.MANAGE_LINK, cluster=link.source)
+    return other_side(link, other, may_see=may_see, may_create=may_create)
+
+
+def _figures(link: ClusterLink, holder: ClusterLink, *, now: datetime) -> dict[str, object]:
+    """Answer what flows over the link; ``holder`` is the half that has the mirrors."""
+    figures = mirrorpages.link_figures(link=holder)
+    return {
+        "flow": flow(link, figures),
+        "tiles": tiles(figures, look=link_look(link.state)),
+        "silence": silence(figures, now=now),
+    }
+
+
 def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> dict[str, object]:
-    """Answer figures over all mirrors of the link and the rows that the filter leaves."""
-    figures = mirrorpages.link_figures(link=link)
+    """Answer the rows of the link's mirrors that the filter leaves."""
     query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
     sort, start = request.GET.get("sort", ""), start_of(request)
     order = sort or "name"  # so that live rows stay where they are
@@ -75,9 +103,6 @@ def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> d
         by=actor_of(request), link=link, search=query, state=state, order=order, start=start, size=PAGE_SIZE
     )
     return {
-        "flow": flow(link, figures),
-        "tiles": tiles(figures),
-        "silence": silence(figures, now=now),
         "rows": [mirror_row(one, now=now) for one in found.rows],
         "pager": pager(request, start=found.start, shown=len(found.rows), total=found.total),
         "query": query,

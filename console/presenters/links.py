@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SILENCE = timedelta(seconds=15)  # copy tasks report twice a second; a slice change takes a few seconds at worst
 NAMED_STATES = 3
-MODES = {"DESTINATION": "One-way", "SOURCE": "One-way, source side", "BIDIRECTIONAL": "Bidirectional"}
+MODES = {"DESTINATION": "One-way", "SOURCE": "Source's half", "BIDIRECTIONAL": "Bidirectional"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +84,23 @@ GAP_FILLERS = {
 }
 
 
+def mode_words(link: ClusterLink) -> str:
+    """Say what kind of link this is; of the plain kind, "One-way"."""
+    if link.mode == "DESTINATION" and link.connection_mode == "INBOUND":
+        return "Source-initiated"
+    return MODES.get(link.mode, link.mode)
+
+
 def source_name(link: ClusterLink) -> str:
-    """Name the source: as registered, else by its id."""
+    """Name the cluster that the row calls the source: as registered, else by its id."""
     return link.source.name if link.source else link.source_cluster_id or "other cluster"
+
+
+def ends_of(link: ClusterLink) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Answer (name, servers) of where topics come from and of where they go: a half of mode SOURCE belongs to the source."""
+    far = (source_name(link), source_servers(link))
+    near = (link.destination.name, link.destination.bootstrap_servers)
+    return (near, far) if link.mode == "SOURCE" else (far, near)
 
 
 def source_servers(link: ClusterLink) -> str:
@@ -104,14 +118,15 @@ def state_counts(counts: Mapping[MirrorState, int]) -> list[tuple[Look, int]]:
 def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
     """Present one link of a list."""
     link = summary.link
+    (source, _), (destination, _) = ends_of(link)
     counts = state_counts(summary.mirrors_by_state)
     return LinkRow(
         key=link.pk,
         name=link.name,
         url=link_url(link),
-        source=source_name(link),
-        destination=link.destination.name,
-        mode=MODES.get(link.mode, link.mode),
+        source=source,
+        destination=destination,
+        mode=mode_words(link),
         look=link_look(link.state),
         mirrors=sum(number for _, number in counts),
         notable=counts[:NAMED_STATES],
@@ -134,8 +149,8 @@ def attention_of(figures: LinkFigures) -> int:
     return sum(one.mirrors if needs_attention(MIRROR_LOOKS[state]) else one.troubled for state, one in figures.states.items())
 
 
-def tiles(figures: LinkFigures) -> list[Tile]:
-    """Answer the five figures of a link's overview. A figure nobody has measured yet is a dash."""
+def tiles(figures: LinkFigures, *, look: Look) -> list[Tile]:
+    """Answer the five figures of a link's overview, whose own state is ``look``. A figure nobody has measured yet is a dash."""
     troubled, mirrors = attention_of(figures), _mirrors(figures)
     partitions = sum(one.partitions for one in figures.states.values())
     measured = figures.records_per_s is not None
@@ -157,7 +172,7 @@ def tiles(figures: LinkFigures) -> list[Tile]:
         Tile(
             label="Needs attention",
             value=numbers.count(troubled),
-            hint="mirror topics" if troubled else "all is well",
+            hint="all is well" if not troubled and mirrors and look.family is Family.OK else "mirror topics",
             alarm=troubled > 0,
         ),
     ]
@@ -171,19 +186,19 @@ def flow(link: ClusterLink, figures: LinkFigures) -> Flow:
     """Present what moves from source to destination right now."""
     rate, records = figures.bytes_per_s, figures.records_per_s
     topics = numbers.plural(_mirrors(figures), "mirror topic")
-    look, source = link_look(link.state), source_name(link)
+    look, ((source, source_detail), (destination, destination_detail)) = link_look(link.state), ends_of(link)
     rate_words = f"{numbers.byte_rate(rate)}" if rate is not None else "a rate that is not known yet"
     return Flow(
         source=source,
-        source_detail=source_servers(link),
-        destination=link.destination.name,
-        destination_detail=link.destination.bootstrap_servers,
+        source_detail=source_detail,
+        destination=destination,
+        destination_detail=destination_detail,
         topics=topics,
         byte_rate=numbers.byte_rate(rate),
         record_rate=numbers.record_rate(records),
         moves=look.family is Family.OK and bool(rate),
         look=look,
-        sentence=f"{topics} from {source} to {link.destination.name} at {rate_words}. The link is {look.label.lower()}.",
+        sentence=f"{topics} from {source} to {destination} at {rate_words}. The link is {look.label.lower()}.",
     )
 
 

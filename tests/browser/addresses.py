@@ -21,6 +21,7 @@ PAGES = (
     "/links/",
     "/links/?q=nothing-has-this-name",
     "/links/new/",
+    "/links/new/?direction=both",
     _LINK,
     f"{_LINK}?state=FAILED",
     f"{_LINK}?sort=-lag",

@@ -195,6 +195,16 @@ def test_everything_works_without_scripts(scene: Scene, visits: Visits, engine: 
     page.get_by_role("button", name="Delete").click()
     expect(page.get_by_text("fares is being deleted.")).to_be_visible()
 
+    visitor.open("/links/new/").get_by_role("link", name="Send this cluster's topics").click()
+    page.select_option("#destination", EAST)
+    page.select_option("#source", WEST)
+    page.fill("#name", "pushed")
+    page.get_by_role("button", name="Create cluster link").click()
+    page.get_by_role("link", name="Create the other half").click()
+    page.get_by_role("button", name="Create cluster link").click()
+    expect(page).to_have_url(f"{visitor.base_url}/links/{WEST}/pushed/")
+    expect(page.get_by_role("link", name="pushed on us-east")).to_be_visible()
+
 
 def test_the_theme_stays_as_chosen(scene: Scene, visits: Visits) -> None:
     page = visits.start(scene.admin).open("/links/")

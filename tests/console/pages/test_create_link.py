@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from console.errors import UnavailableError
+from console.models import ClusterLink
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from tests.browser.scene import EAST, WEST, Scene
+from tests.console.pages.conftest import Queue
+from tests.console.pages.test_link_changes import OTHER, REGISTERED
+
+DESTINATION, SOURCE, BIDIRECTIONAL = "DESTINATION", "SOURCE", "BIDIRECTIONAL"
+# direction, more of the form, link.mode, connection.mode, what REST calls the other cluster
+DIRECTIONS = [
+    ("receive", {}, DESTINATION, "OUTBOUND", "source_cluster_id"),
+    ("nonsense", {}, DESTINATION, "OUTBOUND", "source_cluster_id"),
+    ("send", {}, SOURCE, "OUTBOUND", "destination_cluster_id"),
+    ("accept", {}, DESTINATION, "INBOUND", "source_cluster_id"),
+    ("both", {"connection_mode": "OUTBOUND"}, BIDIRECTIONAL, "OUTBOUND", "remote_cluster_id"),
+    ("both", {"connection_mode": "INBOUND"}, BIDIRECTIONAL, "INBOUND", "remote_cluster_id"),
+]
+FIELDS = {
+    "receive": {"source", "source_cluster_id", "bootstrap_servers", "destination", "name", "topic_prefix"},
+    "send": {"source", "source_cluster_id", "bootstrap_servers", "destination", "name"},
+    "accept": {"source", "destination", "name", "topic_prefix"},
+    "both": {"source", "source_cluster_id", "bootstrap_servers", "destination", "name", "topic_prefix", "connection_mode"},
+}
+
+
+@pytest.mark.parametrize(("direction", "more", "mode", "connection", "remote"), DIRECTIONS)
+def test_a_direction_chosen_in_words_sets_both_modes(
+    admin: Client, direction: str, more: dict[str, str], mode: str, connection: str, remote: str
+) -> None:
+    asked = REGISTERED | {"direction": direction} | more
+
+    snippet = admin.post("/links/new/", asked | {"intent": "curl"}).content.decode()
+    response = admin.post("/links/new/", asked)
+
+    assert response["Location"] == f"/links/{EAST}/fresh/"
+    link = ClusterLink.objects.get(name="fresh")
+    assert (link.mode, link.connection_mode, link.source_cluster_id) == (mode, connection, WEST)
+    assert f"&quot;{remote}&quot;: &quot;{WEST}&quot;" in snippet
+
+
+@pytest.mark.parametrize(("direction", "fields"), FIELDS.items())
+def test_only_the_fields_of_the_direction_are_asked_for(admin: Client, direction: str, fields: set[str]) -> None:
+    text = admin.get(f"/links/new/?direction={direction}").content.decode()
+
+    asked = {name.removeprefix("field-") for name in re.findall(r'id="(field-[a-z_]+)"', text)}
+    assert asked & set().union(*FIELDS.values()) == fields
+    assert f'id="direction-{direction}" href="?direction={direction}" aria-current="true"' in text
+    assert text.count('href="?direction=') == len(FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"direction": "send", "source": ""}, "source", "Choose it, or choose Other Apache Kafka"),
+        ({"direction": "accept", "source": ""}, "source", "register it first if it is missing"),
+        ({"direction": "accept", "source_kind": "other", "source": ""}, "source", "register it first if it is missing"),
+        ({"direction": "send", "source": EAST}, "source", "Both ends are the same cluster"),
+        ({"direction": "both", "destination": ""}, "destination", "one of the clusters registered here"),
+        ({"direction": "send", "name": ""}, "name", "A link is found by its name."),
+        ({"direction": "both", "connection_mode": "SIDEWAYS"}, "connection_mode", "Select a valid choice."),
+        (
+            OTHER | {"direction": "both", "connection_mode": "INBOUND"},
+            "connection_mode",
+            "Register it and choose it above",
+        ),
+    ],
+)
+def test_what_a_direction_cannot_do_is_said_beside_the_field(
+    admin: Client, change: dict[str, str], field: str, words: str
+) -> None:
+    response = admin.post("/links/new/", REGISTERED | change)
+
+    assert response.status_code == 422
+    beside = response.content.decode().split(f'id="{field}_error"')[1].split("</div>")[0]
+    assert words in beside
+    assert not ClusterLink.objects.filter(name="fresh").exists()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.AUTHENTICATION_ERROR, ErrorCode.CLUSTER_ID_MISMATCH, ErrorCode.TIMEOUT_ERROR])
+def test_a_refusal_by_a_registered_cluster_stands_beside_the_list_it_was_chosen_from(
+    admin: Client, queue: Queue, code: ErrorCode
+) -> None:
+    queue.answer = LinkEngineError(code, "us-west says no.")
+
+    text = admin.post("/links/new/", REGISTERED | {"direction": "send"}).content.decode()
+
+    beside = text.split('id="source_error"')[1].split("</div>")[0]
+    assert "us-west says no." in beside
+    assert code in beside
+
+
+def test_a_silent_worker_is_told_above_the_form(admin: Client, queue: Queue) -> None:
+    queue.answer = UnavailableError("No worker answers.", code="WORKER_UNAVAILABLE")
+
+    response = admin.post("/links/new/", REGISTERED)
+
+    assert response.status_code == 422
+    assert "No worker answers." in response.content.decode()
+
+
+# the half that is made first, and what the page then says of the other one
+HALVES = [
+    ("send", "accept", {"link.mode": DESTINATION, "connection.mode": "INBOUND", "source_cluster_id": EAST}),
+    ("accept", "send", {"link.mode": SOURCE, "connection.mode": "OUTBOUND", "destination_cluster_id": EAST}),
+    ("both", "both", {"link.mode": BIDIRECTIONAL, "connection.mode": "OUTBOUND", "remote_cluster_id": EAST}),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "values"), HALVES)
+def test_the_page_of_a_half_leads_to_the_other_one_and_then_shows_it(
+    admin: Client, reader: Client, first: str, second: str, values: dict[str, str]
+) -> None:
+    admin.post("/links/new/", REGISTERED | {"direction": first})
+    half = admin.get(f"/links/{EAST}/fresh/").content.decode()
+    for name, value in (values | {"link name": "fresh"}).items():
+        assert f'<dt>{name}</dt><dd class="mono name">{value}</dd>' in half
+    address = half.split('id="create-other-side" href="')[1].split('"')[0].replace("&amp;", "&")
+    assert address.startswith(f"/links/new/?direction={second}&")
+    assert "create-other-side" not in reader.get(f"/links/{EAST}/fresh/").content.decode()
+
+    form = admin.get(address).content.decode()
+    assert f'<option value="{WEST}" selected>' in form.split('id="field-destination"')[1]
+    assert f'<option value="{EAST}" selected>' in form.split('id="field-source"')[1]
+    assert 'name="name" value="fresh"' in form
+    other = {"direction": second, "destination": WEST, "source": EAST}
+    admin.post("/links/new/", REGISTERED | other)
+
+    for here, there in ((EAST, WEST), (WEST, EAST)):
+        whole = admin.get(f"/links/{here}/fresh/").content.decode()
+        assert f'id="open-other-side" href="/links/{there}/fresh/"' in whole
+        assert "create-other-side" not in whole
+
+
+def test_the_half_of_the_source_shows_where_topics_go_and_offers_no_mirror_topics(admin: Client) -> None:
+    admin.post("/links/new/", REGISTERED | {"direction": "send"})
+
+    text = admin.get(f"/links/{EAST}/fresh/").content.decode()
+
+    assert "from us-east to us-west" in text
+    assert "add-mirror" not in text
+    assert 'id="mirrors-title"' not in text
+
+
+def test_a_plain_link_has_no_other_half(scene: Scene, admin: Client) -> None:
+    assert 'id="other-side"' not in admin.get(scene.link_url).content.decode()
