@@ -240,9 +240,11 @@ class MirrorBroker:
                 self._events.interrupted(one, repeated(one, step))
 
     def _throttle(self, pause_s: float) -> None:
-        """Send nothing for a while; the broker does not read what is on its way either."""
+        """Send nothing for a while; the broker does not read what is on its way either, and is not silent for that."""
         self._throttled_until = self._services.clock.monotonic() + pause_s
-        self._unanswered = deque(one._replace(deadline=one.deadline + pause_s) for one in self._unanswered)
+        self._unanswered = deque(
+            one._replace(sent_at=one.sent_at + pause_s, deadline=one.deadline + pause_s) for one in self._unanswered
+        )
 
     def _unpin(self) -> None:
         channel = self._link.channel
