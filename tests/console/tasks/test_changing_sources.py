@@ -20,6 +20,7 @@ from linkengine.domain.groups import Committed
 from linkengine.domain.states import MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.tasks.conftest import Until
+from tests.console.tasks.reversal import Drive, records, write
 from tests.console.tasks.test_groups import fill
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -158,17 +159,27 @@ def test_acls_that_come_and_go_leave_no_trace_and_touch_no_local_one(
     here.delete_acls(list(of(here)))
 
 
-def test_configs_and_partitions_that_change_are_no_local_edits(
-    new_mirror: MirrorTopic, source_admin: AdminClient, there: ClusterAdmin, here: ClusterAdmin, until: Until
+@pytest.mark.usefixtures("copier")
+def test_configs_and_partitions_that_change_are_no_local_edits_and_new_partitions_are_copied(
+    new_mirror: MirrorTopic,
+    source_admin: AdminClient,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    until: Until,
+    drive: Drive,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
 ) -> None:
     mirrors.setup_mirror(mirror_id=new_mirror.pk)
     link, topic = new_mirror.link, new_mirror.name
+    drive(lambda: len(records(destination_cluster, topic)) == 200)
 
     def alter(number: int) -> None:
         there.set_configs(topic, {RETENTION: str(3_600_000 + number), COMPACTION: str(90_000_000 + number)})
         if number in (2, 4):
             grown = NewPartitions(topic, 2 + number // 2)
             source_admin.create_partitions([grown])[topic].result(30)
+            until(lambda: write(source_cluster, topic, "before the mirror has it", partition=1 + number // 2) == [None])
 
     def follow() -> None:
         MirrorTopic.objects.update(synced_at=None)
@@ -190,6 +201,12 @@ def test_configs_and_partitions_that_change_are_no_local_edits(
     assert (row.state, row.num_partitions) == (MirrorState.ACTIVE, 4)
     assert row.source_configs[RETENTION] == there.describe(topic).configs[RETENTION]
     assert not ConfigRevert.objects.exists()
+
+    for partition in (2, 3):
+        assert write(source_cluster, topic, "a", "b", partition=partition) == [None, None]
+    original = records(source_cluster, topic, partitions=4)
+    assert len(original) == 200 + 2 * 3
+    drive(lambda: records(destination_cluster, topic, partitions=4) == original)
 
 
 def test_topics_that_come_while_auto_create_looks_are_all_mirrored_once(

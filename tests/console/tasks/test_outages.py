@@ -1,4 +1,4 @@
-"""The whole product while the source is away, or refuses: what a mirror says, that it goes on by itself, or after a recover."""
+"""The whole product while the source is away, refuses, or has lost its topic: what a mirror says, and how it goes on."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def source_admin(source_cluster: KafkaCluster) -> AdminClient:
     return AdminClient(source_cluster.client("admin"))
 
 
-def test_a_mirror_waits_for_its_source_and_fails_where_a_refusal_lasts_and_is_recovered(
+def test_a_mirror_waits_for_its_source_and_fails_where_a_refusal_or_a_deletion_lasts_and_is_recovered(
     new_mirror: MirrorTopic,
     source_cluster: KafkaCluster,
+    source_admin: AdminClient,
     destination_cluster: KafkaCluster,
     drive: Drive,
     monkeypatch: pytest.MonkeyPatch,
@@ -73,12 +74,23 @@ def test_a_mirror_waits_for_its_source_and_fails_where_a_refusal_lasts_and_is_re
     assert there.delete_acls([no_reading]) == {}
     do(new_mirror, E.RECOVER)
     drive(lambda: states(new_mirror) == [S.ACTIVE] and len(records(destination_cluster, topic)) == 202)
-    assert records(source_cluster, topic) == records(destination_cluster, topic)
+    mirrored = records(destination_cluster, topic)
+    assert records(source_cluster, topic) == mirrored
+
+    monkeypatch.setattr(phases, "apply_verdict", partial(usual, retry_timeout=timedelta(seconds=4)))
+    source_admin.delete_topics([topic])[topic].result(30)
+    drive(lambda: states(new_mirror) == [S.SOURCE_UNAVAILABLE])
+    drive(lambda: states(new_mirror) == [S.FAILED])
+    assert fresh(new_mirror).error_code == "SOURCE_TOPIC_MAY_BE_DELETED"
+    assert records(destination_cluster, topic) == mirrored
+
     events = list(StateTransition.objects.order_by("pk").values_list("event", flat=True))
-    assert [one for one in events if one not in ("link-broken", "link-healed")][:5] == [
+    assert [one for one in events if one not in ("link-broken", "link-healed")] == [
         "setup-done",
         "source-lost",
         "source-back",
         "fatal",
         "recover",
+        "source-lost",
+        "fatal",
     ]
