@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import KafkaException
@@ -20,13 +20,14 @@ from chaos import judge
 from chaos.ground import TOPICS, Ground, Side, spares
 from chaos.history import Journal
 from chaos.loops import LoopEngine
-from chaos.reading import read_topic
+from chaos.reading import Ends, read_topic
 from chaos.schedule import schedule
 from chaos.storm import Storm
 from chaos.writers import TransactionalWriter
 from linkengine.domain.addresses import address_from_properties
 from linkengine.kafka.cluster import Cluster
 
+T = TypeVar("T")
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(500)]
 SEED = 4
 STORM_S = 60.0
@@ -47,16 +48,27 @@ def test_a_storm_of_a_minute_leaves_nothing_lost_doubled_or_moved(ground: Ground
     assert verdict.line().endswith("0 findings")
 
 
-def test_replicas_and_leaders_move_and_a_broker_is_gone_for_good_while_copying(ground: Ground, topic_name: str) -> None:
+def test_replicas_and_leaders_move_and_a_broker_of_each_side_is_gone_for_good_while_copying(
+    ground: Ground, topic_name: str
+) -> None:
+    sides = (ground.source, ground.destination)
     with copied(ground, topic_name) as engine:
-        for side in (ground.source, ground.destination):
-            reassign(side, topic_name, {0: [1, 2, 0], 1: [2, 0]})  # the second one loses a replica as well
-            reassign(side, topic_name, {0: [2, 0], 1: [0, 1, 2]})
-        ground.destination.cluster.kill(1)
+        for side in sides:
+            reassign(side, topic_name, {0: [2, 0], 1: [2, 0]})  # the second one loses a replica as well
+            reassign(side, topic_name, {0: [1, 2, 0], 1: [0, 1, 2]})
+        ends = Ends(ground.source.cluster.client(), {topic_name: 2})
+        leaders = [described(side, topic_name)[0].leader for side in sides]
+        for side, leader in zip(sides, leaders, strict=True):
+            side.cluster.kill(leader)
         try:
+            before = until(ends.all)
+            until(lambda: all(end > before[place] for place, end in until(ends.all).items()))  # the writer goes on
             engine.settle([topic_name], timeout_s=TIMEOUT_S)
         finally:
-            ground.destination.cluster.restart(1)
+            for side, leader in zip(sides, leaders, strict=True):
+                side.cluster.restart(leader, wait=False)
+            for side in sides:
+                side.cluster.wait_ready()
 
 
 def test_all_brokers_are_restarted_in_turn_while_copying(ground: Ground, topic_name: str) -> None:
@@ -180,8 +192,9 @@ def set_config(side: Side, topic: str, name: str, value: str) -> None:
     future.result(30)
 
 
-def until(look: Callable[[], object]) -> None:
+def until(look: Callable[[], T | None]) -> T:
     deadline = time.monotonic() + TIMEOUT_S
-    while not look():
+    while not (found := look()):
         assert time.monotonic() < deadline, "it did not come true in time"
         time.sleep(0.1)
+    return found
