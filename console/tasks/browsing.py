@@ -52,6 +52,7 @@ QUESTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "reassignments": browsing.list_reassignments,
         "topics": _topics,
         "topic": browsing.show_topic,
+        "topic_rights": browsing.topic_rights,
         "partitions": browsing.topic_partitions,
         "topic_configs": browsing.topic_configs,
         "create_topic": browsing.create_topic,

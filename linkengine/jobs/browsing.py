@@ -36,6 +36,11 @@ def show_topic(address: ClusterAddress, topic: str) -> TopicDescription:
     return ClusterAdmin(address).describe(topic)
 
 
+def topic_rights(address: ClusterAddress, topic: str) -> list[str]:
+    """List what the principal of the address may do with a topic, in Kafka's words."""
+    return sorted(ClusterAdmin(address).rights(topic))
+
+
 def topic_partitions(address: ClusterAddress, topic: str) -> list[PartitionView]:
     """List where the partitions of a topic lie."""
     return view_topics.partitions(AdminSession(address), topic)

@@ -212,7 +212,12 @@ class TopicData(Resource):
     partitions = Relationship()
     configs = Relationship()
     partition_reassignments = Relationship()
-    authorized_operations = serializers.ListField(child=Text())
+    authorized_operations = serializers.ListField(
+        child=Text(),
+        required=False,
+        help_text="Missing unless include_authorized_operations is true and the topic is there: what the principal that the "
+        "cluster is registered with may do. What you may do is a matter of your roles.",
+    )
 
 
 class TopicDataList(Collection):

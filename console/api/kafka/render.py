@@ -149,7 +149,6 @@ def topic(request: Request, *, cluster_id: str, name: str, internal: bool, facto
         "partitions": {"related": absolute(request, *path, "partitions")},
         "configs": {"related": absolute(request, *path, "configs")},
         "partition_reassignments": {"related": absolute(request, *path, "partitions", "-", "reassignment")},
-        "authorized_operations": [],
     }
 
 

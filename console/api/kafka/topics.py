@@ -13,8 +13,8 @@ from console.actors import Actor
 from console.api.errors import PARTITION_NOT_FOUND
 from console.api.kafka import answers, browse_answers, browse_bodies, reads, render
 from console.api.kafka.browse_render import Place, partition, replica
-from console.api.schema import TOPICS, operation
-from console.api.views import RestView, actor_of, body, moment
+from console.api.schema import TOPICS, operation, query_flag
+from console.api.views import RestView, actor_of, body, flag, moment
 from console.errors import NotFoundError
 from console.models import Cluster
 from console.queries import brokers, clusters
@@ -63,10 +63,16 @@ class TopicListView(RestView):
 class TopicView(RestView):
     """/clusters/{cluster_id}/topics/{topic_name}"""
 
-    @operation("getKafkaTopic", summary="Get topic", answers={200: answers.TopicData}, tag=TOPICS)
+    @operation(
+        "getKafkaTopic",
+        summary="Get topic",
+        answers={200: answers.TopicData},
+        parameters=[query_flag("include_authorized_operations", "Tell what may be done with the topic.")],
+        tag=TOPICS,
+    )
     def get(self, request: Request, cluster_id: str, topic_name: str) -> Response:
         """Show a topic."""
-        by = actor_of(request)
+        by, with_rights = actor_of(request), flag(request, "include_authorized_operations")
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
         try:
             found = brokers.get_topic(cluster=cluster, topic=topic_name, by=by)
@@ -75,7 +81,10 @@ class TopicView(RestView):
             if being_set_up is None:
                 raise
             return Response(being_set_up)
-        return Response(_shown(request, cluster, found))
+        shown = _shown(request, cluster, found)
+        if with_rights:
+            shown["authorized_operations"] = brokers.ask_topic(cluster, "topic_rights", topic=topic_name, by=by)
+        return Response(shown)
 
     @operation(
         "updatePartitionCountKafkaTopic",

@@ -33,6 +33,7 @@ CONFIG = {
     "source": "DYNAMIC_TOPIC_CONFIG",
     "synonyms": [{"name": "retention.ms", "value": "1000", "source": "DYNAMIC_TOPIC_CONFIG"}],
 }
+RIGHTS = ["DESCRIBE", "READ"]
 BROKER = {"broker": 1, "host": "one.example", "port": 9092, "rack": None}
 MOVING = {"topic": "plain", "partition": 0, "adding": [3], "removing": [1]}
 PROBE = {"cluster_id": SOURCE, "brokers": 1, "kafka_version": "4.3.1", "authorizer": True}
@@ -71,7 +72,7 @@ class SmallCluster:
         self.asked.append((question, asked))
         if self.error:
             raise self.error
-        if question in ("topic", "partitions", "topic_configs", "grow_topic", "alter_topic_configs"):
+        if question in ("topic", "topic_rights", "partitions", "topic_configs", "grow_topic", "alter_topic_configs"):
             return self._of_topic(question, asked)
         return self._of_cluster(question, asked)
 
@@ -80,7 +81,13 @@ class SmallCluster:
         if found is None:
             raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "This server does not host this topic-partition.")
         partitions = [partition(0), partition(1), partition(2, leader=None)]
-        answers = {"topic": found, "partitions": partitions, "topic_configs": [CONFIG], "alter_topic_configs": None}
+        answers = {
+            "topic": found,
+            "topic_rights": RIGHTS,
+            "partitions": partitions,
+            "topic_configs": [CONFIG],
+            "alter_topic_configs": None,
+        }
         return {**found, "partitions": asked["partitions"]} if question == "grow_topic" else answers[question]
 
     def _of_cluster(self, question: str, asked: dict[str, Any]) -> Any:

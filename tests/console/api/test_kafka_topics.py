@@ -10,7 +10,7 @@ from console.errors import UnavailableError
 from console.models import AuditEvent, Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorState
-from tests.console.api.brokers import SmallCluster, topic
+from tests.console.api.brokers import RIGHTS, SmallCluster, topic
 from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest, make_key
 
 pytestmark = pytest.mark.django_db
@@ -36,8 +36,21 @@ def test_a_topic_is_shown_with_the_exact_envelope(owner: Rest, topics: str) -> N
         "partitions": {"related": f"{here}/partitions"},
         "configs": {"related": f"{here}/configs"},
         "partition_reassignments": {"related": f"{here}/partitions/-/reassignment"},
-        "authorized_operations": [],
     }
+
+
+def test_what_may_be_done_with_a_topic_is_told_to_who_asks_and_else_left_out(
+    owner: Rest, topics: str, make_mirror: Any, cluster: SmallCluster
+) -> None:
+    make_mirror("orders", MirrorState.PENDING_SETUP)
+    asked = "include_authorized_operations=true"
+
+    assert owner.get(f"{topics}/plain?{asked}").json()["authorized_operations"] == RIGHTS
+    assert "authorized_operations" not in owner.get(f"{topics}/plain?include_authorized_operations=false").json()
+    assert "authorized_operations" not in owner.get(f"{topics}/orders?{asked}").json()  # not on the cluster yet
+    assert "authorized_operations" not in owner.get(topics).json()["data"][0]
+    assert owner.get(f"{topics}/plain?include_authorized_operations=perhaps").json()["error_code"] == 400
+    assert [question for question, _ in cluster.asked].count("topic_rights") == 1
 
 
 def test_topics_are_listed_with_mirrors_that_are_being_set_up(owner: Rest, topics: str, make_mirror: Any) -> None:

@@ -42,6 +42,7 @@ def test_every_question_of_rest_has_the_fields_that_rest_writes(
     same_fields(made["result"], topic("any"))
     assert topic_name in [one["name"] for one in ask(destination, "topics")["result"]]
     same_fields(ask(destination, "topic", topic=topic_name)["result"], topic("any"))
+    assert {"READ", "WRITE", "DESCRIBE", "ALTER_CONFIGS"} < set(ask(destination, "topic_rights", topic=topic_name)["result"])
     partitions = ask(destination, "partitions", topic=topic_name)["result"]
     same_fields(partitions[0], partition(0))
     same_fields(partitions[0]["replicas"][0], partition(0)["replicas"][0])
