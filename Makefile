@@ -45,6 +45,7 @@ check: $(PARTS) ## Look for mistakes without running anything; changes nothing
 	$(BIN)/djlint --lint --quiet templates
 	$(RUN) manage.py makemigrations --check --dry-run
 	$(RUN) manage.py render_states --check
+	$(RUN) manage.py render_errors --check
 
 fix: $(PARTS) ## Repair what can be repaired by itself
 	$(BIN)/ruff check --fix .
@@ -61,6 +62,7 @@ clients: $(PARTS) $(STATE)/programs-demo ## Let Confluent's Go SDK and Terraform
 
 docs: $(PARTS) ## Write the generated documents anew
 	$(RUN) manage.py render_states
+	$(RUN) manage.py render_errors
 
 clean: ## Remove everything that was installed or generated
 	rm -rf .venv var static/vendor staticfiles .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -12,9 +12,11 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from console.management.commands.render_errors import BEGIN, END, with_table
 from console.management.commands.render_states import render
 from console.models import Cluster, MirrorTopic, VerifyRun
 from console.queries.access import user_of_key
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import TRANSITIONS
 from tests.console.conftest import Engine
 
@@ -63,6 +65,16 @@ def test_a_mirror_is_verified_and_the_result_decides(mirror: MirrorTopic, monkey
 
 def test_the_document_of_states_is_up_to_date() -> None:
     call_command("render_states", "--check")
+
+
+def test_the_table_of_error_codes_is_up_to_date_and_has_them_all() -> None:
+    call_command("render_errors", "--check")
+
+    text = with_table(BEGIN + "not ours\n" + END)
+    assert "not ours" not in text
+    assert [code for code in (*ErrorCode, "RECORDS_LOST", "RECORDS_DIFFER") if f"| `{code}` | " not in text] == []
+    with pytest.raises(CommandError, match="has lost the marks"):
+        with_table("no table")
 
 
 def test_every_edge_is_in_the_document() -> None:
