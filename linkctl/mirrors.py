@@ -86,11 +86,12 @@ def show_all(context: click.Context, *, link: str, status: str | None, as_json: 
 @click.pass_context
 def describe(context: click.Context, topic: str, *, link: str, as_json: bool) -> None:
     """Show the mirror topic TOPIC with the lag of each partition."""
-    found = client_of(context).get("links", link, "mirrors", topic, include_state_transition_errors=True)
+    client, path = client_of(context), ("links", link, "mirrors", topic)
+    found = client.get(*path, include_state_transition_errors=True)
     if as_json:
         output.write_json(found)
         return
-    output.write_pairs(_facts(found))
+    output.write_pairs(_facts(found, client.get_own(*path, "state")))
     output.write_line("")
     rows = ((one["partition"], output.count(one["lag"]), output.count(one["last_source_fetch_offset"])) for one in _lags(found))
     output.write_table(("PARTITION", "LAG", "LAST SOURCE FETCH OFFSET"), rows)
@@ -195,7 +196,7 @@ def _row(mirror: Json) -> tuple[object, ...]:
     )
 
 
-def _facts(mirror: Json) -> list[tuple[str, object]]:
+def _facts(mirror: Json, state: Json) -> list[tuple[str, object]]:
     since = datetime.fromtimestamp(mirror["state_time_ms"] / 1000, UTC).isoformat(timespec="seconds")
     errors = mirror.get("mirror_state_transition_errors") or []
     return [
@@ -203,6 +204,8 @@ def _facts(mirror: Json) -> list[tuple[str, object]]:
         ("Source topic", mirror["source_topic_name"]),
         ("Link", mirror["link_name"]),
         ("Status", f"{mirror['mirror_status']} since {since}"),
+        ("Before", state["prior_state"]),
+        ("Tried in vain", state["retry_count"]),
         ("Partitions", mirror["num_partitions"]),
         ("Lag", output.total_lag(_lags(mirror))),
         ("Error", _error(mirror)),

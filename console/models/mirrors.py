@@ -108,6 +108,7 @@ class MirrorPartition(models.Model):
     error_message = models.TextField(blank=True, default="")
     observed_at = models.DateTimeField(null=True)
     stopped_end = models.BigIntegerField(null=True)  # mirrored end offset recorded at the fence
+    failed_again = False  # not stored: another try to read the source failed since the report before the present one
 
     class Meta:
         ordering = ["partition"]

@@ -69,6 +69,7 @@ class MirrorHead:
     auto_created: bool
     since: Moment | None
     before: str  # label of the state it came from, "" at the beginning
+    tries: int  # in a row that did not get on
     created: Moment | None
     created_by: str
     copied: str
@@ -104,6 +105,7 @@ def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNK
         auto_created=mirror.auto_created,
         since=moment(mirror.state_since, now=now),
         before=mirror_look(mirror.prior_state).label if mirror.prior_state else "",
+        tries=mirror.retry_count,
         created=moment(mirror.created_at, now=now),
         created_by=mirror.created_by,
         copied=copied,

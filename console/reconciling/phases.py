@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db.models import F
+
 from console.actions import transitions
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic
@@ -27,6 +29,8 @@ RETRY_TIMEOUT = timedelta(milliseconds=int(LINK_CONFIGS["cluster.link.retry.time
 _PERMANENT_IN_THE_END: frozenset[str] = frozenset(
     {ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.CORRUPT_RECORDS}
 )
+# Elsewhere the count is of what a promotion or a reversal tries.
+_COUNTED = (MirrorState.ACTIVE, MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED)
 _SEVERITY = (
     PartitionPhase.FAILED,
     PartitionPhase.LINK_BROKEN,
@@ -43,6 +47,7 @@ class Verdict:
     phase: PartitionPhase
     code: str = ""
     message: str = ""
+    again: bool = False  # another try has failed since the last verdict
 
 
 def verdict_on(rows: Iterable[MirrorPartition], *, now: datetime) -> Verdict | None:
@@ -51,7 +56,8 @@ def verdict_on(rows: Iterable[MirrorPartition], *, now: datetime) -> Verdict | N
     for phase in _SEVERITY:
         for row in fresh:
             if row.phase == phase:
-                return Verdict(phase=phase, code=row.error_code, message=row.error_message)
+                again = any(one.failed_again for one in fresh)
+                return Verdict(phase=phase, code=row.error_code, message=row.error_message, again=again)
     return None
 
 
@@ -91,6 +97,9 @@ def _troubled(mirror: MirrorTopic, verdict: Verdict, *, now: datetime, retry_tim
     since = mirror.error_since or now
     if verdict.code in _PERMANENT_IN_THE_END:  # an outage before it does not count
         since = max(since, troubles.since(mirror=mirror, code=verdict.code) or now)
+    if verdict.again and mirror.state in _COUNTED:
+        MirrorTopic.objects.filter(pk=mirror.pk).update(retry_count=F("retry_count") + 1)
+        changed = True
     if mirror.error_since is None:
         MirrorTopic.objects.filter(pk=mirror.pk).update(error_since=now)
         mirror.error_since = now

@@ -50,7 +50,7 @@ def store_progress(*, rows: Mapping[str, MirrorPartition], reports: Iterable[Par
     seen = {one.key: one for one in reports}
     changed, written = False, []
     for key, row in rows.items():
-        report = seen.get(key)
+        report, row.failed_again = seen.get(key), False
         before = _shown(row)
         fresh = report is not None and _is_new(report, row, now)
         if report is not None and fresh:
@@ -77,6 +77,7 @@ def ensure_rows(mirror: MirrorTopic) -> list[MirrorPartition]:
 def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
     """Copy one report into its row, unsaved. What the report does not know stays as it was."""
     observed_at = _time(report.observed_at_ms)
+    row.failed_again = _failed_since(row.observed_at, report)
     _count(row, report, observed_at)
     for name in _COPIED:
         value = getattr(report, name)
@@ -117,6 +118,11 @@ def _is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> b
         return True
     later_by = _time(report.observed_at_ms) - row.observed_at
     return later_by > (SAME if report.phase == row.phase else timedelta(0))
+
+
+def _failed_since(observed_at: datetime | None, report: PartitionProgress) -> bool:
+    """Tell whether another try has failed since the last report that was taken over."""
+    return report.failed_at_ms is not None and (observed_at is None or _time(report.failed_at_ms) > observed_at)
 
 
 def _count(row: MirrorPartition, report: PartitionProgress, observed_at: datetime) -> None:

@@ -31,6 +31,7 @@ class Trouble:
     phase: PartitionPhase
     code: ErrorCode
     message: str
+    at_ms: int | None = None  # when the try failed that tells of it; None where nobody counts them
 
 
 @dataclass(frozen=True, slots=True)

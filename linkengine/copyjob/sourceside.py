@@ -214,7 +214,7 @@ class SourceSide:
         one.source_retry_at = now + (BROKEN_RETRY_S if broken else one.source_backoff.next_pause())
         if not moved:
             phase = PartitionPhase.LINK_BROKEN if broken else PartitionPhase.SOURCE_UNREACHABLE
-            one.source_trouble = Trouble(phase, code, message)
+            one.source_trouble = Trouble(phase, code, message, self._services.clock.now_ms())
 
     def _examine(self, one: MirrorPartition) -> None:
         """The source does not have the wanted offset: lost to retention, or its log has become shorter."""

@@ -115,6 +115,7 @@ class PartitionProgress:
     records_copied: int = 0  # likewise; offsets with a record, fillers not counted
     error_code: str = ""
     error_message: str = ""
+    failed_at_ms: int | None = None  # the last try to read the source that failed, while none has succeeded
     gaps: tuple[Gap, ...] = ()  # runs of fills since the slice took the partition; they only grow
 
 

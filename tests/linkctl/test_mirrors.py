@@ -40,11 +40,12 @@ def test_mirrors_are_filtered_by_status(run: Run, make_mirror: Any) -> None:
 
 
 def test_a_mirror_is_described_by_partition(run: Run, make_mirror: Any) -> None:
-    make_mirror("orders", lags=((10, 4), None))
+    make_mirror("orders", lags=((10, 4), None), prior_state=MirrorState.LINK_FAILED, retry_count=3)
 
     shown = run("mirror", "describe", "orders", "--link", "from-source").stdout
 
-    assert "Status        ACTIVE since 2026-05-04T10:00:00+00:00" in shown
+    assert "Status         ACTIVE since 2026-05-04T10:00:00+00:00" in shown
+    assert "Before         LINK_FAILED\nTried in vain  3\n" in shown
     assert shown.splitlines()[-2].split() == ["0", "6", "4"]
     assert shown.splitlines()[-1].split() == ["1", "unknown", "unknown"]
 

@@ -20,6 +20,33 @@ def orders(make_mirror: Any) -> MirrorTopic:
     return make_mirror("orders", lags=((15, 10), (7, 7), None))
 
 
+def test_the_state_of_a_mirror_tells_the_one_before_the_tries_and_since_when(
+    owner: Rest, reader: Rest, stranger: Rest, orders: MirrorTopic
+) -> None:
+    later = NOW + timedelta(minutes=5)
+    MirrorTopic.objects.update(
+        state="SOURCE_UNAVAILABLE", prior_state="ACTIVE", retry_count=7, error_since=NOW, state_since=later
+    )
+    orders.transition_errors.create(code="TIMEOUT_ERROR", message="No broker answers.", since=NOW, last_seen_at=later)
+    moments = {"since": "2026-05-04T10:00:00Z", "last_seen_at": "2026-05-04T10:05:00Z"}
+
+    assert reader.get(f"{ORDERS}/state").json() == {
+        "mirror_topic_name": "orders",
+        "state": "SOURCE_UNAVAILABLE",
+        "state_since": "2026-05-04T10:05:00Z",
+        "prior_state": "ACTIVE",
+        "retry_count": 7,
+        "retry_at": None,
+        "error_code": "",
+        "error_message": "",
+        "error_since": "2026-05-04T10:00:00Z",
+        "transition_errors": [{"code": "TIMEOUT_ERROR", "message": "No broker answers.", **moments}],
+    }
+    MirrorTopic.objects.update(prior_state="")
+    assert owner.get(f"{ORDERS}/state").json()["prior_state"] is None
+    assert stranger.get(f"{ORDERS}/state").status_code == 404
+
+
 def test_starting_a_verify_run_answers_202_and_its_address(owner: Rest, orders: MirrorTopic, boundary: Boundary) -> None:
     answer = owner.post(f"{ORDERS}/verify-runs")
 

@@ -176,6 +176,7 @@ def test_actions_that_are_not_possible_give_the_reason_as_text(scene: Scene, adm
 def test_the_state_before_is_told_with_since_when_and_how_often_it_was_tried(scene: Scene, admin: Client) -> None:
     mirror = MirrorTopic.objects.get(name="bookings")
     MirrorTopic.objects.filter(pk=mirror.pk).update(state=MirrorState.SOURCE_UNAVAILABLE, prior_state=MirrorState.LINK_FAILED)
+    MirrorTopic.objects.filter(pk=mirror.pk).update(retry_count=4)
     dated = {"since": timezone.now(), "last_seen_at": timezone.now()}
     mirror.transition_errors.update_or_create(code="TIMEOUT_ERROR", defaults={"message": "Away.", "count": 7, **dated})
 
@@ -183,6 +184,7 @@ def test_the_state_before_is_told_with_since_when_and_how_often_it_was_tried(sce
 
     assert "before: Link failed" in text
     assert "seen 7 times" in text
+    assert "4 times in a row" in text
 
 
 def test_several_topics_are_operated_on_at_once(scene: Scene, admin: Client) -> None:

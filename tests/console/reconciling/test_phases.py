@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -65,6 +66,21 @@ def test_refused_credentials_break_the_link_at_once_and_heal(mirror: MirrorTopic
 
     mirror = see(mirror, COPYING, after_s=1)
     assert (mirror.state, codes()) == (S.ACTIVE, [])
+
+
+@pytest.mark.parametrize(("verdict", "state"), [(LOST, S.SOURCE_UNAVAILABLE), (BROKEN, S.LINK_FAILED)])
+def test_tries_that_fail_are_counted_until_one_gets_on(verdict: Verdict, state: S, mirror: MirrorTopic) -> None:
+    for second in range(5):
+        mirror = see(mirror, replace(verdict, again=second % 2 == 0), after_s=second)
+    assert (mirror.state, mirror.retry_count) == (state, 3)
+
+    assert see(mirror, COPYING, after_s=6).retry_count == 0
+
+
+def test_the_count_of_a_promotion_is_of_its_own_looks(make_mirror: MakeMirror) -> None:
+    mirror = make_mirror("orders", S.PENDING_STOPPED, retry_count=2)
+
+    assert see(mirror, replace(LOST, again=True)).retry_count == 2
 
 
 def test_wrong_credentials_never_fail_a_mirror_for_good(mirror: MirrorTopic) -> None:

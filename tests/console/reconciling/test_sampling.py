@@ -31,6 +31,18 @@ def store(row: MirrorPartition, *reports: PartitionProgress, after_s: float = 0)
     return changed
 
 
+def test_a_try_that_failed_is_counted_by_one_report_only(row: MirrorPartition) -> None:
+    counted = []
+    for after_ms, failed_ms in [(0, None), (1000, 700), (2000, 700), (3000, 2500)]:
+        failed_at = None if failed_ms is None else MS + failed_ms
+        seen = report(after_ms, phase=PartitionPhase.SOURCE_UNREACHABLE, failed_at_ms=failed_at)
+        for _ in range(2):  # the same report is read until there is a newer one
+            store(row, seen)
+            counted.append(row.failed_again)
+
+    assert counted == [False, False, True, False, False, False, True, False]
+
+
 def test_a_report_is_taken_over_once(row: MirrorPartition) -> None:
     seen = report(source_end=40, mirror_end=30, last_fetch_offset=33, caught_up_at_ms=MS, bytes_copied=100, records_copied=20)
 

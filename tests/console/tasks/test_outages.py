@@ -49,10 +49,11 @@ def test_a_mirror_waits_for_its_source_and_fails_where_a_refusal_or_a_deletion_l
     drive(lambda: len(records(destination_cluster, topic)) == 200)
 
     source_cluster.kill()
-    drive(lambda: states(new_mirror) == [S.SOURCE_UNAVAILABLE])
+    drive(lambda: states(new_mirror) == [S.SOURCE_UNAVAILABLE] and fresh(new_mirror).retry_count > 2)
     source_cluster.restart()
     assert write(source_cluster, topic, "after the outage") == [None]
     drive(lambda: states(new_mirror) == [S.ACTIVE] and len(records(destination_cluster, topic)) == 201)
+    assert (fresh(new_mirror).prior_state, fresh(new_mirror).retry_count) == (S.SOURCE_UNAVAILABLE, 0)
 
     no_reading = Acl(
         resource_type="TOPIC",
@@ -69,6 +70,7 @@ def test_a_mirror_waits_for_its_source_and_fails_where_a_refusal_or_a_deletion_l
     assert write(source_cluster, topic, "while it is refused", user="admin") == [None]
     drive(lambda: states(new_mirror) == [S.FAILED])
     assert fresh(new_mirror).error_code == "AUTHORIZATION_ERROR"
+    assert fresh(new_mirror).retry_count > 0
     monkeypatch.setattr(phases, "apply_verdict", usual)
 
     assert there.delete_acls([no_reading]) == {}
