@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from linkctl import checks, drills, inspection, links, mirrors, namespaces, output
+from linkctl import checks, drills, inspection, links, mirrors, namespaces, output, restores
 
 PROGRAM = "linkctl"
 
@@ -34,8 +34,8 @@ program.add_command(mirrors.group)
 program.add_command(namespaces.group)
 for _part in (inspection.gaps, inspection.lineage, inspection.mirror_stops, inspection.preview, inspection.reparent):
     mirrors.group.add_command(_part)
-for _checks in (checks.verify, checks.gate):
-    mirrors.group.add_command(_checks)
+for _more in (checks.verify, checks.gate, restores.group, restores.recover):
+    mirrors.group.add_command(_more)
 for _of_links in (drills.group, inspection.link_stops):
     links.group.add_command(_of_links)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from linkctl.errors import Exit, LinkctlError, exit_of
 from linkctl.settings import Settings
 
 TIMEOUT_S = 60.0  # creating a link asks two clusters, of which each may be slow
+_PIECE = 1 << 20
 PREFIX = "/kafka/v3"
 OWN_PREFIX = "/api/v1"  # what Kafka REST has no words for
 Json = dict[str, Any]
@@ -58,6 +60,18 @@ class RestClient:
     def send_own(self, method: str, *parts: str, body: Json | None = None, **query: object) -> Any:
         """Change below the cluster what only this service has."""
         return self.call(method, self._path(parts, prefix=OWN_PREFIX), body=body, query=query)
+
+    def download(self, *parts: str) -> Iterator[bytes]:
+        """Answer a file of this service piece by piece."""
+        try:
+            with self._http.stream("GET", self._path(parts, prefix=OWN_PREFIX), headers={"Accept": "*/*"}) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise LinkctlError(_reason(answer), code=exit_of(answer.status_code))
+                yield from answer.iter_raw(_PIECE)
+        except httpx.TransportError as error:
+            message = f"The download from {self._http.base_url} broke off: {error}. Try again."
+            raise LinkctlError(message, code=Exit.UNAVAILABLE) from None
 
     def call(self, method: str, path: str, *, body: Json | None = None, query: dict[str, object] | None = None) -> Any:
         """Send one request; flags are written as true and false, what is None is left out."""

@@ -94,6 +94,18 @@ def complete_namespaces(context: click.Context, _parameter: click.Parameter, inc
     return [one["prefix"] for one in found if one["prefix"].startswith(incomplete)]
 
 
+def complete_restores(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Offer the restores of the topic that is named already; its link has to be, too."""
+    topic, link = context.params.get("topic"), context.params.get("link")
+    if not topic or not link:
+        return []
+    try:
+        found = client_of(context).get_own("links", link, "mirrors", topic, "restores")["data"]
+    except LinkctlError:
+        return []
+    return [str(one["id"]) for one in found if str(one["id"]).startswith(incomplete)]
+
+
 def _names(context: click.Context, path: str, field: str, incomplete: str) -> list[str]:
     try:
         found = client_of(context).get(*path.split("/"))["data"]

@@ -79,9 +79,19 @@ def _write(drill: Json, *, as_json: bool) -> None:
     if as_json:
         output.write_json(drill)
         return
-    output.write_pairs([("Drill", drill["id"]), ("Status", drill["status"]), ("RTO", output.duration(drill["rto_ms"]))])
+    done = f"{len(drill['report'])} of {len(drill['topics'])}"
+    summary = [("Drill", drill["id"]), ("Status", drill["status"]), ("Topics", done), ("RTO", output.duration(drill["rto_ms"]))]
+    output.write_pairs(summary)
     columns = ("MIRROR TOPIC", "RTO", "RPO", "NOT COPIED", "COMPARED", "DIFFERENT", "WRITABLE", "PROBLEM")
     output.write_table(columns, (_row(one) for one in drill["report"]))
+    if drill["groups"]:
+        of_groups = ("GROUP", "MIRROR TOPIC", "PARTITIONS", "CLAMPED", "SET BACK BY", "UNKNOWN")
+        output.write_table(of_groups, (_group_row(one) for one in drill["groups"]))
+
+
+def _group_row(one: Json) -> tuple[object, ...]:
+    counts = (output.count(one[name]) for name in ("partitions", "clamped", "offsets_set_back", "unknown"))
+    return (one["group"], one["mirror_topic_name"], *counts)
 
 
 def _row(one: Json) -> tuple[object, ...]:

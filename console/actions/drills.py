@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from console import audit, dispatch
 from console.access import Permission, check_permission
@@ -15,7 +15,7 @@ from console.actions import transitions
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError, NotFoundError
 from console.models import ClusterLink, Drill, MirrorTopic
-from linkengine.domain.drills import MOST_TOPICS, DrillRow, repeated, scratch_name, verdict
+from linkengine.domain.drills import BATCH, DrillRow, GroupRow, repeated, scratch_name, verdict
 from linkengine.domain.startspec import LATEST, start_problem
 from linkengine.domain.states import LinkState, MirrorState
 
@@ -24,7 +24,7 @@ OVER = (Status.PASSED, Status.FAILED)
 
 
 def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str = LATEST, by: Actor, now: datetime) -> Drill:
-    """Make scratch copies of the named mirrors, or of all active ones; they fail over by themselves once they have caught up.
+    """Make scratch copies of the named mirrors, or of all active ones, some at a time; caught up, they fail over by themselves.
 
     ``start_spec`` says how much they hold: ``latest`` only what arrives from now on, ``earliest`` everything, or a moment.
     """
@@ -37,11 +37,11 @@ def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str
         locked = ClusterLink.objects.select_for_update(of=("self",)).get(pk=link.pk)
         _check_link(locked)
         drill = Drill.objects.create(link=link, status_since=now, start_spec=start_spec, requested_by=by.name, requested_at=now)
-        copies = [_scratch(one, drill, now=now) for one in _chosen(link, names, drill)]
-        for copy in copies:
-            copy.save(force_insert=True)
-            transitions.note_creation(mirror=copy, by=by, now=now)
-        detail = {"drill": drill.pk, "topics": [one.source_topic for one in copies], "start": start_spec}
+        chosen = _chosen(link, names, drill)
+        drill.topics = [one.name for one in chosen]
+        drill.save(update_fields=["topics"])
+        _make_copies(chosen[:BATCH], drill, by=by, now=now)
+        detail = {"drill": drill.pk, "topics": [one.source_topic for one in chosen], "start": start_spec}
         audit.record(by=by, action="StartFailoverDrill", resource=audit.path_of(link), now=now, detail=detail)
         _show(link.pk)
     dispatch.send("reconcile_link", link_id=link.pk)
@@ -55,6 +55,27 @@ def move(*, drill: Drill, status: Status, now: datetime, **changes: object) -> b
     return bool(moved)
 
 
+def begin_next_batch(*, drill: Drill, by: Actor, now: datetime) -> bool:
+    """Make the scratch copies of the topics whose turn it is; answer False where none are left.
+
+    A mirror that is not active any more, and all that a drill with a problem does not come to, is told of in the report.
+    """
+    told = {row["mirror_topic_name"] for row in drill.report}
+    waiting = [name for name in drill.topics if name not in told]
+    active = {} if drill.problem else {one.name: one for one in _active(drill.link)}
+    why = "Not rehearsed: the drill ended before." if drill.problem else "Not rehearsed: it is no active mirror topic any more."
+    missed = [DrillRow(mirror_topic_name=name, scratch_topic_name="", problem=why) for name in waiting if name not in active]
+    batch = [active[name] for name in waiting if name in active][:BATCH]
+    with transaction.atomic():
+        drill.report = [*drill.report, *report_of(missed)]
+        Drill.objects.filter(pk=drill.pk).update(report=drill.report)
+        if not batch or not move(drill=drill, status=Status.PREPARING, now=now):
+            return False
+        _make_copies(batch, drill, by=by, now=now)
+    dispatch.send("reconcile_link", link_id=drill.link_id)
+    return True
+
+
 def conclude(*, drill: Drill, now: datetime) -> None:
     """Close a drill whose scratch copies are gone."""
     rows = [DrillRow(**one) for one in drill.report]
@@ -62,7 +83,7 @@ def conclude(*, drill: Drill, now: datetime) -> None:
     move(drill=drill, status=Status.PASSED if passed else Status.FAILED, now=now, finished_at=now)
 
 
-def report_of(rows: Sequence[DrillRow]) -> list[dict[str, object]]:
+def report_of(rows: Sequence[DrillRow | GroupRow]) -> list[dict[str, object]]:
     """Answer rows as they are stored."""
     return [asdict(one) for one in rows]
 
@@ -77,7 +98,7 @@ def _check_link(link: ClusterLink) -> None:
 
 
 def _chosen(link: ClusterLink, names: Sequence[str], drill: Drill) -> list[MirrorTopic]:
-    mirrors = list(link.mirrors.filter(drill=None, state=MirrorState.ACTIVE, deletion_requested_at=None, num_partitions__gt=0))
+    mirrors = list(_active(link))
     if names:
         missing = set(names) - {one.name for one in mirrors}
         if missing:
@@ -85,13 +106,22 @@ def _chosen(link: ClusterLink, names: Sequence[str], drill: Drill) -> list[Mirro
         mirrors = [one for one in mirrors if one.name in set(names)]
     if not mirrors:
         raise ConflictError(f"Cluster link '{link.name}' has no active mirror topic to rehearse with.")
-    if len(mirrors) > MOST_TOPICS:
-        message = f"A drill takes {MOST_TOPICS} mirror topics at most, here are {len(mirrors)}. Name some of them."
-        raise InvalidInputError(message, field="mirror_topic_names")
     clashes = repeated((one.name for one in mirrors), drill=drill.pk)
     if clashes:
         raise InvalidInputError(f"These names are too alike for one drill: {', '.join(sorted(clashes))}.")
     return mirrors
+
+
+def _active(link: ClusterLink) -> QuerySet[MirrorTopic]:
+    active = link.mirrors.filter(drill=None, state=MirrorState.ACTIVE, deletion_requested_at=None, num_partitions__gt=0)
+    return active.order_by("name")
+
+
+def _make_copies(mirrors: Sequence[MirrorTopic], drill: Drill, *, by: Actor, now: datetime) -> None:
+    for one in mirrors:
+        copy = _scratch(one, drill, now=now)
+        copy.save(force_insert=True)
+        transitions.note_creation(mirror=copy, by=by, now=now)
 
 
 def _scratch(mirror: MirrorTopic, drill: Drill, *, now: datetime) -> MirrorTopic:

@@ -8,7 +8,10 @@ from console.models.links import ClusterLink
 
 
 class Drill(models.Model):
-    """One rehearsal. Its scratch copies are mirror topics with ``drill`` set; lists of mirrors do not show them."""
+    """One rehearsal; the steps up to CLEANING are taken once per batch of topics.
+
+    Its scratch copies are mirror topics with ``drill`` set; lists of mirrors do not show them.
+    """
 
     class Status(models.TextChoices):
         PREPARING = "PREPARING"  # scratch copies are being made and caught up
@@ -26,9 +29,11 @@ class Drill(models.Model):
     requested_at = models.DateTimeField()
     failover_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
-    rto_ms = models.BigIntegerField(null=True)  # from the failover until the last scratch copy was writable
+    topics = models.JSONField(default=list)  # names of all mirrors to be rehearsed, in batches
+    rto_ms = models.BigIntegerField(null=True)  # from the failover until the last scratch copy was writable; slowest batch
     problem = models.TextField(blank=True, default="")
-    report = models.JSONField(default=list)  # of DrillRow as dicts
+    report = models.JSONField(default=list)  # of DrillRow as dicts; grows by batches
+    groups = models.JSONField(default=list)  # of GroupRow as dicts
 
     class Meta:
         ordering = ["-requested_at", "-id"]

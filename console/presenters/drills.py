@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from console.presenters import numbers
 from console.presenters.looks import Family, Look
@@ -14,6 +14,8 @@ from console.presenters.numbers import Moment, moment
 
 if TYPE_CHECKING:
     from console.models import Drill
+
+NAMED = 3  # partitions of a group that are written out
 
 
 def _busy(code: str, label: str, meaning: str) -> Look:
@@ -59,6 +61,18 @@ class DrillLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLine:
+    """Where a failover would leave a group on a topic."""
+
+    group: str
+    topic: str
+    partitions: str
+    clamped: str
+    set_back: str
+    offsets: str  # those that would change, in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DrillRowView:
     """One drill."""
 
@@ -70,7 +84,10 @@ class DrillRowView:
     start: str
     rto: str
     problem: str
+    progress: str  # how many topics have had their turn, while there are more
     lines: Sequence[DrillLine]
+    groups: Sequence[GroupLine]
+    clamped_groups: int
 
 
 def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
@@ -85,6 +102,9 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
         start=drill.start_spec,
         rto=numbers.duration(drill.rto_ms),
         problem=drill.problem,
+        progress=_progress(drill) if look.family is Family.BUSY else "",
+        groups=[_group_line(one) for one in drill.groups],
+        clamped_groups=len({one["group"] for one in drill.groups if one["clamped"]}),
         lines=[
             DrillLine(
                 name=one["mirror_topic_name"],
@@ -97,4 +117,27 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
             )
             for one in drill.report
         ],
+    )
+
+
+def _progress(drill: Drill) -> str:
+    done, total = len(drill.report), max(len(drill.topics), len(drill.report))
+    return f"{numbers.count(done)} of {numbers.plural(total, 'topic')} done"
+
+
+def _group_line(row: Mapping[str, Any]) -> GroupLine:
+    listed = [
+        f"{one['partition']}: {numbers.count(one['source_offset'])} → {numbers.count(one['offset_after'])}"
+        for one in row["clamped_offsets"][:NAMED]
+    ]
+    more = row["clamped"] - len(listed)
+    unknown = f"{numbers.plural(row['unknown'], 'partition')} unknown" if row["unknown"] else ""
+    words = [*listed, *([f"{more} more"] if more else []), *([unknown] if unknown else [])]
+    return GroupLine(
+        group=row["group"],
+        topic=row["mirror_topic_name"],
+        partitions=numbers.count(row["partitions"]),
+        clamped=numbers.count(row["clamped"]),
+        set_back=numbers.count(row["offsets_set_back"]),
+        offsets=", ".join(words) or "as at the source",
     )

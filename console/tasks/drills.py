@@ -1,4 +1,5 @@
-"""A drill at work, one step at a time, each resumed from the rows: catch up, fail over, compare, write, delete."""
+"""A drill at work, one step at a time, each resumed from the rows: catch up, fail over, compare, write, delete; then the next
+batch of topics."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from console.actors import ENGINE
 from console.models import Drill, MirrorTopic, StopReport, VerifyRun
 from console.models.mirrors import is_fresh
 from console.queries.mirrors import FRESH
+from console.reconciling.groups import known_offsets
 from linkengine import jobs
-from linkengine.domain.drills import DrillRow, proven_by, scratch_suffix
+from linkengine.domain.drills import DrillRow, GroupRow, groups_after, proven_by, scratch_name, scratch_suffix
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import MirrorState
 
@@ -42,6 +44,9 @@ def advance_drill(*, drill_id: int, **_: Any) -> None:
             problem = f"The step {drill.status} took longer than {LONGEST_STEP.seconds // 60} minutes."
             drills.move(drill=drill, status=Status.CLEANING, now=now, problem=problem)
             return
+        if not copies and drill.status != Status.CLEANING:
+            drills.move(drill=drill, status=Status.CLEANING, now=now, problem="The scratch copies are gone.")
+            return
         _STEPS[Status(drill.status)](drill, copies, now)
 
 
@@ -53,43 +58,43 @@ def look_after_drills() -> None:
 
 
 def _prepare(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
-    broken = [one for one in copies if one.state == MirrorState.FAILED]
-    if broken or not copies:
-        problem = (
-            "; ".join(f"{one.source_topic}: {one.error_message}" for one in broken) or "There is nothing to rehearse with."
-        )
-        drills.move(drill=drill, status=Status.CLEANING, now=now, problem=problem)
-    elif all(_is_caught_up(one, now) for one in copies) and drills.move(
+    sound = _sound(copies)
+    if all(_is_caught_up(one, now) for one in sound) and drills.move(
         drill=drill, status=Status.FAILING_OVER, now=now, failover_at=now
     ):
-        for one in copies:
+        for one in sound:
             fail_over(mirror=one, by=ENGINE, now=now)
 
 
 def _fail_over(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
-    for one in copies:  # those that a worker left behind between the step and its order
+    sound = _sound(copies)
+    for one in sound:  # those that a worker left behind between the step and its order
         if one.state not in (MirrorState.PENDING_STOPPED, MirrorState.STOPPED):
             fail_over(mirror=one, by=ENGINE, now=now)
-    if all(one.state == MirrorState.STOPPED for one in copies):
-        writable = [report.writable_at for report in StopReport.objects.filter(mirror__in=copies)]
+    if all(one.state == MirrorState.STOPPED for one in sound):
+        writable = [report.writable_at for report in StopReport.objects.filter(mirror__in=sound)]
         began = drill.failover_at or drill.status_since
-        rto_ms = int((max(writable, default=now) - began).total_seconds() * 1000)
-        drills.move(drill=drill, status=Status.CHECKING, now=now, rto_ms=rto_ms)
+        rtos_ms = [int((one - began).total_seconds() * 1000) for one in writable]
+        known = [one for one in (drill.rto_ms, *rtos_ms) if one is not None]  # of a drill so far, its slowest batch
+        groups = drills.report_of([row for one in sound for row in _groups(one, drill)])
+        drills.move(drill=drill, status=Status.CHECKING, now=now, rto_ms=max(known, default=None), groups=drill.groups + groups)
 
 
 def _check(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
-    runs = [_comparison(one, now) for one in copies]
+    sound = _sound(copies)
+    runs = [_comparison(one, now) for one in sound]
     if any(run.status in _UNFINISHED for run in runs):
         return
-    rows = [_row(one, run, drill) for one, run in zip(copies, runs, strict=True)]
-    drills.move(drill=drill, status=Status.CLEANING, now=now, report=drills.report_of(rows))
+    rows = [_row(one, run, drill) for one, run in zip(sound, runs, strict=True)]
+    rows += [_broken_row(one, drill) for one in copies if one not in sound]
+    drills.move(drill=drill, status=Status.CLEANING, now=now, report=drill.report + drills.report_of(rows))
 
 
 def _clean(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
     for one in copies:
         if one.deletion_requested_at is None:
             mirrors.delete_mirror(mirror=one, by=ENGINE, now=now)
-    if not copies:
+    if not copies and not drills.begin_next_batch(drill=drill, by=ENGINE, now=now):
         drills.conclude(drill=drill, now=now)
 
 
@@ -106,6 +111,11 @@ def _copies(drill: Drill) -> list[MirrorTopic]:
     return list(rows.prefetch_related("partitions", "link__configs"))
 
 
+def _sound(copies: Sequence[MirrorTopic]) -> list[MirrorTopic]:
+    """Answer the copies to go on with; what failed is told of in the report, and spoils it for nobody else."""
+    return [one for one in copies if one.state != MirrorState.FAILED]
+
+
 def _is_caught_up(copy: MirrorTopic, now: datetime) -> bool:
     rows = list(copy.partitions.all())
     fresh = all(is_fresh(row.observed_at, now=now, within=FRESH) for row in rows)
@@ -116,10 +126,32 @@ def _comparison(copy: MirrorTopic, now: datetime) -> VerifyRun:
     return copy.verify_runs.first() or verification.start_verify(mirror=copy, by=ENGINE, now=now)
 
 
+def _mirror_name(copy: MirrorTopic, drill: Drill) -> str:
+    """Name the mirror that a copy stands for; a long name is cut in that of its copy."""
+    kept = copy.name.removesuffix(scratch_suffix(drill.pk))
+    return next((name for name in drill.topics if scratch_name(name, drill=drill.pk) == copy.name), kept)
+
+
+def _groups(copy: MirrorTopic, drill: Drill) -> list[GroupRow]:
+    """Answer where a failover would have left the groups that follow the mirror; nothing is asked of them or written."""
+    mirror = drill.link.mirrors.filter(drill=None, name=_mirror_name(copy, drill)).prefetch_related("partitions").first()
+    stop = StopReport.objects.filter(mirror=copy).first()
+    if mirror is None or stop is None:
+        return []
+    starts = {row.partition: row.mirror_start for row in mirror.partitions.all()}
+    ends = {row["partition"]: row["mirrored_end"] for row in stop.partitions}
+    return groups_after(mirror.name, known_offsets(mirror), starts=starts, ends=ends)
+
+
+def _broken_row(copy: MirrorTopic, drill: Drill) -> DrillRow:
+    problem = copy.error_message or "The scratch copy failed."
+    return DrillRow(mirror_topic_name=_mirror_name(copy, drill), scratch_topic_name=copy.name, problem=problem)
+
+
 def _row(copy: MirrorTopic, run: VerifyRun, drill: Drill) -> DrillRow:
     stop = StopReport.objects.filter(mirror=copy).first()
     return DrillRow(
-        mirror_topic_name=copy.name.removesuffix(scratch_suffix(drill.pk)),
+        mirror_topic_name=_mirror_name(copy, drill),
         scratch_topic_name=copy.name,
         rto_ms=stop.rto_ms if stop else None,
         rpo_ms=stop.rpo_ms if stop else None,

@@ -1,14 +1,17 @@
-"""A rehearsed failover: names of the scratch copies and the verdict over what they went through. Pure."""
+"""A rehearsed failover: names of the scratch copies, where groups would stand, and the verdict over all of it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from linkengine.domain.groupplans import KnownOffset
+from linkengine.domain.groups import Committed, OffsetFacts
 from linkengine.domain.naming import MAX_TOPIC_LENGTH
 
 _NAMED_AT_MOST = 5
-MOST_TOPICS = 20  # each is a second copy of its source at the destination
+BATCH = 20  # topics that are rehearsed together: each is a second copy of its source at the destination
+CLAMPED_LISTED = 50  # of one group and topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,53 @@ class DrillRow:
     def passed(self) -> bool:
         """Tell whether a real failover of this topic would have been a good one, as far as records can show it."""
         return self.writable and self.differences == 0 and self.records_compared is not None and not self.problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """Where a failover would leave a consumer group on a topic. Partitions that are not clamped keep the source's offset."""
+
+    group: str  # its name at the destination
+    mirror_topic_name: str
+    partitions: int  # in which the group has an offset
+    clamped: int  # it had read further there than the scratch copy reached
+    offsets_set_back: int  # in all of these together
+    unknown: int  # partitions whose end nobody knows
+    clamped_offsets: Sequence[Mapping[str, int]]  # partition, source_offset, offset_after; CLAMPED_LISTED at most
+
+
+def groups_after(
+    topic: str, known: Iterable[KnownOffset], *, starts: Mapping[int, int | None], ends: Mapping[int, int | None]
+) -> list[GroupRow]:
+    """Answer where the groups of a mirror topic would stand, had it ended where its scratch copy did."""
+    by_group: dict[str, list[tuple[KnownOffset, int | None]]] = {}
+    for one in sorted(known, key=lambda one: (one.group, one.partition)):
+        after = _offset_after(one.source, start=starts.get(one.partition), end=ends.get(one.partition))
+        by_group.setdefault(one.group, []).append((one, after))
+    return [_group_row(topic, group, offsets) for group, offsets in by_group.items()]
+
+
+def _group_row(topic: str, group: str, offsets: Sequence[tuple[KnownOffset, int | None]]) -> GroupRow:
+    clamped = [
+        {"partition": one.partition, "source_offset": one.source, "offset_after": after}
+        for one, after in offsets
+        if after is not None and after < one.source
+    ]
+    return GroupRow(
+        group=group,
+        mirror_topic_name=topic,
+        partitions=len(offsets),
+        clamped=len(clamped),
+        offsets_set_back=sum(one["source_offset"] - one["offset_after"] for one in clamped),
+        unknown=sum(after is None for _, after in offsets),
+        clamped_offsets=clamped[:CLAMPED_LISTED],
+    )
+
+
+def _offset_after(source: int, *, start: int | None, end: int | None) -> int | None:
+    if end is None:
+        return None
+    return OffsetFacts(source=Committed(offset=source), mirror_start=start or 0, mirror_end=end).target
 
 
 def proven_by(held: Mapping[int, int], compared: Mapping[int, int], *, start: str) -> tuple[str, str]:

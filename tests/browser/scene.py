@@ -19,6 +19,7 @@ from console.models import (
     ClampedOffset,
     Cluster,
     ClusterLink,
+    Drill,
     Environment,
     GapRange,
     GroupOffset,
@@ -264,6 +265,7 @@ def _add_troubles(scene: Scene) -> None:
             {"partition": 1, "mirrored_end": 39_120, "source_end": 39_120, "not_copied": 0},
         ],
     )
+    _add_drill(scene)
     VerifyRun.objects.create(
         mirror=mirrors["planes"],
         status="DIFFERENT",
@@ -286,6 +288,33 @@ def _add_troubles(scene: Scene) -> None:
         differences=0,
         bytes_compared=41_812_112,
         duration_ms=14_310,
+    )
+
+
+def _add_drill(scene: Scene) -> None:
+    topics = ["flights", "bookings-of-the-last-seven-years-by-airport-and-airline"]
+    good = {"scratch_topic_name": "x", "rto_ms": 2_140, "rpo_ms": 310, "records_not_copied": 0, "note": "", "problem": ""}
+    bad = {"writable": False, "problem": "Nothing was compared in partition 0: what the source holds there is not in the copy."}
+    report = [
+        good | {"mirror_topic_name": one, "records_compared": 9_120, "differences": 0, "writable": True} for one in topics
+    ]
+    clamped = [{"partition": 1, "source_offset": 1_300, "offset_after": 1_000}]
+    row = {"partitions": 3, "clamped": 1, "offsets_set_back": 300, "unknown": 1, "clamped_offsets": clamped}
+    Drill.objects.create(
+        link=scene.link,
+        status="FAILED",
+        status_since=scene.now,
+        start_spec="latest",
+        requested_by="amelia",
+        requested_at=scene.now - timedelta(minutes=20),
+        finished_at=scene.now,
+        topics=topics,
+        rto_ms=2_140,
+        report=[report[0], report[1] | bad | {"records_compared": 0}],
+        groups=[
+            row | {"group": name, "mirror_topic_name": topic}
+            for name, topic in zip(("app-billing", "app"), topics, strict=True)
+        ],
     )
 
 

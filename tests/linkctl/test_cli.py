@@ -25,7 +25,9 @@ def test_commands_are_completed() -> None:
     completer = ShellComplete(program, {}, PROGRAM, "_LINKCTL_COMPLETE")
 
     assert {one.value for one in completer.get_completions(["mirror"], "re")} == {
+        "recover",
         "reparent",
+        "restore",
         "resume",
         "reverse-and-start",
         "reverse-and-pause",

@@ -16,6 +16,7 @@ from console.api.views import RestView, actor_of, body, moment
 from console.errors import NotFoundError
 from console.models import ClusterLink, Drill
 from console.queries import links
+from linkengine.domain.drills import BATCH, CLAMPED_LISTED
 from linkengine.domain.startspec import LATEST
 
 
@@ -44,12 +45,36 @@ class DrillRowData(serializers.Serializer[Any]):
     note = serializers.CharField(allow_blank=True, default="", help_text="For example that the source was empty.")
 
 
+class ClampedDrillOffsetData(serializers.Serializer[Any]):
+    """An offset that a failover would set back."""
+
+    partition = serializers.IntegerField()
+    source_offset = OffsetField()
+    offset_after = OffsetField()
+
+
+class DrillGroupData(serializers.Serializer[Any]):
+    """Where a failover would leave a consumer group on a topic; partitions that are not clamped keep the source's offset."""
+
+    group = serializers.CharField(help_text="Its name at the destination.")
+    mirror_topic_name = serializers.CharField()
+    partitions = serializers.IntegerField(help_text="In which the group has an offset.")
+    clamped = serializers.IntegerField(help_text="In which it had read further than the scratch copy reached.")
+    offsets_set_back = OffsetField(help_text="In all of these together.")
+    unknown = serializers.IntegerField(help_text="Whose end nobody knows.")
+    clamped_offsets = ClampedDrillOffsetData(many=True, help_text=f"The first {CLAMPED_LISTED}.")
+
+
 class DrillData(serializers.ModelSerializer[Drill]):
     """A rehearsed failover on scratch copies; the mirrors themselves are not touched."""
 
     start = serializers.CharField(source="start_spec")
-    rto_ms = OffsetField(allow_null=True, help_text="From the failover until the last scratch copy was writable.")
-    report = DrillRowData(many=True)
+    rto_ms = OffsetField(
+        allow_null=True, help_text="From the failover until the last scratch copy was writable; slowest batch."
+    )
+    topics = serializers.ListField(child=serializers.CharField(), help_text="All that are rehearsed, some at a time.")
+    report = DrillRowData(many=True, help_text="Of the topics that have had their turn.")
+    groups = DrillGroupData(many=True, help_text="Groups that follow on these topics; none where the link carries none over.")
 
     class Meta:
         model = Drill
@@ -63,7 +88,9 @@ class DrillData(serializers.ModelSerializer[Drill]):
             "finished_at",
             "rto_ms",
             "problem",
+            "topics",
             "report",
+            "groups",
         )
 
 
@@ -86,7 +113,8 @@ class DrillListView(RestView):
         "startDrill",
         summary="Rehearse a failover",
         description="Copies the topics once more under other names, fails those copies over, compares and writes to them, "
-        "reports, and deletes them. The mirrors themselves go on undisturbed.",
+        f"reports, and deletes them, {BATCH} topics at a time. It also tells where consumer groups would stand. "
+        "The mirrors themselves go on undisturbed.",
         body=StartDrillRequest,
         answers={202: DrillData},
         tag=OURS,

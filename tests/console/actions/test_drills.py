@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from console.access import visible_mirrors
-from console.actions.drills import start_drill
+from console.actions.drills import begin_next_batch, conclude, report_of, start_drill
 from console.actions.mirrors import delete_mirror
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
-from console.models import AuditEvent, ClusterLink, LinkConfig, MirrorTopic
+from console.models import AuditEvent, ClusterLink, Drill, LinkConfig, MirrorTopic
 from console.queries.mirrorpages import link_figures
+from linkengine.domain.drills import BATCH, DrillRow
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
@@ -51,11 +52,62 @@ def test_there_must_be_something_to_rehearse(link: ClusterLink, owner: Actor, se
         start_drill(link=link, by=owner, now=NOW)
 
 
-def test_a_drill_is_bounded(link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent) -> None:
-    for number in range(21):
+def test_a_whole_link_is_rehearsed_some_topics_at_a_time(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
+) -> None:
+    names = sorted(f"topic-{number}" for number in range(BATCH + 3))
+    for name in names:
+        make_mirror(name, partitions=1)
+
+    drill = start_drill(link=link, by=owner, now=NOW)
+    assert drill.topics == names
+    assert rehearsed(drill) == names[:BATCH]
+    link.mirrors.filter(name=names[-1]).update(state=MirrorState.PAUSED)
+    turn_is_over(drill, names[:BATCH])
+
+    assert begin_next_batch(drill=drill, by=owner, now=NOW)
+    assert rehearsed(drill) == names[BATCH:-1]
+    turn_is_over(drill, names[BATCH:-1])
+    assert not begin_next_batch(drill=drill, by=owner, now=NOW)
+
+    conclude(drill=drill, now=NOW)
+    drill.refresh_from_db()
+    told = {row["mirror_topic_name"]: row["problem"] for row in drill.report}
+    assert sorted(told) == names
+    assert "no active mirror topic any more" in told[names[-1]]
+    assert drill.status == "FAILED"  # one of them was not rehearsed
+
+
+def test_a_drill_that_ends_early_says_what_it_did_not_come_to(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
+) -> None:
+    for number in range(BATCH + 1):
         make_mirror(f"topic-{number}", partitions=1)
-    with pytest.raises(InvalidInputError, match="20"):
-        start_drill(link=link, by=owner, now=NOW)
+    drill = start_drill(link=link, by=owner, now=NOW)
+    MirrorTopic.objects.filter(drill=drill).delete()
+    Drill.objects.update(status="CLEANING", problem="The step took too long.")
+    drill.refresh_from_db()
+
+    assert not begin_next_batch(drill=drill, by=owner, now=NOW)
+
+    conclude(drill=drill, now=NOW)
+    drill.refresh_from_db()
+    assert (drill.status, len(drill.report)) == ("FAILED", BATCH + 1)
+    assert {row["problem"] for row in drill.report} == {"Not rehearsed: the drill ended before."}
+
+
+def rehearsed(drill: Drill) -> list[str]:
+    return sorted(MirrorTopic.objects.filter(drill=drill).values_list("source_topic", flat=True))
+
+
+def turn_is_over(drill: Drill, names: list[str]) -> None:
+    """Do what the tasks do with a batch that went well."""
+    MirrorTopic.objects.filter(drill=drill).delete()
+    good = {"scratch_topic_name": "x", "records_compared": 1, "differences": 0, "writable": True}
+    drill.refresh_from_db()
+    drill.status = Drill.Status.CLEANING
+    drill.report += report_of([DrillRow(mirror_topic_name=name, **good) for name in names])
+    drill.save()
 
 
 def test_a_start_that_means_nothing_is_refused(link: ClusterLink, mirror: MirrorTopic, owner: Actor) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 from django.utils import timezone
 
+from console.actions import drills
 from console.actions.drills import start_drill
 from console.actors import SYSTEM
-from console.models import ClusterLink, Drill, MirrorPartition, MirrorTopic
+from console.models import ClusterLink, Drill, GroupOffset, LinkConfig, MirrorPartition, MirrorTopic, SyncedGroup
 from console.tasks import mirrors, reconcile
 from console.tasks.drills import look_after_drills
 from linkengine.domain.states import MirrorState
@@ -26,7 +27,9 @@ def test_a_drill_rehearses_on_copies_leaves_the_mirror_alone_and_passes_only_wha
     worker: Callable[[], None],
     until: Until,
     spark_connect_url: str,
+    source_admin: AdminClient,
     destination_admin: AdminClient,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def beat(look: Callable[[], Any]) -> Callable[[], Any]:
         def once() -> Any:
@@ -40,6 +43,9 @@ def test_a_drill_rehearses_on_copies_leaves_the_mirror_alone_and_passes_only_wha
     mirrors.setup_mirror(mirror_id=new_mirror.pk)
     rows = MirrorPartition.objects.filter(mirror=new_mirror)
     until(beat(lambda: [row.mirror_end for row in rows.all()] == [100, 100]))
+    monkeypatch.setattr(drills, "BATCH", 1)
+    empty = _empty_mirror(new_mirror, source_admin)
+    _follow(new_mirror, "app-drill", {0: 60, 1: 130})
 
     drill = start_drill(link=link, start_spec="earliest", by=SYSTEM, now=timezone.now())
     scratch = f"{new_mirror.name}.clusterlink-drill-{drill.pk}"
@@ -47,19 +53,52 @@ def test_a_drill_rehearses_on_copies_leaves_the_mirror_alone_and_passes_only_wha
 
     drill.refresh_from_db()
     assert (drill.status, drill.problem) == ("PASSED", "")
-    (row,) = drill.report
+    row, nothing = drill.report  # of two batches
+    assert (nothing["mirror_topic_name"], nothing["note"]) == (empty.name, "The source is empty: there was nothing to compare.")
+    assert drill.groups == [
+        {
+            "group": "app-drill",
+            "mirror_topic_name": new_mirror.name,
+            "partitions": 2,
+            "clamped": 1,
+            "offsets_set_back": 30,
+            "unknown": 0,
+            "clamped_offsets": [{"partition": 1, "source_offset": 130, "offset_after": 100}],
+        }
+    ]
+    assert "app-drill" not in {one.group_id for one in destination_admin.list_consumer_groups().result(30).valid}
     assert (row["mirror_topic_name"], row["records_compared"], row["differences"]) == (new_mirror.name, 200, 0)
     assert row["writable"]
     assert drill.rto_ms is not None
     assert scratch not in destination_admin.list_topics(timeout=10).topics
     assert not MirrorTopic.objects.filter(drill=drill).exists()
-    assert MirrorTopic.objects.get().state == MirrorState.ACTIVE
+    assert set(MirrorTopic.objects.values_list("state", flat=True)) == {MirrorState.ACTIVE}
     assert [row.mirror_end for row in rows.all()] == [100, 100]
 
-    quiet = start_drill(link=link, start_spec="latest", by=SYSTEM, now=timezone.now())
+    quiet = start_drill(link=link, names=[new_mirror.name], start_spec="latest", by=SYSTEM, now=timezone.now())
     until(beat(lambda: Drill.objects.get(pk=quiet.pk).status in ("PASSED", "FAILED")), timeout_s=200.0)
 
     quiet.refresh_from_db()
     (row,) = quiet.report
     assert (quiet.status, row["records_compared"], row["writable"]) == ("FAILED", 0, True)
     assert row["problem"].startswith("Nothing was compared in partition 0, 1:")
+
+
+def _empty_mirror(beside: MirrorTopic, source_admin: AdminClient) -> MirrorTopic:
+    """Make a mirror of a topic without records, last in the alphabet."""
+    name = f"{beside.name}-empty"
+    source_admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    dated = {"state_since": beside.state_since, "created_at": beside.created_at}
+    mirror = MirrorTopic.objects.create(link=beside.link, name=name, source_topic=name, **dated)
+    mirrors.setup_mirror(mirror_id=mirror.pk)
+    return mirror
+
+
+def _follow(mirror: MirrorTopic, group: str, offsets: dict[int, int]) -> None:
+    """Leave behind what a run over consumer groups would."""
+    LinkConfig.objects.create(link=mirror.link, name="consumer.offset.sync.enable", value="true")
+    named = {"name": group, "destination_name": group, "status": "SYNCED", "listed_at": timezone.now()}
+    row = SyncedGroup.objects.create(link=mirror.link, **named)
+    for partition, offset in offsets.items():
+        seen = {"source_offset": offset, "target": min(offset, 100), "outcome": "EQUAL"}
+        GroupOffset.objects.create(group=row, mirror=mirror, partition=partition, **seen)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from linkengine.domain.drills import DrillRow, proven_by, repeated, scratch_name, verdict
+from linkengine.domain.drills import CLAMPED_LISTED, DrillRow, groups_after, proven_by, repeated, scratch_name, verdict
+from linkengine.domain.groupplans import KnownOffset
 from linkengine.domain.naming import MAX_TOPIC_LENGTH, check_topic_name, is_internal
 
 GOOD = DrillRow(
@@ -63,3 +64,41 @@ def test_what_was_not_compared_proves_nothing_and_an_empty_source_says_so(
     told = proven_by(held, compared, start="latest")
     assert (problem in told[0], note in told[1]) == (True, True)
     assert (bool(told[0]), bool(told[1])) == (bool(problem), bool(note))
+
+
+# committed at the source, start of the mirror, end of the scratch copy, what a failover would leave (None: as at the source)
+OFFSETS = [
+    (60, 0, 100, None),
+    (100, 0, 100, None),
+    (101, 0, 100, 100),
+    (130, 120, 110, 120),  # never before the start
+    (5, 20, 100, None),  # moved on to the start, which is no loss
+]
+
+
+@pytest.mark.parametrize(("source", "start", "end", "after"), OFFSETS)
+def test_a_group_beyond_the_end_of_its_copy_is_clamped(source: int, start: int, end: int, after: int | None) -> None:
+    (row,) = groups_after("orders", [KnownOffset(group="app", partition=0, source=source)], starts={0: start}, ends={0: end})
+
+    clamped = [] if after is None else [{"partition": 0, "source_offset": source, "offset_after": after}]
+    assert (row.partitions, row.clamped, row.clamped_offsets) == (1, len(clamped), clamped)
+    assert row.offsets_set_back == (0 if after is None else source - after)
+
+
+def test_groups_are_told_apart_and_an_end_that_nobody_knows_is_no_clamp() -> None:
+    known = [KnownOffset(group=group, partition=number, source=9) for group in ("b", "a") for number in range(3)]
+
+    rows = groups_after("orders", known, starts={}, ends={0: 4, 1: None})
+
+    assert [(row.group, row.partitions, row.clamped, row.offsets_set_back, row.unknown) for row in rows] == [
+        ("a", 3, 1, 5, 2),
+        ("b", 3, 1, 5, 2),
+    ]
+
+
+def test_only_so_many_clamped_offsets_are_listed() -> None:
+    many = [KnownOffset(group="app", partition=number, source=9) for number in range(CLAMPED_LISTED + 1)]
+
+    (row,) = groups_after("orders", many, starts={}, ends=dict.fromkeys(range(CLAMPED_LISTED + 1), 0))
+
+    assert (row.clamped, len(row.clamped_offsets)) == (CLAMPED_LISTED + 1, CLAMPED_LISTED)
