@@ -21,7 +21,9 @@ def run(stage: Stage) -> None:
         "CLUSTER": stage.destination.cluster_id,
         "SOURCE_CLUSTER": stage.source.cluster_id,
         "SOURCE_PROPERTIES": json.dumps(stage.source.client_properties("link")),
+        "DESTINATION_PROPERTIES": json.dumps(stage.destination.client_properties("link")),
         "TOPIC_PROMOTED": stage.make_topic("sdk-promoted"),
         "TOPIC_FAILED_OVER": stage.make_topic("sdk-failed-over"),
+        "TOPIC_REVERSED": stage.make_topic("sdk-reversed"),
     }
     print(run_program([str(program)], folder=FOLDER, environment={**os.environ, **story}).stdout, end="")

@@ -1,7 +1,8 @@
 // The life of a cluster link and its mirror topics, driven by Confluent's own SDK (kafkarest, unmodified) against this
 // product. Each step prints a line; the first that does not get what it expects ends the program with 1.
 //
-// Environment: URL, API_KEY, API_SECRET, CLUSTER, SOURCE_CLUSTER, SOURCE_PROPERTIES (JSON), TOPIC_PROMOTED, TOPIC_FAILED_OVER.
+// Environment: URL, API_KEY, API_SECRET, CLUSTER, SOURCE_CLUSTER, SOURCE_PROPERTIES and DESTINATION_PROPERTIES (JSON: how the
+// clusters are reached), TOPIC_PROMOTED, TOPIC_FAILED_OVER, TOPIC_REVERSED.
 package main
 
 import (
@@ -41,12 +42,13 @@ func main() {
 	changeConfigs()
 	operate()
 	remove(client)
+	goBothWays()
 }
 
 func createLink() {
 	body := kafkarest.NewCreateLinkRequestData()
 	body.SetSourceClusterId(os.Getenv("SOURCE_CLUSTER"))
-	body.SetConfigs(sourceConfigs())
+	body.SetConfigs(configsOf("SOURCE_PROPERTIES"))
 	answer, err := api.CreateKafkaLink(ctx, cluster).LinkName(link).ValidateOnly(true).CreateLinkRequestData(*body).Execute()
 	expect("a link is checked and not created", err, answer.StatusCode == 204 && missing())
 	answer, err = api.CreateKafkaLink(ctx, cluster).LinkName(link).CreateLinkRequestData(*body).Execute()
@@ -121,16 +123,20 @@ func topics() []string {
 	return []string{os.Getenv("TOPIC_PROMOTED"), os.Getenv("TOPIC_FAILED_OVER")}
 }
 
-func sourceConfigs() []kafkarest.ConfigData {
+func configsOf(variable string) []kafkarest.ConfigData {
 	var properties map[string]string
-	if err := json.Unmarshal([]byte(os.Getenv("SOURCE_PROPERTIES")), &properties); err != nil {
-		fail("SOURCE_PROPERTIES is no JSON", err)
+	if err := json.Unmarshal([]byte(os.Getenv(variable)), &properties); err != nil {
+		fail(variable+" is no JSON", err)
 	}
 	configs := []kafkarest.ConfigData{}
 	for name, value := range properties {
-		configs = append(configs, *kafkarest.NewConfigData(name, *kafkarest.NewNullableString(kafkarest.PtrString(value))))
+		configs = append(configs, configOf(name, value))
 	}
 	return configs
+}
+
+func configOf(name string, value string) kafkarest.ConfigData {
+	return *kafkarest.NewConfigData(name, *kafkarest.NewNullableString(kafkarest.PtrString(value)))
 }
 
 func names(topic string) *kafkarest.AlterMirrorsRequestData {
@@ -158,7 +164,10 @@ func status(topic string) kafkarest.MirrorTopicStatus {
 }
 
 func caughtUp(topic string) bool {
-	shown := mirror(topic)
+	return hasCaughtUp(mirror(topic))
+}
+
+func hasCaughtUp(shown kafkarest.ListMirrorTopicsResponseData) bool {
 	for _, lag := range shown.MirrorLags.Items {
 		if lag.Lag != 0 {
 			return false
