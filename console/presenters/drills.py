@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from console.presenters import numbers
 from console.presenters.looks import Family, Look
 from console.presenters.numbers import Moment, moment
+from linkengine.domain.drills import BATCH, DrillRow
 
 if TYPE_CHECKING:
     from console.models import Drill
 
 NAMED = 3  # partitions of a group that are written out
+LISTED = 50  # topics and groups of a drill; REST has them all
 
 
 def _busy(code: str, label: str, meaning: str) -> Look:
@@ -83,10 +85,14 @@ class DrillRowView:
     by: str
     start: str
     rto: str
+    of_batches: bool  # the RTO is that of the slowest one
     problem: str
     progress: str  # how many topics have had their turn, while there are more
-    lines: Sequence[DrillLine]
-    groups: Sequence[GroupLine]
+    topics: int
+    lines: Sequence[DrillLine]  # those with a problem first
+    more_lines: int
+    groups: Sequence[GroupLine]  # those to be set back the furthest first
+    more_groups: int
     clamped_groups: int
 
 
@@ -101,9 +107,13 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
         by=drill.requested_by,
         start=drill.start_spec,
         rto=numbers.duration(drill.rto_ms),
+        of_batches=len(drill.report) > BATCH,
         problem=drill.problem,
         progress=_progress(drill) if look.family is Family.BUSY else "",
-        groups=[_group_line(one) for one in drill.groups],
+        topics=len(drill.report),
+        more_lines=max(0, len(drill.report) - LISTED),
+        more_groups=max(0, len(drill.groups) - LISTED),
+        groups=[_group_line(one) for one in sorted(drill.groups, key=_least_set_back)[:LISTED]],
         clamped_groups=len({one["group"] for one in drill.groups if one["clamped"]}),
         lines=[
             DrillLine(
@@ -115,9 +125,17 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
                 writable="yes" if one["writable"] else "no",
                 problem=one["problem"] or one.get("note", ""),
             )
-            for one in drill.report
+            for one in sorted(drill.report, key=_is_good)[:LISTED]
         ],
     )
+
+
+def _is_good(row: Mapping[str, Any]) -> bool:
+    return DrillRow(**row).passed
+
+
+def _least_set_back(row: Mapping[str, Any]) -> int:
+    return -int(row["offsets_set_back"])
 
 
 def _progress(drill: Drill) -> str:

@@ -1,0 +1,54 @@
+"""A drill on its page: what went wrong first, no more than can be read, and what is left out is counted."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from console.models import Drill
+from console.presenters import numbers
+from console.presenters.drills import LISTED, drill_row
+from linkengine.domain.drills import DrillRow, GroupRow
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+GOOD = {"records_compared": 9, "differences": 0, "writable": True, "rto_ms": 5}
+
+
+def make_drill(**values: object) -> Drill:
+    return Drill(pk=1, start_spec="latest", requested_by="amelia", requested_at=NOW, **({"status": "FAILED"} | values))
+
+
+def test_topics_with_a_problem_come_first_and_the_rest_is_counted() -> None:
+    rows = [DrillRow(mirror_topic_name=f"topic-{n}", scratch_topic_name="x", **GOOD) for n in range(LISTED + 9)]
+    bad = DrillRow(mirror_topic_name="the-bad-one", scratch_topic_name="x", problem="It failed.")
+
+    shown = drill_row(make_drill(report=[asdict(one) for one in (*rows, bad)]), now=NOW)
+
+    assert (shown.lines[0].name, shown.lines[0].problem, shown.lines[0].rto) == (
+        "the-bad-one",
+        "It failed.",
+        numbers.duration(None),
+    )
+    assert (len(shown.lines), shown.more_lines, shown.topics, shown.of_batches) == (LISTED, 10, LISTED + 10, True)
+
+
+def test_groups_say_what_would_change_and_an_unknown_end_is_not_left_out() -> None:
+    offsets = [{"partition": n, "source_offset": 1_300, "offset_after": 1_000} for n in range(5)]
+    common = {"mirror_topic_name": "orders", "partitions": 6}
+    back = GroupRow(group="b", clamped=5, offsets_set_back=1_500, unknown=1, clamped_offsets=offsets, **common)
+    kept = GroupRow(group="a", clamped=0, offsets_set_back=0, unknown=0, clamped_offsets=[], **common)
+
+    shown = drill_row(make_drill(groups=[asdict(kept), asdict(back)]), now=NOW)
+
+    assert [one.group for one in shown.groups] == ["b", "a"]
+    assert shown.clamped_groups == 1
+    assert shown.groups[0].offsets == "0: 1,300 → 1,000, 1: 1,300 → 1,000, 2: 1,300 → 1,000, 2 more, 1 partition unknown"
+    assert shown.groups[1].offsets == "as at the source"
+
+
+def test_a_drill_under_way_tells_how_far_it_is() -> None:
+    row = asdict(DrillRow(mirror_topic_name="orders", scratch_topic_name="x", **GOOD))
+    drill = make_drill(status="PREPARING", topics=["orders", "bills", "carts"], report=[row])
+
+    assert drill_row(drill, now=NOW).progress == "1 of 3 topics done"
+    assert drill_row(make_drill(topics=["orders"], report=[row]), now=NOW).progress == ""
