@@ -34,6 +34,8 @@ os.environ.update(
     CLUSTERLINK_CREDENTIALS_KEY=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
     CLUSTERLINK_ALLOWED_HOSTS=f"{LOOPBACK},localhost,testserver",
     CLUSTERLINK_DEBUG="false",
+    # brokers and Spark live for minutes here: compiling their code a second time, and better, costs more than it gives
+    JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1",
 )
 # not forced: the database part of the suite also runs against a PostgreSQL named from outside
 os.environ.setdefault("CLUSTERLINK_DATABASE_URL", f"sqlite:///{_HOME.name}/tests.sqlite3")

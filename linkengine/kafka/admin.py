@@ -18,9 +18,9 @@ from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, Group, Place
 from linkengine.domain.plans import ClusterProbe, TopicDescription
-from linkengine.kafka import admin_acls, admin_groups, admin_topics
+from linkengine.kafka import admin_acls, admin_groups, admin_offsets, admin_topics
+from linkengine.kafka.admin_offsets import OffsetKind
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
-from linkengine.kafka.admin_topics import OffsetKind
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.deletion import delete_by_id
 from linkengine.kafka.preflight import broker_facts
@@ -166,9 +166,9 @@ class ClusterAdmin:
     # offsets
 
     def offsets(self, topic: str, kind: OffsetKind, *, partitions: int | None = None) -> dict[int, int]:
-        """Look up one offset per partition; raise TIMEOUT_ERROR while a partition has no leader."""
+        """Look up one offset per partition; raise TIMEOUT_ERROR when one has had no leader for LAG_S seconds."""
         count = self.describe(topic).partitions if partitions is None else partitions
-        found = self.many_offsets([(topic, partition) for partition in range(count)], kind)
+        found = admin_offsets.patient_offsets(self._session, [(topic, partition) for partition in range(count)], kind)
         missing = [partition for partition in range(count) if (topic, partition) not in found]
         if missing:
             raise LinkEngineError(
@@ -180,17 +180,17 @@ class ClusterAdmin:
 
     def many_offsets(self, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
         """Look up one offset of many partitions; those that cannot tell now are left out."""
-        return admin_topics.offsets(self._session, partitions, kind)
+        return admin_offsets.offsets(self._session, partitions, kind)
 
     def offsets_at(self, topic: str, timestamp_ms: int, *, partitions: int) -> dict[int, int]:
         """Look up, per partition, the first stable record that is not older than a moment; -1 where there is none."""
         places = [(topic, partition) for partition in range(partitions)]
-        found = admin_topics.offsets_at(self._session, places, timestamp_ms)
+        found = admin_offsets.offsets_at(self._session, places, timestamp_ms)
         return {partition: offset for (_, partition), offset in found.items()}
 
     def trim(self, topic: str, starts: Mapping[int, int]) -> None:
         """Move log starts up: partition -> first offset that stays."""
-        admin_topics.trim(self._session, {(topic, partition): offset for partition, offset in starts.items()})
+        admin_offsets.trim(self._session, {(topic, partition): offset for partition, offset in starts.items()})
 
     # consumer groups
 

@@ -1,4 +1,4 @@
-"""Topics, their configs and their offsets, in batches; functions over a session.
+"""Topics and their configs, in batches; functions over a session.
 
 Topics are told as ``TopicDescription``. Configs are read in two ways: a topic's *own* (what was set on it) and the *effective*
 ones (with the cluster's defaults), since a mirror takes over values, not the absence of them.
@@ -9,12 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from enum import StrEnum
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave a name out
     AdminClient,
     AlterConfigOpType,
@@ -23,7 +22,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own typ
     ConfigSource,
     NewPartitions,
     NewTopic,
-    OffsetSpec,
 )
 
 from linkengine.domain.configs import ConfigChange
@@ -40,14 +38,6 @@ _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID
 _OWN: Any = ConfigSource.DYNAMIC_TOPIC_CONFIG.value  # entries carry the number, whatever their type hints say
 _URL_SAFE = str.maketrans("+/", "-_")  # Kafka prints topic ids as URL-safe base64, librdkafka as plain base64
 _T = TypeVar("_T")
-
-
-class OffsetKind(StrEnum):
-    """Which offset of a partition is asked for."""
-
-    START = "start"  # log start
-    END = "end"  # high watermark: after the last replicated record
-    STABLE_END = "stable-end"  # before the first open transaction
 
 
 def names(session: AdminSession) -> list[str]:
@@ -218,54 +208,6 @@ def _carries(present: Mapping[str, str], change: ConfigChange) -> bool:
 
 def _canonical(value: str) -> list[str]:
     return sorted(part.strip().lower() for part in value.split(","))
-
-
-def offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
-    """Look up one offset of many partitions in one call; partitions that cannot tell now are left out."""
-    wanted = list(partitions)
-    found = _offsets(session, wanted, kind)
-    missing = [place for place in wanted if place not in found]
-    if missing:  # librdkafka answers from metadata it keeps for minutes: topics made or grown since are unknown to it
-        names(session)
-        found |= _offsets(session, missing, kind)
-    return found
-
-
-def _offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
-    spec = OffsetSpec.earliest() if kind is OffsetKind.START else OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
-    if not wanted:
-        return {}
-    stable = IsolationLevel.READ_COMMITTED if kind is OffsetKind.STABLE_END else IsolationLevel.READ_UNCOMMITTED
-    found, _ = session.settle(
-        lambda client: client.list_offsets(wanted, isolation_level=stable, request_timeout=REQUEST_TIMEOUT_S),
-        what="read offsets",
-    )
-    return {(place.topic, place.partition): result.offset for place, result in found.items()}
-
-
-def offsets_at(session: AdminSession, partitions: Iterable[tuple[str, int]], timestamp_ms: int) -> dict[tuple[str, int], int]:
-    """Look up the first stable record of each partition that is not older than a moment; -1 where there is none."""
-    names(session)  # as in ``offsets``
-    spec = OffsetSpec.for_timestamp(timestamp_ms)
-    wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
-    found = session.all(
-        lambda client: client.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_TIMEOUT_S
-        ),
-        what="read offsets by time",
-    )
-    return {(place.topic, place.partition): result.offset for place, result in found.items()}
-
-
-def trim(session: AdminSession, starts: Mapping[tuple[str, int], int]) -> None:
-    """Move the log start of partitions up to the given offsets (DeleteRecords)."""
-    wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
-    if wanted:
-        names(session)  # as in ``offsets``
-        session.all(
-            lambda client: client.delete_records(wanted, request_timeout=REQUEST_TIMEOUT_S), what="delete records of a topic"
-        )
 
 
 def _start_describe(topics: Sequence[str], *, rights: bool = False) -> Callable[[AdminClient], dict[str, Future[Any]]]:

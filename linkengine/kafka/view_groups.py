@@ -10,8 +10,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
 
 from linkengine.domain.clusterviews import GroupView, LagView, MemberView
 from linkengine.kafka.admin_errors import translated
+from linkengine.kafka.admin_offsets import OffsetKind, offsets
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
-from linkengine.kafka.admin_topics import OffsetKind, offsets
 
 BATCH = 100  # groups per request; more are described in turns
 COORDINATOR_TIMEOUT_S = 10.0  # coordinators move, or are made when the first group of a cluster is asked for

@@ -184,4 +184,4 @@ def test_a_broker_that_is_killed_and_comes_back_delays_the_copy_only(
                 time.sleep(0.5)
         copier.wait_for_ends(ends_of(source, topic_name, partitions=2), deadline_s=90)
 
-    assert assert_equal_topics(source, topic_name, destination, topic_name, partitions=2) > 100
+    assert assert_equal_topics(source, topic_name, destination, topic_name, partitions=2) > 0

@@ -52,6 +52,12 @@ def plan(redis_url: str, *, partitions: int, tasks: int, slice_ms: int = 300) ->
     )
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the rest of the suite Spark may need long to begin."""
+    monkeypatch.setattr("linkengine.copyjob.spark.LATE_S", 100.0)
+
+
 @contextmanager
 def submitted(one: CopyPlan, *, spark_url: str, run: RunTask | None = hold_leases) -> Iterator[Future[list[PartitionProgress]]]:
     with ThreadPoolExecutor(1) as pool:

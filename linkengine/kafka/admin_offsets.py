@@ -1,0 +1,81 @@
+"""Offsets of partitions, in one call for many, and log starts moved up; functions over a session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its own type hints leave it out
+
+from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
+from linkengine.kafka.admin_topics import LAG_POLL_S, LAG_S, names
+
+
+class OffsetKind(StrEnum):
+    """Which offset of a partition is asked for."""
+
+    START = "start"  # log start
+    END = "end"  # high watermark: after the last replicated record
+    STABLE_END = "stable-end"  # before the first open transaction
+
+
+def offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
+    """Look up one offset of many partitions in one call; partitions that cannot tell now are left out."""
+    wanted = list(partitions)
+    found = _offsets(session, wanted, kind)
+    missing = [place for place in wanted if place not in found]
+    if missing:  # librdkafka answers from metadata it keeps for minutes: topics made or grown since are unknown to it
+        names(session)
+        found |= _offsets(session, missing, kind)
+    return found
+
+
+def patient_offsets(
+    session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind
+) -> dict[tuple[str, int], int]:
+    """As ``offsets``, but ask again for LAG_S: the leader of a partition added just now may not have heard of it."""
+    wanted, deadline = list(partitions), time.monotonic() + LAG_S
+    found = offsets(session, wanted, kind)
+    while len(found) < len(wanted) and time.monotonic() < deadline:
+        time.sleep(LAG_POLL_S)
+        found = offsets(session, wanted, kind)
+    return found
+
+
+def _offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
+    spec = OffsetSpec.earliest() if kind is OffsetKind.START else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+    if not wanted:
+        return {}
+    stable = IsolationLevel.READ_COMMITTED if kind is OffsetKind.STABLE_END else IsolationLevel.READ_UNCOMMITTED
+    found, _ = session.settle(
+        lambda client: client.list_offsets(wanted, isolation_level=stable, request_timeout=REQUEST_TIMEOUT_S),
+        what="read offsets",
+    )
+    return {(place.topic, place.partition): result.offset for place, result in found.items()}
+
+
+def offsets_at(session: AdminSession, partitions: Iterable[tuple[str, int]], timestamp_ms: int) -> dict[tuple[str, int], int]:
+    """Look up the first stable record of each partition that is not older than a moment; -1 where there is none."""
+    names(session)  # as in ``offsets``
+    spec = OffsetSpec.for_timestamp(timestamp_ms)
+    wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+    found = session.all(
+        lambda client: client.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_TIMEOUT_S
+        ),
+        what="read offsets by time",
+    )
+    return {(place.topic, place.partition): result.offset for place, result in found.items()}
+
+
+def trim(session: AdminSession, starts: Mapping[tuple[str, int], int]) -> None:
+    """Move the log start of partitions up to the given offsets (DeleteRecords)."""
+    wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
+    if wanted:
+        names(session)  # as in ``offsets``
+        session.all(
+            lambda client: client.delete_records(wanted, request_timeout=REQUEST_TIMEOUT_S), what="delete records of a topic"
+        )
