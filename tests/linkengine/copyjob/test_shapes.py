@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from linkengine.copyjob import upkeep
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.configs import AFTER, BEFORE, UNLIMITED, mirror_configs
 from linkengine.domain.ranges import OffsetRange
@@ -29,6 +30,9 @@ from tests.linkengine.copyjob.copying import (
     plan_of,
     producer_for,
     read_topic,
+    set_config,
+    starts_of,
+    wait_for,
 )
 from tests.linkengine.copyjob.rawwriter import read_records, send_batches
 
@@ -158,3 +162,44 @@ def test_records_deleted_while_they_are_copied_are_lost_or_cut_off_and_nothing_m
     lost = sum(len(gap.range) for gap in result.gaps if gap.reason is GapReason.LOST)
     assert {gap.reason for gap in result.gaps} <= {GapReason.LOST}
     assert result.records_copied + lost == 20_000
+
+
+def test_retention_of_a_compacted_source_moves_the_mirrors_start_while_it_is_copied(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers' own retention and cleaner work meanwhile; nobody deletes records by a request."""
+    source, destination = clusters
+    quick = {"retention_ms": "1500", "segment_ms": "300", "segment_bytes": str(1 << 20), "min_cleanable_dirty_ratio": "0.01"}
+    create_mirror(clusters, topic_name, cleanup_policy="compact,delete", **quick)
+    monkeypatch.setattr(upkeep, "EVERY_S", 0.2)
+    producer = producer_for(source)
+
+    def write() -> None:
+        """Half a segment of keys that come once, which the cleaner keeps apart from newer ones, and ten that come again."""
+        for number in range(500):
+            key = number % 10 if number % 2 else time.monotonic_ns()
+            producer.produce(topic_name, key=f"{key}", value=f"{number} ".encode() + secrets.token_bytes(1_000) * 2)
+        producer.flush()
+
+    starts: set[int] = set()
+
+    def moved_again() -> bool:
+        write()
+        starts.add(starts_of(destination, topic_name)[0])
+        return len(starts) > 3
+
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        wait_for(moved_again)
+        set_config(source, topic_name, "retention.ms", "-1")
+        write()
+        copier.wait_for_ends(ends_of(source, topic_name))
+        wait_for(lambda: starts_of(destination, topic_name) == starts_of(source, topic_name))
+
+    (result,) = copier.join()
+    assert result.mirror_start == starts_of(source, topic_name)[0]
+    assert {gap.reason for gap in result.gaps} <= {GapReason.COMPACTED, GapReason.LOST}
+    there, here = ({one[1]: one for one in read_topic(cluster, topic_name)} for cluster in clusters)
+    assert {offset: one for offset, one in there.items() if here.get(offset) != one} == {}
+    newest, kept = ({one[2]: one for one in side.values()} for side in (there, here))
+    assert newest == kept  # all else that only one side has is superseded
+    assert len(newest) > 10
