@@ -1,9 +1,11 @@
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from threading import Event, Thread
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.filters import FilterType, NameFilter, PatternType
@@ -64,6 +66,24 @@ def test_offsets_follow_the_source_as_far_as_the_mirror_reaches(link: Link, grou
     assert [one.written for one in again.partitions] == [False, False]
     found, _ = link.here.committed([group])
     assert {one.metadata for one in found[group].values()} == {"kept"}
+
+
+def test_leader_epochs_of_the_source_stay_there(
+    link: Link, group: str, twin_topic: str, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
+) -> None:
+    """The other cluster counts its leaders by itself: who believed the source's epochs would look for a truncation."""
+    settings = {"group.id": group, "enable.auto.commit": False, "log_level": 0}
+    places = [TopicPartition(twin_topic, number, 40, leader_epoch=0) for number in (0, 1)]
+    commit(link.there, group, twin_topic, {0: 1})  # its coordinator is there
+    with closing(Consumer({**source_cluster.client("link"), **settings})) as consumer:
+        consumer.commit(offsets=places, asynchronous=False)
+        before = consumer.committed(places, timeout=20)
+    link.run()
+    with closing(Consumer({**destination_cluster.client("link"), **settings})) as consumer:
+        after = consumer.committed(places, timeout=20)
+
+    assert [(one.offset, one.leader_epoch) for one in before] == [(40, 0), (40, 0)]
+    assert [(one.offset, one.leader_epoch) for one in after] == [(40, None), (40, None)]
 
 
 def test_an_offset_held_back_by_the_mirror_follows_as_it_grows(
