@@ -22,6 +22,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.reversal import Drive, do, records, states, write
 
@@ -167,8 +168,9 @@ def test_a_restore_waits_for_an_open_transaction_and_its_records_are_in_the_file
 
 
 def test_a_restore_that_is_cut_short_leaves_a_writable_topic(
-    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Before the sides have agreed on offsets; and after that, while the records that differ are being exported."""
     topic = stopped.name
     assert write(source_cluster, topic, "only here") == [None]
 
@@ -178,3 +180,20 @@ def test_a_restore_that_is_cut_short_leaves_a_writable_topic(
 
     assert write(source_cluster, topic, "goes on") == [None]
     assert len(records(source_cluster, topic)) == 202
+
+    there, export = ClusterAdmin(row.link.destination.address), jobs.export_records
+    before = there.describe(topic).topic_id
+
+    def fail_over_behind(*arguments: Any, **options: Any) -> Any:
+        if states(row) == [S.PENDING_RESTORE_MIRROR]:
+            do(row, E.FAILOVER)
+        return export(*arguments, **options)
+
+    monkeypatch.setattr(jobs, "export_records", fail_over_behind)
+    restore(pair[1], topic)
+    drive(lambda: states(row) == [S.STOPPED])
+
+    assert row.transitions.filter(from_state=S.PENDING_RESTORE_MIRROR, event=E.FAILOVER).exists()
+    assert there.describe(topic).topic_id == before
+    assert write(source_cluster, topic, "and on") == [None]
+    assert len(records(source_cluster, topic)) == 203

@@ -7,6 +7,7 @@ from confluent_kafka import KafkaError, Producer
 
 from console.models import ClusterLink, LineageRange, MirrorTopic
 from devcluster.kafka import KafkaCluster
+from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.tasks.reversal import Application, Drive, do, records, states, write
@@ -92,7 +93,7 @@ def test_failing_the_mirror_over_ends_the_reversal_with_the_source_closed(
     assert write(source_cluster, twin.name, "there too, because somebody wanted it") == [None]
 
 
-def test_what_an_application_aborted_before_a_reversal_stays_unseen_and_stops_nothing(
+def test_what_an_application_aborted_stays_unseen_and_a_reversal_is_paused_and_resumed_while_it_drains(
     twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
     topic = twin.name
@@ -103,12 +104,25 @@ def test_what_an_application_aborted_before_a_reversal_stays_unseen_and_stops_no
     producer.produce(topic, b"never seen", partition=0)
     assert producer.flush(60) == 0
     producer.abort_transaction(60)
+    producer.begin_transaction()  # as long as it is open, the reversal cannot come to its end
+    producer.produce(topic, b"in doubt", partition=0)
+    assert producer.flush(60) == 0
 
     do(twin, E.REVERSE_AND_START)
     other = other_of(twin)
+    drive(lambda: ClusterAdmin(twin.link.source.address).denies_writes(topic))
+    assert states(twin, other) == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
+    do(twin, E.PAUSE)
+    drive(lambda: set(twin.partitions.values_list("phase", flat=True)) == {PartitionPhase.RELEASED})
+    producer.commit_transaction(60)
+    assert states(twin, other) == [S.PAUSED, S.PENDING_MIRROR]
+    assert write(destination_cluster, topic, "too early") == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    assert len(records(destination_cluster, topic)) == 200
+
+    do(twin, E.RESUME)
     drive(lambda: states(twin, other) == [S.STOPPED, S.ACTIVE])
     assert write(destination_cluster, topic, "after the swap") == [None]
-    drive(lambda: len(records(source_cluster, topic)) == 201)
+    drive(lambda: len(records(source_cluster, topic)) == 202)
 
     assert states(other) == [S.ACTIVE]
     assert records(source_cluster, topic) == records(destination_cluster, topic)
