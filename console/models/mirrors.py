@@ -173,7 +173,7 @@ class StateTransition(models.Model):
     at = models.DateTimeField()
 
     class Meta:
-        ordering = ["-at", "-id"]
+        ordering = ["-id"]  # who asks first, and notes the moment, may be served second
 
     def __str__(self) -> str:
         return f"{self.from_state} -> {self.to_state}"

@@ -136,6 +136,19 @@ def test_a_limit_that_makes_no_sense_is_refused(owner: Rest, orders: MirrorTopic
     assert answer.status_code == answer.json()["error_code"] == 400
 
 
+def test_transitions_are_listed_in_the_order_of_the_steps_even_where_two_people_asked_at_once(
+    owner: Rest, orders: MirrorTopic
+) -> None:
+    """Who asked first may have been served second."""
+    for before, after, asked_s in (("ACTIVE", "PAUSED", 2), ("PAUSED", "PENDING_STOPPED", 1)):
+        at = NOW + timedelta(seconds=asked_s)
+        orders.transitions.create(from_state=before, to_state=after, event="any", by="owner", at=at)
+
+    rows = owner.get(f"{ORDERS}/transitions").json()["data"]
+
+    assert [one["to_state"] for one in rows] == ["PENDING_STOPPED", "PAUSED"]
+
+
 def test_transitions_are_listed_newest_first(owner: Rest, orders: MirrorTopic) -> None:
     for number, (old, new, event) in enumerate((("", "ACTIVE", "create"), ("ACTIVE", "PAUSED", "pause"))):
         at = NOW + timedelta(seconds=number)
