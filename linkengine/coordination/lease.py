@@ -4,14 +4,19 @@ Two keys per partition, touched only by Lua scripts, which Redis runs one at a t
 
 * ``lease:{<key>}``: the owner's token, expires by itself;
 * ``generation:{<key>}``: hash of ``generation`` (counter), ``holder`` (token of the last owner, empty once it released),
-  ``clean`` (what the last acquire answered) and ``seen`` (what the last owner that released left to the next one, who gets it
-  with a clean grant only). It never expires, so the counter outlives every lease.
+  ``clean`` (what the last acquire answered), ``seen`` (what the last owner that released left to the next one, who gets it
+  with a clean grant only) and ``armed`` (an owner since the last clean release may have sent markers). It never expires, so the
+  counter outlives every lease.
 
 A token is unique per RedisLease object. Races, each thought through:
 
 * *Two acquire at once.* The scripts run one after the other; the second sees the first one's token and gets nothing.
 * *An owner is killed.* Its token expires; the next acquire finds ``holder`` not empty and answers ``clean=False``: requests of
   the dead owner may still be on their way to the broker.
+* *A short owner comes after one that was killed.* Data of the dead one is conditional, whenever it arrives; its markers are
+  not. So an owner notes that it is ``armed`` before its first marker, and is refused once somebody else has had the lease. Who
+  comes after a dead owner that was armed hands on ``clean`` only if a marker of its own has shut the old ones out; otherwise it
+  gives the lease back at once, but as it got it. After one that wrote only data ``clean`` is the truth.
 * *The reply to acquire is lost.* The repeated call finds its own token and answers a new generation and the stored ``clean``,
   since nothing was written under the lost grant. If a grant was handed out before and not given back, ``clean`` is False.
 * *An owner stalls* (garbage collection, SIGSTOP). ``deadline`` counts from before the request was sent, Redis from when it
@@ -23,7 +28,8 @@ A token is unique per RedisLease object. Races, each thought through:
   sets lease and counter again from its own generation. If another one was quicker, the counter tells. At or below ours: it
   started from less than we know while we rightfully hold the partition, so we take it back. Above ours: it knows about us
   (``raise_generation``) and we lost. An owner beyond its deadline never sets lost data again: somebody else may have had
-  the partition in between.
+  the partition in between. Whether it is armed it sets as well; only where it died before that, the next owner but one may be
+  told ``clean`` too early.
 * *A newcomer after lost data* starts at generation 1 and reads a higher epoch from the broker. It calls ``raise_generation``;
   having had to do so means that the predecessor is unknown, so its grant counts as not clean whatever it says.
 * *The clock of the Redis host jumps.* Forward: a lease ends early and two owners overlap. Appends are conditional, and the
@@ -53,24 +59,25 @@ for i = 1, #KEYS / 2 do
   local owner, clean = redis.call('GET', lease), '0'
   if owner and owner ~= ARGV[1] then
     if redis.call('PTTL', lease) > tonumber(ARGV[2]) then redis.call('PEXPIRE', lease, ARGV[2]) end
-    answers[i] = {0, ''}
+    answers[i] = {0}
   else
-    local last = redis.call('HMGET', record, 'holder', 'clean', 'seen')
+    local last = redis.call('HMGET', record, 'holder', 'clean', 'seen', 'armed')
     if owner then clean = last[2] or '0'
     elseif not last[1] or last[1] == '' then clean = '1' end
-    answers[i] = {redis.call('HINCRBY', record, 'generation', 1) * 2 + tonumber(clean), clean == '1' and last[3] or ''}
+    local seen, armed = clean == '1' and last[3] or '', tonumber(last[4] or '0')
+    answers[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), armed}
     redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean)
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
   end
 end
 return answers
 """
-# ARGV: token, ttl, then per partition our generation and whether we are within our deadline
+# ARGV: token, ttl, then per partition our generation, whether we are within our deadline and whether we are armed
 _RENEW = """
 local held = {}
 for i = 1, #KEYS / 2 do
   local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
-  local ours, in_time = tonumber(ARGV[2 * i + 1]), ARGV[2 * i + 2] == '1'
+  local ours, in_time, armed = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1', ARGV[3 * i + 2] == '1'
   local owner = redis.call('GET', lease)
   local known = redis.call('HMGET', record, 'generation', 'holder')
   local generation = tonumber(known[1] or '0')
@@ -81,6 +88,7 @@ for i = 1, #KEYS / 2 do
     if not mine and not untaken and generation == ours then generation = ours + 1 end  -- the newcomer must see it lost
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
     redis.call('HSET', record, 'generation', math.max(generation, ours), 'holder', ARGV[1])
+    if armed then redis.call('HSET', record, 'armed', '1') end
     held[i] = 1
   else
     held[i] = 0
@@ -92,8 +100,16 @@ _RELEASE = """
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
 if redis.call('HGET', KEYS[2], 'holder') ~= ARGV[1] then return 0 end
-redis.call('HSET', KEYS[2], 'holder', '', 'seen', ARGV[2])
+if ARGV[3] == '1' then redis.call('HSET', KEYS[2], 'holder', '', 'seen', ARGV[2], 'armed', '0') end  -- else: as if run out
 return redis.call('DEL', KEYS[1])
+"""
+_ARM = """
+local armed = {}
+for i = 1, #KEYS do
+  armed[i] = redis.call('HGET', KEYS[i], 'holder') == ARGV[1] and 1 or 0
+  if armed[i] == 1 then redis.call('HSET', KEYS[i], 'armed', '1') end
+end
+return armed
 """
 _RAISE = """
 local generation = math.max(tonumber(redis.call('HGET', KEYS[1], 'generation') or '0'), tonumber(ARGV[1]))
@@ -117,6 +133,7 @@ class RedisLease:
         self._tokens: dict[str, str] = {}  # of grants held, as far as we know
         self._generations: dict[str, int] = {}
         self._deadlines: dict[str, float] = {}
+        self._armed: dict[str, bool] = {}
         self._lock = Lock()
 
     def acquire(self, key: str, owner: str) -> Grant | None:
@@ -130,17 +147,18 @@ class RedisLease:
         with redis_answers("answer acquire"):
             answers: Any = self._redis.eval(_ACQUIRE, len(names), *names, token, self._ttl_ms)
         deadline = self._deadline_from(asked_at)
+        taken = [(key, answer) for key, answer in zip(keys, answers, strict=True) if answer[0]]
         with self._lock:
-            taken = [(key, *divmod(number, 2), seen) for key, (number, seen) in zip(keys, answers, strict=True) if number]
             grants = [
                 Grant(
                     key=key,
-                    generation=number,
+                    generation=generation,
                     clean=bool(clean) and key not in self._unreleased,
                     valid_until=deadline,
+                    armed=bool(armed),
                     seen=_seen(seen),
                 )
-                for key, number, clean, seen in taken
+                for key, (generation, seen, clean, armed) in taken
             ]
             for grant in grants:
                 self._take(grant, token)
@@ -149,11 +167,7 @@ class RedisLease:
     def renew(self, grants: Iterable[Grant]) -> set[str]:
         """Prolong all in one round trip; answer the keys still held. One not in the answer is lost for good."""
         asked_at = self._clock()
-        with self._lock:
-            by_token: dict[str, list[str]] = {}
-            for grant in grants:
-                if grant.key in self._tokens:
-                    by_token.setdefault(self._tokens[grant.key], []).append(grant.key)
+        by_token = self._by_token(grants)
         held = {key for token, keys in by_token.items() for key in self._renew(token, keys, asked_at=asked_at)}
         with self._lock:
             self._deadlines |= dict.fromkeys(held, self._deadline_from(asked_at))
@@ -161,14 +175,30 @@ class RedisLease:
                 self._forget(key)
         return held
 
-    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None) -> None:
-        """Give the partition back; only call it with nothing in flight, since the next owner is told ``clean``."""
+    def arm(self, grants: Iterable[Grant]) -> set[str]:
+        """Note that markers may be on their way from now on, in one round trip; answer the keys for which it is noted."""
+        armed: set[str] = set()
+        for token, keys in self._by_token(grants).items():
+            names = [_names(key)[1] for key in keys]
+            with redis_answers("answer arm"):
+                answer: Any = self._redis.eval(_ARM, len(names), *names, token)
+            armed |= {key for key, noted in zip(keys, answer, strict=True) if noted}
+        with self._lock:
+            self._armed |= dict.fromkeys(armed & self._tokens.keys(), True)
+        return armed
+
+    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
+        """Give the partition back, with nothing of ours in flight.
+
+        ``clean``: nor of an earlier owner, as the next one is told. Otherwise it is told what we were; it waits for neither.
+        """
         with self._lock:
             token = self._tokens.get(grant.key)
         if token is None:
             return
         with redis_answers("answer release"):
-            self._redis.eval(_RELEASE, 2, *_names(grant.key), token, "" if seen is None else f"{seen[0]} {seen[1]}")
+            left = "" if seen is None else f"{seen[0]} {seen[1]}"
+            self._redis.eval(_RELEASE, 2, *_names(grant.key), token, left, int(clean))
         with self._lock:
             self._forget(grant.key)
             self._unreleased.discard(grant.key)
@@ -192,10 +222,20 @@ class RedisLease:
         key = grant.key
         self._unreleased.add(key)
         self._tokens[key], self._generations[key], self._deadlines[key] = token, grant.generation, grant.valid_until
+        self._armed[key] = grant.armed
+
+    def _by_token(self, grants: Iterable[Grant]) -> dict[str, list[str]]:
+        """Sort the keys of grants that we hold, as far as we know."""
+        found: dict[str, list[str]] = {}
+        with self._lock:
+            for grant in grants:
+                if grant.key in self._tokens:
+                    found.setdefault(self._tokens[grant.key], []).append(grant.key)
+        return found
 
     def _renew(self, token: str, keys: Sequence[str], *, asked_at: float) -> set[str]:
         with self._lock:
-            states = [(self._generations[key], int(asked_at < self._deadlines[key])) for key in keys]
+            states = [(self._generations[key], int(asked_at < self._deadlines[key]), int(self._armed[key])) for key in keys]
         names = [name for key in keys for name in _names(key)]
         with redis_answers("answer renew"):
             numbers = [number for state in states for number in state]
@@ -206,7 +246,7 @@ class RedisLease:
         return asked_at + self._ttl_ms / 1000 * (1 - MARGIN)
 
     def _forget(self, key: str) -> None:
-        for table in (self._tokens, self._generations, self._deadlines):
+        for table in (self._tokens, self._generations, self._deadlines, self._armed):
             table.pop(key, None)
 
 

@@ -1,9 +1,10 @@
-"""What a partition has to know of its mirror's end before it can go on. No I/O."""
+"""What a partition has to know of its mirror's end before it can go on, and what it tells the next owner. No I/O."""
 
 from __future__ import annotations
 
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.tails import TailQuery
+from linkengine.domain.leases import Grant
 
 
 def tail_query(one: MirrorPartition) -> TailQuery:
@@ -21,6 +22,15 @@ def tail_query(one: MirrorPartition) -> TailQuery:
         overtaken=one.overtaken,
         doubt=None if fresh else one.doubt,
     )
+
+
+def is_settled(one: MirrorPartition, grant: Grant) -> bool:
+    """Tell whether no marker of an earlier owner can be written any more; its data is harmless whenever it comes.
+
+    After an owner that died with markers on their way our first one has shut them out, and nothing else does.
+    """
+    shut_out = one.writer.adopted and not one.writer.must_raise
+    return grant.clean or not grant.armed or shut_out
 
 
 def _inherited(one: MirrorPartition) -> tuple[int, int] | None:

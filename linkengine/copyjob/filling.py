@@ -1,9 +1,9 @@
 """Fills gaps of the partitions that one destination broker leads with transaction markers, and verifies each fill.
 
-A marker append is not conditional, hence: a connection of its own with one round in flight; everything before the gap is
-acknowledged; the lease is looked at right before sending; the log ends are asked for on the same connection behind the
-markers, which the broker serves in that order. Nothing follows a fill before its end was seen where it belongs. Markers whose
-answer was lost are remembered: the resume waits until they cannot come late any more.
+A marker append is not conditional, hence: a connection of its own with one round in flight; the lease knows that markers may be
+on their way; everything before the gap is acknowledged; the lease is looked at right before sending; the log ends are asked for
+on the same connection behind the markers, which the broker serves in that order. Nothing follows a fill before its end was seen
+where it belongs. Markers whose answer was lost are remembered: the resume waits until they cannot come late any more.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class FillEvents(Protocol):
 
     @property
     def may_write(self) -> Callable[[MirrorPartition], bool]: ...
+    @property
+    def arm(self) -> Callable[[list[MirrorPartition]], None]: ...
     @property
     def interrupted(self) -> Callable[[MirrorPartition, LinkEngineError], None]: ...
     @property
@@ -82,10 +84,11 @@ class Filler:
         """Send a round, if none is in flight and somebody stands before a gap."""
         if self._round is not None or not self._ready:
             return
+        self._arm()
         channel = self._link.ensure()
         if channel is None:
             return
-        waiting = [one for one in self._ready if one.may_fill(now)]
+        waiting = [one for one in self._ready if one.armed and one.may_fill(now)]
         for one in waiting:
             del self._ready[one]
             if one.must_look_again(now):
@@ -127,6 +130,14 @@ class Filler:
             self._events.failed(one, error)
             return None
         return one, one.attempt, fill, step.end
+
+    def _arm(self) -> None:
+        """Ask once per hold, ahead of its first marker: who comes after us has to know that there may be some."""
+        unarmed = [one for one in self._ready if one.armed is None]
+        for one in unarmed:
+            one.armed = False
+        if unarmed:
+            self._events.arm(unarmed)
 
     def _send(self, channel: Channel, entries: list[tuple[MirrorPartition, int, FillInFlight, int]], now: float) -> None:
         fills = [_marker_fill(one, fill) for one, _, fill, _ in entries]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 
+from linkengine.copyjob.asking import is_settled
 from linkengine.copyjob.background import Background
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import BufferPool
@@ -82,8 +83,7 @@ class CopyTask:
         self._orders: OrdersSnapshot | None = None
         self._report_at = self._tick_at = self._scan_at = 0.0
         self._background, self._poller, self._pool = Background(), Poller(), BufferPool()
-        limit = max(0, plan.tuning.bytes_per_s)
-        shared = allowance is not None
+        limit, shared = max(0, plan.tuning.bytes_per_s), allowance is not None
         self._bandwidth = Bandwidth(limit if shared else limit // plan.tasks, ask=self._spend if shared else None)
         services = Services(
             background=self._background,
@@ -98,12 +98,15 @@ class CopyTask:
             services,
             plan.destination,
             may_write=self._may_write,
+            arm=lambda some: self._steward.arm([one.grant for one in some if one.grant is not None]),
             advanced=self._advanced,
             failed=self._failed,
             fenced=self._fenced,
             resumed=self._resumed,
         )
-        events = StewardEvents(granted=self._granted, lost=self._lost, ordered=self._ordered, paused=self._paused)
+        told = StewardEvents(
+            granted=self._granted, armed=self._armed, lost=self._lost, ordered=self._ordered, paused=self._paused
+        )
         self._steward = Steward(
             plan,
             self._background,
@@ -111,7 +114,7 @@ class CopyTask:
             orders=orders,
             progress=progress,
             clock=clock,
-            events=events,
+            events=told,
             allowance=allowance,
         )
 
@@ -181,7 +184,7 @@ class CopyTask:
         if one.grant is None:
             self._steward.unwant(one.key)
         elif one.quiet and one.lost_marker is None and not one.loose_appends:
-            self._steward.release(one.grant, seen=one.handed_over)
+            self._steward.release(one.grant, seen=one.handed_over, clean=is_settled(one, one.grant))
         else:
             self._steward.abandon(one.grant)
 
@@ -212,10 +215,14 @@ class CopyTask:
         for grant in grants:
             one = self._partitions[grant.key]
             if one.stage is not Stage.WAITING:
-                self._steward.release(grant, seen=grant.seen)
+                self._steward.release(grant, seen=grant.seen, clean=is_settled(one, grant))
                 continue
             one.granted(grant)
             self._mirror.resume(one)
+
+    def _armed(self, grants: list[Grant]) -> None:
+        for one in (self._partitions[grant.key] for grant in grants if grant == self._partitions[grant.key].grant):
+            one.armed = True
 
     def _lost(self, keys: set[str]) -> None:
         for key in keys:

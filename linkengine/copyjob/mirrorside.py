@@ -41,6 +41,7 @@ class MirrorSide:
         address: ClusterAddress,
         *,
         may_write: Callable[[MirrorPartition], bool],
+        arm: Callable[[list[MirrorPartition]], None],
         advanced: Callable[[MirrorPartition], None],
         failed: Callable[[MirrorPartition, LinkEngineError], None],
         fenced: Callable[[MirrorPartition, LinkEngineError], None],
@@ -51,6 +52,7 @@ class MirrorSide:
         self._failed, self._fenced, self._on_resumed = failed, fenced, resumed
         self._events = OutletEvents(
             may_write=may_write,
+            arm=arm,
             advanced=advanced,
             interrupted=self._interrupted,
             failed=failed,

@@ -40,6 +40,7 @@ class OutletEvents:
     """What the mirror side asks of and tells the loop."""
 
     may_write: Callable[[MirrorPartition], bool]
+    arm: Callable[[list[MirrorPartition]], None]  # markers will be sent: have the lease know it first
     advanced: Callable[[MirrorPartition], None]  # something was acknowledged, or there is room for another stretch
     interrupted: Callable[[MirrorPartition, LinkEngineError], None]  # resume it
     failed: Callable[[MirrorPartition, LinkEngineError], None]  # for good

@@ -46,6 +46,7 @@ class MirrorPartition:
         self.slice_id = slice_id
         self.stage = Stage.WAITING
         self.grant: Grant | None = None
+        self.armed: bool | None = None  # the lease knows that we may send markers; False: it is being told
         self.writer = Writer(assignment.producer_id)
         self.account = Account()
         self.attempt = 0
@@ -79,10 +80,9 @@ class MirrorPartition:
 
     def granted(self, grant: Grant) -> None:
         """The lease is ours: read the mirror's end next."""
-        self.grant = grant
+        self.grant, self.armed = grant, grant.armed or None
         self.past.inherit(grant.seen if grant.clean else None)
-        self.stage = Stage.RESUMING
-        self.mirror_retry_at = 0.0
+        self.stage, self.mirror_retry_at = Stage.RESUMING, 0.0
 
     def dispossessed(self) -> list[Chunk]:
         """Forget all that depends on the lease, which is gone; answer the chunks to let go."""

@@ -19,8 +19,11 @@ class Lease(Protocol):
     def renew(self, grants: Iterable[Grant]) -> set[str]:
         """Prolong; answer the keys still held."""
 
-    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None) -> None:
-        """Give back with nothing in flight: the next owner is told ``clean`` and what was ``seen`` (``Grant``)."""
+    def arm(self, grants: Iterable[Grant]) -> set[str]:
+        """Note that markers may be on their way from now on; answer the keys for which it is noted."""
+
+    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
+        """Give back with nothing in flight: the next owner is told ``clean`` and, if so, what was ``seen`` (``Grant``)."""
 
     def raise_generation(self, key: str, at_least: int) -> int:
         """Lift the counter, for a destination that knows of a later generation; answer the one to use."""

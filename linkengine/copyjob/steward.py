@@ -38,6 +38,7 @@ class StewardEvents:
     """What the loop wants to hear; called in the loop's thread."""
 
     granted: Callable[[list[Grant]], None]
+    armed: Callable[[list[Grant]], None]
     lost: Callable[[set[str]], None]
     ordered: Callable[[OrdersSnapshot], None]
     paused: Callable[[float], None]  # by the bandwidth limit, for so many seconds
@@ -66,7 +67,8 @@ class Steward:
         self._notes: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wanted: dict[str, None] = {}
         self._held: dict[str, Grant] = {}
-        self._acquire_at = self._renew_at = self._orders_at = 0.0
+        self._unarmed: dict[str, Grant] = {}  # shall be armed
+        self._acquire_at = self._renew_at = self._orders_at = self._arm_at = 0.0
         self._outage_until = self._acquire_all_at = 0.0
         self._granting = False  # the last try brought something: more is about to be free
         self._ending = False
@@ -84,9 +86,13 @@ class Steward:
         """Do not try any more. A grant that is on its way is given back."""
         self._notes.put(lambda: self._unwant(key))
 
-    def release(self, grant: Grant, *, seen: tuple[int, int] | None) -> None:
-        """Give a lease back, with nothing in flight."""
-        self._notes.put(lambda: self._release(grant, seen))
+    def arm(self, grants: Sequence[Grant]) -> None:
+        """Note that their owners are about to send markers; told when it is noted, and tried until then."""
+        self._notes.put(lambda: self._arm_also(grants))
+
+    def release(self, grant: Grant, *, seen: tuple[int, int] | None, clean: bool) -> None:
+        """Give a lease back, with nothing of ours in flight; ``clean``: nor markers of an earlier owner."""
+        self._notes.put(lambda: self._release(grant, seen, clean=clean))
 
     def abandon(self, grant: Grant) -> None:
         """Let a lease run out: something may still be on its way to the mirror."""
@@ -114,6 +120,8 @@ class Steward:
             self._guarded(self._read_orders, due=self._orders_at)
             self._guarded(self._renew, due=self._renew_at)
             self._guarded(self._acquire, due=self._acquire_at)
+            if self._unarmed:
+                self._guarded(self._arm, due=self._arm_at)
             self._do_notes()
 
     def _do_notes(self) -> None:
@@ -174,12 +182,26 @@ class Steward:
         if granted:
             self._background.post(lambda: self._events.granted(granted))
 
+    def _arm_also(self, grants: Sequence[Grant]) -> None:
+        self._unarmed |= {grant.key: grant for grant in grants}
+        self._arm()
+
+    def _arm(self) -> None:
+        self._arm_at = self._clock.monotonic() + IDLE_S
+        self._unarmed = {key: grant for key, grant in self._unarmed.items() if self._held.get(key) == grant}
+        keys = self._lease.arm(self._unarmed.values())
+        armed = [grant for key, grant in self._unarmed.items() if key in keys]
+        for grant in armed:
+            del self._unarmed[grant.key]
+        if armed:
+            self._background.post(lambda: self._events.armed(armed))
+
     def _unwant(self, key: str) -> None:
         self._wanted.pop(key, None)
 
-    def _release(self, grant: Grant, seen: tuple[int, int] | None) -> None:
+    def _release(self, grant: Grant, seen: tuple[int, int] | None, *, clean: bool) -> None:
         self._held.pop(grant.key, None)
-        self._lease.release(grant, seen=seen)
+        self._lease.release(grant, seen=seen, clean=clean)
 
     def _forget(self, grant: Grant) -> None:
         self._held.pop(grant.key, None)

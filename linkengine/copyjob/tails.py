@@ -203,8 +203,9 @@ def _same(one: Reading, other: Reading | None) -> bool:
 def _reading(
     cluster: Cluster, broker: int, epochs: dict[TopicPartition, int], producer_ids: dict[TopicPartition, int]
 ) -> dict[TopicPartition, Reading]:
-    ends = log_ends(cluster, broker, epochs, timeout_s=REQUEST_TIMEOUT_S)
+    # sequences first: data that comes in between then makes ours a repetition, which is noticed; never one at a wrong place
     producers = describe_producers(cluster, broker, producer_ids, timeout_s=REQUEST_TIMEOUT_S)
+    ends = log_ends(cluster, broker, epochs, timeout_s=REQUEST_TIMEOUT_S)
     readings: dict[TopicPartition, Reading] = {}
     for place in epochs:
         (end_error, end), (producer_error, producer) = ends.get(place, (3, -1)), producers.get(place, (3, ProducerState()))

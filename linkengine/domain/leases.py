@@ -23,6 +23,7 @@ class Grant:
     generation: int  # grows with every hold, outlives the lease; the coordinator epoch of markers
     clean: bool  # the previous owner released it, or there never was one; False: it expired, late writes may be on their way
     valid_until: float  # local monotonic seconds as of the acquire; the current deadline lives in the lease
+    armed: bool = False  # only where it is not clean: markers of an earlier owner, not only data, may be on their way
     # of a clean hand-over: the source's leader epoch under which all below the mirror's end was read, and that end
     seen: tuple[int, int] | None = None
 

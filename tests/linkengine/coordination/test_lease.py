@@ -257,6 +257,49 @@ def test_after_redis_lost_everything_a_newcomer_that_raised_the_generation_wins(
     assert newcomer.renew([taken_over]) == {key}
 
 
+def test_who_comes_after_a_dead_owner_with_markers_hands_on_that_it_is_not_clean(redis_url: str, key: str) -> None:
+    dead, short, third, fourth = (RedisLease(redis_url, ttl_ms=SHORT_MS if n == 0 else TTL_MS) for n in range(4))
+    assert dead.arm([taken(dead, key)]) == {key}
+
+    grant = taken_in_time(short, key)
+    assert (grant.clean, grant.armed) == (False, True)
+    short.release(grant, seen=(3, 100), clean=False)
+    after = taken(third, key)  # at once: nobody waits for the lease to run out
+    assert (after.generation, after.clean, after.armed, after.seen) == (3, False, True, None)
+
+    third.release(after, seen=(3, 100))  # a marker of its own has shut out the dead one's
+    settled = taken(fourth, key)
+    assert (settled.clean, settled.armed, settled.seen) == (True, False, (3, 100))
+
+
+def test_an_owner_that_died_without_a_marker_is_told_as_such(redis_url: str, key: str) -> None:
+    taken(RedisLease(redis_url, ttl_ms=SHORT_MS), key)
+
+    grant = taken_in_time(RedisLease(redis_url, ttl_ms=TTL_MS), key)
+
+    assert (grant.clean, grant.armed) == (False, False)
+
+
+def test_nobody_is_armed_who_lost_the_lease(redis_url: str, key: str) -> None:
+    sleeper, other = RedisLease(redis_url, ttl_ms=SHORT_MS), RedisLease(redis_url, ttl_ms=TTL_MS)
+    grant = taken(sleeper, key)
+    taken_in_time(other, key)
+
+    assert sleeper.arm([grant]) == set()
+
+
+def test_after_redis_lost_everything_an_owner_sets_also_that_it_is_armed(own_redis: RedisServer, key: str) -> None:
+    lease = RedisLease(own_redis.url, ttl_ms=1_000)
+    grant = taken(lease, key)
+    lease.arm([grant])
+    wipe(own_redis)
+    assert lease.arm([grant]) == set()
+
+    assert lease.renew([grant]) == {key}
+    after = taken_in_time(RedisLease(own_redis.url, ttl_ms=TTL_MS), key)
+    assert (after.clean, after.armed) == (False, True)
+
+
 def test_after_redis_lost_everything_an_owner_beyond_its_deadline_sets_nothing(own_redis: RedisServer, key: str) -> None:
     clock = Clock()
     lease = RedisLease(own_redis.url, ttl_ms=TTL_MS, clock=clock)
@@ -273,10 +316,11 @@ def test_after_redis_lost_everything_an_owner_beyond_its_deadline_sets_nothing(o
     [
         lambda lease, grant: lease.acquire("other/0", "slice"),
         lambda lease, grant: lease.renew([grant]),
+        lambda lease, grant: lease.arm([grant]),
         lambda lease, grant: lease.release(grant),
         lambda lease, grant: lease.raise_generation(grant.key, 2),
     ],
-    ids=["acquire", "renew", "release", "raise_generation"],
+    ids=["acquire", "renew", "arm", "release", "raise_generation"],
 )
 def test_without_redis_every_call_says_so_and_the_deadline_stays(
     own_redis: RedisServer, key: str, call: Callable[[RedisLease, Grant], object]

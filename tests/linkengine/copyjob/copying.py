@@ -40,6 +40,7 @@ class MemoryLease:
         self._holds: dict[str, tuple[int, float]] = {}  # generation, expiry
         self.generations: dict[str, int] = {}
         self.left: dict[str, tuple[int, int] | None] = {}  # by owners that released
+        self.armed: set[str] = set()
 
     def acquire(self, key: str, owner: str) -> Grant | None:
         with self._lock:
@@ -50,7 +51,8 @@ class MemoryLease:
             generation = self.generations[key] = self.generations.get(key, 0) + 1
             self._holds[key] = (generation, now + self._ttl_s)
             deadline, seen = now + self._ttl_s * 0.9, self.left.get(key) if hold is None else None
-            return Grant(key=key, generation=generation, clean=hold is None, valid_until=deadline, seen=seen)
+            armed = hold is not None and key in self.armed
+            return Grant(key=key, generation=generation, clean=hold is None, valid_until=deadline, seen=seen, armed=armed)
 
     def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
         return [grant for key in keys if (grant := self.acquire(key, owner)) is not None]
@@ -62,11 +64,22 @@ class MemoryLease:
                 self._holds[key] = (self._holds[key][0], time.monotonic() + self._ttl_s)
             return held
 
-    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None) -> None:
+    def arm(self, grants: Iterable[Grant]) -> set[str]:
         with self._lock:
-            if self._holds.get(grant.key, (0, 0.0))[0] == grant.generation:
+            keys = {grant.key for grant in grants if self._holds.get(grant.key, (0, 0.0))[0] == grant.generation}
+            self.armed |= keys
+            return keys
+
+    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
+        with self._lock:
+            if self._holds.get(grant.key, (0, 0.0))[0] != grant.generation:
+                return
+            if clean:
                 del self._holds[grant.key]
                 self.left[grant.key] = seen
+                self.armed.discard(grant.key)
+            else:
+                self._holds[grant.key] = (grant.generation, 0.0)  # as if it had run out
 
     def raise_generation(self, key: str, at_least: int) -> int:
         with self._lock:

@@ -6,7 +6,7 @@ import pytest
 
 from linkengine.batches.fillers import dense_filler
 from linkengine.batches.steps import Append, Fill
-from linkengine.copyjob.asking import tail_query
+from linkengine.copyjob.asking import is_settled, tail_query
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.doubts import Doubt
 from linkengine.copyjob.observing import progress_of
@@ -78,6 +78,23 @@ def test_a_grant_that_may_come_from_a_lost_memory_is_not_trusted_to_be_clean() -
         one = partition()
         one.granted(Grant(key=one.key, generation=generation, clean=True, valid_until=UNTIL))
         assert tail_query(one).clean is trusted
+
+
+@pytest.mark.parametrize("armed", [True, False], ids=["with markers", "with data only"])
+def test_what_a_dead_owner_left_on_its_way_is_settled_by_the_first_marker_alone(armed: bool) -> None:
+    one = partition()
+    grant = Grant(key=one.key, generation=9, clean=False, armed=armed, valid_until=UNTIL)
+    one.granted(grant)
+    assert is_settled(one, grant) is not armed  # its slice may end before the mirror was read
+    one.resumed(tail(), now_ms=0)
+    one.acknowledged(sent(one))
+    assert is_settled(one, grant) is not armed
+
+    one.planned([Fill(12, 13, GapReason.ABORTED)], Buffer())
+    one.send_fill(Fill(12, 13, GapReason.ABORTED), most=100)
+    one.filled(now_ms=0)
+
+    assert is_settled(one, grant)
 
 
 def test_data_without_an_answer_is_on_its_way_until_later_data_is_acknowledged() -> None:
