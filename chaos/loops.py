@@ -24,7 +24,15 @@ from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
-from linkengine.domain.plans import CopyPlan, CopyTuning, MirrorSetup, MirrorStop, PartitionAssignment, producer_id_for
+from linkengine.domain.plans import (
+    CopyPlan,
+    CopyTuning,
+    MirrorSetup,
+    MirrorStop,
+    PartitionAssignment,
+    PartitionProgress,
+    producer_id_for,
+)
 from linkengine.domain.states import StopReason
 
 LINK = "chaos"
@@ -136,7 +144,11 @@ class LoopEngine:
 
     def phases(self) -> dict[str, str]:
         """Answer what the copiers report, by partition: the phase, or the code of an error."""
-        return {one.key: one.error_code or one.phase for one in jobs.read_progress(self._ground.redis.url, self._link)}
+        return {one.key: one.error_code or one.phase for one in self.reports()}
+
+    def reports(self) -> list[PartitionProgress]:
+        """Answer what the copiers report."""
+        return jobs.read_progress(self._ground.redis.url, self._link)
 
     def give_orders(self) -> None:
         """Tell running copiers which mirrors go on."""
