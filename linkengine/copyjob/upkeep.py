@@ -19,7 +19,7 @@ from linkengine.kafka.offsets import TopicPartition, delete_records, log_ends
 
 _log = structlog.get_logger(__name__)
 
-EVERY_S = 5.0
+EVERY_S = 3.0  # a stranger's write to an idle mirror is found within 5 s: the look and what follows it need some time
 
 Places = dict[TopicPartition, MirrorPartition]
 
