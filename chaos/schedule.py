@@ -10,6 +10,7 @@ from enum import StrEnum
 FIRST_S = 2.0  # of quiet
 GAP_S = (2.0, 6.0)  # between one fault and the next
 QUIET_END_S = 3.0  # before the storm is over
+SHORT_SEED, SHORT_S, SHORT_GAP_S = 275, 54.0, (1.5, 2.9)
 
 
 class Fault(StrEnum):
@@ -65,6 +66,7 @@ _LASTS_S: dict[Fault, tuple[float, float]] = {
     Fault.SECOND_COPIER: (6.0, 10.0),
     Fault.SECOND_OWNER: (6.0, 10.0),
 }
+MENDED = frozenset(_LASTS_S) - {Fault.KILL_COPIER, Fault.SECOND_COPIER, Fault.SECOND_OWNER}  # the rest mends itself
 ENGINE_FAULTS = tuple(one for one in Fault if one not in (Fault.KILL_CONNECT, Fault.STOP_CONNECT, Fault.KILL_WORKER))
 
 
@@ -78,13 +80,20 @@ class Strike:
     pick: float  # from 0 up to 1: which broker, process or partition
 
 
-def schedule(*, seed: int, seconds: float, faults: Collection[Fault] = tuple(Fault)) -> tuple[Strike, ...]:
+def schedule(
+    *, seed: int, seconds: float, faults: Collection[Fault] = tuple(Fault), gap_s: tuple[float, float] = GAP_S
+) -> tuple[Strike, ...]:
     """Answer the strikes of a storm, in order; every kind comes once before any comes again."""
     chance = random.Random(seed)
-    return tuple(_strikes(chance, seconds=seconds, faults=sorted(faults)))
+    return tuple(_strikes(chance, seconds=seconds, faults=sorted(faults), gap_s=gap_s))
 
 
-def _strikes(chance: random.Random, *, seconds: float, faults: list[Fault]) -> Iterator[Strike]:
+def short_storm() -> tuple[Strike, ...]:
+    """Answer the suite's storm: each fault of the copy loop once, and none while its part is broken already."""
+    return schedule(seed=SHORT_SEED, seconds=SHORT_S, faults=ENGINE_FAULTS, gap_s=SHORT_GAP_S)
+
+
+def _strikes(chance: random.Random, *, seconds: float, faults: list[Fault], gap_s: tuple[float, float]) -> Iterator[Strike]:
     deck: list[Fault] = []
     at_s = FIRST_S
     while at_s < seconds - QUIET_END_S:
@@ -93,4 +102,4 @@ def _strikes(chance: random.Random, *, seconds: float, faults: list[Fault]) -> I
         fault = deck.pop()
         low, high = _LASTS_S.get(fault, (0.0, 0.0))
         yield Strike(at_s=at_s, fault=fault, lasts_s=chance.uniform(low, high), pick=chance.random())
-        at_s += chance.uniform(*GAP_S)
+        at_s += chance.uniform(*gap_s)

@@ -16,7 +16,7 @@ from chaos.ground import COMPACTED, PLAIN, TOPICS, TRANSACTIONS, Ground, Side
 from chaos.history import Journal, Outcome
 from chaos.judge import Finding
 from chaos.reading import Ends, Record, read_topic
-from chaos.schedule import Fault, Strike
+from chaos.schedule import MENDED, Fault, Strike
 from chaos.watch import Watch
 from chaos.writers import KeyedWriter, PlainWriter, TransactionalWriter, Writer
 
@@ -39,6 +39,7 @@ class Verdict:
     unknown: int = 0
     samples: int = 0
     findings: list[Finding] = field(default_factory=list)
+    kinds: set[Fault] = field(default_factory=set)  # of faults that found something to break
 
     def line(self) -> str:
         """The one line that counts."""
@@ -94,11 +95,14 @@ class Storm:
         if strike.fault is Fault.FAILOVER:
             topic = next(self._spare, None)
             if topic is not None:
+                self.verdict.kinds.add(strike.fault)
                 self._failed_over.append(topic)
                 self._watch.forget(topic)
                 self._engine.fail_over(topic)
             return
         mend = self._engine.strike(strike)
+        if mend is not None or strike.fault not in MENDED:
+            self.verdict.kinds.add(strike.fault)
         if mend is not None:
             time.sleep(strike.lasts_s)
             mend()
