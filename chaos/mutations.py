@@ -50,6 +50,11 @@ def _no_offset_check() -> None:
 
     produce.decode_produce = decode_as_hoped
     outlet.MirrorBroker._answered = answered_as_hoped  # type: ignore[method-assign]
+    _no_looks()
+
+
+def _no_looks() -> None:
+    """Nobody looks at idle mirrors: what keeps them right has to do without."""
     upkeep.Upkeep._check_ends = lambda *_: None  # type: ignore[method-assign]
 
 
@@ -84,5 +89,6 @@ MUTATIONS: dict[str, Callable[[], None]] = {
     "sequences": _no_sequences,
     "offsets": _no_offset_check,
     "fence": _no_fence,
+    "looks": _no_looks,
     "epochs": _no_raise,
 }

@@ -190,7 +190,7 @@ def test_without_raised_epochs_late_markers_move_what_follows(small_ground: Grou
 
 def test_a_short_owner_does_not_hide_that_late_markers_may_come(small_ground: Ground, topic_name: str) -> None:
     source, destination = small_ground.source.proxy, small_ground.destination.proxy
-    with scene(small_ground, topic_name, "") as one:
+    with scene(small_ground, topic_name, "looks") as one:  # else a look at the idle mirror finds them as well
         first = one.start_copier()
         one.write(10)
         one.hold_what_is_sent(lambda: one.write_aborted(5))
