@@ -24,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own typ
 
 from linkengine.domain.aclfilters import Acl
 from linkengine.domain.errors import LinkEngineError
+from linkengine.kafka.acl_refusals import check_empty
 from linkengine.kafka.admin_errors import translated
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 
@@ -111,10 +112,17 @@ def _filter(topic: str | None, operation: AclOperation) -> AclBindingFilter:
 
 def describe(session: AdminSession) -> set[Acl]:
     """Read every ACL of the cluster; raise AUTHORIZATION_ERROR without DESCRIBE on the cluster."""
-    found = session.one(
-        lambda client: client.describe_acls(_EVERYTHING, request_timeout=REQUEST_TIMEOUT_S), what="read the ACLs of the cluster"
+    return {_told(one) for one in shown(session, _EVERYTHING, what="read the ACLs of the cluster")}
+
+
+def shown(session: AdminSession, rule: AclBindingFilter, *, what: str) -> list[AclBinding]:
+    """List the ACLs that a filter matches; raise where the broker does not let us see them."""
+    found: list[AclBinding] = session.one(
+        lambda client: client.describe_acls(rule, request_timeout=REQUEST_TIMEOUT_S), what=what
     )
-    return {_told(one) for one in found}
+    if not found:
+        check_empty(session.address, rule, what=what)
+    return found
 
 
 def create(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own typ
 
 from linkengine.domain.clusterviews import AclRule
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.admin_acls import shown
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 
 _CLUSTER = "CLUSTER"  # librdkafka calls the same number BROKER
@@ -25,11 +26,8 @@ _Word = TypeVar("_Word", bound=Enum)
 
 
 def matching(session: AdminSession, wanted: AclRule) -> list[AclRule]:
-    """List the ACLs that a filter matches; raise SECURITY_DISABLED_ERROR where there is no authorizer."""
-    found = session.one(
-        lambda client: client.describe_acls(_filter(wanted), request_timeout=REQUEST_TIMEOUT_S), what="list ACLs"
-    )
-    return sorted((_rule(one) for one in found), key=_order)
+    """List the ACLs that a filter matches; raise SECURITY_DISABLED_ERROR or AUTHORIZATION_ERROR where none can be seen."""
+    return sorted((_rule(one) for one in shown(session, _filter(wanted), what="list ACLs")), key=_order)
 
 
 def create(session: AdminSession, rules: Iterable[AclRule]) -> None:

@@ -96,6 +96,25 @@ def test_additions_and_removals_follow_and_a_second_run_changes_nothing(
     assert statuses(link) == {"WRITE": "CREATED"}
 
 
+def test_a_source_that_hides_its_acls_has_not_removed_them(
+    link: ClusterLink, rule: Acl, source_cluster: KafkaCluster, there: ClusterAdmin, here: ClusterAdmin, until: Until
+) -> None:
+    """Without DESCRIBE on the cluster nobody is shown any; what was carried over stays, and the gate is not deceived."""
+    link = switch_on(link, rule)
+    put(there, [rule], until)
+    acls.follow_acls(link)
+    until(lambda: of(here, rule) == {rule})
+    ClusterLink.objects.update(properties=source_cluster.client_properties("app"))
+    link = ClusterLink.objects.get(pk=link.pk)
+
+    for look in (acls.follow_acls, acls.acl_inequalities):
+        with pytest.raises(LinkEngineError, match="Cluster authorization failed") as refused:
+            look(link)
+        assert refused.value.code is ErrorCode.AUTHORIZATION_ERROR
+    assert of(here, rule) == {rule}
+    assert statuses(link) == {"READ": "CREATED"}
+
+
 def test_the_gate_sees_what_is_missing_too_much_or_contradicted(
     link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until
 ) -> None:
