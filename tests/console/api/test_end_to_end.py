@@ -1,6 +1,9 @@
 """The whole way, nothing replaced: HTTP, worker, Spark, two Kafka clusters."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -9,11 +12,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from devcluster.kafka import KafkaCluster
 from tests.console.api.service import Service, running
+from tests.console.tasks.reversal import records
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(400)]
 RECORDS = 500
 PARTITIONS = 2
 WRONG = "c0ffee-is-not-it"
+RACES = (("promote", "failover"), ("pause", "failover"), ("failover", "failover"), ("pause", "pause"))
+RESTORE, DELETE = "truncate-and-restore", "delete"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +32,10 @@ def service(
 ) -> Iterator[Service]:
     assert redis_url
     assert spark_connect_url
-    clusters = {"Destination": destination_cluster.client_properties("link")}
+    clusters = {
+        "Destination": destination_cluster.client_properties("link"),
+        "Source": source_cluster.client_properties("link"),
+    }
     with running(directory=tmp_path_factory.mktemp("service"), clusters=clusters) as service:
         yield service
 
@@ -165,3 +174,86 @@ def test_a_wrong_password_breaks_the_link_and_the_right_one_heals_it(
     assert service.call("GET", f"{links}/healing", expect=200)["link_state"] == "ACTIVE"
     service.call("DELETE", f"{links}/healing?force=true", expect=200)
     service.wait_for("gone", lambda: service.client.get(f"{links}/healing").status_code == 404)
+
+
+def pair_body(there: KafkaCluster) -> dict[str, Any]:
+    """Answer what makes one side of a bidirectional link."""
+    configs = {**there.client_properties("link"), "link.mode": "BIDIRECTIONAL"}
+    return {
+        "remote_cluster_id": there.cluster_id,
+        "configs": [{"name": name, "value": value} for name, value in configs.items()],
+    }
+
+
+def ask_for(service: Service, mirrors: str, verb: str, name: str) -> str | None:
+    """Operate on a mirror, or delete it, as one of two operators; answer the refusal, None where it was accepted."""
+    if verb == DELETE:
+        answer = service.client.delete(f"{mirrors.partition('/links')[0]}/topics/{name}")
+        assert answer.status_code in (204, 400, 404), answer.text
+        return None if answer.status_code == 204 else str(answer.json()["message"])
+    (row,) = service.call("POST", f"{mirrors}:{verb}", expect=200, body={"mirror_topic_names": [name]})["data"]
+    assert row["error_code"] in (None, 400, 404)
+    return None if row["error_code"] is None else str(row["error_message"])
+
+
+def together(*calls: Callable[[], str | None]) -> list[str | None]:
+    """Make calls at the same moment, each in a thread of its own."""
+    barrier = Barrier(len(calls), timeout=60)
+
+    def call(one: Callable[[], str | None]) -> str | None:
+        barrier.wait()
+        return one()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(call, calls))
+
+
+def check_history(service: Service, mirror: str, *, final: str) -> None:
+    """One step followed the other, whoever ordered them; and a topic is stopped once."""
+    own = mirror.replace("/kafka/v3/", "/api/v1/")
+    steps = service.call("GET", f"{own}/transitions?limit=100", expect=200)["data"][::-1]
+    assert [before["to_state"] for before, _ in pairwise(steps)] == [after["from_state"] for _, after in pairwise(steps)]
+    assert steps[-1]["to_state"] == final
+    assert [one["to_state"] for one in steps].count("STOPPED") == (final == "STOPPED")
+    assert len(service.call("GET", f"{own}/stop-reports", expect=200)["data"]) == (final == "STOPPED")
+
+
+def test_two_operators_at_once_come_to_one_legal_end_and_lose_no_record(
+    service: Service, links: str, make_topic: Any, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
+) -> None:
+    mirrors, back = f"{links}/pair/mirrors", links.replace(destination_cluster.cluster_id, source_cluster.cluster_id)
+    for side, there in ((links, source_cluster), (back, destination_cluster)):
+        service.call("POST", f"{side}?link_name=pair", expect=204, body=pair_body(there))
+    contested = {verbs: make_topic("-".join(verbs)) for verbs in (*RACES, (RESTORE, DELETE))}
+    stopped = contested[RESTORE, DELETE]
+    for name in contested.values():
+        service.call("POST", mirrors, expect=204, body={"source_topic_name": name})
+    for name in contested.values():
+        service.wait_for(f"{name} caught up", lambda name=name: caught_up(service, f"{mirrors}/{name}"))  # type: ignore[misc]
+    operate(service, mirrors, "failover", stopped)
+    service.wait_for("failed over", lambda: status(service, f"{mirrors}/{stopped}") == "STOPPED")
+
+    refusals = {
+        verbs: together(*(lambda verb=verb, name=name: ask_for(service, mirrors, verb, name) for verb in verbs))  # type: ignore[misc]
+        for verbs, name in contested.items()
+    }
+
+    for verbs, name in contested.items():
+        assert None in refusals[verbs], refusals
+        assert all(name in one or "in state" in one for one in refusals[verbs] if one), refusals
+    assert refusals["pause", "failover"][1] is refusals["failover", "failover"][0] is None, refusals
+    assert refusals["pause", "pause"].count(None) == 1, refusals
+    for verbs in RACES:
+        mirror, final = f"{mirrors}/{contested[verbs]}", "STOPPED" if "failover" in verbs else "PAUSED"
+        service.wait_for(f"{verbs} done", lambda mirror=mirror, final=final: status(service, mirror) == final)  # type: ignore[misc]
+        check_history(service, mirror, final=final)
+    deleted = refusals[RESTORE, DELETE][1] is None
+    if deleted:
+        service.wait_for("deleted", lambda: service.client.get(f"{mirrors}/{stopped}").status_code == 404)
+    else:
+        service.wait_for("restored", lambda: caught_up(service, f"{mirrors}/{stopped}"))
+    for name in set(contested.values()) - ({stopped} if deleted else set()):
+        assert records(destination_cluster, name) == records(source_cluster, name)
+    for side in (links, back):
+        service.call("DELETE", f"{side}/pair?force=true", expect=200)
+        service.wait_for("gone", lambda side=side: service.client.get(f"{side}/pair").status_code == 404)  # type: ignore[misc]
