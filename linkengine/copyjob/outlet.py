@@ -131,7 +131,9 @@ class MirrorBroker:
                 self._pins.append((channel.queued_bytes, chunk.buffer))
 
     def own_unsent(self) -> None:
-        """Copy what the socket has not taken, so that the source side gets its buffers back."""
+        """Copy what the socket has not taken, so that the source side gets its buffers back. A giant's would not come back."""
+        if self._giants:
+            return
         if self._link.channel is not None:
             self._link.channel.own_unsent()
         for _, buffer in self._pins:

@@ -11,12 +11,13 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from linkengine.copyjob import upkeep
+from linkengine.copyjob import sourceside, upkeep
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.configs import AFTER, BEFORE, UNLIMITED, mirror_configs
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.channel import Channel
 from linkengine.sync.configs import read_source_configs
 from tests.linkengine.batches.batchlog import GZIP, LZ4, SNAPPY, ZSTD, Rec, dense
 from tests.linkengine.copyjob.copying import (
@@ -96,9 +97,11 @@ def test_append_times_are_kept_as_the_records_own(clusters: Pair, topic_name: st
 
 
 @pytest.mark.parametrize("stamped_by", ["CreateTime", "LogAppendTime"])
-def test_messages_of_a_hundred_megabytes_are_copied_between_small_ones(
-    clusters: Pair, topic_name: str, stamped_by: str
+def test_messages_of_a_hundred_megabytes_are_copied_between_small_ones_and_held_in_memory_once(
+    clusters: Pair, topic_name: str, stamped_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sourceside, "STARVED_S", 0.0)  # the destination counts as slow at once
+    copied = note_copies(monkeypatch)
     create_mirror(clusters, topic_name, max_message_bytes="104000000", message_timestamp_type=stamped_by)
     producer = producer_for(clusters[0], message_max_bytes=104_000_000)
     sizes = [10, 100_000_000, 10, 10]
@@ -111,6 +114,20 @@ def test_messages_of_a_hundred_megabytes_are_copied_between_small_ones(
     there, here = (digests(read_topic(one, topic_name, receive_message_max_bytes=200_000_000)) for one in clusters)
     assert there == here
     assert [size for _, size, _, _ in here] == sizes
+    assert sum(copied) < 1_000_000
+
+
+def note_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note how many bytes that a socket has not taken are copied."""
+    copied: list[int] = []
+    own_unsent = Channel.own_unsent
+
+    def noting(channel: Channel) -> None:
+        copied.append(channel.queued_bytes - channel.sent_bytes)
+        own_unsent(channel)
+
+    monkeypatch.setattr(Channel, "own_unsent", noting)
+    return copied
 
 
 def digests(records: list[Record]) -> list[tuple[int, int, str, int]]:
