@@ -58,7 +58,8 @@ def check_released(mirror: MirrorTopic, taken: leases.Taken) -> None:
         raise LinkEngineError(
             ErrorCode.ILLEGAL_STATE,
             f"The last copier of {mirror.name!r} may have died, and what it sent may still arrive. Resume the mirror topic, "
-            "wait until its partitions are reported again, pause it and retry.",
+            "wait until its partitions are reported again, pause it and retry. If that does not help, the copier died while it "
+            "filled a gap: do the same again half an hour after that.",
         )
 
 

@@ -5,8 +5,8 @@ Two keys per partition, touched only by Lua scripts, which Redis runs one at a t
 * ``lease:{<key>}``: the owner's token, expires by itself;
 * ``generation:{<key>}``: hash of ``generation`` (counter), ``holder`` (token of the last owner, empty once it released),
   ``clean`` (what the last acquire answered), ``seen`` (what the last owner that released left to the next one, who gets it
-  with a clean grant only) and ``armed`` (an owner since the last clean release may have sent markers). It never expires, so the
-  counter outlives every lease.
+  with a clean grant only) and ``armed`` (when, by Redis' clock, an owner that may have sent markers was last heard, 0 after
+  a clean release). It never expires, so the counter outlives every lease.
 
 A token is unique per RedisLease object. Races, each thought through:
 
@@ -16,7 +16,8 @@ A token is unique per RedisLease object. Races, each thought through:
 * *A short owner comes after one that was killed.* Data of the dead one is conditional, whenever it arrives; its markers are
   not. So an owner notes that it is ``armed`` before its first marker, and is refused once somebody else has had the lease. Who
   comes after a dead owner that was armed hands on ``clean`` only if a marker of its own has shut the old ones out; otherwise it
-  gives the lease back at once, but as it got it. After one that wrote only data ``clean`` is the truth.
+  gives the lease back at once, but as it got it. After one that wrote only data ``clean`` is the truth, and so it is
+  ``UNDERWAY_MS`` after the last word of one that was armed: a mirror without new gaps must not stay unclean for ever.
 * *The reply to acquire is lost.* The repeated call finds its own token and answers a new generation and the stored ``clean``,
   since nothing was written under the lost grant. If a grant was handed out before and not given back, ``clean`` is False.
 * *An owner stalls* (garbage collection, SIGSTOP). ``deadline`` counts from before the request was sent, Redis from when it
@@ -51,8 +52,17 @@ from linkengine.coordination.client import client_for, redis_answers
 from linkengine.domain.leases import Grant
 
 MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between looking at the deadline and sending
+UNDERWAY_MS = 30 * 60_000  # twice the time after which TCP gives up a segment that nobody takes (RFC 1122; Linux: 15 min)
 
-_ACQUIRE = """
+_NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local stamp = string.format('%.0f', now)
+"""
+# ARGV: token, ttl, for how long a marker may be under way
+_ACQUIRE = (
+    _NOW
+    + """
 local answers = {}
 for i = 1, #KEYS / 2 do
   local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
@@ -65,19 +75,23 @@ for i = 1, #KEYS / 2 do
     if owner then clean = last[2] or '0'
     elseif not last[1] or last[1] == '' then clean = '1' end
     local seen, armed = clean == '1' and last[3] or '', tonumber(last[4] or '0')
-    answers[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), armed}
+    local underway = armed > 0 and now - armed < tonumber(ARGV[3]) and 1 or 0
+    answers[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway}
     redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean)
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
   end
 end
 return answers
 """
-# ARGV: token, ttl, then per partition our generation, whether we are within our deadline and whether we are armed
-_RENEW = """
+)
+# ARGV: token, ttl, then per partition our generation, whether we are in time, and who is armed: 1 an earlier owner, 2 we
+_RENEW = (
+    _NOW
+    + """
 local held = {}
 for i = 1, #KEYS / 2 do
   local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
-  local ours, in_time, armed = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1', ARGV[3 * i + 2] == '1'
+  local ours, in_time, armed = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1', ARGV[3 * i + 2]
   local owner = redis.call('GET', lease)
   local known = redis.call('HMGET', record, 'generation', 'holder')
   local generation = tonumber(known[1] or '0')
@@ -88,7 +102,8 @@ for i = 1, #KEYS / 2 do
     if not mine and not untaken and generation == ours then generation = ours + 1 end  -- the newcomer must see it lost
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
     redis.call('HSET', record, 'generation', math.max(generation, ours), 'holder', ARGV[1])
-    if armed then redis.call('HSET', record, 'armed', '1') end
+    if armed == '2' then redis.call('HSET', record, 'armed', stamp) end
+    if armed == '1' then redis.call('HSETNX', record, 'armed', stamp) end
     held[i] = 1
   else
     held[i] = 0
@@ -96,6 +111,7 @@ for i = 1, #KEYS / 2 do
 end
 return held
 """
+)
 _RELEASE = """
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
@@ -103,14 +119,17 @@ if redis.call('HGET', KEYS[2], 'holder') ~= ARGV[1] then return 0 end
 if ARGV[3] == '1' then redis.call('HSET', KEYS[2], 'holder', '', 'seen', ARGV[2], 'armed', '0') end  -- else: as if run out
 return redis.call('DEL', KEYS[1])
 """
-_ARM = """
+_ARM = (
+    _NOW
+    + """
 local armed = {}
 for i = 1, #KEYS do
   armed[i] = redis.call('HGET', KEYS[i], 'holder') == ARGV[1] and 1 or 0
-  if armed[i] == 1 then redis.call('HSET', KEYS[i], 'armed', '1') end
+  if armed[i] == 1 then redis.call('HSET', KEYS[i], 'armed', stamp) end
 end
 return armed
 """
+)
 _RAISE = """
 local generation = math.max(tonumber(redis.call('HGET', KEYS[1], 'generation') or '0'), tonumber(ARGV[1]))
 redis.call('HSET', KEYS[1], 'generation', generation)
@@ -133,7 +152,7 @@ class RedisLease:
         self._tokens: dict[str, str] = {}  # of grants held, as far as we know
         self._generations: dict[str, int] = {}
         self._deadlines: dict[str, float] = {}
-        self._armed: dict[str, bool] = {}
+        self._armed: dict[str, int] = {}  # 1: an earlier owner, 2: we
         self._lock = Lock()
 
     def acquire(self, key: str, owner: str) -> Grant | None:
@@ -145,7 +164,7 @@ class RedisLease:
         asked_at, token = self._clock(), f"{owner}#{self._identity}"
         names = [name for key in keys for name in _names(key)]
         with redis_answers("answer acquire"):
-            answers: Any = self._redis.eval(_ACQUIRE, len(names), *names, token, self._ttl_ms)
+            answers: Any = self._redis.eval(_ACQUIRE, len(names), *names, token, self._ttl_ms, UNDERWAY_MS)
         deadline = self._deadline_from(asked_at)
         taken = [(key, answer) for key, answer in zip(keys, answers, strict=True) if answer[0]]
         with self._lock:
@@ -184,7 +203,7 @@ class RedisLease:
                 answer: Any = self._redis.eval(_ARM, len(names), *names, token)
             armed |= {key for key, noted in zip(keys, answer, strict=True) if noted}
         with self._lock:
-            self._armed |= dict.fromkeys(armed & self._tokens.keys(), True)
+            self._armed |= dict.fromkeys(armed & self._tokens.keys(), 2)
         return armed
 
     def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
@@ -222,7 +241,7 @@ class RedisLease:
         key = grant.key
         self._unreleased.add(key)
         self._tokens[key], self._generations[key], self._deadlines[key] = token, grant.generation, grant.valid_until
-        self._armed[key] = grant.armed
+        self._armed[key] = int(grant.armed)
 
     def _by_token(self, grants: Iterable[Grant]) -> dict[str, list[str]]:
         """Sort the keys of grants that we hold, as far as we know."""
@@ -235,7 +254,7 @@ class RedisLease:
 
     def _renew(self, token: str, keys: Sequence[str], *, asked_at: float) -> set[str]:
         with self._lock:
-            states = [(self._generations[key], int(asked_at < self._deadlines[key]), int(self._armed[key])) for key in keys]
+            states = [(self._generations[key], int(asked_at < self._deadlines[key]), self._armed[key]) for key in keys]
         names = [name for key in keys for name in _names(key)]
         with redis_answers("answer renew"):
             numbers = [number for state in states for number in state]

@@ -80,7 +80,7 @@ class MirrorPartition:
 
     def granted(self, grant: Grant) -> None:
         """The lease is ours: read the mirror's end next."""
-        self.grant, self.armed = grant, grant.armed or None
+        self.grant, self.armed = grant, None
         self.past.inherit(grant.seen if grant.clean else None)
         self.stage, self.mirror_retry_at = Stage.RESUMING, 0.0
 

@@ -280,6 +280,17 @@ def test_an_owner_that_died_without_a_marker_is_told_as_such(redis_url: str, key
     assert (grant.clean, grant.armed) == (False, False)
 
 
+def test_markers_of_a_dead_owner_are_not_feared_for_ever(redis_url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead, short, third = (RedisLease(redis_url, ttl_ms=SHORT_MS if n == 0 else TTL_MS) for n in range(3))
+    dead.arm([taken(dead, key)])
+    short.release(taken_in_time(short, key), clean=False)
+    monkeypatch.setattr("linkengine.coordination.lease.UNDERWAY_MS", 1)
+
+    grant = taken(third, key)
+
+    assert (grant.clean, grant.armed) == (False, False)
+
+
 def test_nobody_is_armed_who_lost_the_lease(redis_url: str, key: str) -> None:
     sleeper, other = RedisLease(redis_url, ttl_ms=SHORT_MS), RedisLease(redis_url, ttl_ms=TTL_MS)
     grant = taken(sleeper, key)
