@@ -12,15 +12,14 @@ from confluent_kafka import KafkaError
 from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
 
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin_errors import translated
 from linkengine.kafka.preflight import first_connection
 
 _VERSIONS = (1, 2)
 
 
-def check_empty(address: ClusterAddress, rule: Any, *, what: str) -> None:
-    """Raise unless a broker lets us see its ACLs, and none matches the AclBindingFilter; ``what`` completes "Failed to …"."""
+def is_empty(address: ClusterAddress, rule: Any, *, what: str) -> bool:
+    """Tell whether no ACL matches the AclBindingFilter; raise where the broker does not tell. ``what``: "Failed to …"."""
     lowest, highest = _VERSIONS
     with first_connection(address) as connection:
         version = connection.version_for(DescribeAclsRequest.API_KEY, highest=highest, lowest=lowest)
@@ -37,6 +36,4 @@ def check_empty(address: ClusterAddress, rule: Any, *, what: str) -> None:
         answer = connection.request(request, response=DescribeAclsResponse)
     if answer.error_code:
         raise translated(KafkaError(answer.error_code), what=what)
-    if answer.resources:
-        message = f"Failed to {what}: there are some by now, or we have only just been allowed to see them. Try again."
-        raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
+    return not answer.resources

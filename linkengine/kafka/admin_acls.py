@@ -6,6 +6,7 @@ link's own principal must be one. Setting a rule that exists and removing one th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -23,8 +24,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own typ
 )
 
 from linkengine.domain.aclfilters import Acl
-from linkengine.domain.errors import LinkEngineError
-from linkengine.kafka.acl_refusals import check_empty
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.acl_refusals import is_empty
 from linkengine.kafka.admin_errors import translated
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 
@@ -36,6 +37,7 @@ _EVERYTHING = AclBindingFilter(
 )
 _Wire = TypeVar("_Wire", AclBinding, AclBindingFilter)
 _PER_REQUEST = 500
+AGREE_S, AGREE_POLL_S = 5.0, 0.05  # brokers follow the controller one after the other, within a fraction of a second
 
 
 def deny(session: AdminSession, topic: str, operation: AclOperation) -> None:
@@ -116,13 +118,20 @@ def describe(session: AdminSession) -> set[Acl]:
 
 
 def shown(session: AdminSession, rule: AclBindingFilter, *, what: str) -> list[AclBinding]:
-    """List the ACLs that a filter matches; raise where the broker does not let us see them."""
-    found: list[AclBinding] = session.one(
-        lambda client: client.describe_acls(rule, request_timeout=REQUEST_TIMEOUT_S), what=what
-    )
-    if not found:
-        check_empty(session.address, rule, what=what)
-    return found
+    """List the ACLs that a filter matches; raise where the broker does not let us see them.
+
+    Between the two questions an ACL may have been made, or the right to see them given: then both are asked again.
+    """
+    deadline = time.monotonic() + AGREE_S
+    while True:
+        found: list[AclBinding] = session.one(
+            lambda client: client.describe_acls(rule, request_timeout=REQUEST_TIMEOUT_S), what=what
+        )
+        if found or is_empty(session.address, rule, what=what):
+            return found
+        if time.monotonic() > deadline:
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, f"Failed to {what}: brokers contradict each other. Try again.")
+        time.sleep(AGREE_POLL_S)
 
 
 def create(session: AdminSession, acls: Sequence[Acl]) -> dict[Acl, LinkEngineError]:

@@ -11,6 +11,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import AclRule
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.jobs import browsing
+from linkengine.kafka import admin_acls
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.view_brokers import FOR_ALL
 
@@ -99,6 +100,22 @@ def test_acls_are_created_found_and_deleted(destination: ClusterAddress, topic_n
     deleted = browsing.delete_acls(destination, acl(topic_name, operation="ANY"), guarded=())
     assert deleted == wanted
     assert browsing.list_acls(destination, acl(topic_name, operation="ANY")) == []
+
+
+def test_an_empty_list_that_the_broker_contradicts_is_asked_for_again(
+    destination: ClusterAddress, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ACL was made, or the right to see it was given, between the two questions."""
+    answers = [False, False, True]
+    monkeypatch.setattr(admin_acls, "is_empty", lambda *_, **__: answers.pop(0))
+    assert browsing.list_acls(destination, acl(topic_name)) == []
+    assert answers == []
+
+    monkeypatch.setattr(admin_acls, "AGREE_S", 0.0)
+    monkeypatch.setattr(admin_acls, "is_empty", lambda *_, **__: False)
+    with pytest.raises(LinkEngineError, match="contradict each other") as refused:
+        browsing.list_acls(destination, acl(topic_name))
+    assert refused.value.code is ErrorCode.TIMEOUT_ERROR
 
 
 def test_an_acl_of_the_cluster_has_its_word(destination: ClusterAddress) -> None:

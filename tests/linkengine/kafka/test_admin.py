@@ -51,6 +51,9 @@ def test_a_cluster_without_an_authorizer_is_told_and_cannot_guard_topics(make_cl
     assert refused.value.code is ErrorCode.SECURITY_DISABLED_ERROR
     admin.allow_writes("orders")
     assert not admin.denies_writes("orders")
+    with pytest.raises(LinkEngineError) as unseen:
+        admin.acls()
+    assert unseen.value.code is ErrorCode.SECURITY_DISABLED_ERROR
 
 
 def test_only_principals_with_rights_on_the_cluster_may_write_markers(
