@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bench import figures, holes, load, mirrormaker, product, report
+from bench import figures, giants, holes, load, mirrormaker, product, report
 from bench.engine import EngineCopy
 from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
@@ -17,7 +17,7 @@ from bench.measure import Copy, count_records, end_offsets, watch_copy
 from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row
 from bench.verifying import NAME as VERIFYING
 from bench.verifying import measure_verifying, table
-from bench.workloads import LATENCY, THROUGHPUT, LatencyWorkload, Shape, Workload
+from bench.workloads import LATENCY, THROUGHPUT, LatencyWorkload, Workload
 from bench.writer import measure_bare, measure_pair
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
@@ -92,6 +92,8 @@ def _beside(stage: Stage, *, only: str) -> tuple[list[Figure], list[str]]:
     lines: list[str] = []
     if only in holes.NAME:
         found += holes.measure_holes(stage.source, stage.destination, start=lambda topic: stage.engine(topic, partitions=1))
+    if only in giants.NAME:
+        found += giants.measure_giants(stage.source, stage.destination, start=lambda topic: stage.engine(topic, partitions=1))
     if only in VERIFYING:
         lines, cost = _verifying(stage)
         found += cost
@@ -173,7 +175,7 @@ def _check(stage: Stage, topic: str, workload: Workload) -> None:
     ends = [end_offsets(one, topic, partitions=workload.partitions) for one in (stage.source, stage.destination)]
     if ends[0] != ends[1]:
         raise RuntimeError(f"The mirror of {topic} does not end where its source ends: {ends}")
-    if workload.shape is Shape.TRANSACTIONS:
+    if workload.shape.transactional:
         found = count_records(stage.destination, topic)
         if found != workload.records:
             raise RuntimeError(f"The mirror of {topic} shows {found} of {workload.records} records")

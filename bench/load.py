@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.measure import end_offsets
-from bench.transactions import write_transactions
+from bench.transactions import ALL_TO_ALL, STREAMS, write_transactions
 from bench.workloads import KAFKA_VERSION, Shape, Workload
 from bench.writer import BareWriter, single_batches
 from devcluster import parts
@@ -21,10 +22,10 @@ LEADERS_TIMEOUT_S = 60
 WORDS = (b"carrier", b"departure", b"delay", b"tail number", b"air time", b"distance", b"origin", b"gate", b"hour", b"JFK")
 
 
-def create_topic(cluster: KafkaCluster, name: str, *, partitions: int) -> None:
+def create_topic(cluster: KafkaCluster, name: str, *, partitions: int, configs: Mapping[str, str] | None = None) -> None:
     """Create a topic of one replica and wait until all its partitions are led."""
     admin = AdminClient(cluster.client())  # kept until the answer: its futures end with it
-    [future] = admin.create_topics([NewTopic(name, partitions, 1)]).values()
+    [future] = admin.create_topics([NewTopic(name, partitions, 1, config={**(configs or {})})]).values()
     future.result(timeout=30)
     deadline = time.monotonic() + LEADERS_TIMEOUT_S
     while len(end_offsets(cluster, name, partitions=partitions)) < partitions:
@@ -44,8 +45,10 @@ def fill(cluster: KafkaCluster, topic: str, workload: Workload) -> int:
     """Write the workload's records; payloads are text that compresses about as well as JSON does. Answer the log ends' sum."""
     create_topic(cluster, topic, partitions=workload.partitions)
     payloads = [_payload(number, workload.record_bytes) for number in range(500)]
-    if workload.shape is Shape.TRANSACTIONS:
-        write_transactions(cluster, topic, partitions=workload.partitions, payloads=payloads, records=workload.records)
+    if workload.shape.transactional:
+        rhythm = STREAMS if workload.shape is Shape.STREAMS else ALL_TO_ALL
+        counts = {"partitions": workload.partitions, "records": workload.records}
+        write_transactions(cluster, topic, payloads=payloads, rhythm=rhythm, **counts)
     elif workload.shape is Shape.SINGLES:
         _write_singles(cluster, topic, workload, payloads)
     else:

@@ -42,15 +42,15 @@ class Copy:
 class PeakMemory:
     """The largest resident size of one worker in a process tree: Python workers, or the JVM where there are none."""
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
+    def __init__(self, pid: int, *, every_s: float = MEMORY_EVERY_S) -> None:
+        self._pid, self._every_s = pid, every_s
         self.megabytes = self._next_at = 0.0
 
     def look(self) -> None:
         """Take one sample, if the last one is old enough: looking at all processes takes some milliseconds itself."""
         if time.monotonic() < self._next_at:
             return
-        self._next_at = time.monotonic() + MEMORY_EVERY_S
+        self._next_at = time.monotonic() + self._every_s
         tree = [psutil.Process(self._pid), *psutil.Process(self._pid).children(recursive=True)]
         sizes = {True: 0.0, False: 0.0}
         for process in tree:
@@ -116,11 +116,19 @@ def count_records(cluster: KafkaCluster, topic: str) -> int:
     return count
 
 
-def watch_copy(cluster: KafkaCluster, topic: str, *, partitions: int, end: int, pid: Callable[[], int]) -> Copy:
+def watch_copy(
+    cluster: KafkaCluster,
+    topic: str,
+    *,
+    partitions: int,
+    end: int,
+    pid: Callable[[], int],
+    memory_every_s: float = MEMORY_EVERY_S,
+) -> Copy:
     """Wait until the topic's log ends add up to ``end``; raises TimeoutError if they do not within COPY_TIMEOUT_S."""
     admin = AdminClient(cluster.client())
     deadline = time.monotonic() + COPY_TIMEOUT_S
-    memory = PeakMemory(pid())
+    memory = PeakMemory(pid(), every_s=memory_every_s)
 
     def wait_for(goal: int) -> tuple[int, float, CpuTimes]:
         while (reached := sum(_ends(admin, topic, partitions=partitions))) < goal:

@@ -18,6 +18,7 @@ ENGINE, ENGINE_LOOP, MIRRORMAKER = "clusterlink", "clusterlink, copy loop only",
 BARE = "bare writer of the same batches"
 PAIR = "bare writer, and a bare reader of the source"
 LEAST_OF_BARE = 0.9
+LEAST_OF_WRITTEN = 10.0
 MOST_MEMORY_MB = 256.0
 JSON_FILE, TABLE_FILE = Path("var/benchmarks.json"), Path("docs/benchmarks.md")
 _MARK = "<!-- written by `make bench`; do not edit -->"
@@ -86,9 +87,13 @@ def goals(rows: Sequence[Row]) -> Iterator[Goal]:
     by_key = {(row.workload, row.engine): row for row in rows}
     for one in THROUGHPUT:
         ours, loop, theirs, bare = (by_key.get((one.name, name)) for name in (ENGINE, ENGINE_LOOP, MIRRORMAKER, BARE))
-        if not (ours and loop and theirs and ours.mb_per_s and theirs.mb_per_s):
+        if not (ours and loop and theirs and ours.mb_per_s and ours.records_per_s and theirs.records_per_s):
             continue
-        yield Goal(one.name, "times MirrorMaker 2's rate", one.least_times, ours.mb_per_s / theirs.mb_per_s, most=False)
+        times = ours.records_per_s / theirs.records_per_s
+        yield Goal(one.name, "times MirrorMaker 2's rate", one.least_times, times, most=False)
+        if one.written_per_s is not None:
+            what = "times the rate that commits every 100 ms write at"
+            yield Goal(one.name, what, LEAST_OF_WRITTEN, ours.records_per_s / one.written_per_s, most=False)
         if one.most_cpu_s_per_gb is not None and loop.cpu_s_per_gb is not None:
             yield Goal(one.name, "CPU-s/GB of the copy loop", one.most_cpu_s_per_gb, loop.cpu_s_per_gb, most=True, digits=2)
         if bare and bare.mb_per_s:

@@ -12,6 +12,12 @@ class Shape(StrEnum):
     PRODUCER = "Kafka's producer benchmark tool"
     SINGLES = "one record per batch, by a writer of prepared batches"
     TRANSACTIONS = "transactional producers that commit every 100 ms"
+    STREAMS = "threads of a streams application with exactly-once: each commit has one record per partition"
+
+    @property
+    def transactional(self) -> bool:
+        """Whether markers stand between the records."""
+        return self in (Shape.TRANSACTIONS, Shape.STREAMS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +35,7 @@ class Workload:
     bare: bool = False  # also measure how fast the destination takes the same batches from a writer that does nothing else
     least_times: float = 1.0  # the goal: our MB/s over MirrorMaker 2's
     most_cpu_s_per_gb: float | None = None  # the goal for the copy loop
+    written_per_s: int | None = None  # records/s of the application whose log this is; the goal is to be ten times as fast
 
     @property
     def payload_bytes(self) -> int:
@@ -66,6 +73,8 @@ THROUGHPUT = (
              records=480_000, batch_bytes=16_384, shape=Shape.SINGLES),
     Workload(name="100 B, transactions of 100 ms, 20 partitions", slug="transactions", partitions=20, record_bytes=100,
              records=900_000, batch_bytes=16_384, shape=Shape.TRANSACTIONS),
+    Workload(name="100 B, one record between two markers, 20 partitions", slug="streams", partitions=20, record_bytes=100,
+             records=24_000, batch_bytes=16_384, shape=Shape.STREAMS, written_per_s=200),
 )  # fmt: skip
 LATENCY = (
     LatencyWorkload(name="100 records/s, 1 partition, while slices change", slug="slices", partitions=1, rate=100,

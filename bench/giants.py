@@ -1,0 +1,62 @@
+"""What the largest messages that brokers take (100 MB) cost a copy task in memory, in each of the three ways they can go.
+
+As it is; stamped by the broker, which is done in its header; stamped and compressed, which is unpacked and packed again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from confluent_kafka import Producer
+
+from bench.figures import Figure
+from bench.holes import Running
+from bench.load import create_topic, delete_topic
+from bench.measure import end_offsets, watch_copy
+from bench.report import MOST_MEMORY_MB
+from devcluster.kafka import KafkaCluster
+
+NAME = "giants"
+MESSAGE_BYTES, MESSAGES = 100_000_000, 6
+_LARGEST = 104_000_000
+_LOOK_EVERY_S = 0.02  # a message is gone in some tenths of a second
+_TIMEOUT_S = 60.0
+_STAMPED = {"message.timestamp.type": "LogAppendTime"}
+_WAYS = (
+    ("as they are", {}, "none", MOST_MEMORY_MB),
+    ("with LogAppendTime", _STAMPED, "none", MOST_MEMORY_MB),
+    ("with LogAppendTime, lz4 to the half", _STAMPED, "lz4", None),
+)
+
+Start = Callable[[str], AbstractContextManager[Running]]
+
+
+def measure_giants(source: KafkaCluster, destination: KafkaCluster, *, start: Start) -> list[Figure]:
+    """Copy a few giants in each way; ``start`` begins to copy a topic of one partition."""
+    found = []
+    for number, (way, configs, codec, goal) in enumerate(_WAYS):
+        topic = f"bench-giants-{number}"
+        create_topic(source, topic, partitions=1, configs={"max.message.bytes": str(_LARGEST), **configs})
+        _write(source, topic, codec=codec)
+        with start(topic) as running:
+            ends = {"partitions": 1, "end": MESSAGES}
+            copy = watch_copy(destination, topic, pid=lambda pid=running.pid: pid, memory_every_s=_LOOK_EVERY_S, **ends)
+        if end_offsets(destination, topic, partitions=1) != [MESSAGES]:
+            raise RuntimeError(f"The mirror of {topic} does not end where its source ends")
+        for cluster in (source, destination):
+            delete_topic(cluster, topic)
+        what = f"peak of one copy task, messages of {MESSAGE_BYTES // 1_000_000} MB {way}"
+        found.append(Figure(what=what, unit="MB", found=copy.peak_mb, goal=goal, most=True))
+    return found
+
+
+def _write(cluster: KafkaCluster, topic: str, *, codec: str) -> None:
+    megabyte = b"".join(secrets.token_bytes(50_000) + bytes(50_000) for _ in range(10))
+    value = megabyte * (MESSAGE_BYTES // len(megabyte))
+    producer = Producer({**cluster.client(), "message.max.bytes": _LARGEST, "compression.type": codec})
+    for _ in range(MESSAGES):
+        producer.produce(topic, value, partition=0)
+        if producer.flush(_TIMEOUT_S):
+            raise RuntimeError(f"Filling {topic} took longer than {_TIMEOUT_S:.0f} s")
