@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import cramjam
 from aiokafka import codec as kafka_codec
@@ -16,6 +17,7 @@ from aiokafka import codec as kafka_codec
 from linkengine.batches.view import CorruptBatchError
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+HEAD_BYTES = 8
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _GZIP_LEVEL = 6
@@ -43,6 +45,12 @@ _DECODERS: dict[int, Callable[[bytes], bytes]] = {
     ZSTD: kafka_codec.zstd_decode,
 }
 
+_INTO = {
+    GZIP: cramjam.gzip.decompress_into,
+    LZ4: cramjam.lz4.decompress_into,
+    ZSTD: cramjam.zstd.decompress_into,
+}
+
 
 def decompress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
     """Undo ``compress`` and what other producers write; raises CorruptBatchError when the bytes are not of that codec."""
@@ -50,6 +58,15 @@ def decompress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
         return _DECODERS[codec](bytes(data))
     except (cramjam.DecompressionError, zlib.error, OSError, EOFError, ValueError, struct.error) as error:
         raise CorruptBatchError(f"The records cannot be decompressed with {NAMES[codec]}: {error}.") from error
+
+
+def decompress_head(codec: int, data: memoryview) -> bytes:
+    """Answer the first bytes without unpacking the others; 0xff where there are none, and for snappy."""
+    head = bytearray(b"\xff" * HEAD_BYTES)
+    if codec in _INTO:
+        with suppress(cramjam.DecompressionError):  # there is more than these, which is the rule, or all is damaged: 0xff then
+            _INTO[codec](data, head)
+    return bytes(head)
 
 
 def decompress_old_lz4(data: bytes) -> bytes:
