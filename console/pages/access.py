@@ -44,7 +44,7 @@ class GrantForm(ConsoleForm):
     prefixed = forms.BooleanField(
         label="The name is a prefix",
         required=False,
-        widget=forms.CheckboxInput(attrs={"class": "form-check-input d-block"}),
+        widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
     )
 
     def __init__(self, *args: Any, places: list[tuple[str, str]], **kwargs: Any) -> None:

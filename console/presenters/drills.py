@@ -12,12 +12,15 @@ from console.presenters import numbers
 from console.presenters.looks import Family, Look
 from console.presenters.numbers import Moment, moment
 from linkengine.domain.drills import BATCH, DrillRow
+from linkengine.domain.startspec import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from console.models import Drill
 
 NAMED = 3  # partitions of a group that are written out
 LISTED = 50  # topics and groups of a drill; REST has them all
+
+_STARTS = {LATEST: "copies held what arrived from then on", EARLIEST: "copies held everything the source had"}
 
 
 def _busy(code: str, label: str, meaning: str) -> Look:
@@ -105,7 +108,7 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
         live=look.family is Family.BUSY,
         at=moment(drill.requested_at, now=now),
         by=drill.requested_by,
-        start=drill.start_spec,
+        start=_STARTS.get(drill.start_spec, f"copies began at {drill.start_spec}"),
         rto=numbers.duration(drill.rto_ms),
         of_batches=len(drill.report) > BATCH,
         problem=drill.problem,

@@ -130,7 +130,7 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         look=link_look(link.state),
         mirrors=sum(number for _, number in counts),
         notable=counts[:NAMED_STATES],
-        attention=sum(number for look, number in counts if needs_attention(look)),
+        attention=_attention(summary),
         max_lag=numbers.worst_lag(summary.max_lag, unknown=summary.unknown_lags),
         oldest_lag=numbers.lag_time(summary.oldest_lag_ms),
         rate=numbers.byte_rate(summary.bytes_per_s),
@@ -142,6 +142,14 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
 def worst_first(rows: Sequence[LinkRow]) -> list[LinkRow]:
     """Sort links: broken ones, then those with mirrors that need attention, then by name."""
     return sorted(rows, key=lambda row: (severity(row.look), -row.attention, row.name))
+
+
+def _attention(summary: LinkSummary) -> int:
+    """Count the same mirrors as ``attention_of``."""
+    return sum(
+        number if needs_attention(MIRROR_LOOKS[state]) else summary.errors_by_state.get(state, 0)
+        for state, number in summary.mirrors_by_state.items()
+    )
 
 
 def attention_of(figures: LinkFigures) -> int:

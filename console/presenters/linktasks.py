@@ -33,7 +33,7 @@ TASK_LOOKS: Mapping[TaskState, Look] = MappingProxyType(
                 "x-octagon-fill",
                 Family.BAD,
                 meaning="The last run left something undone; the errors say what.",
-                next_step="Mend the cause. It is tried again by itself, or at once with Run now.",
+                next_step="Mend the cause; it is tried again by itself.",
             ),
             _look(
                 _S.NOT_CONFIGURED,

@@ -38,7 +38,8 @@ class LinkSummary:
     lag_bytes: int | None = None  # estimated, all partitions
     bytes_per_s: float | None = None
     records_per_s: float | None = None
-    errors: int = 0  # mirrors that somebody should look at
+    errors: int = 0  # mirrors with an error
+    errors_by_state: Mapping[MirrorState, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,8 @@ def summarize(links: Iterable[ClusterLink]) -> list[LinkSummary]:
             link=link,
             mirrors_by_state=states[link.pk],
             mirrors=sum(states[link.pk].values()),
-            errors=errors[link.pk],
+            errors=sum(errors[link.pk].values()),
+            errors_by_state=errors[link.pk],
             **_figures(totals.get(link.pk, {}), now),
         )
         for link in chosen
@@ -130,15 +132,15 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
     )
 
 
-def _mirror_counts(links: list[ClusterLink]) -> tuple[dict[int, Counter[MirrorState]], Counter[int]]:
+def _mirror_counts(links: list[ClusterLink]) -> tuple[dict[int, Counter[MirrorState]], dict[int, Counter[MirrorState]]]:
     states: dict[int, Counter[MirrorState]] = defaultdict(Counter)
-    errors: Counter[int] = Counter()
+    errors: dict[int, Counter[MirrorState]] = defaultdict(Counter)
     troubled = ~Q(error_code="") | Q(transition_errors__isnull=False)
     rows = MirrorTopic.objects.filter(link__in=links, drill=None).order_by().values("link_id", "state")
     counted = rows.annotate(n=Count("pk", distinct=True), bad=Count("pk", distinct=True, filter=troubled))
     for row in counted:
         states[row["link_id"]][MirrorState(row["state"])] += row["n"]
-        errors[row["link_id"]] += row["bad"]
+        errors[row["link_id"]][MirrorState(row["state"])] += row["bad"]
     return states, errors
 
 

@@ -131,4 +131,5 @@ def _verify(link: ClusterLink, *, copying: bool) -> TaskView:
 def _verify_error(run: VerifyRun) -> TaskError:
     if run.status == VerifyRun.Status.ERROR:
         return TaskError(code=ErrorCode.INTERNAL_ERROR, message=f"{run.mirror.name}: {run.error_message}")
-    return TaskError(code=RECORDS_DIFFER, message=f"{run.mirror.name}: {run.differences} records differ.")
+    what = "1 record differs" if run.differences == 1 else f"{run.differences} records differ"
+    return TaskError(code=RECORDS_DIFFER, message=f"{run.mirror.name}: {what}.")

@@ -81,6 +81,12 @@
     document.getElementById("search")?.focus();
   });
 
+  // On a narrow screen the tabs scroll sideways; the one that is shown must not be hidden.
+  for (const tab of document.querySelectorAll(".tabs [aria-current]")) {
+    const strip = tab.closest(".tabs"), [at, whole] = [tab.getBoundingClientRect(), strip.getBoundingClientRect()];
+    strip.scrollLeft += at.left - whole.left - (whole.width - at.width) / 2;
+  }
+
   for (const list of document.querySelectorAll("select[data-combobox]")) {
     new TomSelect(list, { maxOptions: 200, closeAfterSelect: true, searchField: ["text"], placeholder: list.dataset.combobox });
     list.setAttribute("aria-hidden", "true"); // the combobox speaks for it

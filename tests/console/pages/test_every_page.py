@@ -110,3 +110,12 @@ def test_an_address_without_its_slash_leads_to_the_page(admin: Client, address: 
 
     assert response.status_code == 302
     assert response["Location"] == f"{address}/?q=x"
+
+
+def test_an_environment_counts_the_same_mirrors_in_need_of_attention_as_its_links(admin: Client) -> None:
+    """A mirror that is on its way but cannot get on (its error is listed) counts as much as one that has failed."""
+    card = admin.get("/environments/").content.decode()
+    tile = admin.get("/links/ZGVtby1kZXN0LWNsdXN0ZQ/west-to-east/").content.decode()
+
+    assert "4 need attention" in card
+    assert re.search(r"<dt>Needs attention</dt>\s*<dd>4<", tile)
