@@ -76,9 +76,20 @@ def draft_link(
         created_at=now,
         created_by=by.name,
     )
+    _check_inbound(link)
     check_address(link)
     join_pair(link, cluster_link_id)
     return LinkDraft(link=link, others={key: value for key, value in values.items() if not is_connection(key)})
+
+
+def _check_inbound(link: ClusterLink) -> None:
+    """Refuse the destination's half of a source-initiated link where nobody would know how to reach the source."""
+    if link.mode == LinkMode.DESTINATION and pairs.needs_other_side(link) and link.source is None:
+        raise InvalidInputError(
+            "An INBOUND link reaches its source as that is registered here, and source_cluster_id names no registered cluster "
+            "that you may see. Register the source first, or leave connection.mode OUTBOUND.",
+            field="source_cluster_id",
+        )
 
 
 def check_draft(draft: LinkDraft) -> None:

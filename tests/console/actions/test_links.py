@@ -124,6 +124,17 @@ def test_a_cluster_cannot_be_its_own_source(destination: Cluster, owner: Actor) 
         create(destination, owner, source_cluster_id="destination-id")
 
 
+def test_an_inbound_link_is_refused_where_nobody_would_know_how_to_reach_its_source(
+    destination: Cluster, owner: Actor, engine: Engine
+) -> None:
+    asked = {"destination": destination, "name": "pushed", "source_cluster_id": "nobody-registered-it", "by": owner, "now": NOW}
+    with pytest.raises(InvalidInputError, match="Register the source first") as refused:
+        create_link(**asked, configs={**SOURCE_PROPERTIES, "connection.mode": "INBOUND"})
+
+    assert refused.value.field == "source_cluster_id"
+    assert not ClusterLink.objects.exists()
+
+
 def test_the_registered_cluster_lends_its_credentials(
     destination: Cluster, source: Cluster, owner: Actor, engine: Engine
 ) -> None:
