@@ -22,6 +22,7 @@ from linkengine.domain.plans import CopyTuning
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 TIMEOUT_S = 90.0
 LEASE_MS = 500
+QUIET_S = 2.0  # in which a copier on a busy machine comes to sending what it has read
 SLICE_S = 300.0
 SHORT_S = 1.2  # the wait before the first marker after a dead owner is longer
 TUNING = CopyTuning(lease_ttl_ms=LEASE_MS, request_timeout_ms=120_000, progress_ms=100)  # nobody gives up what is held
@@ -74,8 +75,10 @@ class Scene:
         self.until(self.caught_up)
         self.ground.destination.proxy.hold()
         send()
-        self.until(lambda: self.ground.destination.proxy.held_bytes > 0)
-        time.sleep(2.0)  # its own look-ups are held as well: what was to be sent follows at once
+        proxy, held = self.ground.destination.proxy, 0
+        while proxy.held_bytes > held or not held:  # its own look-ups are held as well: what was to be sent follows at once
+            held = self.until(lambda: proxy.held_bytes)
+            time.sleep(QUIET_S)
 
     def findings(self, *, ends: dict[int, int] | None = None) -> list[str]:
         source, mirror = (
