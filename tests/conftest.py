@@ -16,6 +16,7 @@ from typing import Any
 import django
 import pytest
 from confluent_kafka.admin import AdminClient
+from hypothesis import HealthCheck, settings
 
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import LOOPBACK, free_port
@@ -42,6 +43,10 @@ os.environ.setdefault("CLUSTERLINK_DATABASE_URL", f"sqlite:///{_HOME.name}/tests
 django.setup()
 # Not for the processes of pytest-xdist: pytest-django would load the settings before this file chose their ports.
 del os.environ["DJANGO_SETTINGS_MODULE"]
+
+# how long an example takes says more about what else the machine does than about the code
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 MakeCluster = Callable[..., KafkaCluster]
 
