@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import signal
@@ -34,7 +35,7 @@ class Copiers:
         """Start the parent."""
         directory.mkdir(parents=True)
         self._directory = directory
-        self._count = 0
+        self._numbers = itertools.count(1)  # one call, so threads cannot get the same
         os.mkfifo(directory / FIFO)
         command = [sys.executable, "-m", "chaos.copier", str(directory), mutation]
         environment = {"PYTHONPATH": str(ROOT)}
@@ -66,8 +67,7 @@ class Copiers:
         return self._parent.log_tail()
 
     def _send(self, order: CopyOrder | StopOrder) -> str:
-        self._count += 1
-        name = f"order-{self._count}"
+        name = f"order-{next(self._numbers)}"
         write_whole(self._directory / name, pickle.dumps(order))
         os.write(self._orders, f"{name}\n".encode())
         return name

@@ -10,6 +10,7 @@ import itertools
 import threading
 import time
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -38,6 +39,7 @@ from linkengine.domain.states import StopReason
 LINK = "chaos"
 SLICE_S, OVERLAP_S = 12.0, 3.0
 POLL_S = 0.25
+AT_ONCE = 4  # mirrors that are set up, or promoted
 REQUEST_TIMEOUT_MS = 8_000
 SETUP_ATTEMPTS = 6
 STOP_GENERATION = 1 << 20  # above every copier's
@@ -59,7 +61,9 @@ class LoopEngine:
         }
         ground.create_topics(topics)
         self._link = f"{LINK}-{mutation or 'whole'}-{next(_mirrors)}"
-        self.assignments = {topic: self._set_up(next(_mirrors), topic) for topic in self._topics}
+        numbers = [next(_mirrors) for _ in self._topics]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            self.assignments = dict(zip(self._topics, pool.map(self._set_up, numbers, self._topics), strict=True))
         self._wanted = dict.fromkeys(self._topics, True)
         self._stopped: dict[str, dict[int, int]] = {}
         self._slices = itertools.count(1)
@@ -136,8 +140,8 @@ class LoopEngine:
 
     def promote(self, topics: Collection[str], *, timeout_s: float) -> None:
         del timeout_s  # each stop has its own
-        for topic in topics:
-            self._stop(topic, StopReason.PROMOTE)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(partial(self._stop, reason=StopReason.PROMOTE), topics))
 
     def stopped(self, topic: str) -> dict[int, int]:
         return self._stopped.get(topic, {})
