@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 from celery import shared_task
 from django.conf import settings
+from django.db import IntegrityError
 from django.db.models import F
 from django.utils import timezone
 
@@ -61,7 +62,10 @@ def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
                 store.ask_again(name)
                 return
             store.was_asked_again(name)
-            _reconcile(link_id)
+            try:
+                _reconcile(link_id)
+            except IntegrityError as error:  # a mirror was deleted while it was looked at; the next round does without it
+                _log.warning("reconcile.overtaken", link_id=link_id, error=str(error))
         if not store.was_asked_again(name):
             return
 

@@ -16,6 +16,7 @@ from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.models import ClusterLink, CopySlice, GateRun, MirrorPartition, MirrorTopic, StateTransition, VerifyRun
+from console.reconciling import sampling
 from console.tasks import copying, gates, mirrors, reconcile, stopping, topicconfigs, verifying
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -153,6 +154,23 @@ def test_one_link_is_reconciled_by_one_at_a_time(link: ClusterLink, sent: list[t
     reconcile.reconcile_link(link_id=link.pk)
     assert sent == [("probe_link", {"link_id": link.pk})]
     reconcile.reconcile_link(link_id=0)
+
+
+def test_a_mirror_that_goes_while_its_link_is_looked_at_disturbs_nobody(
+    link: ClusterLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dated = {"state_since": NOW, "created_at": NOW}
+    MirrorTopic.objects.create(link=link, name="gone", source_topic="gone", state=S.ACTIVE, num_partitions=2, **dated)
+    real = sampling.ensure_rows
+
+    def overtaken(mirror: MirrorTopic) -> list[MirrorPartition]:
+        MirrorTopic.objects.all().delete()
+        return real(mirror)
+
+    monkeypatch.setattr(sampling, "ensure_rows", overtaken)
+    reconcile.reconcile_link(link_id=link.pk)
+
+    assert not MirrorPartition.objects.exists()
 
 
 def test_a_spark_that_is_away_is_shown_on_the_link(mirror: MirrorTopic, link: ClusterLink, settings: Any) -> None:
