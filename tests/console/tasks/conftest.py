@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from django.db import connection
 
+from console import dispatch
 from console.models import Cluster, ClusterLink, CopySlice, Environment, MirrorPartition, MirrorTopic
 from console.tasks import mirrors, reconcile
 from devcluster.kafka import KafkaCluster
@@ -164,6 +165,23 @@ def copier(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.setattr(jobs, "copy_slice", copy)
+    _answer_questions(monkeypatch)
+
+
+def _answer_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run what somebody waits for (``dispatch.call``) at once; without a worker they would wait in vain, for long."""
+    from console.tasks import __all__ as rooms  # noqa: PLC0415 - the tasks are registered by their import
+
+    assert rooms
+    app, queue = dispatch.app, dispatch.app.send_task
+
+    def send_task(name: str, *, kwargs: dict[str, Any], **options: Any) -> None:
+        if "reply_to" in kwargs:
+            app.tasks[name](**kwargs)
+        else:
+            queue(name, kwargs=kwargs, **options)
+
+    monkeypatch.setattr(app, "send_task", send_task)
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ def restore(back: ClusterLink, name: str) -> MirrorTopic:
     """Ask for the restore of an ordinary topic."""
     rows = operate_many(link=back, names=[name], operation=E.RESTORE, by=SYSTEM, now=NOW)
     assert [row.error_code for row in rows] == [None], rows
+    assert rows[0].truncation is not None  # counted beforehand
     return MirrorTopic.objects.get(link=back, name=name)
 
 
