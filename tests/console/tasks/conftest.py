@@ -224,9 +224,14 @@ def parent_of_workers() -> Iterator[list[Lives]]:
 
 @pytest.fixture
 def lives(
-    parent_of_workers: list[Lives], own_redis: None, transactional_db: None, tmp_path_factory: pytest.TempPathFactory
+    parent_of_workers: list[Lives],
+    own_redis: None,
+    transactional_db: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Lives]:
-    """Real workers for one test, which dies where it says."""
+    """Real workers for one test, which dies where it says. Questions are answered here: their queue is another one."""
+    _answer_questions(monkeypatch)
     if not parent_of_workers:
         parent_of_workers.append(Lives(tmp_path_factory.mktemp("lives")))
     with parent_of_workers[0].living() as lives:
