@@ -1,6 +1,7 @@
 """A small cast: an owner who may do everything in the environment, a reader who may look, a stranger who may nothing."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,13 @@ from console.models import Cluster, ClusterLink, Environment, MirrorPartition, M
 from linkengine.domain.states import MirrorState
 from tests.console.api.brokers import SmallCluster
 from tests.console.api.cast import DESTINATION, NOW, SOURCE, Boundary, Rest, make_client, make_cluster
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let generated tests differ in their ids: pytest 9.2 and schemathesis 4.32 do not, and of equals xdist runs only one."""
+    label = getattr(item, "operation_label", None)
+    if label is not None:
+        item._id = replace(item._id, params=label)
 
 
 @pytest.fixture
