@@ -37,7 +37,7 @@ def test_a_try_that_failed_is_counted_by_one_report_only(row: MirrorPartition) -
         failed_at = None if failed_ms is None else MS + failed_ms
         seen = report(after_ms, phase=PartitionPhase.SOURCE_UNREACHABLE, failed_at_ms=failed_at)
         for _ in range(2):  # the same report is read until there is a newer one
-            store(row, seen)
+            store(row, seen, after_s=after_ms / 1000)
             counted.append(row.failed_again)
 
     assert counted == [False, False, True, False, False, False, True, False]

@@ -63,7 +63,7 @@ def test_many_mirrors_are_failed_over_and_one_is_rehearsed_first(
     drill = start_drill(link=link, names=names[:1], start_spec="earliest", by=SYSTEM, now=timezone.now())
     lives.wait_for(lambda: Drill.objects.filter(status__in=("PASSED", "FAILED")).exists())
     drill.refresh_from_db()
-    assert (drill.status, drill.problem) == ("PASSED", "")
+    assert (drill.status, drill.problem) == ("PASSED", ""), drill.report
     assert drill.report[0]["records_compared"] >= 200
     assert lives.steps() >= DRILL
     assert not [name for name in destination_admin.list_topics(timeout=10).topics if "drill" in name and topic in name]
