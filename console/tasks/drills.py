@@ -26,6 +26,7 @@ from linkengine.domain.states import MirrorState
 
 Status = Drill.Status
 RESEND_MS = 1_000
+COMPARISONS = 3  # of one copy at most
 LONGEST_STEP = timedelta(minutes=30)  # then the drill has failed, whatever it waits for
 _UNFINISHED = (VerifyRun.Status.QUEUED, VerifyRun.Status.RUNNING)
 _log = structlog.get_logger(__name__)
@@ -123,7 +124,11 @@ def _is_caught_up(copy: MirrorTopic, now: datetime) -> bool:
 
 
 def _comparison(copy: MirrorTopic, now: datetime) -> VerifyRun:
-    return copy.verify_runs.first() or verification.start_verify(mirror=copy, by=ENGINE, now=now)
+    """Answer the comparison of a copy; one that came to no result, as when its worker died, is made again."""
+    runs = list(copy.verify_runs.all()[:COMPARISONS])
+    if runs and (runs[0].status != VerifyRun.Status.ERROR or len(runs) == COMPARISONS):
+        return runs[0]
+    return verification.start_verify(mirror=copy, by=ENGINE, now=now)
 
 
 def _mirror_name(copy: MirrorTopic, drill: Drill) -> str:

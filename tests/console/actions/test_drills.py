@@ -9,10 +9,12 @@ import pytest
 from console.access import visible_mirrors
 from console.actions.drills import begin_next_batch, conclude, report_of, start_drill
 from console.actions.mirrors import delete_mirror
+from console.actions.verification import record_failure
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
 from console.models import AuditEvent, ClusterLink, Drill, LinkConfig, MirrorTopic
 from console.queries.mirrorpages import link_figures
+from console.tasks.drills import COMPARISONS, _comparison
 from linkengine.domain.drills import BATCH, DrillRow
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -139,3 +141,20 @@ def test_a_scratch_copy_can_be_deleted_although_a_filter_matches(
 
     copy.refresh_from_db()
     assert copy.deletion_requested_at == NOW
+
+
+def test_a_comparison_that_came_to_no_result_is_made_again_but_not_for_ever(
+    link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
+) -> None:
+    start_drill(link=link, by=owner, now=NOW)
+    copy = MirrorTopic.objects.exclude(drill=None).get()
+    MirrorTopic.objects.filter(pk=copy.pk).update(state=MirrorState.STOPPED)
+    copy.refresh_from_db()
+
+    runs = []
+    for _ in range(COMPARISONS + 1):
+        runs.append(run := _comparison(copy, NOW))
+        record_failure(run=run, message="The worker went away.", now=NOW)
+
+    assert len({run.pk for run in runs}) == COMPARISONS
+    assert runs[-1].pk == runs[-2].pk
