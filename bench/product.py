@@ -69,11 +69,11 @@ def _running(
 ) -> Iterator[Rest]:
     console = services.plan_console(directory, redis_url=redis.url, spark_url=spark.url)
     key = services.prepare(console, user="admin", password="not used, only the key is")
-    for name, cluster in clusters.items():
-        services.register_cluster(console, name=name, properties=cluster.client_properties("link"))
     started = services.start_services(console, reload=False)
     try:
         services.wait_ready(console, started)
+        for name, cluster in clusters.items():  # a worker looks at them
+            services.register_cluster(console, name=name, properties=cluster.client_properties("link"))
         yield Rest(base_url=console.base_url, key=key["api_key"], secret=key["api_secret"])
     finally:
         for one in started:
