@@ -16,6 +16,13 @@ from linkengine.domain.leases import CoordinationUnavailableError
 SOCKET_TIMEOUT_S = 0.5  # local round trips take 0.1 ms; with the one retry the worst call blocks for 2 s, half a lease
 RETRIES = 1  # a pooled connection that died with a restarted server fails once, the retry connects anew
 
+# The beginning of a script that needs Redis' own clock: ``now`` in Unix milliseconds, and ``stamp``, the same as it is stored.
+NOW_MS = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local stamp = string.format('%.0f', now)
+"""
+
 
 def client_for(url: str) -> redis.Redis:
     """Answer this process's thread-safe client of ``url``; a forked child gets its own."""

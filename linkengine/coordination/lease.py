@@ -48,20 +48,15 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
-from linkengine.coordination.client import client_for, redis_answers
+from linkengine.coordination.client import NOW_MS, client_for, redis_answers
 from linkengine.domain.leases import Grant
 
 MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between looking at the deadline and sending
 UNDERWAY_MS = 30 * 60_000  # twice the time after which TCP gives up a segment that nobody takes (RFC 1122; Linux: 15 min)
 
-_NOW = """
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local stamp = string.format('%.0f', now)
-"""
 # ARGV: token, ttl, for how long a marker may be under way
 _ACQUIRE = (
-    _NOW
+    NOW_MS
     + """
 local answers = {}
 for i = 1, #KEYS / 2 do
@@ -86,7 +81,7 @@ return answers
 )
 # ARGV: token, ttl, then per partition our generation, whether we are in time, and who is armed: 1 an earlier owner, 2 we
 _RENEW = (
-    _NOW
+    NOW_MS
     + """
 local held = {}
 for i = 1, #KEYS / 2 do
@@ -120,7 +115,7 @@ if ARGV[3] == '1' then redis.call('HSET', KEYS[2], 'holder', '', 'seen', ARGV[2]
 return redis.call('DEL', KEYS[1])
 """
 _ARM = (
-    _NOW
+    NOW_MS
     + """
 local armed = {}
 for i = 1, #KEYS do

@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from linkengine.coordination.client import client_for, redis_answers
+from linkengine.coordination.client import NOW_MS, client_for, redis_answers
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason
@@ -30,9 +30,9 @@ OWNER_SILENT_MS = 5_000  # an owner reports twice a second; after ten missed rep
 _FIELDS = tuple(one.name for one in fields(PartitionProgress))
 _log = structlog.get_logger(__name__)
 # ARGV: expiry, silence, then per report: key, slice, generation of its lease (0: none), JSON
-_REPORT = """
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+_REPORT = (
+    NOW_MS
+    + """
 for i = 3, #ARGV, 4 do
   local key, slice, generation = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local at, text = string.match(redis.call('HGET', KEYS[1], key) or '', '^(%d+) (.*)$')
@@ -42,10 +42,11 @@ for i = 3, #ARGV, 4 do
     hidden = known.slice_id ~= slice and (known.generation or 0) > generation and age >= 0 and age < tonumber(ARGV[2])
       and not (generation == 0 and known.phase == 'RELEASED')
   end
-  if not hidden then redis.call('HSET', KEYS[1], key, string.format('%.0f ', now) .. ARGV[i + 3]) end
+  if not hidden then redis.call('HSET', KEYS[1], key, stamp .. ' ' .. ARGV[i + 3]) end
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 """
+)
 _READ = "return {redis.call('TIME'), redis.call('HGETALL', KEYS[1])}"
 _CLEAR = """
 for _, key in ipairs(redis.call('HKEYS', KEYS[1])) do
