@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import count
 from math import inf
+from typing import TypeVar
 
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import Services
@@ -41,6 +42,7 @@ _BROKEN = frozenset(
 _PERMANENT = frozenset(
     {ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.UNSUPPORTED_MESSAGE_FORMAT, ErrorCode.UNEXPECTED_TRUNCATION}
 )
+_T = TypeVar("_T")
 
 
 class SourceSide:
@@ -218,14 +220,16 @@ class SourceSide:
 
     def _examine(self, one: MirrorPartition) -> None:
         """The source does not have the wanted offset: lost to retention, or its log has become shorter."""
+        self._ask_leader(one, read_extent, then=lambda extent: self._examined(one, extent))
+
+    def _ask_leader(self, one: MirrorPartition, read: Callable[..., _T], *, then: Callable[[_T], None]) -> None:
+        """Read beside the loop from the leader of this moment; the answer counts while that one is still the one to read."""
         assert one.origin is not None
-        origin, attempt = one.origin, one.attempt
+        origin, attempt, topic = one.origin, one.attempt, one.assignment
         one.examining = True  # until the answer is there
         self._services.background.submit(
-            lambda: read_extent(
-                self._cluster, origin.leader, topic=one.assignment.source_topic, partition=one.assignment.partition
-            ),
-            done=lambda extent: self._examined(one, extent) if self._still_counts(one, attempt, origin) else None,
+            lambda: read(self._cluster, origin.leader, topic=topic.source_topic, partition=topic.partition),
+            done=lambda answer: then(answer) if self._still_counts(one, attempt, origin) else None,
             failed=lambda error: self._refused(one, error) if self._still_counts(one, attempt, origin) else None,
         )
 
@@ -252,16 +256,7 @@ class SourceSide:
 
     def _emptied(self, one: MirrorPartition, end: int) -> None:
         """The source shows nothing up to ``end``: gone for good only where its leader has looked at its own disk."""
-        assert one.origin is not None
-        origin, attempt = one.origin, one.attempt
-        one.examining = True
-        self._services.background.submit(
-            lambda: read_local_start(
-                self._cluster, origin.leader, topic=one.assignment.source_topic, partition=one.assignment.partition
-            ),
-            done=lambda start: self._end_judged(one, start, end) if self._still_counts(one, attempt, origin) else None,
-            failed=lambda error: self._refused(one, error) if self._still_counts(one, attempt, origin) else None,
-        )
+        self._ask_leader(one, read_local_start, then=lambda local_start: self._end_judged(one, local_start, end))
 
     def _end_judged(self, one: MirrorPartition, local_start: int, end: int) -> None:
         if one.position is None:
