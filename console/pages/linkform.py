@@ -84,13 +84,10 @@ class CreateLinkForm(ConnectionForm):
         """Ask for a registered cluster where that way was chosen, or where there is no other."""
         values = super().clean() or {}
         if not self.asks_connection() and not values.get("source"):
-            way_out = (
-                "" if self.direction.needs_registered else " Choose it, or choose Other Apache Kafka and give its address."
-            )
-            self.add_error(
-                "source",
-                f"A link needs a cluster at its other end.{way_out or ' Choose it; register it first if it is missing.'}",
-            )
+            otherwise = "; register it first if it is missing"
+            if not self.direction.needs_registered:
+                otherwise = ", or choose Other Apache Kafka and give its address"
+            self.add_error("source", f"A link needs a cluster at its other end. Choose it{otherwise}.")
         elif values.get("source") and values.get("source") == values.get("destination") and not self.asks_connection():
             self.add_error("source", "Both ends are the same cluster, and a link joins two. Choose another one.")
         if values.get("connection_mode") == "INBOUND" and self.asks_connection():
