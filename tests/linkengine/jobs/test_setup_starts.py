@@ -25,10 +25,12 @@ def begin(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
     here: ClusterAdmin,
+    there: ClusterAdmin,
     source_cluster: KafkaCluster,
     source_topic: str,
 ) -> Begin:
     """Set up a mirror of partition 0 with 100 records, a second apart, and an empty partition 1."""
+    there.set_configs(source_topic, {"retention.ms": "-1"})  # the records are years old
     producer = Producer({**source_cluster.client("admin"), "linger.ms": 5})
     for number in range(100):
         producer.produce(source_topic, b"v", partition=0, timestamp=FIRST_MS + number * 1000)
