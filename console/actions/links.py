@@ -125,7 +125,7 @@ def _fail_over_first(link: ClusterLink, *, by: Actor, now: datetime) -> None:
     with transaction.atomic():
         ClusterLink.objects.filter(pk=link.pk).update(deletion_requested_at=now, deletion_requested_by=by.name)
         audit.record(by=by, action="RequestClusterLinkDeletion", resource=audit.path_of(link), now=now, detail={"force": True})
-        for mirror in link.mirrors.exclude(state=MirrorState.STOPPED).select_related("link__destination__environment"):
+        for mirror in link.mirrors.exclude(state=MirrorState.STOPPED):
             operations.fail_over(mirror=mirror, by=by, now=now)
     dispatch.send("reconcile_link", link_id=link.pk)
 

@@ -19,6 +19,7 @@ from console.models import ClusterLink, MirrorTopic, RoleBinding
 from console.models.mirrors import STAYING
 from console.patterns import matching
 from console.policies import permission_for, why_not
+from console.sharing import with_links
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
@@ -177,8 +178,7 @@ def _operate_row(
 
 
 def _mirrors_of(link: ClusterLink, by: Actor) -> list[MirrorTopic]:
-    rows = visible_mirrors(by).filter(link=link).select_related("link__destination__environment")
-    return list(rows.prefetch_related("partitions"))
+    return list(with_links(visible_mirrors(by).filter(link=link)).prefetch_related("partitions"))
 
 
 def _matching(known: Mapping[str, MirrorTopic], pattern: str | None) -> list[str]:

@@ -36,9 +36,9 @@ from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from console.models.mirrors import AHEAD, unknown_ages, unknown_lags
 from console.queries.mirrors import MirrorSummary, summarize
+from console.sharing import with_links
 from linkengine.domain.states import COPYING, MirrorState
 
-_RELATED = ("link__destination__environment", "link__source")
 _FIRST = (
     MirrorState.FAILED,
     MirrorState.LINK_FAILED,
@@ -90,13 +90,13 @@ def mirror_page(
     start: int = 0,
     size: int = 50,
 ) -> MirrorPage:
-    """Answer some mirrors; ``order`` is one of name, state, lag, age, rate, since, with "-" for the reverse. Two queries.
+    """Answer some mirrors; ``order`` is one of name, state, lag, age, rate, since, with "-" for the reverse. Four queries.
 
     Beyond the end it answers the last page. Without an order those that need a person come first.
     """
     found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
     ordered = _ordered(found, order).annotate(total=Window(Count("pk")), error_rows=_error_rows())
-    chosen = ordered.select_related(*_RELATED).prefetch_related("partitions")
+    chosen = with_links(ordered).prefetch_related("partitions")
     rows = list(chosen[start : start + size])
     if not rows and start:
         total = found.count()

@@ -14,11 +14,11 @@ from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.models.mirrors import is_fresh
+from console.sharing import with_links
 from linkengine.domain.states import MirrorState
 from linkengine.domain.stopreports import estimated_bytes
 
 FRESH = timedelta(seconds=5)  # the copier reports twice a second; an older report says nothing about now
-_RELATED = ("link__destination__environment__organization", "link__source")
 # Worst first: who looks at the list wants to know what to mend.
 _URGENCY = {
     MirrorState.FAILED: 0,
@@ -142,7 +142,7 @@ def list_transitions(*, mirror: MirrorTopic, limit: int = 100) -> list[StateTran
 
 def _complete(mirrors: QuerySet[MirrorTopic]) -> QuerySet[MirrorTopic]:
     errors = Prefetch("transition_errors", queryset=StateTransitionError.objects.order_by("since", "pk"))
-    return mirrors.select_related(*_RELATED).prefetch_related("partitions", errors, "link__configs")
+    return with_links(mirrors).prefetch_related("partitions", errors)
 
 
 def _lag_ms(mirror: MirrorTopic, partitions: Sequence[MirrorPartition], now: datetime) -> int | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django.db.models import F, QuerySet
+from django.db.models import F
 
 from console.models import ClusterLink, MirrorTopic, VerifyWatch
 from console.queries.verification import is_continuous
 from console.reconciling.plans import config_of
+from console.sharing import with_links
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.states import MirrorState
 
@@ -20,7 +21,7 @@ AT_ONCE = 50  # mirrors looked at per round
 def ensure_watches(*, now: datetime) -> None:
     """Give every mirror that is copied its row; the first comparison comes after one interval."""
     new = MirrorTopic.objects.filter(verify_watch=None, state__in=WATCHED, deletion_requested_at=None, drill=None)
-    rows = [VerifyWatch(mirror=one, next_at=now + interval(one.link)) for one in _with_configs(new)[:AT_ONCE]]
+    rows = [VerifyWatch(mirror=one, next_at=now + interval(one.link)) for one in with_links(new)[:AT_ONCE]]
     if rows:
         VerifyWatch.objects.bulk_create(rows, ignore_conflicts=True)
 
@@ -30,7 +31,7 @@ def next_due(*, now: datetime) -> VerifyWatch | None:
     due = VerifyWatch.objects.filter(next_at__lte=now, mirror__state__in=WATCHED, mirror__deletion_requested_at=None).order_by(
         "next_at", "pk"
     )
-    for watch in due.select_related("mirror__link").prefetch_related("mirror__link__configs")[:AT_ONCE]:
+    for watch in due.select_related("mirror").prefetch_related("mirror__link__configs")[:AT_ONCE]:
         if is_continuous(link=watch.mirror.link):
             return watch
         VerifyWatch.objects.filter(pk=watch.pk).update(next_at=now + interval(watch.mirror.link))
@@ -61,7 +62,3 @@ def most_records(link: ClusterLink) -> int:
 
 def _value(link: ClusterLink, name: str) -> str:
     return config_of(link, name) or LINK_CONFIGS[name].default or ""
-
-
-def _with_configs(mirrors: QuerySet[MirrorTopic]) -> QuerySet[MirrorTopic]:
-    return mirrors.select_related("link").prefetch_related("link__configs")

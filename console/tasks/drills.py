@@ -19,6 +19,7 @@ from console.models import Drill, MirrorTopic, StopReport, VerifyRun
 from console.models.mirrors import is_fresh
 from console.queries.mirrors import FRESH
 from console.reconciling.groups import known_offsets
+from console.sharing import with_links
 from linkengine import jobs
 from linkengine.domain.drills import DrillRow, GroupRow, groups_after, proven_by, scratch_name, scratch_suffix
 from linkengine.domain.errors import LinkEngineError
@@ -108,8 +109,7 @@ _STEPS = {
 
 
 def _copies(drill: Drill) -> list[MirrorTopic]:
-    rows = MirrorTopic.objects.filter(drill=drill).select_related("link__destination__environment", "link__source")
-    return list(rows.prefetch_related("partitions", "link__configs"))
+    return list(with_links(MirrorTopic.objects.filter(drill=drill)).prefetch_related("partitions"))
 
 
 def _sound(copies: Sequence[MirrorTopic]) -> list[MirrorTopic]:

@@ -179,7 +179,7 @@ def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
 def give_orders(link_id: int) -> None:
     """Write the orders of a link as its rows are now, without waiting for the reconciler."""
     link = ClusterLink.objects.get(pk=link_id)
-    mirrors = list(link.mirrors.select_related("link"))
+    mirrors = list(link.mirrors.all())
     try:
         jobs.write_orders(
             settings.REDIS_URL, plans.link_key(link), revision=link.revision, wanted=slicing.orders_for(link, mirrors)

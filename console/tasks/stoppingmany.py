@@ -19,6 +19,7 @@ from console import dispatch, store
 from console.models import MirrorTopic
 from console.reconciling import groups, plans
 from console.reconciling.chores import MANY
+from console.sharing import with_links
 from console.tasks import leases
 from console.tasks.stopping import (
     FAILOVER_RELEASE_S,
@@ -67,8 +68,7 @@ def _claim(link_id: int) -> list[MirrorTopic]:
         return []
     now = timezone.now()
     fit.filter(pk__in=keys).update(fencing_at=now)
-    rows = MirrorTopic.objects.select_related("link__destination__environment", "link__source")
-    return list(rows.prefetch_related("link__configs", "partitions").filter(pk__in=keys, fencing_at=now))
+    return list(with_links(MirrorTopic.objects.filter(pk__in=keys, fencing_at=now)).prefetch_related("partitions"))
 
 
 def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:
