@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import F, OuterRef, Subquery
+from django.db.models.functions import Coalesce, Greatest
 
 from console.models import LineageRange, MirrorPartition, MirrorTopic
 
@@ -26,21 +28,27 @@ def close_lineage(*, mirror: MirrorTopic, ends: Mapping[int, int] | None = None,
 
     Ranges that turn out empty are removed: nothing came over this link.
     """
-    known = ends if ends is not None else mirror_ends(mirror)
+    if ends is None:
+        close_many([mirror], now=now)
+        return
     with transaction.atomic():
         for row in LineageRange.objects.filter(mirror=mirror, closed_at=None):
-            end = max(row.start, known.get(row.partition, row.end))
+            end = max(row.start, ends.get(row.partition, row.end))
             if end == row.start:
                 row.delete()
             else:
                 LineageRange.objects.filter(pk=row.pk, closed_at=None).update(end=end, closed_at=now)
 
 
-def mirror_ends(mirror: MirrorTopic) -> dict[int, int]:
-    """Answer where the mirror ends as far as it is known: at its fence, else as last reported."""
-    rows = MirrorPartition.objects.filter(mirror=mirror).values_list("partition", "stopped_end", "mirror_end")
-    ends = {partition: reported if fenced is None else fenced for partition, fenced, reported in rows}
-    return {partition: end for partition, end in ends.items() if end is not None}
+def close_many(mirrors: Sequence[MirrorTopic], *, now: datetime) -> None:
+    """Close the ranges of mirrors where these are known to end: at the fence, else as last reported, else as last noted."""
+    rows = MirrorPartition.objects.filter(mirror=OuterRef("mirror"), partition=OuterRef("partition"))
+    reported = Subquery(rows.values_list(Coalesce("stopped_end", "mirror_end"))[:1])
+    with transaction.atomic():
+        ranges = LineageRange.objects.filter(mirror__in=mirrors, closed_at=None)
+        ranges.update(end=Greatest(F("start"), Coalesce(reported, F("end"))))
+        ranges.filter(end=F("start")).delete()
+        ranges.update(closed_at=now)
 
 
 def _row(mirror: MirrorTopic, partition: int, *, start: int, now: datetime) -> LineageRange:

@@ -13,12 +13,12 @@ from types import MappingProxyType
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
 
 from console import audit, dispatch
 from console.access import can
+from console.actions import transitions
 from console.actors import Actor
-from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransition, StateTransitionError
+from console.models import AuditEvent, MirrorTopic, StateTransitionError
 from console.models.mirrors import STAYING
 from console.policies import permission_for, why_not
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason, next_state
@@ -80,32 +80,17 @@ def _move(
     rows: Sequence[MirrorTopic], old: MirrorState, operation: MirrorEvent, *, by: Actor, now: datetime
 ) -> list[MirrorTopic]:
     """Move rows of one state along one edge, by compare-and-swap, with history and audit."""
-    new = next_state(old, operation)
-    values: dict[str, Any] = {"state": new, **changes_of(operation)}
-    if new is not old:
-        values |= {"prior_state": old, "state_since": now}
-    keys = [one.pk for one in rows]
-    # the lock makes the list of those that are still as they were read the list of those that are moved
-    still = set(MirrorTopic.objects.select_for_update().filter(pk__in=keys, state=old).values_list("pk", flat=True))
-    MirrorTopic.objects.filter(pk__in=still, state=old).update(**values)
-    moved = [one for one in rows if one.pk in still]
-    StateTransitionError.objects.filter(mirror__in=still).exclude(code__in=STAYING).delete()
-    StateTransition.objects.bulk_create(
-        StateTransition(mirror=one, from_state=old, to_state=new, event=operation, by=by.name, at=now) for one in moved
-    )
-    detail = {"from": old, "to": new}
+    moved = transitions.apply_to_many(mirrors=rows, event=operation, by=by, now=now, **changes_of(operation))
+    StateTransitionError.objects.filter(mirror__in=moved).exclude(code__in=STAYING).delete()
+    detail = {"from": old, "to": next_state(old, operation)}
     AuditEvent.objects.bulk_create(
         audit.draft(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(one), now=now, detail=detail) for one in moved
     )
-    for one in moved:
-        for name, value in values.items():
-            setattr(one, name, value)
     return moved
 
 
 def _send(moved: Iterable[MirrorTopic], operation: MirrorEvent) -> None:
     for link_id in {one.link_id for one in moved}:
-        ClusterLink.objects.filter(pk=link_id).update(sequence=F("sequence") + 1)
         if operation is _E.FAILOVER:
             dispatch.send("stop_many", link_id=link_id)
         dispatch.send("reconcile_link", link_id=link_id)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from console.models import MirrorPartition, MirrorTopic, StateTransition, StopReport
@@ -19,10 +20,40 @@ def write_stop_report(
 
     ``source_ends`` is what the source answered after the fence of a promotion, None where it could not be asked.
     """
-    request = _request_of(mirror)
+    (known,) = _known([mirror])
+    report = _draft(known, now=now, source_ends=source_ends, asked_at=asked_at)
+    report.save(force_insert=True)
+    return report
+
+
+def write_stop_reports(*, mirrors: Sequence[MirrorTopic], now: datetime) -> None:
+    """Write the reports of many mirrors whose sources nobody asked any more; three statements."""
+    StopReport.objects.bulk_create(_draft(one, now=now) for one in _known(mirrors))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    mirror: MirrorTopic
+    request: StateTransition | None  # the step that asked for this stop
+    rows: Sequence[MirrorPartition]
+
+
+def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
+    """Read what reports tell. A failover that overruled a waiting promotion counts from itself: the last request does."""
+    steps = StateTransition.objects.filter(mirror__in=mirrors, to_state=MirrorState.PENDING_STOPPED)
+    requests = {step.mirror_id: step for step in steps.order_by("at", "id")}
+    rows: dict[int, list[MirrorPartition]] = defaultdict(list)
+    for row in MirrorPartition.objects.filter(mirror__in=mirrors):
+        rows[row.mirror_id].append(row)
+    return [_Known(mirror=one, request=requests.get(one.pk), rows=rows[one.pk]) for one in mirrors]
+
+
+def _draft(
+    known: _Known, *, now: datetime, source_ends: Mapping[int, int] | None = None, asked_at: datetime | None = None
+) -> StopReport:
+    mirror, request = known.mirror, known.request
     requested_at = request.at if request else mirror.state_since
-    rows = list(MirrorPartition.objects.filter(mirror=mirror))
-    partitions = [_at_stop(row, now) for row in rows]
+    partitions = [_at_stop(row, now) for row in known.rows]
     if mirror.stop_reason == StopReason.PROMOTE:
         partitions = _as_answered(partitions, source_ends or {}, seen_at_ms=_unix_ms(asked_at or now))
     cost = cost_of_stop(
@@ -32,7 +63,7 @@ def write_stop_report(
         writable_at_ms=_unix_ms(now),
     )
     seen = [one.source_seen_at_ms for one in partitions if one.source_seen_at_ms is not None]
-    return StopReport.objects.create(
+    return StopReport(
         mirror=mirror,
         reason=mirror.stop_reason,
         requested_by=request.by if request else "engine",
@@ -44,12 +75,6 @@ def write_stop_report(
         rto_ms=cost.rto_ms,
         partitions=[asdict(one) | {"not_copied": one.not_copied} for one in partitions],
     )
-
-
-def _request_of(mirror: MirrorTopic) -> StateTransition | None:
-    """Answer the step that asked for this stop: a failover that overruled a waiting promotion counts from itself."""
-    steps = StateTransition.objects.filter(mirror=mirror, to_state=MirrorState.PENDING_STOPPED)
-    return steps.order_by("-at", "-id").first()
 
 
 def _at_stop(row: MirrorPartition, now: datetime) -> PartitionAtStop:

@@ -6,6 +6,7 @@ exactly one of them wins and the other reads again and asks the table anew.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -44,6 +45,33 @@ def apply_event(
     raise ConflictError(f"Somebody else is changing mirror topic '{mirror.name}' at the same time. Look again, then retry.")
 
 
+def apply_to_many(
+    *, mirrors: Sequence[MirrorTopic], event: MirrorEvent, by: Actor, now: datetime, **changes: Any
+) -> list[MirrorTopic]:
+    """Move mirrors of one state along one edge in a few statements and note it; answer those that were still in that state.
+
+    Part of the caller's transaction. Raises IllegalTransitionError where the table has no such edge.
+    """
+    if not mirrors:
+        return []
+    old = MirrorState(mirrors[0].state)
+    assert all(one.state == old for one in mirrors)
+    new = next_state(old, event)
+    values = _values(old, new, changes, now=now)
+    # the lock makes the list of those that are still as they were read the list of those that are moved
+    there = MirrorTopic.objects.select_for_update().filter(pk__in=[one.pk for one in mirrors], state=old)
+    still = set(there.values_list("pk", flat=True))
+    MirrorTopic.objects.filter(pk__in=still, state=old).update(**values)
+    moved = [one for one in mirrors if one.pk in still]
+    ClusterLink.objects.filter(pk__in={one.link_id for one in moved}).update(sequence=F("sequence") + 1)
+    StateTransition.objects.bulk_create(
+        StateTransition(mirror=one, from_state=old, to_state=new, event=event, by=by.name, at=now) for one in moved
+    )
+    for one in moved:
+        _set(one, values)
+    return moved
+
+
 def note_creation(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
     """Write the first line of a mirror's history."""
     StateTransition.objects.create(mirror=mirror, from_state="", to_state=mirror.state, event="create", by=by.name, at=now)
@@ -54,9 +82,7 @@ def _try_once(
 ) -> MirrorTopic | None:
     old = MirrorState(mirror.state)
     new = next_state(old, event)
-    values = {"state": new, **changes}
-    if new is not old:
-        values |= {"prior_state": old, "state_since": now}
+    values = _values(old, new, changes, now=now)
     with transaction.atomic():
         swapped = MirrorTopic.objects.filter(pk=mirror.pk, state=old).update(**values)
         if not swapped:
@@ -65,9 +91,18 @@ def _try_once(
         StateTransition.objects.create(
             mirror_id=mirror.pk, from_state=old, to_state=new, event=event, by=by.name, at=now, detail=detail
         )
+    _set(mirror, values)
+    return mirror
+
+
+def _values(old: MirrorState, new: MirrorState, changes: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
+    values = {"state": new, **changes}
+    return values if new is old else values | {"prior_state": old, "state_since": now}
+
+
+def _set(mirror: MirrorTopic, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         setattr(mirror, name, value)
-    return mirror
 
 
 def _read_again(mirror: MirrorTopic) -> MirrorTopic:

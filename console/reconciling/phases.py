@@ -15,7 +15,7 @@ from django.db.models import F
 from console.actions import transitions
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic
-from console.models.mirrors import is_fresh
+from console.models.mirrors import STAYING, is_fresh
 from console.reconciling import troubles
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkconfigs import LINK_CONFIGS
@@ -75,10 +75,13 @@ def apply_verdict(
 def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
     if mirror.state in (MirrorState.PENDING_STOPPED, MirrorState.PENDING_SYNCHRONIZE):
         # its errors say what the promotion or the reversal waits for; the clock of the retry timeout stops
-        MirrorTopic.objects.filter(pk=mirror.pk).exclude(error_since=None).update(error_since=None)
-        mirror.error_since = None
+        if mirror.error_since is not None:
+            MirrorTopic.objects.filter(pk=mirror.pk).update(error_since=None)
+            mirror.error_since = None
         return False
-    changed = troubles.clear(mirror=mirror)
+    # the errors were read with the mirrors: a healthy link of a thousand mirrors asks nothing here
+    troubled = any(one.code not in STAYING for one in mirror.transition_errors.all())
+    changed = troubled and troubles.clear(mirror=mirror)
     if mirror.error_code or mirror.error_since:
         MirrorTopic.objects.filter(pk=mirror.pk).update(error_code="", error_message="", error_since=None, retry_count=0)
         mirror.error_code, mirror.error_message, mirror.error_since = "", "", None

@@ -165,15 +165,36 @@ def sync_of(mirror: MirrorTopic, *, keyless: bool = False) -> MirrorSync:
 
 def stop_of(mirror: MirrorTopic, *, generation: int, fenced_ends: tuple[tuple[int, int], ...] | None = None) -> MirrorStop:
     """Answer what to fence; ``fenced_ends`` where the caller knows what an earlier attempt recorded."""
+    ends = stopped_ends(mirror) if fenced_ends is None else fenced_ends
+    ways = source_address(mirror.link), mirror.link.destination.address
+    return _stop(mirror, ways, generation=generation, fenced_ends=ends)
+
+
+def stops_of(mirrors: Iterable[MirrorTopic], *, generations: Mapping[int, int]) -> list[MirrorStop]:
+    """Answer what to fence of one link, nothing of which was fenced before; ``generations`` by primary key."""
+    found = list(mirrors)
+    assert len({one.link_id for one in found}) <= 1
+    ways = (source_address(found[0].link), found[0].link.destination.address) if found else None
+    return [_stop(one, ways, generation=generations[one.pk], fenced_ends=()) for one in found if ways]
+
+
+def _stop(
+    mirror: MirrorTopic,
+    ways: tuple[ClusterAddress, ClusterAddress],
+    *,
+    generation: int,
+    fenced_ends: tuple[tuple[int, int], ...],
+) -> MirrorStop:
+    source, destination = ways
     return MirrorStop(
-        source=source_address(mirror.link),
-        destination=mirror.link.destination.address,
+        source=source,
+        destination=destination,
         assignments=assignments_of(mirror),
         reason=StopReason(mirror.stop_reason),
         generation=generation,
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
-        fenced_ends=stopped_ends(mirror) if fenced_ends is None else fenced_ends,
+        fenced_ends=fenced_ends,
         source_configs=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),
         sync_include=sync_include(mirror.link),

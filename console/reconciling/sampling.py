@@ -6,13 +6,12 @@ was copied in between; a slice that is seen first, or whose task began anew, cou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-
-from django.db import connection, transaction
 
 from console.models import MirrorPartition, MirrorTopic
 from console.models.mirrors import AHEAD, UNSEEN, is_fresh
+from console.rowwise import update_each
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
 SMOOTHING = 0.5  # weight of the newest measurement: calm numbers that still follow within two seconds
@@ -59,7 +58,8 @@ def store_progress(*, rows: Mapping[str, MirrorPartition], reports: Iterable[Par
             continue
         written.append(row)
         changed |= _shown(row) != before
-    _write(written)
+    values = [([getattr(row, name) for name in _WRITTEN], [row.pk]) for row in written]
+    update_each(MirrorPartition, fields=_WRITTEN, keys=["id"], rows=values)
     return changed
 
 
@@ -97,20 +97,6 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
         row.caught_up_at = _time(report.caught_up_at_ms)
     row.phase, row.error_code, row.error_message = report.phase, report.error_code, report.error_message
     row.observed_at = observed_at
-
-
-def _write(rows: Sequence[MirrorPartition]) -> None:
-    """Write many rows by one prepared statement: a hundred times the speed of ``bulk_update``, which builds one huge CASE."""
-    if not rows:
-        return
-    meta = MirrorPartition._meta  # noqa: SLF001 - Django documents it
-    fields = [field for field in meta.concrete_fields if field.name in _WRITTEN]
-    quote = connection.ops.quote_name
-    assignments = ", ".join(f"{quote(str(field.column))} = %s" for field in fields)
-    statement = f"UPDATE {quote(meta.db_table)} SET {assignments} WHERE id = %s"  # noqa: S608 - our own names
-    values = [[*(one.get_db_prep_save(getattr(row, one.name), connection) for one in fields), row.pk] for row in rows]
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.executemany(statement, values)
 
 
 def _is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> bool:

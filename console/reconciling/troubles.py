@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from django.db.models import F
@@ -34,6 +34,11 @@ def clear(*, mirror: MirrorTopic, keep: Iterable[str] = ()) -> bool:
     """Remove errors whose cause is gone; lost records stay lost, different ones different."""
     gone, _ = mirror.transition_errors.exclude(code__in=[*keep, *STAYING]).delete()
     return bool(gone)
+
+
+def clear_many(*, mirrors: Sequence[MirrorTopic]) -> None:
+    """Do for many what ``clear`` does for one."""
+    StateTransitionError.objects.filter(mirror__in=mirrors).exclude(code__in=STAYING).delete()
 
 
 def end(*, mirror: MirrorTopic, codes: Iterable[str]) -> bool:

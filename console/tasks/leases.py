@@ -1,9 +1,9 @@
-"""Takes the leases of all partitions of a mirror, so that no copier is at work while it is fenced or deleted."""
+"""Takes the leases of all partitions of mirrors, so that no copier is at work while they are fenced or deleted."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -36,70 +36,63 @@ def taken(mirror: MirrorTopic, *, wait_s: float) -> Iterator[Taken]:
 
     What was got is kept for as long as the block takes: fencing many partitions may take longer than a lease lasts.
     """
-    lease = RedisLease(settings.REDIS_URL, ttl_ms=plans.TUNING.lease_ttl_ms)
-    got, over = Taken(), Event()
-    keeper = Thread(target=_keep, args=(lease, got, over), name=f"keep-leases-{mirror.pk}", daemon=True)
-    keeper.start()
-    try:
-        _take(lease, mirror, got, deadline=time.monotonic() + wait_s)
-        yield got
-    finally:
-        over.set()
-        keeper.join()
-        for grant in got.grants:
-            _release(lease, grant)
+    with taken_from_many([mirror], wait_s=wait_s) as got:
+        yield got[mirror.pk]
 
 
 @contextmanager
 def taken_from_many(mirrors: Sequence[MirrorTopic], *, wait_s: float) -> Iterator[dict[int, Taken]]:
-    """Do what ``taken`` does for many mirrors, waiting once for all; answer by primary key."""
+    """Do what ``taken`` does for many mirrors, waiting once for all, by few round trips; answer by primary key."""
     lease = RedisLease(settings.REDIS_URL, ttl_ms=plans.TUNING.lease_ttl_ms)
-    got = {mirror.pk: Taken() for mirror in mirrors}
-    deadline = time.monotonic() + wait_s
+    got, over = {mirror.pk: Taken() for mirror in mirrors}, Event()
+    keeper = Thread(target=_keep, args=(lease, tuple(got.values()), over), name=f"keep-leases-{min(got)}", daemon=True)
+    keeper.start()
     try:
-        for mirror in mirrors:
-            _take(lease, mirror, got[mirror.pk], deadline=deadline)
+        _take(
+            lease, {one.key: got[mirror.pk] for mirror in mirrors for one in plans.assignments_of(mirror)}, got, wait_s=wait_s
+        )
         yield got
     finally:
-        for one in got.values():
-            for grant in one.grants:
-                _release(lease, grant)
+        over.set()
+        keeper.join()
+        _release(lease, [grant for one in got.values() for grant in one.grants])
 
 
-def _take(lease: RedisLease, mirror: MirrorTopic, got: Taken, *, deadline: float) -> None:
-    missing = {one.key for one in plans.assignments_of(mirror)}
+def _take(lease: RedisLease, wanted: Mapping[str, Taken], got: Mapping[int, Taken], *, wait_s: float) -> None:
+    deadline, missing = time.monotonic() + wait_s, dict(wanted)
     try:
         while missing:
-            for key in sorted(missing):
-                grant = lease.acquire(key, f"stop-{mirror.pk}")
-                if grant is not None:
-                    got.grants.append(grant)
-                    missing.discard(key)
-            if missing and time.monotonic() >= deadline:
+            for grant in lease.acquire_all(sorted(missing), f"stop-{min(got)}"):
+                _add(missing.pop(grant.key), grant)
+            if not missing or time.monotonic() >= deadline:
                 break
-            if missing:
-                time.sleep(POLL_S)
-        held = [grant.generation for grant in got.grants]
-        others = [lease.raise_generation(key, 0) + 1 for key in missing]
-        got.generation = max([1, *held, *others])
-        got.complete = not missing
+            time.sleep(POLL_S)
+        for key, one in missing.items():
+            one.generation = max(one.generation, lease.raise_generation(key, 0) + 1)
     except CoordinationUnavailableError as error:  # the fence on the brokers decides without any lease
-        _log.warning("leases.unavailable", mirror=mirror.name, error=str(error))
+        _log.warning("leases.unavailable", mirrors=len(got), missing=len(missing), error=str(error))
+        return
+    lacking = {id(one) for one in missing.values()}
+    for one in got.values():
+        one.complete = id(one) not in lacking
 
 
-def _keep(lease: RedisLease, got: Taken, over: Event) -> None:
+def _add(one: Taken, grant: Grant) -> None:
+    one.grants.append(grant)
+    one.generation = max(one.generation, grant.generation)
+
+
+def _keep(lease: RedisLease, got: Sequence[Taken], over: Event) -> None:
     while not over.wait(plans.TUNING.lease_ttl_ms / 1000 / RENEWALS_PER_TTL):
         try:
-            lease.renew(list(got.grants))
+            lease.renew([grant for one in got for grant in list(one.grants)])
         except CoordinationUnavailableError as error:  # the next one may come in time
             _log.warning("leases.not_renewed", error=str(error))
 
 
-def _release(lease: RedisLease, grant: Grant) -> None:
+def _release(lease: RedisLease, grants: Sequence[Grant]) -> None:
     """Give back what was handed over to us cleanly; the rest runs out by itself, so that the next owner does not trust it."""
-    if not grant.clean:
-        return
     try:
-        lease.release(grant)
+        lease.release_all([grant for grant in grants if grant.clean])
     except CoordinationUnavailableError as error:  # it runs out by itself
-        _log.warning("leases.not_released", key=grant.key, error=str(error))
+        _log.warning("leases.not_released", leases=len(grants), error=str(error))

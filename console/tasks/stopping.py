@@ -8,9 +8,10 @@ reconciler sends them again.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -21,10 +22,11 @@ from django.utils import timezone
 
 from console import dispatch, lineage, store
 from console.actions import transitions
-from console.actions.stopreports import write_stop_report
+from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import groups, plans, slicing, troubles, waits
+from console.rowwise import update_each
 from console.tasks import leases
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source, load, note_failure
@@ -45,6 +47,9 @@ _WAITING = {
     ErrorCode.WAITING_FOR_GROUPS,
     ErrorCode.CONSUMER_GROUP_IN_USE_ERROR,
 }
+_UNTROUBLED: Mapping[str, Any] = MappingProxyType(
+    {"error_code": "", "error_message": "", "error_since": None, "retry_at": None, "drained_at": None}
+)
 _log = structlog.get_logger(__name__)
 
 
@@ -219,21 +224,36 @@ def note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: d
 
 def record_ends(mirror: MirrorTopic, stopped: MirrorStopped) -> None:
     """Keep where the mirror ended before any producer is let in."""
-    for partition, end in stopped.ends:
-        rows = MirrorPartition.objects.filter(mirror=mirror, partition=partition)
-        rows.update(stopped_end=end, mirror_end=end, bytes_per_s=None, records_per_s=None)
+    record_many_ends([(mirror, stopped)])
+
+
+def record_many_ends(found: Iterable[tuple[MirrorTopic, MirrorStopped]]) -> None:
+    """Keep where mirrors ended before any producer is let in; all or none."""
+    fields = ("stopped_end", "mirror_end", "bytes_per_s", "records_per_s")
+    rows = [((end, end, None, None), (mirror.pk, partition)) for mirror, one in found for partition, end in one.ends]
+    update_each(MirrorPartition, fields=fields, keys=("mirror", "partition"), rows=rows)
 
 
 def note_stopped(mirror: MirrorTopic, *, now: datetime, source_ends: dict[int, int] | None = None) -> None:
-    facts: dict[str, Any] = {"error_code": "", "error_message": "", "error_since": None, "retry_at": None, "drained_at": None}
     try:
         with transaction.atomic():
             troubles.clear(mirror=mirror)
-            stopped = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, by=ENGINE, now=now, **facts)
+            stopped = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, by=ENGINE, now=now, **_UNTROUBLED)
             write_stop_report(mirror=stopped, now=now, source_ends=source_ends, asked_at=timezone.now())
             lineage.close_lineage(mirror=stopped, now=now)
     except IllegalTransitionError:  # another run of this task was quicker
         _log.info("stop.done_already", mirror=mirror.name)
+
+
+def note_many_stopped(mirrors: Sequence[MirrorTopic], *, now: datetime) -> None:
+    """Write for many mirrors, all still stopping when they were read, what ``note_stopped`` does for one; few statements."""
+    with transaction.atomic():
+        moved = transitions.apply_to_many(mirrors=mirrors, event=MirrorEvent.FENCED, by=ENGINE, now=now, **_UNTROUBLED)
+        troubles.clear_many(mirrors=moved)
+        write_stop_reports(mirrors=moved, now=now)
+        lineage.close_many(moved, now=now)
+    for one in set(mirrors) - set(moved):  # it looks why
+        note_stopped(one, now=now)
 
 
 def _set_drained(mirror: MirrorTopic, *, at: datetime | None) -> None:

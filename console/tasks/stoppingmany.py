@@ -27,8 +27,8 @@ from console.tasks.stopping import (
     batch_name,
     check_marks,
     give_orders,
-    note_stopped,
-    record_ends,
+    note_many_stopped,
+    record_many_ends,
 )
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
@@ -73,7 +73,7 @@ def _claim(link_id: int) -> list[MirrorTopic]:
 
 def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:
     with leases.taken_from_many(list(mirrors.values()), wait_s=FAILOVER_RELEASE_S) as taken:
-        stops = [plans.stop_of(one, generation=taken[one.pk].generation, fenced_ends=()) for one in mirrors.values()]
+        stops = plans.stops_of(mirrors.values(), generations={key: one.generation for key, one in taken.items()})
         try:
             stopped = jobs.stop_many(
                 stops, on_fenced=lambda ends: _record(mirrors, ends.items()), check_ours=partial(_check_ours, mirrors)
@@ -87,9 +87,10 @@ def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:
     done = list(stopped.items())
     for first in range(0, len(done), PER_COMMIT):
         with transaction.atomic():
-            for name, one in done[first : first + PER_COMMIT]:
+            some = done[first : first + PER_COMMIT]
+            for name, one in some:
                 groups.store_clamped(mirror=mirrors[name], clamped=one.clamped, now=timezone.now())
-                note_stopped(mirrors[name], now=timezone.now())
+            note_many_stopped([mirrors[name] for name, _ in some], now=timezone.now())
 
 
 def _check_ours(mirrors: Mapping[str, MirrorTopic]) -> None:
@@ -100,6 +101,4 @@ def _check_ours(mirrors: Mapping[str, MirrorTopic]) -> None:
 
 
 def _record(mirrors: Mapping[str, MirrorTopic], ends: Iterable[tuple[str, MirrorStopped]]) -> None:
-    with transaction.atomic():
-        for name, one in ends:
-            record_ends(mirrors[name], one)
+    record_many_ends((mirrors[name], one) for name, one in ends)

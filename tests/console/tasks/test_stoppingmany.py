@@ -1,0 +1,109 @@
+"""What is written of many mirrors that were stopped together is, row by row, what is written of each stopped by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.forms.models import model_to_dict
+from django.test.utils import CaptureQueriesContext
+
+from console.actors import ENGINE
+from console.lineage import open_lineage
+from console.models import (
+    ClusterLink,
+    LineageRange,
+    MirrorPartition,
+    MirrorTopic,
+    StateTransition,
+    StateTransitionError,
+    StopReport,
+)
+from console.models.mirrors import RECORDS_LOST
+from console.tasks.stopping import note_many_stopped, note_stopped, record_ends, record_many_ends
+from linkengine.domain.plans import MirrorStopped
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+S = MirrorState
+LATER = NOW + timedelta(seconds=7)
+KINDS = 5
+TABLES: tuple[Any, ...] = (MirrorPartition, LineageRange, StateTransition, StateTransitionError, StopReport)
+pytestmark = pytest.mark.usefixtures("sent")
+
+
+@pytest.fixture
+def pairs(make_mirror: MakeMirror) -> list[tuple[MirrorTopic, MirrorTopic]]:
+    """Of each kind two that differ by their name only."""
+    return [
+        (_stopping(make_mirror, f"one-{kind}", kind), _stopping(make_mirror, f"many-{kind}", kind)) for kind in range(KINDS)
+    ]
+
+
+def _stopping(make_mirror: MakeMirror, name: str, kind: int) -> MirrorTopic:
+    mirror = make_mirror(name, S.PENDING_STOPPED, stop_reason="failover", drained_at=NOW, error_code="X", error_since=NOW)
+    open_lineage(mirror=mirror, starts={0: kind * 5}, now=NOW)  # kind 2: nothing came; 3 and 4: begins behind its end
+    MirrorPartition.objects.filter(mirror=mirror, partition=1).update(
+        last_source_end=25, last_source_seen_at=NOW if kind % 2 else None, mirror_end=None if kind == 1 else 10
+    )
+    for number in range(kind):  # a failover after a promotion: the last request counts
+        at = NOW - timedelta(seconds=number % 3)
+        StateTransition.objects.create(
+            mirror=mirror, from_state=S.ACTIVE, to_state=S.PENDING_STOPPED, event="failover", by=f"owner-{number}", at=at
+        )
+    for code in ("WAITING_FOR_LAG", RECORDS_LOST)[: kind % 3]:
+        StateTransitionError.objects.create(mirror=mirror, code=code, message="why", since=NOW, last_seen_at=NOW)
+    return mirror
+
+
+def _written(mirror: MirrorTopic) -> dict[str, Any]:
+    """All that tells of a mirror, without its numbers and its name."""
+    hidden = {"id", "mirror", "name", "topic", "source_topic", "origin_topic"}
+
+    def shown(rows: Sequence[Any]) -> list[dict[str, Any]]:
+        return [{key: value for key, value in model_to_dict(row).items() if key not in hidden} for row in rows]
+
+    known = {table.__name__: shown(table.objects.filter(mirror=mirror).order_by("pk")) for table in TABLES}
+    return {**known, "itself": shown([MirrorTopic.objects.get(pk=mirror.pk)])}
+
+
+def test_rows_are_those_of_one_by_one(pairs: list[tuple[MirrorTopic, MirrorTopic]]) -> None:
+    ends = {0: MirrorStopped(ends=((0, 10), (1, 12))), 1: MirrorStopped(ends=((0, 10),))}
+    for number, (one, _) in enumerate(pairs):
+        record_ends(one, ends[number % 2])
+    record_many_ends((many, ends[number % 2]) for number, (_, many) in enumerate(pairs))
+
+    for one, _ in pairs:
+        note_stopped(one, now=LATER)
+    note_many_stopped([many for _, many in pairs], now=LATER)
+
+    assert set(MirrorTopic.objects.values_list("state", flat=True)) == {S.STOPPED}
+    for one, many in pairs:
+        assert _written(many) == _written(one)
+    assert set(MirrorPartition.objects.filter(partition=0).values_list("stopped_end", flat=True)) == {10}
+    assert StopReport.objects.count() == 2 * KINDS
+
+
+def test_the_number_of_statements_does_not_grow(make_mirror: MakeMirror) -> None:
+    mirrors = [_stopping(make_mirror, f"many-{number}", 1) for number in range(20)]
+
+    with CaptureQueriesContext(connection) as queries:
+        record_many_ends((one, MirrorStopped(ends=((0, 10), (1, 10)))) for one in mirrors)
+        note_many_stopped(mirrors, now=LATER)
+
+    assert len(queries) < len(mirrors)
+
+
+def test_what_was_moved_meanwhile_is_left_as_it_is(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    mirrors = [_stopping(make_mirror, f"many-{number}", 0) for number in range(3)]
+    note_stopped(MirrorTopic.objects.get(pk=mirrors[1].pk), now=NOW)
+    before = _written(mirrors[1])
+
+    note_many_stopped(mirrors, now=LATER)
+
+    assert _written(mirrors[1]) == before
+    assert StateTransition.objects.filter(to_state=S.STOPPED, by=ENGINE.name).count() == len(mirrors)
+    assert StopReport.objects.filter(writable_at=LATER).count() == 2
