@@ -10,6 +10,8 @@ BIN := .venv/bin
 RUN := $(BIN)/python
 STATE := var/state
 ARGS ?=
+# Dozens of processes start here: compiling everything in each of them anew takes more than what they are there for.
+export PYTHONDONTWRITEBYTECODE :=
 
 PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets $(STATE)/archive
 
@@ -80,7 +82,7 @@ $(STATE)/venv: requirements.txt
 	@index=$$($(RUN) -m pip config get global.index-url 2>/dev/null || true); \
 	  export UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$index}}"; \
 	  [ -n "$$UV_DEFAULT_INDEX" ] || unset UV_DEFAULT_INDEX; \
-	  $(BIN)/uv pip install -q --python $(RUN) --require-hashes -r requirements.txt \
+	  $(BIN)/uv pip install -q --compile-bytecode --python $(RUN) --require-hashes -r requirements.txt \
 	  || $(RUN) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@touch $@
 

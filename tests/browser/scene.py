@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Any
 
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
@@ -192,8 +193,9 @@ def make_mirror(
         created_at=now - timedelta(days=2),
         created_by="amelia",
     )
-    for number in range(partitions):
-        _add_partition(mirror, number, (lag or 0) // (number + 1), rate, now)
+    MirrorPartition.objects.bulk_create(
+        _partition(mirror, number, (lag or 0) // (number + 1), rate, now) for number in range(partitions)
+    )
     StateTransition.objects.create(
         mirror=mirror, from_state="", to_state="PENDING_SETUP", event="create", by="amelia", at=now - timedelta(days=2)
     )
@@ -204,9 +206,9 @@ def make_mirror(
     return mirror
 
 
-def _add_partition(mirror: MirrorTopic, number: int, lag: int, rate: float | None, now: datetime) -> None:
+def _partition(mirror: MirrorTopic, number: int, lag: int, rate: float | None, now: datetime) -> MirrorPartition:
     end = 1_204_551 + 1_117 * number
-    MirrorPartition.objects.create(
+    return MirrorPartition(
         mirror=mirror,
         partition=number,
         source_start=1_000 * number,
@@ -373,16 +375,19 @@ def _add_other_links(scene: Scene) -> None:
 
 def _add_samples(scene: Scene) -> None:
     """An hour of figures with a hole in it."""
-    for number in range(120):
-        unknown = 60 < number < 72
-        values = {
-            "at": scene.now - timedelta(seconds=30 * (119 - number)),
-            "lag": None if unknown else (number * 37) % 900,
-            "lag_ms": None if unknown else (number * 37) % 900 * 11,
-            "bytes_per_s": 3_302_400.0 + 40_000 * ((number * 7) % 13),
-        }
-        LinkSample.objects.create(link=scene.link, **values)
-        MirrorSample.objects.create(mirror=scene.mirrors["flights"], **values)
+    samples = [_sample(scene.now, number) for number in range(120)]
+    LinkSample.objects.bulk_create(LinkSample(link=scene.link, **one) for one in samples)
+    MirrorSample.objects.bulk_create(MirrorSample(mirror=scene.mirrors["flights"], **one) for one in samples)
+
+
+def _sample(now: datetime, number: int) -> dict[str, Any]:
+    unknown = 60 < number < 72
+    return {
+        "at": now - timedelta(seconds=30 * (119 - number)),
+        "lag": None if unknown else (number * 37) % 900,
+        "lag_ms": None if unknown else (number * 37) % 900 * 11,
+        "bytes_per_s": 3_302_400.0 + 40_000 * ((number * 7) % 13),
+    }
 
 
 def _add_namespaces(scene: Scene) -> None:

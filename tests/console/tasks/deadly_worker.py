@@ -32,8 +32,11 @@ from console.reconciling import plans  # noqa: E402
 
 plans.TUNING = replace(plans.TUNING, lease_ttl_ms=1_500)  # before others take it from there
 
-import pyspark.sql.connect.session  # noqa: E402, F401 - takes a second, once instead of per life
+# what takes a second to import, once instead of per life
+import celery.bin.celery  # noqa: E402, F401
+import pyspark.sql.connect.session  # noqa: E402, F401
 
+import console.urls  # noqa: E402, F401
 from console import store  # noqa: E402
 from console.actions import transitions  # noqa: E402
 from console.celery import app  # noqa: E402

@@ -161,7 +161,7 @@ def records(cluster: KafkaCluster, topic: str, *, partitions: int = 2) -> Record
         for number, (low, high) in bounds.items()
         if high > low
     ):
-        for one in consumer.consume(1000, timeout=1):
+        for one in consumer.consume(1000, timeout=0.1):
             assert not one.error()
             found[one.partition() or 0, one.offset() or 0] = one.value() or b""
     consumer.close()
