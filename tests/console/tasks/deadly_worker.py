@@ -88,8 +88,9 @@ def arm(deaths: Deaths) -> None:
     for name in jobs.__all__:
         setattr(jobs, name, deaths.wrap(name, getattr(jobs, name)))
     transitions.apply_event = deaths.wrap("move", transitions.apply_event)
+    transitions.apply_to_many = deaths.wrap("move", transitions.apply_to_many)
     for room in (stopping, stoppingmany):
-        room.record_ends = deaths.wrap("record-ends", room.record_ends)  # type: ignore[attr-defined]
+        room.record_many_ends = deaths.wrap("record-ends", room.record_many_ends)  # type: ignore[attr-defined]
     for name, task in app.tasks.items():
         if not name.startswith("celery."):
             task.run = deaths.wrap("task", task.run, task=name)
