@@ -45,6 +45,12 @@ def mirror_key(mirror: MirrorTopic) -> str:
     return f"{(mirror.first_link_uuid or mirror.link.link_uuid).hex[:16]}-{mirror.pk}"
 
 
+def partition_keys(mirror: MirrorTopic) -> list[str]:
+    """Name all partitions of a mirror as their assignments do."""
+    key = mirror_key(mirror)
+    return [f"{key}/{number}" for number in range(mirror.num_partitions)]
+
+
 def source_address(link: ClusterLink) -> ClusterAddress:
     """Answer how the link reaches its source, and which cluster has to answer there."""
     return replace(_given_address(link), cluster_id=link.source_cluster_id)

@@ -47,19 +47,22 @@ _WRITTEN = (
 def store_progress(*, rows: Mapping[str, MirrorPartition], reports: Iterable[PartitionProgress], now: datetime) -> bool:
     """Write new reports into their rows (by key), all at once; answer whether a page would show something else than before."""
     seen = {one.key: one for one in reports}
-    changed, written = False, []
+    changed, written, moved = False, [], set[str]()
     for key, row in rows.items():
         report, row.failed_again = seen.get(key), False
-        before = _shown(row)
+        before, stored = _shown(row), [getattr(row, name) for name in _WRITTEN]
         fresh = report is not None and _is_new(report, row, now)
         if report is not None and fresh:
             take_over(row, report)
         if not (fresh | _forget_ahead(row, now) | _forget_rates(row, now) | _forget_source(row, now)):
             continue
         written.append(row)
+        moved |= {name for name, old in zip(_WRITTEN, stored, strict=True) if getattr(row, name) != old}
         changed |= _shown(row) != before
-    values = [([getattr(row, name) for name in _WRITTEN], [row.pk]) for row in written]
-    update_each(MirrorPartition, fields=_WRITTEN, keys=["id"], rows=values)
+    if moved:  # of a link that is idle little more than the time of the reports
+        fields = sorted(moved)
+        values = [([getattr(row, name) for name in fields], [row.pk]) for row in written]
+        update_each(MirrorPartition, fields=fields, keys=["id"], rows=values)
     return changed
 
 

@@ -173,7 +173,7 @@ def _give_orders(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
 def _copy(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows) -> None:
     keys: dict[bool, list[str]] = defaultdict(list)
     for mirror in mirrors:
-        keys[slicing.is_wanted(mirror, link)] += [one.key for one in plans.assignments_of(mirror)]
+        keys[slicing.is_wanted(mirror, link)] += plans.partition_keys(mirror)
     now = timezone.now()
     orphans = [one for one in slicing.starting(link=link, now=now) if not store.is_held(slicing.hold_of(one))]
     for one in slicing.next_slices(link=link, wanted=keys[True], rows=rows, now=now, orphans=orphans):

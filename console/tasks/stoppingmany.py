@@ -89,7 +89,8 @@ def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:
         with transaction.atomic():
             some = done[first : first + PER_COMMIT]
             for name, one in some:
-                groups.store_clamped(mirror=mirrors[name], clamped=one.clamped, now=timezone.now())
+                if one.clamped:
+                    groups.store_clamped(mirror=mirrors[name], clamped=one.clamped, now=timezone.now())
             note_many_stopped([mirrors[name] for name, _ in some], now=timezone.now())
 
 
