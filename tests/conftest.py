@@ -50,7 +50,7 @@ settings.load_profile("suite")
 
 MakeCluster = Callable[..., KafkaCluster]
 
-LONG_S = 300  # a file with a test that may take this long starts clusters of its own or waits for many processes
+LONG_S = 600  # a file with a test that may take this long starts clusters of its own or waits for many processes
 
 
 @pytest.hookimpl(trylast=True)

@@ -9,7 +9,7 @@ from devcluster.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[1]
 DATABASE_PART = ("tests/console/models", "tests/console/actions", "tests/console/access", "tests/console/queries")
-TIMEOUT_S = 170
+TIMEOUT_S = 290
 
 
 def test_models_actions_and_queries_pass_on_postgresql() -> None:

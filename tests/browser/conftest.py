@@ -19,11 +19,11 @@ from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
 
 from tests.browser.scene import Scene, make_scene
 
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 90
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
 
 
@@ -123,4 +123,8 @@ def _listen(visitor: Visitor) -> None:
 
     visitor.page.on("request", note)
     visitor.page.on("pageerror", lambda error: visitor.complaints.append(str(error)))
-    visitor.page.on("console", lambda message: visitor.complaints.append(message.text) if message.type == "error" else None)
+    visitor.page.on("console", lambda message: visitor.complaints.append(_told(message)) if message.type == "error" else None)
+
+
+def _told(message: ConsoleMessage) -> str:
+    return f"{message.text} at {message.location['url']}"

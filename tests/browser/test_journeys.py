@@ -20,7 +20,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.browser.conftest import Visits
 from tests.browser.scene import EAST, PASSWORD, WEST, Scene
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 
 class Engine:

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from devcluster.kafka import KafkaCluster
 from tests.stack import PASSWORD, USER_NAME, Stack, running_stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.browser, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
 RECORDS = 1_000
 PARTITIONS = 2

@@ -19,8 +19,8 @@ from chaos.loops import LoopEngine
 from chaos.reading import Ends, read_topic
 from linkengine.domain.plans import CopyTuning
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
-TIMEOUT_S = 90.0
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
+TIMEOUT_S = 180.0
 LEASE_MS = 500
 QUIET_S = 2.0  # in which a copier on a busy machine comes to sending what it has read
 SLICE_S = 300.0

@@ -28,8 +28,8 @@ from linkengine.domain.addresses import address_from_properties
 from linkengine.kafka.cluster import Cluster
 
 T = TypeVar("T")
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(500)]
-TIMEOUT_S = 120.0
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
+TIMEOUT_S = 240.0
 UNREACHABLE = "BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR"
 
 

@@ -12,7 +12,7 @@ from devcluster.demo.live import LiveFlights
 from devcluster.kafka import KafkaCluster
 
 pytestmark = pytest.mark.kafka
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module")

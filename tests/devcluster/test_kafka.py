@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 from devcluster.kafka import KafkaCluster
 
 pytestmark = pytest.mark.kafka
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def create_topic(cluster: KafkaCluster, topic: str, *, user: str = "admin", replicas: int = 1) -> None:

@@ -14,7 +14,7 @@ import pytest
 from devcluster.guard import session_members
 from devcluster.processes import Process, ProcessFailedError, run
 
-TIMEOUT_S = 15
+TIMEOUT_S = 60
 # a program with a child that leaves the group, as Spark's Python workers do
 FAMILY = "import os, time; os.fork() or os.setpgid(0, 0); print('up', flush=True); time.sleep(600)"
 PARENT = """

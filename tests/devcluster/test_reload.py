@@ -14,8 +14,8 @@ from devcluster.demo.services import Console, plan_console, start_service
 from devcluster.parts import ROOT
 from devcluster.processes import Process
 
-TIMEOUT_S = 120.0
-pytestmark = pytest.mark.timeout(300)
+TIMEOUT_S = 240.0
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_changed_template_or_style_restarts_the_web_process(tmp_path: Path) -> None:

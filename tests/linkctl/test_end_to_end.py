@@ -14,7 +14,7 @@ from linkctl.cli import program
 from tests.console.api.service import Service, running
 from tests.console.api.test_end_to_end import RECORDS, produce
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 PATIENCE_S = 120.0
 Run = Callable[..., Result]
 

@@ -19,7 +19,7 @@ from linkengine.domain.ranges import OffsetRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.cluster import Cluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ from linkengine.sparkclient import (
 from linkengine.verifyjob.job import run_verify
 from tests.linkengine.copyjob.standin import hold_leases
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-TIMEOUT_S = 90.0
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+TIMEOUT_S = 180.0
 TALKATIVE = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.log.level": "INFO"}
 
 

@@ -16,7 +16,7 @@ from devcluster.ports import LOOPBACK, free_port
 from devcluster.processes import Process
 
 ROOT = Path(__file__).resolve().parents[3]
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0
 POLL_S = 0.1
 # Runs inside the product, as its installer would: an administrator with an API key, and both clusters.
 _SEED = """
@@ -71,7 +71,7 @@ class Service:
         assert answer.status_code == expect, f"{method} {path}: {answer.status_code} {answer.text}\n{self.log_tail()}"
         return answer.json() if answer.content else None
 
-    def wait_for(self, what: str, look: Callable[[], Any], *, timeout_s: float = 90.0) -> Any:
+    def wait_for(self, what: str, look: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
         """Look until the answer is true; fail with what was awaited and the worker's log."""
         deadline = time.monotonic() + timeout_s
         while not (seen := look()):

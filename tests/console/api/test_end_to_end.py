@@ -14,7 +14,7 @@ from devcluster.kafka import KafkaCluster
 from tests.console.api.service import Service, running
 from tests.console.tasks.reversal import records
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 RECORDS = 500
 PARTITIONS = 2
 WRONG = "c0ffee-is-not-it"

@@ -14,7 +14,7 @@ from devcluster.kafka import KafkaCluster
 from tests.console.api.test_end_to_end import link_body
 from tests.stack import PASSWORD, USER_NAME, Stack, running_stack
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 MIRRORS = 200
 LINK = "many"
 PAGE_SIZE = 50

@@ -16,7 +16,7 @@ from devcluster.kafka import KafkaCluster
 from tests.conftest import MakeCluster
 from tests.console.api.cast import NOW, Rest
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 Register = Callable[..., str]
 
 

@@ -88,7 +88,7 @@ def new_mirror(link: ClusterLink, make_topic: MakeTopic) -> MirrorTopic:
 def until() -> Until:
     """Look until the answer is true."""
 
-    def wait(look: Callable[[], Any], *, timeout_s: float = 90.0) -> Any:
+    def wait(look: Callable[[], Any], *, timeout_s: float = 180.0) -> Any:
         deadline = time.monotonic() + timeout_s
         while not (seen := look()):
             assert time.monotonic() < deadline, f"It did not come true. {_situation()}"

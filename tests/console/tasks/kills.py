@@ -18,7 +18,7 @@ from console.models import MirrorPartition, MirrorTopic
 from devcluster.processes import Process
 
 ROOT = Path(__file__).resolve().parents[3]
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0
 
 
 class Lives:
@@ -81,7 +81,7 @@ class Lives:
         """Answer how many workers have lived."""
         return len(self._lives())
 
-    def wait_for(self, look: Callable[[], bool], *, timeout_s: float = 150.0) -> None:
+    def wait_for(self, look: Callable[[], bool], *, timeout_s: float = 300.0) -> None:
         """Look until it is true."""
         deadline = time.monotonic() + timeout_s
         while not look():

@@ -18,7 +18,7 @@ from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
 def as_admin(cluster: KafkaCluster) -> ClusterAdmin:

@@ -23,7 +23,7 @@ from tests.console.tasks.conftest import Until
 from tests.console.tasks.reversal import Drive, records, write
 from tests.console.tasks.test_groups import fill
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 RUNS = 4  # of the sync, while the source changes
 RETENTION, COMPACTION = "retention.ms", "delete.retention.ms"
 

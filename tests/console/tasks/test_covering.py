@@ -20,7 +20,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 Sent = list[tuple[str, dict[str, Any]]]
 BASE_MS = 1_000 * int(timezone.now().timestamp())
 

@@ -18,7 +18,7 @@ from console.tasks.drills import look_after_drills
 from linkengine.domain.states import MirrorState
 from tests.console.tasks.conftest import Until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 def test_a_drill_rehearses_on_copies_leaves_the_mirror_alone_and_passes_only_what_it_compared(

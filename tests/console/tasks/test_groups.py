@@ -24,7 +24,7 @@ from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 Commit = Callable[..., None]
 WAIT_S = 60
 A_RULE = Acl(

@@ -25,7 +25,7 @@ from tests.console.tasks.reversal import do, fresh, records, states, write
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.spark,
-    pytest.mark.timeout(500),
+    pytest.mark.timeout(900),
     pytest.mark.usefixtures("sent", "spark_connect_url", "transactional_db"),
 ]
 S, E = MirrorState, MirrorEvent

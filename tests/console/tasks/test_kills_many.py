@@ -31,7 +31,7 @@ from tests.console.tasks.test_shapes_of_links import link_to, mirror_on
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.spark,
-    pytest.mark.timeout(500),
+    pytest.mark.timeout(900),
     pytest.mark.usefixtures("sent", "spark_connect_url", "transactional_db"),
 ]
 S, E = MirrorState, MirrorEvent

@@ -19,7 +19,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.usefixtures("copier")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900), pytest.mark.usefixtures("copier")]
 S, E = MirrorState, MirrorEvent
 
 

@@ -22,7 +22,7 @@ from tests.console.tasks.reversal import Drive, fresh, records, states, write
 from tests.console.tasks.test_groups import commit
 from tests.console.tasks.test_shapes_of_links import link_to, mirror_on
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(290), pytest.mark.usefixtures("copier")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(500), pytest.mark.usefixtures("copier")]
 Seen = tuple[int, int | None, str | None]
 RETENTION = "delete.retention.ms"
 

@@ -28,7 +28,7 @@ from tests.console.tasks.conftest import register
 from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
 from tests.console.tasks.test_shapes_of_links import link_to, mirror_on
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier", "answered")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "answered")]
 S, E = MirrorState, MirrorEvent
 
 

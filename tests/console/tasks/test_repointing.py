@@ -13,7 +13,7 @@ from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.reversal import Drive, records, states, write
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 S = MirrorState
 
 

@@ -26,7 +26,7 @@ from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.reversal import Drive, do, records, states, write
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 S, E = MirrorState, MirrorEvent
 Pair = tuple[ClusterLink, ClusterLink]
 

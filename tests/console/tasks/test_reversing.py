@@ -12,7 +12,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.tasks.reversal import Application, Drive, do, records, states, write
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 S, E = MirrorState, MirrorEvent
 Pair = tuple[ClusterLink, ClusterLink]
 

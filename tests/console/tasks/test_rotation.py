@@ -30,7 +30,7 @@ from devcluster.kafka import KafkaCluster
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 Worker = Callable[[], None]
 _SHA512 = ScramMechanism.SCRAM_SHA_512
 

@@ -14,7 +14,7 @@ from tests.console.conftest import NOW
 from tests.console.tasks.conftest import MakeTopic, register
 from tests.console.tasks.reversal import Drive, records, states, write
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 S = MirrorState
 
 

@@ -17,7 +17,7 @@ from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.reversal import Drive, do, states
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.usefixtures("copier")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 
 
 def test_a_stop_that_was_taken_over_neither_opens_the_topic_nor_changes_it(

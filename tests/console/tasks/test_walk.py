@@ -31,7 +31,7 @@ from tests.console.conftest import NOW
 from tests.console.tasks.kills import Lives
 from tests.console.tasks.reversal import Drive, Records, records, write_one
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 S, E = MirrorState, MirrorEvent
 RESTING = {S.ACTIVE, S.PAUSED, S.STOPPED}
 MOVES = (E.REVERSE_AND_START, E.REVERSE_AND_PAUSE, E.PAUSE, E.RESUME, E.FAILOVER, E.RESTORE, E.PROMOTE)

@@ -28,7 +28,7 @@ def leader_of(cluster: KafkaCluster) -> tuple[int, list[int]]:
     return (partition[0].leader, list(partition[0].isrs)) if partition else (-1, [])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_log_that_was_rewound_and_grew_again_is_not_copied_over(
     make_cluster: Callable[..., KafkaCluster], destination_cluster: KafkaCluster
 ) -> None:

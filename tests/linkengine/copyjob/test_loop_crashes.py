@@ -102,7 +102,7 @@ def mirror_ends(plan: CopyPlan) -> dict[int, int | None]:
     return {int(one.key.split("/")[1]): one.mirror_end for one in read_progress(plan.redis_url, plan.link_id)}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_twenty_killed_and_some_frozen_copiers_lose_and_double_nothing(
     clusters: Pair, topic_name: str, redis_url: str, tmp_path: Path
 ) -> None:
@@ -155,7 +155,7 @@ def test_two_copiers_of_one_partition_double_nothing(clusters: Pair, topic_name:
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_broker_that_is_killed_and_comes_back_delays_the_copy_only(
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,

@@ -12,7 +12,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import MirrorSetup, PartitionAssignment, producer_id_for
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
-SEND_TIMEOUT_S = 15.0
+SEND_TIMEOUT_S = 60.0
 Send = Callable[..., None]
 
 

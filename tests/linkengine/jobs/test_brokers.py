@@ -19,7 +19,7 @@ from linkengine.domain.plans import CopyPlan, CopyTuning, MirrorSetup, Partition
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sparkclient import session
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 RECORDS = 300
 COPIED_WITHIN_S = 120.0
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"

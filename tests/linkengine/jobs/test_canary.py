@@ -17,7 +17,7 @@ from tests.linkengine.copyjob.copying import create_topic
 from tests.linkengine.copyjob.rawwriter import send_batches
 
 pytestmark = pytest.mark.kafka
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 NOW_MS = int(time.time() * 1000)  # the same on both sides; an old one would fall to retention
 
 

@@ -15,7 +15,7 @@ from linkengine.kafka.admin_errors import LocalCode
 from linkengine.kafka.admin_session import ClientPool
 
 pytestmark = pytest.mark.kafka
-SEND_TIMEOUT_S = 15.0
+SEND_TIMEOUT_S = 60.0
 
 
 def send(cluster: KafkaCluster, topic: str, *, user: str, count: int = 1, transaction: str = "") -> KafkaError | None:

@@ -81,7 +81,7 @@ class Log:
                     raise
                 time.sleep(0.05)
 
-    def wait_for(self, end: int, *, timeout_s: float = 30.0) -> None:
+    def wait_for(self, end: int, *, timeout_s: float = 90.0) -> None:
         deadline = time.monotonic() + timeout_s
         while self.end() != end:
             assert time.monotonic() < deadline, f"the log ends at {self.end()}, not at {end}"

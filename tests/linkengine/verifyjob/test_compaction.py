@@ -14,7 +14,7 @@ from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.verifyjob.job import run_verify
 from tests.linkengine.verifyjob.recording import HOLE, Rec, create, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

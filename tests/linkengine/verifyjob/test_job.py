@@ -19,7 +19,7 @@ from linkengine.verifyjob import reading
 from linkengine.verifyjob.job import run_verify
 from tests.linkengine.verifyjob.recording import BASE_MS, HOLE, Rec, create, deny_read, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
