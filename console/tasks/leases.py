@@ -67,8 +67,9 @@ def _take(lease: RedisLease, wanted: Mapping[str, Taken], got: Mapping[int, Take
             if not missing or time.monotonic() >= deadline:
                 break
             time.sleep(POLL_S)
-        for key, one in missing.items():
-            one.generation = max(one.generation, lease.raise_generation(key, 0) + 1)
+        raised = lease.raise_generations(sorted(missing), 0) if missing else {}
+        for key, known in raised.items():
+            missing[key].generation = max(missing[key].generation, known + 1)
     except CoordinationUnavailableError as error:  # the fence on the brokers decides without any lease
         _log.warning("leases.unavailable", mirrors=len(got), missing=len(missing), error=str(error))
         return

@@ -131,9 +131,12 @@ return armed
 """
 )
 _RAISE = """
-local generation = math.max(tonumber(redis.call('HGET', KEYS[1], 'generation') or '0'), tonumber(ARGV[1]))
-redis.call('HSET', KEYS[1], 'generation', generation)
-return generation
+local raised = {}
+for i = 1, #KEYS do
+  raised[i] = math.max(tonumber(redis.call('HGET', KEYS[i], 'generation') or '0'), tonumber(ARGV[1]))
+  redis.call('HSET', KEYS[i], 'generation', raised[i])
+end
+return raised
 """
 
 
@@ -219,12 +222,17 @@ class RedisLease:
 
     def raise_generation(self, key: str, at_least: int) -> int:
         """Lift the counter, for an owner whose generation the broker would refuse; answer the generation to use from now on."""
+        return self.raise_generations([key], at_least)[key]
+
+    def raise_generations(self, keys: Sequence[str], at_least: int) -> dict[str, int]:
+        """Do what ``raise_generation`` does for many partitions, in one round trip."""
+        names = [_names(key)[1] for key in keys]
         with redis_answers("answer raise_generation"):
-            generation = int(self._redis.eval(_RAISE, 1, _names(key)[1], at_least))
+            answer: Any = self._redis.eval(_RAISE, len(names), *names, at_least)
+        raised = {key: int(generation) for key, generation in zip(keys, answer, strict=True)}
         with self._lock:
-            if key in self._tokens:
-                self._generations[key] = generation
-        return generation
+            self._generations |= {key: generation for key, generation in raised.items() if key in self._tokens}
+        return raised
 
     def deadline(self, grant: Grant) -> float:
         """Answer until when (monotonic seconds) the owner may write; in the past once the lease was lost or released."""

@@ -18,7 +18,7 @@ from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, Group, Place
 from linkengine.domain.plans import ClusterProbe, TopicDescription
-from linkengine.kafka import admin_acls, admin_groups, admin_offsets, admin_topics
+from linkengine.kafka import admin_acls, admin_groups, admin_offsets, admin_topics, topicconfigs
 from linkengine.kafka.admin_offsets import OffsetKind
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from linkengine.kafka.cluster import Cluster
@@ -159,9 +159,9 @@ class ClusterAdmin:
         """Change configs of many topics, by few requests, and wait until they are in force."""
         real = {topic: change for topic, change in changes.items() if change}
         admin_topics.alter_many(self._session, real)
-        self._wait_until(
-            lambda: admin_topics.all_show(self._session, real), what=f"one of {len(real)} topics does not show its new configs"
-        )
+        with closing(Cluster(self.address)) as cluster:
+            what = f"one of {len(real)} topics does not show its new configs"
+            self._wait_until(lambda: not topicconfigs.not_shown(cluster, real), what=what)
 
     # offsets
 

@@ -184,21 +184,13 @@ def _alteration(topic: str, change: ConfigChange) -> ConfigResource:
     return ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
 
 
-def all_show(session: AdminSession, changes: Mapping[str, ConfigChange]) -> bool:
-    """Tell whether the broker we ask carries all changes."""
-    for batch in _batches(changes):
-        present = configs_of(session, batch)
-        if not all(_carries(own(present.get(topic, {})), changes[topic]) for topic in batch):
-            return False
-    return True
-
-
 def shows(session: AdminSession, topic: str, change: ConfigChange) -> bool:
     """Tell whether the broker we ask carries the change, apart from how it spells the values."""
-    return _carries(own(configs_of(session, [topic]).get(topic, {})), change)
+    return carries(own(configs_of(session, [topic]).get(topic, {})), change)
 
 
-def _carries(present: Mapping[str, str], change: ConfigChange) -> bool:
+def carries(present: Mapping[str, str], change: ConfigChange) -> bool:
+    """Tell whether the own configs of a topic are what the change makes of them."""
     return (
         set(change.values) <= set(present)
         and not set(change.deletions) & set(present)
