@@ -140,7 +140,8 @@ class Process:
         """Kill the program and everything in its session at once. Safe to repeat."""
         if self._gone:
             return  # its id may belong to somebody else by now
-        guard.kill_session(self.pid)
+        if self.running() or not Path(f"/proc/{self.pid}").exists():  # else the id is somebody else's by now
+            guard.kill_session(self.pid)
         self._popen.wait(STOP_TIMEOUT_S)
         self._gone = True
         _tell_guard(f"-{self.pid}")

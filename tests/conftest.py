@@ -9,7 +9,7 @@ import base64
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ settings.load_profile("suite")
 
 MakeCluster = Callable[..., KafkaCluster]
 
+SHARED = {"source_cluster", "destination_cluster", "spark_server"}
 LONG_S = 600  # a file with a test that may take this long starts clusters of its own or waits for many processes
 
 
@@ -69,6 +70,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _longest_s(items: list[pytest.Item]) -> float:
     markers = [marker for item in items if (marker := item.get_closest_marker("timeout")) is not None]
     return max((float(marker.args[0]) for marker in markers), default=0.0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Show with a failure what the shared programs of its test have said last."""
+    report: Any = yield
+    if report.failed:
+        shared = getattr(item, "funcargs", {})
+        for name in SHARED & shared.keys():
+            report.sections.append((f"log of {name}", shared[name].log_tail()))
+    return report
 
 
 @pytest.fixture(scope="session")
