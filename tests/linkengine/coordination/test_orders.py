@@ -53,9 +53,23 @@ def test_the_same_revision_may_carry_new_orders(redis_url: str, link_id: str) ->
     assert RedisOrders(redis_url, link_id).read() == OrdersSnapshot(revision=7, wanted={"a": False})
 
 
-def test_a_mirror_cannot_be_called_like_the_revision(redis_url: str, link_id: str) -> None:
-    with pytest.raises(ValueError, match="revision"):
-        write_orders(redis_url, link_id, revision=1, wanted={"revision": True})
+def test_a_reader_that_has_read_before_sees_every_change(redis_url: str, link_id: str) -> None:
+    orders, written = RedisOrders(redis_url, link_id), [(7, True), (7, True), (7, False), (8, False), (8, True)]
+    for revision, go_on in written:
+        write_orders(redis_url, link_id, revision=revision, wanted={"a": go_on})
+        assert orders.read() == orders.read() == OrdersSnapshot(revision=revision, wanted={"a": go_on})
+
+    clear_orders(redis_url, link_id)
+    assert orders.read() is None
+
+    write_orders(redis_url, link_id, revision=1, wanted={"a": True})
+    assert orders.read() == OrdersSnapshot(revision=1, wanted={"a": True})
+
+
+@pytest.mark.parametrize("word", ["revision", "digest"])
+def test_a_mirror_cannot_be_called_like_a_field_of_the_record(redis_url: str, link_id: str, word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        write_orders(redis_url, link_id, revision=1, wanted={word: True})
 
 
 def test_a_link_may_have_ten_thousand_mirrors(redis_url: str, link_id: str) -> None:
