@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db.models import prefetch_related_objects
@@ -15,8 +15,9 @@ from console.api.kafka import answers, bodies, render
 from console.api.schema import operation, query_flag
 from console.api.views import RestView, actor_of, body, flag, moment
 from console.errors import BadRequestError
-from console.models import ClusterLink
+from console.models import ClusterLink, MirrorPartition
 from console.queries import links
+from console.queries.mirrors import lags_of
 from console.queries.previews import preview
 from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import MirrorEvent
@@ -130,15 +131,19 @@ def _answer(
     validated: MirrorEvent | None,
 ) -> render.Json:
     stored = [one.mirror for one in results if one.mirror and one.mirror.pk]
-    prefetch_related_objects(stored, "partitions")  # where the action did not
-    data = [_row(request, row, one, by_partition=by_partition) | _effect(one, validated) for one in results]
+    if validated is not None:
+        prefetch_related_objects(stored, "partitions")  # previews look at more than lags
+    lags = lags_of(stored)
+    data = [_row(request, row, one, lags=lags, by_partition=by_partition) | _effect(one, validated) for one in results]
     return render.collection(request, "KafkaPromoteMirror", data)  # the documented kind for every verb
 
 
-def _row(request: Request, row: ClusterLink, one: OperationResult, *, by_partition: bool) -> render.Json:
-    lags = render.mirror_lags(one.mirror, one.mirror.partitions.all()) if one.mirror and one.mirror.pk else []
+def _row(
+    request: Request, row: ClusterLink, one: OperationResult, *, lags: Mapping[int, list[MirrorPartition]], by_partition: bool
+) -> render.Json:
+    known = render.mirror_lags(one.mirror, lags[one.mirror.pk]) if one.mirror and one.mirror.pk else []
     refusal = None if one.error_code is None else (one.error_code, one.error_message or "")
-    shown = render.operation_row(request, row, name=one.mirror_topic_name, lags=lags, refusal=refusal)
+    shown = render.operation_row(request, row, name=one.mirror_topic_name, lags=known, refusal=refusal)
     if one.truncation is not None:
         shown["messages_truncated"] = sum(part.diverged for part in one.truncation)
         shown["partition_level_truncation_data"] = [_truncation(part) for part in one.truncation] if by_partition else []
