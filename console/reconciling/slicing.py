@@ -42,6 +42,11 @@ def orders_for(link: ClusterLink, mirrors: Collection[MirrorTopic]) -> dict[str,
     return {mirror_key(mirror): is_wanted(mirror, link) for mirror in mirrors}
 
 
+def lives_of(mirrors: Collection[MirrorTopic]) -> dict[str, str]:
+    """Answer, by the engine's name of a mirror, which topics it joins now: whatever was planned for others ends."""
+    return {mirror_key(one): f"{one.source_topic_id} {one.mirror_topic_id}" for one in mirrors}
+
+
 def hold_of(slice_id: str) -> str:
     """Name what a worker holds (``console.store``) for as long as one of its threads waits for the slice."""
     return f"slice:{slice_id}"

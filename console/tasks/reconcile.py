@@ -166,8 +166,8 @@ def _keep_gaps(mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[
 
 
 def _give_orders(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
-    wanted = slicing.orders_for(link, mirrors)
-    jobs.write_orders(settings.REDIS_URL, plans.link_key(link), revision=link.revision, wanted=wanted)
+    wanted, lives = slicing.orders_for(link, mirrors), slicing.lives_of(mirrors)
+    jobs.write_orders(settings.REDIS_URL, plans.link_key(link), revision=link.revision, wanted=wanted, lives=lives)
 
 
 def _copy(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows) -> None:

@@ -187,7 +187,11 @@ def give_orders(link_id: int) -> None:
     mirrors = list(link.mirrors.all())
     try:
         jobs.write_orders(
-            settings.REDIS_URL, plans.link_key(link), revision=link.revision, wanted=slicing.orders_for(link, mirrors)
+            settings.REDIS_URL,
+            plans.link_key(link),
+            revision=link.revision,
+            wanted=slicing.orders_for(link, mirrors),
+            lives=slicing.lives_of(mirrors),
         )
     except CoordinationUnavailableError as error:  # the fence does not need them
         _log.warning("orders.not_written", link=link.name, error=str(error))

@@ -8,7 +8,7 @@ broker's epochs and compare-and-append keep the mirror right.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 class CoordinationUnavailableError(Exception):
@@ -49,3 +49,8 @@ class OrdersSnapshot:
 
     revision: int  # never decreases while the record lives
     wanted: Mapping[str, bool]  # mirror id -> go on copying; a mirror that is not listed is not wanted
+    lives: Mapping[str, str] = field(default_factory=dict)  # mirror id -> ``PartitionAssignment.life`` it has now, where told
+
+    def let_go_on(self, mirror_id: str, *, life: str) -> bool:
+        """Tell whether a task goes on with a mirror; one that was planned before a restore knows topics that are gone."""
+        return self.wanted.get(mirror_id, False) and self.lives.get(mirror_id, life) == life

@@ -66,6 +66,11 @@ class PartitionAssignment:
         """Name of the partition in leases, control records and progress: ``<mirror id>/<partition>``."""
         return f"{self.mirror_id}/{self.partition}"
 
+    @property
+    def life(self) -> str:
+        """Name the topics that the mirror joins by their ids: others once it was restored, reversed or moved."""
+        return f"{self.source_topic_id} {self.mirror_topic_id}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlan:

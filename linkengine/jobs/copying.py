@@ -24,9 +24,11 @@ def read_progress(redis_url: str, link_id: str) -> list[PartitionProgress]:
     return progress.read_progress(redis_url, link_id)
 
 
-def write_orders(redis_url: str, link_id: str, *, revision: int, wanted: Mapping[str, bool]) -> bool:
-    """Tell running tasks which mirrors (by id) go on; answer False where a newer revision is already written."""
-    return orders.write_orders(redis_url, link_id, revision=revision, wanted=wanted)
+def write_orders(
+    redis_url: str, link_id: str, *, revision: int, wanted: Mapping[str, bool], lives: Mapping[str, str] | None = None
+) -> bool:
+    """Tell running tasks which mirrors (by id) go on, and in which life; answer False where a newer revision is written."""
+    return orders.write_orders(redis_url, link_id, revision=revision, wanted=wanted, lives=lives or {})
 
 
 def clear_mirror(redis_url: str, link_id: str, *, mirror_id: str) -> None:

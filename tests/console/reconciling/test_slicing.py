@@ -58,6 +58,16 @@ def test_a_slice_is_registered_once_and_taken_once(link: ClusterLink) -> None:
     assert slicing.take(slice_id=row.slice_id, now=NOW) is None
 
 
+def test_orders_are_for_the_topics_that_a_slice_planned_now_would_join(link: ClusterLink, mirror: MirrorTopic) -> None:
+    (row,) = next_slices(link, *plans.partition_keys(mirror))
+
+    for ids in ({"mirror_topic_id": "first"}, {"mirror_topic_id": "restored", "source_topic_id": "new"}):
+        MirrorTopic.objects.filter(pk=mirror.pk).update(**ids)
+        mirror.refresh_from_db()
+        planned = plans.copy_plan(row, mirrors=[mirror], slice_ms=1).assignments
+        assert {one.life for one in planned} == {slicing.lives_of([mirror])[plans.mirror_key(mirror)]}
+
+
 def test_a_slice_that_no_worker_took_is_sent_again(link: ClusterLink) -> None:
     (row,) = next_slices(link, "a")
 

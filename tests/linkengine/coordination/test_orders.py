@@ -53,6 +53,13 @@ def test_the_same_revision_may_carry_new_orders(redis_url: str, link_id: str) ->
     assert RedisOrders(redis_url, link_id).read() == OrdersSnapshot(revision=7, wanted={"a": False})
 
 
+def test_a_new_life_of_a_mirror_is_a_change(redis_url: str, link_id: str) -> None:
+    orders = RedisOrders(redis_url, link_id)
+    for life in ("source-1 mirror-1", "source-1 mirror-2"):
+        write_orders(redis_url, link_id, revision=1, wanted={"a": True}, lives={"a": life})
+        assert orders.read() == OrdersSnapshot(revision=1, wanted={"a": True}, lives={"a": life})
+
+
 def test_a_reader_that_has_read_before_sees_every_change(redis_url: str, link_id: str) -> None:
     orders, written = RedisOrders(redis_url, link_id), [(7, True), (7, True), (7, False), (8, False), (8, True)]
     for revision, go_on in written:

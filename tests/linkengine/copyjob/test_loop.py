@@ -1,7 +1,9 @@
 """The copy loop on real brokers: equal topics, quick stops, clean hand-overs."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -111,20 +113,23 @@ def test_new_records_arrive_while_the_loop_waits(clusters: Pair, topic_name: str
 
 
 @pytest.mark.parametrize(
-    "snapshot",
-    [OrdersSnapshot(revision=1, wanted={}), OrdersSnapshot(revision=2, wanted={"*": True})],
-    ids=["mirror not wanted", "newer revision"],
+    "change",
+    [
+        lambda _: {"wanted": {}},
+        lambda _: {"revision": 2},
+        lambda mirror: {"lives": {mirror: "of topics that a restore has made"}},
+    ],
+    ids=["mirror not wanted", "newer revision", "another life"],
 )
-def test_orders_stop_the_copy_within_a_second(clusters: Pair, topic_name: str, snapshot: OrdersSnapshot) -> None:
+def test_orders_stop_the_copy_within_a_second(clusters: Pair, topic_name: str, change: Callable[[str], dict[str, Any]]) -> None:
     create_pair(clusters, topic_name)
     plan = plan_of(clusters, topic_name)
-    mirror = plan.assignments[0].mirror_id
+    mirror, life = plan.assignments[0].mirror_id, plan.assignments[0].life
     with Copier(plan) as copier:
-        copier.orders.snapshot = OrdersSnapshot(revision=1, wanted={mirror: True})
+        copier.orders.snapshot = before = OrdersSnapshot(revision=1, wanted={mirror: True}, lives={mirror: life})
         copier.wait_for_ends({0: 0})
-        wanted = {mirror: True} if snapshot.wanted else {}
         ordered_at = time.monotonic()
-        copier.orders.snapshot = OrdersSnapshot(revision=snapshot.revision, wanted=wanted)
+        copier.orders.snapshot = replace(before, **change(mirror))
         copier.wait_until(lambda one: one.phase is PartitionPhase.RELEASED)
         took_s = time.monotonic() - ordered_at
 
