@@ -35,6 +35,7 @@ _FATAL_IN_SETUP = {
 }
 # one broker may not have heard yet of what another one tells of: told again and again before it is believed
 _TOLD_OFTEN = {ErrorCode.TOPIC_EXISTS_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR}
+CREATED_MS = 1_000  # among many mirrors made one after the other, most begin with the next heart beat
 _OFTEN = 4  # 7.5 s with the pauses between
 _log = structlog.get_logger(__name__)
 
@@ -56,7 +57,8 @@ def setup_mirror(*, mirror_id: int, **_: Any) -> None:
             note_failure(mirror, error, fatal=_ends_setup(mirror, error), now=timezone.now())
             return
         _note_created(mirror, created, now=timezone.now())
-    dispatch.send("reconcile_link", link_id=mirror.link_id)
+    if store.claim(f"created:{mirror.link_id}", ttl_ms=CREATED_MS):
+        dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
 def _ends_setup(mirror: MirrorTopic, error: LinkEngineError) -> bool:
