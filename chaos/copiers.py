@@ -19,7 +19,7 @@ from devcluster.parts import ROOT
 from devcluster.processes import Process
 from linkengine.domain.plans import CopyPlan, MirrorStop
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 120.0
 POLL_S = 0.02
 

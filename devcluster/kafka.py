@@ -25,8 +25,8 @@ from devcluster.processes import STOP_TIMEOUT_S, Process
 from devcluster.tls import certificates_in, write_certificates
 
 NEWEST, OLDEST = "4.3.1", "3.9.1"  # the brokers that are installed
-START_TIMEOUT_S = 90.0  # about 5 s on two idle cores; a loaded machine needs much longer
-FORMAT_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 240.0  # about 5 s on two idle cores; a loaded machine needs much longer
+FORMAT_TIMEOUT_S = 180.0
 LOG_SETTINGS = Path(__file__).with_name("conf") / "log4j2.properties"
 OLD_LOG_SETTINGS = LOG_SETTINGS.with_name("log4j.properties")  # of brokers before Kafka 4
 # a small heap and shared class data: a broker that starts quickly and leaves room for its neighbours

@@ -17,7 +17,7 @@ from devcluster.parts import PartsMissingError, program
 from devcluster.ports import LOOPBACK, accepts, free_port
 from devcluster.processes import Process
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 INIT_TIMEOUT_S = 120.0
 SYSTEM_USER = "postgres"
 DATABASE = "postgres"

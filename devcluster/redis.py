@@ -15,7 +15,7 @@ from devcluster import parts
 from devcluster.ports import LOOPBACK, free_port
 from devcluster.processes import STOP_TIMEOUT_S, Process
 
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 
 
 class RedisServer:

@@ -79,8 +79,10 @@ def _findings(visitor: Visitor, address: str) -> list[str]:
         too_wide = page.evaluate(OVERFLOW)
         if too_wide > 0:
             findings.append(f"{address}: {too_wide} px too wide at {width} px")
-        if width in (1280, 390):
+        if width == 1280:
             findings += _in_both_themes(page, f"{address} at {width} px")
+        if width == 390:
+            findings += _run(page, EVERYTHING, f"light {address} at {width} px")
     return findings
 
 

@@ -52,10 +52,11 @@ class Service:
             beat = ["-B", "-s", str(directory / "beat")]
             self._start("worker", "celery", "-A", "console.celery", "worker", *beat, "--loglevel=INFO", "-n", f"e2e-{port}@%h")
             web = self._start("web", "uvicorn", "console.asgi:application", "--host", LOOPBACK, "--port", str(port))
+            self.client = httpx.Client(base_url=f"http://{LOOPBACK}:{port}", timeout=60.0)
+            web.wait_until(self._ready, timeout_s=START_TIMEOUT_S)
             key, secret = json.loads(self._manage("shell", "-v0", "-c", _SEED, text=json.dumps(clusters)).splitlines()[-1])
             self.key, self.secret = str(key), str(secret)
-            self.client = httpx.Client(base_url=f"http://{LOOPBACK}:{port}", auth=(key, secret), timeout=60.0)
-            web.wait_until(self._answers, timeout_s=START_TIMEOUT_S)
+            self.client.auth = httpx.BasicAuth(key, secret)
         except BaseException:
             self.stop()
             raise
@@ -83,9 +84,10 @@ class Service:
         """Answer the end of the worker's log."""
         return "\n".join(process.log_tail() for process in self._processes)
 
-    def _answers(self) -> bool:
+    def _ready(self) -> bool:
+        """A worker has to be there, too: it looks at the clusters that are registered."""
         try:
-            return self.client.get("/kafka/v3/clusters").status_code == 200
+            return self.client.get("/readyz").status_code == 200
         except httpx.TransportError:
             return False
 

@@ -44,7 +44,7 @@ from console.reconciling import chores, slicing  # noqa: E402
 from console.tasks import drills, reconcile, restoring, reversing, stopping, stoppingmany, verifying  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
-BEAT_S = 0.2
+BEAT_S = 0.4
 # What only reads leaves the world before it as the step before left it: a death after it is enough.
 READING = frozenset(
     {"find_topic", "group_blockers", "list_topics", "log_ranges", "promotion_blockers", "read_progress", "topic_ends"}

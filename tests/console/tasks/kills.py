@@ -19,6 +19,7 @@ from devcluster.processes import Process
 
 ROOT = Path(__file__).resolve().parents[3]
 START_TIMEOUT_S = 180.0
+LOOK_EVERY_S = 0.25  # a look may read a whole topic
 
 
 class Lives:
@@ -87,7 +88,7 @@ class Lives:
         while not look():
             assert time.monotonic() < deadline, f"Died at {sorted(self.steps())}.\n{self._parent.log_tail(lines=60)}"
             assert self._parent.running(), self._parent.log_tail(lines=60)
-            time.sleep(0.05)
+            time.sleep(LOOK_EVERY_S)
 
     def stop(self) -> None:
         """End the parent and whoever lives."""
