@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F, OuterRef, Subquery
+from django.db.models import F, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Greatest
 
 from console.models import LineageRange, MirrorPartition, MirrorTopic
@@ -32,12 +32,10 @@ def close_lineage(*, mirror: MirrorTopic, ends: Mapping[int, int] | None = None,
         close_many([mirror], now=now)
         return
     with transaction.atomic():
-        for row in LineageRange.objects.filter(mirror=mirror, closed_at=None):
-            end = max(row.start, ends.get(row.partition, row.end))
-            if end == row.start:
-                row.delete()
-            else:
-                LineageRange.objects.filter(pk=row.pk, closed_at=None).update(end=end, closed_at=now)
+        ranges = LineageRange.objects.filter(mirror=mirror, closed_at=None)
+        for partition, end in ends.items():
+            ranges.filter(partition=partition).update(end=Greatest(F("start"), Value(end)))
+        _close(ranges, now=now)
 
 
 def close_many(mirrors: Sequence[MirrorTopic], *, now: datetime) -> None:
@@ -47,8 +45,12 @@ def close_many(mirrors: Sequence[MirrorTopic], *, now: datetime) -> None:
     with transaction.atomic():
         ranges = LineageRange.objects.filter(mirror__in=mirrors, closed_at=None)
         ranges.update(end=Greatest(F("start"), Coalesce(reported, F("end"))))
-        ranges.filter(end=F("start")).delete()
-        ranges.update(closed_at=now)
+        _close(ranges, now=now)
+
+
+def _close(ranges: QuerySet[LineageRange], *, now: datetime) -> None:
+    ranges.filter(end=F("start")).delete()
+    ranges.update(closed_at=now)
 
 
 def _row(mirror: MirrorTopic, partition: int, *, start: int, now: datetime) -> LineageRange:

@@ -12,6 +12,7 @@ from django.db.models import F
 from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
 from console.reconciling.plans import TUNING, mirror_key
 from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import life_of
 from linkengine.domain.slices import START_MS, NewSlice, RunningSlice, decide_slices
 from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
 
@@ -44,7 +45,7 @@ def orders_for(link: ClusterLink, mirrors: Collection[MirrorTopic]) -> dict[str,
 
 def lives_of(mirrors: Collection[MirrorTopic]) -> dict[str, str]:
     """Answer, by the engine's name of a mirror, which topics it joins now: whatever was planned for others ends."""
-    return {mirror_key(one): f"{one.source_topic_id} {one.mirror_topic_id}" for one in mirrors}
+    return {mirror_key(one): life_of(one.source_topic_id, one.mirror_topic_id) for one in mirrors}
 
 
 def hold_of(slice_id: str) -> str:

@@ -24,6 +24,7 @@ from console.tasks.drills import look_after_drills
 from console.tasks.gates import look_after_gates
 from console.tasks.linktasks import SYNCS
 from console.tasks.namespaces import look_after_namespaces
+from console.tasks.orders import write_orders
 from console.tasks.verifying import look_after_runs
 from linkengine import jobs
 from linkengine.domain.leases import CoordinationUnavailableError
@@ -100,7 +101,7 @@ def _reconcile(link_id: int) -> None:
     try:
         reports = jobs.read_progress(settings.REDIS_URL, plans.link_key(link))
         _observe(link, mirrors, rows=rows, reports=reports)
-        _give_orders(link, mirrors)
+        write_orders(link, mirrors)
     except CoordinationUnavailableError as error:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
         return
@@ -163,11 +164,6 @@ def _keep_gaps(mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[
         own = {n: filled[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in filled}
         changed |= gaps.store_gaps(mirror=mirror, gaps=own, now=timezone.now())
     return changed
-
-
-def _give_orders(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
-    wanted, lives = slicing.orders_for(link, mirrors), slicing.lives_of(mirrors)
-    jobs.write_orders(settings.REDIS_URL, plans.link_key(link), revision=link.revision, wanted=wanted, lives=lives)
 
 
 def _copy(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows) -> None:

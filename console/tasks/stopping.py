@@ -16,7 +16,6 @@ from typing import Any
 
 import structlog
 from celery import shared_task
-from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
@@ -25,11 +24,12 @@ from console.actions import transitions
 from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.reconciling import groups, plans, slicing, troubles, waits
+from console.reconciling import groups, plans, troubles, waits
 from console.rowwise import update_each
 from console.tasks import leases
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source, load, note_failure
+from console.tasks.orders import write_orders
 from console.tasks.settingaside import set_aside
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
@@ -186,13 +186,7 @@ def give_orders(link_id: int) -> None:
     link = ClusterLink.objects.get(pk=link_id)
     mirrors = list(link.mirrors.all())
     try:
-        jobs.write_orders(
-            settings.REDIS_URL,
-            plans.link_key(link),
-            revision=link.revision,
-            wanted=slicing.orders_for(link, mirrors),
-            lives=slicing.lives_of(mirrors),
-        )
+        write_orders(link, mirrors)
     except CoordinationUnavailableError as error:  # the fence does not need them
         _log.warning("orders.not_written", link=link.name, error=str(error))
 

@@ -253,10 +253,9 @@ class CopyTask:
         self._orders = orders
         if orders.revision > self._plan.revision:
             self._stop(self._living.values())
-        stays = {
-            one.key for one in self._living.values() if orders.let_go_on(one.assignment.mirror_id, life=one.assignment.life)
-        }
-        self._stop(one for key, one in self._living.items() if key not in stays)
+        self._stop(
+            one for one in self._living.values() if not orders.let_go_on(one.assignment.mirror_id, life=one.assignment.life)
+        )
 
     def _stop(self, partitions: Iterable[MirrorPartition]) -> None:
         for one in list(partitions):

@@ -45,6 +45,11 @@ class CopyTuning:
     bytes_per_s: int = 0  # of the whole link, all its tasks together; 0: no limit
 
 
+def life_of(source_topic_id: str, mirror_topic_id: str) -> str:
+    """Name the topics that a mirror joins by their ids: others once it was restored, reversed or moved."""
+    return f"{source_topic_id} {mirror_topic_id}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionAssignment:
     """One partition of one mirror topic, as the copier needs it."""
@@ -68,8 +73,8 @@ class PartitionAssignment:
 
     @property
     def life(self) -> str:
-        """Name the topics that the mirror joins by their ids: others once it was restored, reversed or moved."""
-        return f"{self.source_topic_id} {self.mirror_topic_id}"
+        """``life_of`` the topics it was planned for."""
+        return life_of(self.source_topic_id, self.mirror_topic_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,26 +108,13 @@ def _coordinators(cluster: Cluster, names: Sequence[str]) -> dict[str, int | Lin
         version = connection.version_for(FindCoordinatorRequest.API_KEY, highest=4, lowest=4)
         return FindCoordinatorRequest(version=version, key_type=_GROUP, coordinator_keys=list(names))
 
-    answer = _ask_any(cluster, build)
+    answer = cluster.call_any(build, response=FindCoordinatorResponse)
     return {
         one.key: _error(one.error_code, f"Consumer group {one.key!r} has no coordinator now")
         if one.error_code
         else int(one.node_id)
         for one in answer.coordinators
     }
-
-
-def _ask_any(cluster: Cluster, build: Callable[[Connection], Any]) -> Any:
-    if not cluster.brokers():
-        cluster.topics([])
-    failure: LinkEngineError | None = None
-    for broker in cluster.brokers():
-        try:
-            return cluster.call(broker, build, response=FindCoordinatorResponse)
-        except LinkEngineError as error:
-            failure = failure or error
-    assert failure is not None  # metadata names at least the broker that answered it
-    raise failure
 
 
 def _groups_of(cluster: Cluster, broker: int) -> Iterator[Group]:

@@ -103,6 +103,19 @@ class Cluster:
         """Send the request that ``build`` makes for the connection's versions; one more try where an idle one had died."""
         return self._call_at(self.endpoint(broker), build, response=response, timeout_s=timeout_s or self._timeout_s)
 
+    def call_any(self, build: Callable[[Connection], Any], *, response: Any) -> Any:
+        """Send the request to the first broker that answers; raise what the first one said where none does."""
+        if not self._brokers:
+            self.topics([])
+        failure: LinkEngineError | None = None
+        for broker in self.brokers():
+            try:
+                return self.call(broker, build, response=response)
+            except LinkEngineError as error:
+                failure = failure or error
+        assert failure is not None  # metadata names at least the broker that answered it
+        raise failure
+
     def topics(self, names: Iterable[str]) -> dict[str, TopicView]:
         """Ask one broker that answers for its view of the topics."""
         failure: LinkEngineError | None = None

@@ -12,7 +12,6 @@ from typing import Any
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
 from linkengine.domain.configs import ConfigChange
-from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.admin_topics import carries
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode
@@ -52,23 +51,10 @@ def _own(cluster: Cluster, wanted: Mapping[str, Iterable[str]]) -> dict[str, dic
         return DescribeConfigsRequest(version=version, resources=resources, include_synonyms=False, include_documentation=False)
 
     found: dict[str, dict[str, str]] = {}
-    for one in _ask(cluster, build).results:
+    for one in cluster.call_any(build, response=DescribeConfigsResponse).results:
         if one.error_code and one.error_code not in _UNSEEN:
             raise BrokerError(one.error_code, f"The configs of topic {one.resource_name!r} cannot be read")
         if not one.error_code:
             own = (entry for entry in one.configs if entry.config_source == _OWN and entry.value is not None)
             found[one.resource_name] = {entry.name: entry.value for entry in own}
     return found
-
-
-def _ask(cluster: Cluster, build: Any) -> Any:
-    """Ask the first broker that answers."""
-    cluster.topics([])  # tells who the brokers are
-    failure: LinkEngineError | None = None
-    for broker in cluster.brokers():
-        try:
-            return cluster.call(broker, build, response=DescribeConfigsResponse)
-        except LinkEngineError as error:
-            failure = failure or error
-    assert failure is not None  # a cluster that answers has a broker
-    raise failure
