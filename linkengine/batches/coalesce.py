@@ -81,9 +81,13 @@ def _small(run: Run) -> tuple[int, int]:
         return run.weight, run.codec
     view = run.view
     size, count, codec = view.length, view.record_count, view.attributes & CODEC_MASK
-    if count > SMALL_RECORDS or size > (SMALL_COMPRESSED_BYTES if codec else SMALL_BYTES):
-        return _NEVER, codec
-    return size + count * _GROWTH_PER_RECORD, codec
+    small = is_small(size, count, compressed=bool(codec))
+    return size + count * _GROWTH_PER_RECORD if small else _NEVER, codec
+
+
+def is_small(size: int, count: int, *, compressed: bool) -> bool:
+    """Tell whether a batch of so many bytes and records may be worth merging with a neighbour."""
+    return count <= SMALL_RECORDS and size <= (SMALL_COMPRESSED_BYTES if compressed else SMALL_BYTES)
 
 
 def _alone(run: Run, limit: int) -> Iterator[Append]:

@@ -17,6 +17,7 @@ import google_crc32c
 ROW_BITS = 13
 ROW = 1 << ROW_BITS  # costs about what one table costs
 _ZEROS = bytes(ROW)
+_ONES = 0xFFFFFFFF
 _POLYNOMIAL = 0x82F63B78  # reflected
 _Columns = list[int]  # images of the 32 unit vectors
 _Tables = tuple[list[int], list[int], list[int], list[int]]
@@ -25,8 +26,7 @@ _Tables = tuple[list[int], list[int], list[int], list[int]]
 def push_through_zeros(value: int, count: int) -> int:
     """Answer what the checksum difference ``value`` becomes after ``count`` more equal bytes; O(log count)."""
     power = ROW_BITS
-    row = _ZEROS[: count & ROW - 1]
-    value = google_crc32c.extend(value, row) ^ google_crc32c.extend(0, row)  # linear: the constant part cancels out
+    value = google_crc32c.extend(value ^ _ONES, _ZEROS[: count & ROW - 1]) ^ _ONES  # without the inversions at both ends
     count >>= ROW_BITS
     while count:
         if count & 1:

@@ -22,11 +22,12 @@ from linkengine.batches.view import (
     CRC_AT,
     CURRENT_MAGIC,
     DELETE_HORIZON_BIT,
-    HEADER,
     LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    PRODUCER_AT,
     RECORDS_AT,
     TRANSACTIONAL_BIT,
-    BatchView,
     CorruptBatchError,
     crc32c,
 )
@@ -35,6 +36,11 @@ SEQUENCES = 1 << 31  # 0 to 2^31-1, then 0 again
 _NOT_APPENDABLE = LOG_APPEND_TIME_BIT | CONTROL_BIT
 _CLEARED = ~(TRANSACTIONAL_BIT | DELETE_HORIZON_BIT)
 _CRC = struct.Struct(">I")
+_SEALED = struct.Struct(">bIh")  # magic, checksum, attributes
+_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_ATTRIBUTES = struct.Struct(">h")
+_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 
 
 def next_sequence(base: int, count: int) -> int:
@@ -44,31 +50,19 @@ def next_sequence(base: int, count: int) -> int:
 
 def patch_for_append(batch: memoryview | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
     """Patch one whole, writable batch of magic 2; its checksum stays right if it was right. Safe to repeat for a retry."""
-    view = BatchView._make(HEADER.unpack_from(batch))
-    if view.magic != CURRENT_MAGIC or view.attributes & _NOT_APPENDABLE:
+    magic, crc, attributes = _SEALED.unpack_from(batch, MAGIC_AT)
+    if magic != CURRENT_MAGIC or attributes & _NOT_APPENDABLE:
+        (offset,) = _OFFSET.unpack_from(batch)
         raise CorruptBatchError(
-            f"The batch at offset {view.base_offset} (magic {view.magic}, attributes {view.attributes:#x}) "
+            f"The batch at offset {offset} (magic {magic}, attributes {attributes:#x}) "
             "cannot be appended as it is; it must be re-encoded."
         )
     before = bytes(batch[ATTRIBUTES_AT:RECORDS_AT])
-    HEADER.pack_into(
-        batch,
-        0,
-        0,
-        view.length,
-        -1,
-        view.magic,
-        view.crc,
-        view.attributes & _CLEARED,
-        view.last_offset_delta,
-        view.base_timestamp,
-        view.max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        view.record_count,
-    )
-    carry_checksum(batch, crc=view.crc, before=before)
+    _OFFSET.pack_into(batch, 0, 0)
+    _LEADER_EPOCH.pack_into(batch, LOG_OVERHEAD, -1)
+    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, attributes & _CLEARED)
+    _PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    carry_checksum(batch, crc=crc, before=before)
 
 
 def carry_checksum(batch: memoryview | bytearray, *, crc: int, before: bytes) -> int:

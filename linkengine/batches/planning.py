@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from linkengine.batches.coalesce import RawRun, RecordRun, Run, coalesce
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.legacy import decode_legacy
+from linkengine.batches.plain import plain_appends
 from linkengine.batches.records import RecordLike, decode_records
 from linkengine.batches.restamp import restamp
 from linkengine.batches.singles import LEAST_ROW, Row, merge_row
@@ -61,6 +62,9 @@ class SegmentPlanner:
         ``high_end`` is the last stable offset; nothing at or beyond it is planned. Payloads that pass are slices of
         ``buffer``, which must be writable to be patched and must live until they are sent. Raises CorruptBatchError.
         """
+        plain = None if aborted else plain_appends(buffer, next_offset=next_offset, high_end=high_end)
+        if plain is not None:
+            return [*plain]
         draft = _Draft(next_offset=next_offset, high_end=high_end, coalesce_bytes=coalesce_bytes)
         transactions = AbortedTransactions(aborted)
         position = 0

@@ -30,8 +30,9 @@ from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionPhas
 _log = structlog.get_logger(__name__)
 
 TICK_S = 0.02  # how late a timer may be; sockets and events wake the loop at once
-SCAN_S = 0.1  # between looks at every single partition: leases that ran out, phases to tell (each append looks by itself)
-REPORT_EACH_S, REPORT_MOST_S = 0.002, 2.0  # per partition, between reports: a thousand do not report twice a second
+# between looks at every single partition, and more for each: leases that ran out, phases to tell (each append looks by itself)
+SCAN_S, SCAN_EACH_S = 0.1, 0.001
+REPORT_EACH_S, REPORT_MOST_S = 0.004, 2.0  # per partition, between reports: hundreds do not report twice a second
 DRAIN_S = 5.0  # after the order to stop: for answers in flight, before the lease is left to run out
 
 
@@ -160,7 +161,7 @@ class CopyTask:
             self._detach_waiting_chunks()
         self._end_what_is_quiet(now)
         if now >= self._scan_at:
-            self._scan_at = now + SCAN_S
+            self._scan_at = now + SCAN_S + SCAN_EACH_S * len(self._living)
             self._check_leases(now)
             self._report(now)
 

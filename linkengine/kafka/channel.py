@@ -171,10 +171,11 @@ class SmallFrames:
             end = at + INT32.size + size
             if end > self._end:
                 break
-            frames.append((correlation, memoryview(bytes(self._buffer[at + _HEAD.size : end]))))
+            frames.append((correlation, memoryview(self._buffer[at + _HEAD.size : end])))
             at = end
         if at:
-            self._buffer[: self._end - at] = self._buffer[at : self._end]
+            if at < self._end:
+                self._buffer[: self._end - at] = self._buffer[at : self._end]
             self._end -= at
         return frames
 

@@ -28,8 +28,15 @@ BY_NAME, BY_ID = 9, 13
 _HEAD = struct.Struct(">Bhi")  # no transactional id, acks, timeout
 _INDEX = struct.Struct(">i")
 _PARTITION_ANSWER = struct.Struct(">ihqqq")  # index, error, base offset, log append time, log start
+_ALONE = struct.Struct(">BhiB16sBi")  # the head, one topic's id, one partition: what mostly is asked
+# what mostly is answered to that: no tags and one topic, its id, one partition, its answer, all is well, throttle time, no tags
+_ALONE_ANSWER = struct.Struct(">2s16sBihqqq4siB")
 _ALL_IN_SYNC = -1
 _ALL_WELL = b"\x01\x00" + NO_TAGS  # no record errors, no message
+_ONE = 2  # the length of an array of one
+_ALONE_HEAD = NO_TAGS + bytes([_ONE])
+_ALONE_WELL = _ALL_WELL + NO_TAGS  # and the topic ends
+_THREE_ENDS = NO_TAGS * 3  # of the partition, the topic and the request
 
 
 class ProducedPartition(NamedTuple):
@@ -47,6 +54,10 @@ def encode_produce(
     batches: Mapping[bytes, Sequence[tuple[int, Bytes]]], *, version: int, correlation_id: int, timeout_ms: int
 ) -> list[Bytes]:
     """Answer the frame as slices for ``sendmsg``; ``batches`` holds (partition, batch) by topic id (13) or name (9)."""
+    if len(batches) == 1 and version >= BY_ID:
+        [(topic, entries)] = batches.items()
+        if len(entries) == 1:
+            return _encode_alone(topic, *entries[0], correlation_id=correlation_id, version=version, timeout_ms=timeout_ms)
     parts: list[Bytes] = []
     small = bytearray(_HEAD.pack(0, _ALL_IN_SYNC, timeout_ms) + uvarint(len(batches) + 1))
     for topic, entries in batches.items():
@@ -61,8 +72,20 @@ def encode_produce(
     return request_frame(API_KEY, version, correlation_id=correlation_id, body=parts)
 
 
+def _encode_alone(
+    topic: bytes, partition: int, batch: Bytes, *, version: int, correlation_id: int, timeout_ms: int
+) -> list[Bytes]:
+    """Do the same for one batch, in one piece: requests of one batch are most of a busy partition's."""
+    body = _ALONE.pack(0, _ALL_IN_SYNC, timeout_ms, _ONE, topic, _ONE, partition) + uvarint(len(batch) + 1)
+    return request_frame(API_KEY, version, correlation_id=correlation_id, body=[body, batch, _THREE_ENDS])
+
+
 def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[ProducedPartition]]:
     """Answer (throttle time in ms, one entry per partition) of a response whose correlation id has been taken off."""
+    if len(body) == _ALONE_ANSWER.size and version >= BY_ID:
+        alone = _decode_alone(body)
+        if alone is not None:
+            return alone
     try:
         reader = Reader(body)
         skip_response_header(reader)
@@ -75,6 +98,14 @@ def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[Produce
         return reader.int32(), found
     except UNREADABLE as error:
         raise MalformedAnswerError("Produce") from error
+
+
+def _decode_alone(body: memoryview) -> tuple[int, list[ProducedPartition]] | None:
+    """Read the answer for one partition to which all is well; None where it is not exactly that."""
+    head, topic, one, partition, error, base_offset, log_append_time, _, well, throttle_ms, tags = _ALONE_ANSWER.unpack(body)
+    if head != _ALONE_HEAD or one != _ONE or well != _ALONE_WELL or tags:
+        return None
+    return throttle_ms, [ProducedPartition(topic, partition, error, base_offset, log_append_time, "")]
 
 
 def _topic(reader: Reader, version: int) -> bytes:

@@ -31,6 +31,8 @@ def uvarint(value: int) -> bytes:
     """Encode an unsigned varint: seven bits per byte, lowest first."""
     if value < 0x80:
         return _SINGLE[value]
+    if 0x4000 <= value < 0x200000:  # the size of a batch
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -84,6 +85,21 @@ def test_a_task_that_runs_again_ends_with_the_slice_it_belongs_to(ends_in_ms: in
     assert len(list(run_share(numbers, plan=one, ends_at_ms=ends_at_ms, run=remember))) == 1
 
     assert expected_ms - 1_000 < seen[0] <= expected_ms
+
+
+def test_the_garbage_collector_leaves_old_objects_alone_while_a_task_copies() -> None:
+    one = plan("redis://127.0.0.1:1", partitions=1, tasks=1, slice_ms=10_000)
+    frozen: list[int] = []
+
+    def remember(*_: object, **__: object) -> list[PartitionProgress]:
+        frozen.append(gc.get_freeze_count())
+        return []
+
+    numbers = [pyarrow.RecordBatch.from_pydict({"id": [0]})]
+    list(run_share(numbers, plan=one, ends_at_ms=0, run=remember))
+
+    assert frozen[0] > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.spark

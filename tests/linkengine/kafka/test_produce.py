@@ -28,6 +28,36 @@ def test_a_request_says_what_the_library_reads_and_copies_no_batch(version: int)
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+@pytest.mark.parametrize("size", [90, 9_000, 130_000, 3_000_000])
+def test_a_request_of_one_batch_says_the_same(version: int, size: int) -> None:
+    batch = memoryview(bytearray(b"a" * size))
+
+    parts = encode_produce({key(version): [(7, batch)]}, version=version, correlation_id=4, timeout_ms=900)
+    request = ProduceRequest.decode(b"".join(parts), version=version, header=True, framed=True)
+
+    assert (request.transactional_id, request.acks, request.timeout_ms) == (None, -1, 900)
+    (topic,) = request.topic_data
+    assert [(one.index, bytes(one.records)) for one in topic.partition_data] == [(7, b"a" * size)]
+    assert topic.topic_id == TOPIC_ID if version == BY_ID else topic.name == "orders"
+    assert any(part is batch for part in parts)
+
+
+@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+@pytest.mark.parametrize(("error", "message"), [(0, None), (6, None), (10, ""), (10, "too large")])
+def test_an_answer_for_one_partition_tells_the_same(version: int, error: int, message: str | None) -> None:
+    one = ProduceResponse.TopicProduceResponse.PartitionProduceResponse(
+        index=3, error_code=error, base_offset=1 << 40, log_append_time_ms=-1, log_start_offset=0, record_errors=[],
+        error_message=message,
+    )  # fmt: skip
+    topic = ProduceResponse.TopicProduceResponse(name="orders", topic_id=TOPIC_ID, partition_responses=[one])
+    encoded = bytes(ProduceResponse(version=version, responses=[topic], throttle_time_ms=70).encode())
+
+    answer = decode_produce(memoryview(b"\x00" + encoded), version=version)
+
+    assert answer == (70, [ProducedPartition(key(version), 3, error, 1 << 40, -1, message or "")])
+
+
+@pytest.mark.parametrize("version", [BY_NAME, BY_ID])
 def test_an_answer_tells_offset_error_and_reason_per_partition(version: int) -> None:
     data = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
     reasons = [data.BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="a record is too old")]
