@@ -15,10 +15,10 @@ from bench.engine import EngineCopy
 from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
 from bench.measure import Copy, count_records, end_offsets, watch_copy
-from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row
+from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row, medians
 from bench.verifying import NAME as VERIFYING
 from bench.verifying import measure_verifying, table
-from bench.workloads import LATENCY, THROUGHPUT, LatencyWorkload, Workload
+from bench.workloads import LATENCY, ROUNDS, THROUGHPUT, LatencyWorkload, Workload
 from bench.writer import measure_bare, measure_pair
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
@@ -159,6 +159,18 @@ def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     topic = f"bench-{workload.slug}"
     print(f"{workload.name}: producing {workload.payload_bytes / 1e9:.2f} GB ...", flush=True)
     end = load.fill(stage.source, topic, workload)
+    yield from medians([list(_round(stage, topic, workload, end=end)) for _ in range(ROUNDS if workload.bare else 1)])
+    with stage.mirrormaker(
+        topic, partitions=workload.partitions, batch_bytes=workload.batch_bytes, codec=workload.codec
+    ) as other:
+        copy = _watch(stage, topic, workload, end=workload.records, pid=other.pid)
+    yield _row(workload, MIRRORMAKER, copy, cpu_s=copy.cpu.total_s)
+    for cluster in (stage.source, stage.destination):
+        load.delete_topic(cluster, topic)
+
+
+def _round(stage: Stage, topic: str, workload: Workload, *, end: int) -> Iterator[Row]:
+    """Measure our copy, and right after it what the same clusters do for a bare writer."""
     with stage.engine(topic, partitions=workload.partitions) as running:
         copy = _watch(stage, topic, workload, end=end, pid=running.pid)
         _check(stage, topic, workload)
@@ -168,13 +180,6 @@ def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     if workload.bare:
         for name, measure in ((BARE, measure_bare), (PAIR, measure_pair)):
             yield _bare(stage, topic, workload, name=name, measure=measure)
-    with stage.mirrormaker(
-        topic, partitions=workload.partitions, batch_bytes=workload.batch_bytes, codec=workload.codec
-    ) as other:
-        copy = _watch(stage, topic, workload, end=workload.records, pid=other.pid)
-    yield _row(workload, MIRRORMAKER, copy, cpu_s=copy.cpu.total_s)
-    for cluster in (stage.source, stage.destination):
-        load.delete_topic(cluster, topic)
 
 
 def _watch(stage: Stage, topic: str, workload: Workload, *, end: int, pid: int) -> Copy:

@@ -7,12 +7,13 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 
-from bench.workloads import KAFKA_VERSION, LATENCY, THROUGHPUT
+from bench.workloads import KAFKA_VERSION, LATENCY, ROUNDS, THROUGHPUT
 
 ENGINE, ENGINE_LOOP, MIRRORMAKER = "clusterlink", "clusterlink, copy loop only", "MirrorMaker 2"
 BARE = "bare writer of the same batches"
@@ -21,6 +22,7 @@ LEAST_OF_BARE = 0.9
 LEAST_OF_WRITTEN = 10.0
 MOST_MEMORY_MB = 256.0
 JSON_FILE, TABLE_FILE = Path("var/benchmarks.json"), Path("docs/benchmarks.md")
+_MEASURED = ("mb_per_s", "records_per_s", "cpu_s_per_gb")  # once in each round
 _MARK = "<!-- written by `make bench`; do not edit -->"
 
 
@@ -56,6 +58,14 @@ class Goal:
         return self.found <= self.goal if self.most else self.found >= self.goal
 
 
+def medians(rounds: Sequence[Sequence[Row]]) -> Iterator[Row]:
+    """Yield one row per engine of a workload that was measured several times: the median of each column, the worst peak."""
+    for takes in zip(*rounds, strict=True):
+        known = {name: [value for take in takes if (value := getattr(take, name)) is not None] for name in _MEASURED}
+        middle = {name: median(values) if values else None for name, values in known.items()}
+        yield replace(takes[0], **middle, peak_mb=max((take.peak_mb for take in takes if take.peak_mb), default=None))
+
+
 def write(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -> None:
     """Write var/benchmarks.json and docs/benchmarks.md."""
     JSON_FILE.parent.mkdir(exist_ok=True)
@@ -76,6 +86,8 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "worker: a Python worker of ours, the JVM of MirrorMaker 2. The *bare writer* sends batches that it prepared before:",
         "the rate at which the destination accepts them, with the machine to itself. With a bare *reader* of the source beside",
         "it, whose bytes are thrown away, it is what these two clusters can do on this machine for anything that copies.",
+        f"Where there is a bare writer, our copy and it take turns {ROUNDS} times, and the medians are told: a single take of",
+        "some seconds is a matter of luck on a machine that has neighbours.",
         "Both brokers are warmed up before anything is measured: their JVMs spend thrice as much on their first gigabytes.",
         "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.", "",
         *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",
