@@ -17,7 +17,7 @@ from bench.latency import Latency, NothingCameError, measure_latency
 from bench.measure import Copy, count_records, end_offsets, watch_copy
 from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row, medians
 from bench.verifying import NAME as VERIFYING
-from bench.verifying import measure_verifying, table
+from bench.verifying import figure, measure_verifying, table
 from bench.workloads import LATENCY, ROUNDS, THROUGHPUT, LatencyWorkload, Workload
 from bench.writer import measure_bare, measure_pair
 from devcluster.kafka import KafkaCluster
@@ -133,6 +133,7 @@ def _verifying(stage: Stage) -> tuple[list[str], list[Figure]]:
     load.delete_topic(stage.source, topic)
     alone, beside = rates
     return table(compared), [
+        figure(compared),
         Figure(what=f"copy of {workload.name}, nothing verified meanwhile", unit="MB/s", found=alone),
         Figure(
             what="the same while the witness compares without a pause (the product rests four times as long)",
