@@ -32,7 +32,8 @@ A token is unique per RedisLease object. Races, each thought through:
   the partition in between. Whether it is armed it sets as well; only where it died before that, the next owner but one may be
   told ``clean`` too early.
 * *A newcomer after lost data* starts at generation 1 and reads a higher epoch from the broker. It calls ``raise_generation``;
-  having had to do so means that the predecessor is unknown, so its grant counts as not clean whatever it says.
+  having had to do so means that the predecessor is unknown and had sent markers, so its grant counts as not clean whatever it
+  says, and the partition as one whose owner died armed.
 * *The clock of the Redis host jumps.* Forward: a lease ends early and two owners overlap. Appends are conditional, and the
   newcomer, whose grant is not clean, sends no marker before the first one's deadline is over. Back: a lease of a dead owner
   would last for as long as the jump, so whoever asks for it cuts it down to one length.
@@ -130,14 +131,18 @@ end
 return armed
 """
 )
-_RAISE = """
-local raised = {}
+_RAISE = (
+    NOW_MS
+    + """
+local raised, least = {}, tonumber(ARGV[1])
 for i = 1, #KEYS do
-  raised[i] = math.max(tonumber(redis.call('HGET', KEYS[i], 'generation') or '0'), tonumber(ARGV[1]))
-  redis.call('HSET', KEYS[i], 'generation', raised[i])
+  local known = tonumber(redis.call('HGET', KEYS[i], 'generation') or '0')
+  if known < least then redis.call('HSET', KEYS[i], 'generation', ARGV[1], 'armed', stamp) end
+  raised[i] = math.max(known, least)
 end
 return raised
 """
+)
 
 
 class RedisLease:
@@ -221,7 +226,10 @@ class RedisLease:
         self._release(grants, left="", clean=True)
 
     def raise_generation(self, key: str, at_least: int) -> int:
-        """Lift the counter, for an owner whose generation the broker would refuse; answer the generation to use from now on."""
+        """Lift the counter, for an owner whose generation the broker would refuse; answer the generation to use from now on.
+
+        Where it is lifted the lease has forgotten an owner whose markers may be on their way: noted as if that one had died.
+        """
         return self.raise_generations([key], at_least)[key]
 
     def raise_generations(self, keys: Sequence[str], at_least: int) -> dict[str, int]:

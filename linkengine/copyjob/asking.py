@@ -27,10 +27,12 @@ def tail_query(one: MirrorPartition) -> TailQuery:
 def is_settled(one: MirrorPartition, grant: Grant) -> bool:
     """Tell whether no marker of an earlier owner can be written any more; its data is harmless whenever it comes.
 
-    After an owner that died with markers on their way our first one has shut them out, and nothing else does.
+    After an owner that died with markers on their way, or that the lease has forgotten together with how it ended, our first
+    one has shut them out, and nothing else does.
     """
     shut_out = one.writer.adopted and not one.writer.must_raise
-    return grant.clean or not grant.armed or shut_out
+    on_their_way = one.writer.memory_lost or (grant.armed and not grant.clean)
+    return shut_out or not on_their_way
 
 
 def _inherited(one: MirrorPartition) -> tuple[int, int] | None:

@@ -33,13 +33,23 @@ class FencedError(LinkEngineError):
 class Writer:
     """The producer of one mirror partition during one hold of its lease."""
 
-    __slots__ = ("_bound_epoch", "_must_raise", "_raising", "epoch", "generation", "next_sequence", "producer_id")
+    __slots__ = (
+        "_bound_epoch",
+        "_must_raise",
+        "_raising",
+        "epoch",
+        "generation",
+        "memory_lost",
+        "next_sequence",
+        "producer_id",
+    )
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.epoch = -1
         self.next_sequence = 0
         self.generation = -1  # -1: no hold
+        self.memory_lost = False  # the lease has forgotten an owner that had sent markers
         self._must_raise = False
         self._raising = False
         self._bound_epoch: int | None = None
@@ -61,7 +71,7 @@ class Writer:
 
     def drop(self) -> None:
         """Forget the hold."""
-        self.generation = -1
+        self.generation, self.memory_lost = -1, False
 
     def adopt(self, state: ProducerState, *, generation: int, clean: bool) -> None:
         """Begin a hold with what the leader remembers.
@@ -90,9 +100,8 @@ class Writer:
         if is_closed(state.coordinator_epoch):
             raise FencedError
         known = generation_of(state.coordinator_epoch)
-        memory_lost = known >= generation or (generation <= 1 and state.epoch >= 0)
-        self.generation = max(generation, known + 1)
-        self._must_raise = not clean or memory_lost
+        self.generation, self.memory_lost = max(generation, known + 1), known >= generation
+        self._must_raise = not clean or self.memory_lost or (generation <= 1 and state.epoch >= 0)
 
     def _is_fenced(self, state: ProducerState) -> bool:
         if self._bound_epoch is not None:

@@ -257,6 +257,26 @@ def test_after_redis_lost_everything_a_newcomer_that_raised_the_generation_wins(
     assert newcomer.renew([taken_over]) == {key}
 
 
+def test_after_redis_forgot_an_owner_with_markers_that_is_handed_on_until_they_are_shut_out(
+    own_redis: RedisServer, key: str
+) -> None:
+    dead, short, third, fourth, fifth = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(5))
+    dead.raise_generation(key, 6)
+    dead.arm([taken(dead, key)])
+    wipe(own_redis)
+
+    forgetful = taken(short, key)
+    assert (forgetful.generation, forgetful.clean, forgetful.armed) == (1, True, False)
+    assert short.raise_generation(key, 8) == 8  # the broker knows of a marker of generation 7
+    short.release(forgetful, clean=False)
+    after = taken(third, key)
+    assert (after.generation, after.clean, after.armed) == (9, False, True)
+
+    third.release(after)
+    assert taken(fourth, key).clean
+    assert fifth.raise_generation(key, 9) == 10
+
+
 def test_who_comes_after_a_dead_owner_with_markers_hands_on_that_it_is_not_clean(redis_url: str, key: str) -> None:
     dead, short, third, fourth = (RedisLease(redis_url, ttl_ms=SHORT_MS if n == 0 else TTL_MS) for n in range(4))
     assert dead.arm([taken(dead, key)]) == {key}

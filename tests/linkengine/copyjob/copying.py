@@ -83,7 +83,9 @@ class MemoryLease:
 
     def raise_generation(self, key: str, at_least: int) -> int:
         with self._lock:
-            self.generations[key] = max(self.generations.get(key, 0), at_least)
+            if self.generations.get(key, 0) < at_least:
+                self.generations[key] = at_least
+                self.armed.add(key)
             return self.generations[key]
 
     def deadline(self, grant: Grant) -> float:

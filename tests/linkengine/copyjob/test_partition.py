@@ -13,7 +13,7 @@ from linkengine.copyjob.observing import progress_of
 from linkengine.copyjob.partition import OVERLAP_S, MirrorPartition
 from linkengine.copyjob.pieces import FillInFlight, Origin
 from linkengine.copyjob.tails import LostMarker, Tail
-from linkengine.domain.leases import Grant
+from linkengine.domain.leases import Grant, coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Leader
@@ -94,6 +94,30 @@ def test_what_a_dead_owner_left_on_its_way_is_settled_by_the_first_marker_alone(
     one.send_fill(Fill(12, 13, GapReason.ABORTED), most=100)
     one.filled(now_ms=0)
 
+    assert is_settled(one, grant)
+
+
+def test_an_owner_that_the_lease_has_forgotten_is_taken_for_one_that_died_with_markers_on_their_way() -> None:
+    one = partition()
+    grant = Grant(key=one.key, generation=1, clean=True, valid_until=UNTIL)
+    one.granted(grant)
+    one.resumed(tail(producer=replace(SEEN, coordinator_epoch=coordinator_epoch_for(7))), now_ms=0)
+    assert not is_settled(one, grant)
+
+    one.planned([Fill(10, 11, GapReason.ABORTED)], Buffer())
+    one.send_fill(Fill(10, 11, GapReason.ABORTED), most=100)
+    one.filled(now_ms=0)
+
+    assert is_settled(one, grant)
+
+
+def test_a_first_hold_after_a_seeded_head_is_settled_although_its_first_marker_raises_the_epoch() -> None:
+    one = partition()
+    grant = Grant(key=one.key, generation=1, clean=True, valid_until=UNTIL)
+    one.granted(grant)
+    one.resumed(tail(producer=ProducerState(epoch=0, last_sequence=41)), now_ms=0)
+
+    assert one.writer.must_raise
     assert is_settled(one, grant)
 
 
