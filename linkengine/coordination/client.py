@@ -41,6 +41,13 @@ def _client_for(url: str, _pid: int) -> redis.Redis:
     )
 
 
+def clock_ms(url: str) -> int:
+    """Answer Redis' own clock in Unix milliseconds: the one clock that all machines of a copy can compare with."""
+    with redis_answers("tell the time"):
+        seconds, micros = client_for(url).time()
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
 @contextmanager
 def redis_answers(what: str) -> Iterator[None]:
     """Turn every outage (gone, silent, starting up, out of memory) into CoordinationUnavailableError; other errors are bugs."""

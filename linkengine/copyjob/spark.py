@@ -8,25 +8,27 @@ The plan holds credentials. It travels as pickled bytes inside the function, whi
 columns, tags and descriptions, which it does print, hold ids only.
 
 When a Python worker dies, Spark runs its task again (``spark.task.maxFailures``), at once and with the same share. The
-new attempt waits for the dead one's leases to expire, then goes on from the log's end, until the slice's original end.
+new attempt waits for the dead one's leases to expire, then goes on from the log's end, until the slice's original end. That end
+is told by Redis' clock: those of driver and executor may differ by more than a slice.
 """
 
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from linkengine.coordination.allowance import RedisAllowance
+from linkengine.coordination.client import clock_ms
 from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.orders import RedisOrders
 from linkengine.coordination.progress import RedisProgress, from_json, to_json
 from linkengine.copyjob.ports import SystemClock
 from linkengine.domain.dealing import deal
+from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionProgress
 from linkengine.sparkclient import SparkUnavailableError, interrupted_after, session, spark_answers, tagged
 
@@ -45,11 +47,11 @@ def submit_copy(plan: CopyPlan, *, spark_url: str, redis_url: str = "", run: Run
 
     ``redis_url`` is for executors that reach Redis by another address than the plan's. ``run`` replaces the copy loop.
     """
-    plan = replace(plan, redis_url=redis_url or plan.redis_url)
     tasks = len(deal(plan.assignments, plan.tasks))
     if not tasks:
         return []
-    ends_at_ms = _unix_ms() + plan.tuning.slice_ms
+    ends_at_ms = _end_of(plan)
+    plan = replace(plan, redis_url=redis_url or plan.redis_url)
     work = partial(run_share, plan=plan, ends_at_ms=ends_at_ms, run=run)
     spark = session(spark_url)
     with _answered_in_time(spark, plan):
@@ -89,9 +91,12 @@ def _answered_in_time(spark: SparkSession, plan: CopyPlan) -> Iterator[None]:
 
 
 def run_share(
-    batches: Iterable[pyarrow.RecordBatch], *, plan: CopyPlan, ends_at_ms: int, run: RunTask | None = None
+    batches: Iterable[pyarrow.RecordBatch], *, plan: CopyPlan, ends_at_ms: int | None, run: RunTask | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Run in an executor: copy the share whose number comes in, yield one outcome per partition."""
+    """Run in an executor: copy the share whose number comes in, yield one outcome per partition.
+
+    ``ends_at_ms`` is the slice's end by Redis' clock, None where nobody could tell.
+    """
     import pyarrow  # noqa: PLC0415 - the driver's half does not need it
 
     shares = deal(plan.assignments, plan.tasks)
@@ -135,15 +140,20 @@ def _copy_loop() -> RunTask:
     return run
 
 
-def _until(plan: CopyPlan, ends_at_ms: int) -> CopyPlan:
+def _end_of(plan: CopyPlan) -> int | None:
+    with suppress(CoordinationUnavailableError):  # nothing is owned without Redis: let the task find out how long that lasts
+        return clock_ms(plan.redis_url) + plan.tuning.slice_ms
+    return None
+
+
+def _until(plan: CopyPlan, ends_at_ms: int | None) -> CopyPlan:
     """Shorten the slice by the time since it was submitted, so that a task that runs again does not outlive its slice."""
-    left_ms = min(max(ends_at_ms - _unix_ms(), MIN_SLICE_MS), plan.tuning.slice_ms)
-    return replace(plan, tuning=replace(plan.tuning, slice_ms=left_ms))
+    with suppress(CoordinationUnavailableError):
+        if ends_at_ms is not None:
+            left_ms = min(max(ends_at_ms - clock_ms(plan.redis_url), MIN_SLICE_MS), plan.tuning.slice_ms)
+            return replace(plan, tuning=replace(plan.tuning, slice_ms=left_ms))
+    return plan
 
 
 def _tag(slice_id: str) -> str:
     return f"slice-{slice_id}".replace(",", "-")  # Spark separates tags by commas
-
-
-def _unix_ms() -> int:
-    return time.time_ns() // 1_000_000

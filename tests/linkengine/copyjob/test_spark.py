@@ -7,19 +7,21 @@ import os
 import secrets
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import psutil
 import pyarrow
 import pytest
+import time_machine
 from confluent_kafka import Producer
 
 from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
+from linkengine.coordination.client import clock_ms
 from linkengine.coordination.orders import write_orders
 from linkengine.coordination.progress import read_progress
 from linkengine.copyjob.spark import RunTask, interrupt_slice, run_share, submit_copy
@@ -30,6 +32,7 @@ from tests.linkengine.copyjob.copying import Pair, create_pair, ends_of, plan_of
 from tests.linkengine.copyjob.standin import hold_leases, outlive_the_slice
 
 NOWHERE = ClusterAddress(bootstrap_servers="127.0.0.1:1")
+NO_REDIS = "redis://127.0.0.1:1"
 
 
 def assignment(number: int, *, mirror_id: str = "1") -> PartitionAssignment:
@@ -71,9 +74,8 @@ def worker_of(one: CopyPlan, partition: int) -> int | None:
     return seen.get(one.assignments[partition].key)
 
 
-@pytest.mark.parametrize(("ends_in_ms", "expected_ms"), [(99_000, 10_000), (4_000, 4_000), (-5_000, 1)])
-def test_a_task_that_runs_again_ends_with_the_slice_it_belongs_to(ends_in_ms: int, expected_ms: int) -> None:
-    one = plan("redis://127.0.0.1:1", partitions=1, tasks=1, slice_ms=10_000)
+def slice_ms_of_a_task(redis_url: str, *, ends_at_ms: int | None) -> int:
+    """For how long a task copies that belongs to a slice of ten seconds."""
     seen: list[int] = []
 
     def remember(shortened: CopyPlan, *_: object, **__: object) -> list[PartitionProgress]:
@@ -81,14 +83,30 @@ def test_a_task_that_runs_again_ends_with_the_slice_it_belongs_to(ends_in_ms: in
         return []
 
     numbers = [pyarrow.RecordBatch.from_pydict({"id": [0]})]
-    ends_at_ms = time.time_ns() // 1_000_000 + ends_in_ms
+    one = plan(redis_url, partitions=1, tasks=1, slice_ms=10_000)
     assert len(list(run_share(numbers, plan=one, ends_at_ms=ends_at_ms, run=remember))) == 1
+    return seen[0]
 
-    assert expected_ms - 1_000 < seen[0] <= expected_ms
+
+@pytest.mark.parametrize(("ends_in_ms", "expected_ms"), [(99_000, 10_000), (4_000, 4_000), (-5_000, 1)])
+def test_a_task_that_runs_again_ends_with_the_slice_it_belongs_to(redis_url: str, ends_in_ms: int, expected_ms: int) -> None:
+    found_ms = slice_ms_of_a_task(redis_url, ends_at_ms=clock_ms(redis_url) + ends_in_ms)
+
+    assert expected_ms - 1_000 < found_ms <= expected_ms
+
+
+def test_a_task_whose_machine_has_another_time_copies_as_long_as_others(redis_url: str) -> None:
+    with time_machine.travel(datetime.now(tz=UTC) + timedelta(hours=1)):
+        assert slice_ms_of_a_task(redis_url, ends_at_ms=clock_ms(redis_url) + 10_000) > 9_000
+
+
+def test_a_task_that_nobody_can_tell_the_time_copies_for_a_whole_slice(redis_url: str) -> None:
+    assert slice_ms_of_a_task(NO_REDIS, ends_at_ms=1) == 10_000
+    assert slice_ms_of_a_task(redis_url, ends_at_ms=None) == 10_000
 
 
 def test_the_garbage_collector_leaves_old_objects_alone_while_a_task_copies() -> None:
-    one = plan("redis://127.0.0.1:1", partitions=1, tasks=1, slice_ms=10_000)
+    one = plan(NO_REDIS, partitions=1, tasks=1, slice_ms=10_000)
     frozen: list[int] = []
 
     def remember(*_: object, **__: object) -> list[PartitionProgress]:
@@ -96,7 +114,7 @@ def test_the_garbage_collector_leaves_old_objects_alone_while_a_task_copies() ->
         return []
 
     numbers = [pyarrow.RecordBatch.from_pydict({"id": [0]})]
-    list(run_share(numbers, plan=one, ends_at_ms=0, run=remember))
+    list(run_share(numbers, plan=one, ends_at_ms=None, run=remember))
 
     assert frozen[0] > 10_000
     assert gc.get_freeze_count() == 0
