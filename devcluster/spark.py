@@ -64,7 +64,7 @@ class SparkConnectServer:
 
     def start(self) -> Self:
         """Start the server and wait until it has answered a query."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self._scratch.mkdir(parents=True, exist_ok=True)
         log = self.directory / "spark.log"
         self._process = Process(self._command(), name="spark-connect", log=log, env=self._env(), cwd=self.directory)
         self._process.wait_until(lambda: accepts(self.port), timeout_s=START_TIMEOUT_S)
@@ -96,6 +96,10 @@ class SparkConnectServer:
         os.kill(self.pid, signal.SIGCONT)
 
     @property
+    def _scratch(self) -> Path:
+        return self.directory / "scratch"
+
+    @property
     def pid(self) -> int:
         """The process id of the server; its Python workers share its session."""
         if self._process is None:
@@ -120,11 +124,15 @@ class SparkConnectServer:
         return [
             str(_spark_home() / "bin" / "spark-submit"),
             *("--class", SERVER_CLASS, "--master", self._master, "--driver-memory", self._heap),
-            *("--driver-java-options", " ".join(["-Xshare:auto", *parts.archive_flags(parts.SPARK_ARCHIVE)])),
+            *("--driver-java-options", " ".join(self._jvm_flags())),
             *("--driver-class-path", ":".join(str(jar) for jar in parts.spark_jars())),
             *options,
             "spark-internal",
         ]
+
+    def _jvm_flags(self) -> list[str]:
+        # a server that is killed does not tidy up: what it leaves goes with its directory
+        return ["-Xshare:auto", *parts.archive_flags(parts.SPARK_ARCHIVE), f"-Djava.io.tmpdir={self._scratch}"]
 
     def _settings(self) -> dict[str, object]:
         return {
@@ -137,7 +145,7 @@ class SparkConnectServer:
             "spark.python.worker.reuse": "true",  # Spark ends idle ones after a minute in which no task began or ended
             "spark.sql.shuffle.partitions": 4,
             "spark.sql.warehouse.dir": self.directory / "warehouse",
-            "spark.local.dir": self.directory / "scratch",
+            "spark.local.dir": self._scratch,
             "spark.log.level": "WARN",
         }
 
