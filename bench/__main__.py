@@ -40,10 +40,10 @@ class Stage:
     redis: RedisServer
     spark: SparkConnectServer
 
-    def engine(self, topic: str, *, partitions: int, overlap: bool = False) -> EngineCopy:
+    def engine(self, topic: str, *, partitions: int, bytes_per_s: float | None = None, overlap: bool = False) -> EngineCopy:
         return EngineCopy(
-            source=self.source, destination=self.destination, redis=self.redis, spark=self.spark,
-            topic=topic, partitions=partitions, number=next(_numbers), overlap=overlap,
+            clusters=(self.source, self.destination), redis=self.redis, spark=self.spark,
+            topic=topic, partitions=partitions, number=next(_numbers), bytes_per_s=bytes_per_s, overlap=overlap,
         )  # fmt: skip
 
     def mirrormaker(self, topic: str, *, partitions: int, batch_bytes: int, codec: str) -> mirrormaker.MirrorMaker:
@@ -215,7 +215,9 @@ def _latency(stage: Stage, workload: LatencyWorkload) -> Iterator[Row]:
         topic = f"bench-{workload.slug}-{'ours' if engine == ENGINE else 'mm2'}"
         load.create_topic(stage.source, topic, partitions=workload.partitions)
         running = (
-            stage.engine(topic, partitions=workload.partitions, overlap=workload.partitions == 1)
+            stage.engine(
+                topic, partitions=workload.partitions, bytes_per_s=workload.bytes_per_s, overlap=workload.partitions == 1
+            )
             if engine == ENGINE
             else stage.mirrormaker(topic, partitions=workload.partitions, batch_bytes=16_384, codec="none")
         )

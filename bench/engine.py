@@ -13,6 +13,7 @@ from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.dealing import tasks_for
 from linkengine.domain.plans import CopyPlan, CopyTuning, MirrorSetup, PartitionAssignment, producer_id_for
 
 LINK_ID = "bench"
@@ -27,15 +28,20 @@ class EngineCopy:
     def __init__(
         self,
         *,
-        source: KafkaCluster,
-        destination: KafkaCluster,
+        clusters: tuple[KafkaCluster, KafkaCluster],
         redis: RedisServer,
         spark: SparkConnectServer,
         topic: str,
         partitions: int,
         number: int,
+        bytes_per_s: float | None = None,
         overlap: bool = False,
     ) -> None:
+        """Set up the mirror from the first cluster on the second.
+
+        ``bytes_per_s`` of all partitions is what the product knows after its first slices.
+        """
+        source, destination = clusters
         self._source = address_from_properties(source.client_properties("link"))
         self._destination = address_from_properties(destination.client_properties("link"))
         self._redis_url, self._spark, self._topic, self._overlap = redis.url, spark, topic, overlap
@@ -44,7 +50,8 @@ class EngineCopy:
             source_topic=topic, mirror_topic=topic,
         )  # fmt: skip
         created = jobs.setup_mirror(setup, assignments_factory=partial(self._assignments, number))
-        self._tasks = min(partitions, COPY_TASKS)
+        rate = None if bytes_per_s is None else bytes_per_s / partitions
+        self._tasks = tasks_for([rate] * partitions, most=COPY_TASKS)
         self._shares = self._assignments(number, partitions, created.source_topic_id)
         self._stopping = threading.Event()
         self._slices: list[threading.Thread] = []

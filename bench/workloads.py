@@ -57,6 +57,10 @@ class LatencyWorkload:
     most_worst_ms: float | None = None
     most_cores: float | None = None  # of the copy loop: CPU seconds per second
 
+    @property
+    def bytes_per_s(self) -> float:
+        return float(self.rate * self.record_bytes)
+
 
 THROUGHPUT = (
     Workload(name="1 KB, 128 KB batches, 1 partition", slug="kb-1", partitions=1, record_bytes=1000, records=1_500_000,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import ceil
 
 from django.conf import settings
 
@@ -14,6 +13,7 @@ from console.models.links import LinkMode
 from console.reconciling.groups import known_offsets
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import follows_start
+from linkengine.domain.dealing import tasks_for
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkaddresses import source_properties
 from linkengine.domain.plans import (
@@ -32,7 +32,6 @@ from linkengine.domain.plans import (
 from linkengine.domain.states import StopReason
 
 TUNING = CopyTuning()
-PARTITIONS_PER_TASK = 4  # one event loop serves many, but a second core is worth having from here on
 
 
 def link_key(link: ClusterLink) -> str:
@@ -104,7 +103,7 @@ def copy_plan(row: CopySlice, *, mirrors: Iterable[MirrorTopic], slice_ms: int) 
         destination=link.destination.address,
         redis_url=settings.REDIS_URL,
         assignments=tuple(replace(one, bytes_per_s=rates.get(one.key, 0.0), source_seen=seen.get(one.key)) for one in chosen),
-        tasks=max(1, min(settings.COPY_TASKS, ceil(len(chosen) / PARTITIONS_PER_TASK))),
+        tasks=tasks_for([rates.get(one.key) for one in chosen], most=settings.COPY_TASKS),
         tuning=CopyTuning(slice_ms=slice_ms, bytes_per_s=throughput_limit(link)),
     )
 

@@ -1,16 +1,28 @@
-"""Which task of a slice copies which partitions: shares of about equal work, by what each partition moved lately. Pure.
+"""How many tasks a slice has, and which copies which partitions: shares of about equal work, by what each moved lately. Pure.
 
-Largest first, each to the share that has the least so far. Deterministic: the driver and every executor deal the same plan out
-for themselves and come to the same shares.
+A task holds a slot of Spark for as long as the slice lasts, and the partitions of one task share their requests. So another
+task is taken only where there is work for it, or nobody knows yet. Partitions are dealt largest first, each to the share that
+has the least so far. Deterministic: the driver and every executor deal the same plan out for themselves and come to the same
+shares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from math import ceil
 
 from linkengine.domain.plans import PartitionAssignment
 
+UNKNOWN_PER_TASK = 4  # partitions whose rate nobody has measured: there may be a backlog
+BYTES_PER_S_PER_TASK = 100e6  # a task copies several times as much; by then a second one gets on better
 BASE_BYTES_PER_S = 10_000.0  # what looking after an idle partition counts; spreads those of unknown rate evenly
+
+
+def tasks_for(rates: Sequence[float | None], *, most: int) -> int:
+    """Answer how many tasks partitions of these rates (bytes/s; None: not measured yet) are worth, at least one."""
+    unknown = sum(rate is None for rate in rates)
+    measured = sum(rate for rate in rates if rate is not None)
+    return max(1, min(most, ceil(unknown / UNKNOWN_PER_TASK + measured / BYTES_PER_S_PER_TASK)))
 
 
 def deal(assignments: Iterable[PartitionAssignment], tasks: int) -> list[tuple[PartitionAssignment, ...]]:

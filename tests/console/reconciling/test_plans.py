@@ -39,6 +39,15 @@ def test_many_partitions_are_shared_by_more_tasks(make_mirror: MakeMirror, link:
     assert plans.copy_plan(row, mirrors=[mirror], slice_ms=1).tasks == 2
 
 
+def test_partitions_that_are_known_to_move_little_are_left_to_one_task(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    mirror = make_mirror("a", partitions=9)
+    MirrorPartition.objects.filter(mirror=mirror).update(bytes_per_s=1e6)
+    keys = [one.key for one in plans.assignments_of(mirror)]
+    row = CopySlice(link=link, slice_id="s", revision=1, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+
+    assert plans.copy_plan(row, mirrors=[mirror], slice_ms=1).tasks == 1
+
+
 def test_what_partitions_moved_lately_decides_who_gets_them(make_mirror: MakeMirror, link: ClusterLink) -> None:
     mirror = make_mirror("a", partitions=3)
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(bytes_per_s=5e6)

@@ -1,9 +1,10 @@
 """Partitions are dealt out by what they move, so that no task is left with all the work."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.dealing import BASE_BYTES_PER_S, deal
+from linkengine.domain.dealing import BASE_BYTES_PER_S, deal, tasks_for
 from linkengine.domain.plans import PartitionAssignment
 
 
@@ -61,3 +62,23 @@ def test_every_partition_is_dealt_once_and_no_share_has_more_than_a_fair_part_an
     if loads:
         fair = sum(loads) / tasks
         assert max(loads) <= (fair + max(rates) + BASE_BYTES_PER_S) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ([], 1),
+        ([None], 1),
+        ([None] * 4, 1),
+        ([None] * 5, 2),
+        ([None] * 1_000, 8),
+        ([0.0] * 1_000, 1),
+        ([1_000.0] * 1_000, 1),
+        ([60e6, 60e6], 2),
+        ([120e6], 2),
+        ([90e6, None], 2),
+        ([400e6, 400e6, 400e6], 8),
+    ],
+)
+def test_a_slice_has_as_many_tasks_as_there_is_work_for(rates: list[float | None], expected: int) -> None:
+    assert tasks_for(rates, most=8) == expected
