@@ -49,6 +49,14 @@ def sent(one: MirrorPartition) -> Append:
     return step
 
 
+def mark(one: MirrorPartition, offset: int) -> None:
+    """A marker is sent and verified."""
+    step = Fill(offset, offset + 1, GapReason.ABORTED)
+    one.planned([step], Buffer())
+    one.send_fill(step, most=100)
+    one.filled(now_ms=0)
+
+
 @pytest.mark.parametrize(
     ("generation", "clean"), [(9, False), (1, True), (4, True)], ids=["expired lease", "no memory", "memory lost and back"]
 )
@@ -90,9 +98,7 @@ def test_what_a_dead_owner_left_on_its_way_is_settled_by_the_first_marker_alone(
     one.acknowledged(sent(one))
     assert is_settled(one, grant) is not armed
 
-    one.planned([Fill(12, 13, GapReason.ABORTED)], Buffer())
-    one.send_fill(Fill(12, 13, GapReason.ABORTED), most=100)
-    one.filled(now_ms=0)
+    mark(one, 12)
 
     assert is_settled(one, grant)
 
@@ -104,9 +110,7 @@ def test_an_owner_that_the_lease_has_forgotten_is_taken_for_one_that_died_with_m
     one.resumed(tail(producer=replace(SEEN, coordinator_epoch=coordinator_epoch_for(7))), now_ms=0)
     assert not is_settled(one, grant)
 
-    one.planned([Fill(10, 11, GapReason.ABORTED)], Buffer())
-    one.send_fill(Fill(10, 11, GapReason.ABORTED), most=100)
-    one.filled(now_ms=0)
+    mark(one, 10)
 
     assert is_settled(one, grant)
 
