@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 
 import structlog
@@ -28,7 +29,7 @@ _COMMON = {"log_level": 0, "linger.ms": 2, "acks": "all", "enable.idempotence": 
 Topics = Mapping[str, int]  # name -> partitions
 
 
-class Writer:
+class Writer(ABC):
     """What all writers share: a thread, a count, a pause between rounds."""
 
     def __init__(
@@ -59,13 +60,13 @@ class Writer:
         if self._thread.is_alive():
             raise TimeoutError(f"Writer {self.name} does not end.")
 
+    @abstractmethod
     def round(self, producer: Producer) -> None:
         """Write some records and note what became of them; raise KafkaException where the producer is of no use any more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def new_producer(self) -> Producer:
         """Answer a producer that is ready."""
-        raise NotImplementedError
 
     def _run(self) -> None:
         while not self._over.is_set():

@@ -141,18 +141,22 @@ def _copy_loop() -> RunTask:
 
 
 def _end_of(plan: CopyPlan) -> int | None:
-    with suppress(CoordinationUnavailableError):  # nothing is owned without Redis: let the task find out how long that lasts
-        return clock_ms(plan.redis_url) + plan.tuning.slice_ms
-    return None
+    now_ms = _now_ms(plan)
+    return None if now_ms is None else now_ms + plan.tuning.slice_ms
 
 
 def _until(plan: CopyPlan, ends_at_ms: int | None) -> CopyPlan:
     """Shorten the slice by the time since it was submitted, so that a task that runs again does not outlive its slice."""
-    with suppress(CoordinationUnavailableError):
-        if ends_at_ms is not None:
-            left_ms = min(max(ends_at_ms - clock_ms(plan.redis_url), MIN_SLICE_MS), plan.tuning.slice_ms)
-            return replace(plan, tuning=replace(plan.tuning, slice_ms=left_ms))
-    return plan
+    if ends_at_ms is None or (now_ms := _now_ms(plan)) is None:
+        return plan
+    left_ms = min(max(ends_at_ms - now_ms, MIN_SLICE_MS), plan.tuning.slice_ms)
+    return replace(plan, tuning=replace(plan.tuning, slice_ms=left_ms))
+
+
+def _now_ms(plan: CopyPlan) -> int | None:
+    with suppress(CoordinationUnavailableError):  # nothing is owned without Redis: let the task find out how long that lasts
+        return clock_ms(plan.redis_url)
+    return None
 
 
 def _tag(slice_id: str) -> str:

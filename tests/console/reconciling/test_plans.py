@@ -11,6 +11,10 @@ from console.reconciling import plans, troubles
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeMirror
 
 
+def slice_of(link: ClusterLink, *, keys: list[str], revision: int = 1) -> CopySlice:
+    return CopySlice(link=link, slice_id="s", revision=revision, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+
+
 def test_names_for_the_engine_are_unique_for_ever(mirror: MirrorTopic, link: ClusterLink) -> None:
     assert plans.link_key(link) == link.link_uuid.hex
     assert plans.mirror_key(mirror) == f"{link.link_uuid.hex[:16]}-{mirror.pk}"
@@ -19,7 +23,7 @@ def test_names_for_the_engine_are_unique_for_ever(mirror: MirrorTopic, link: Clu
 def test_a_plan_holds_the_partitions_of_its_slice(make_mirror: MakeMirror, link: ClusterLink) -> None:
     first, second = make_mirror("a", partitions=3, mirror_topic_id="a-id"), make_mirror("b", partitions=3)
     keys = [one.key for one in plans.assignments_of(first)] + [plans.assignments_of(second)[2].key, "gone/0"]
-    row = CopySlice(link=link, slice_id="s", revision=7, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+    row = slice_of(link, keys=keys, revision=7)
 
     plan = plans.copy_plan(row, mirrors=[first, second], slice_ms=1234)
 
@@ -33,8 +37,7 @@ def test_a_plan_holds_the_partitions_of_its_slice(make_mirror: MakeMirror, link:
 
 def test_many_partitions_are_shared_by_more_tasks(make_mirror: MakeMirror, link: ClusterLink) -> None:
     mirror = make_mirror("a", partitions=9)
-    keys = [one.key for one in plans.assignments_of(mirror)]
-    row = CopySlice(link=link, slice_id="s", revision=1, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+    row = slice_of(link, keys=[one.key for one in plans.assignments_of(mirror)])
 
     assert plans.copy_plan(row, mirrors=[mirror], slice_ms=1).tasks == 2
 
@@ -42,8 +45,7 @@ def test_many_partitions_are_shared_by_more_tasks(make_mirror: MakeMirror, link:
 def test_partitions_that_are_known_to_move_little_are_left_to_one_task(make_mirror: MakeMirror, link: ClusterLink) -> None:
     mirror = make_mirror("a", partitions=9)
     MirrorPartition.objects.filter(mirror=mirror).update(bytes_per_s=1e6)
-    keys = [one.key for one in plans.assignments_of(mirror)]
-    row = CopySlice(link=link, slice_id="s", revision=1, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+    row = slice_of(link, keys=[one.key for one in plans.assignments_of(mirror)])
 
     assert plans.copy_plan(row, mirrors=[mirror], slice_ms=1).tasks == 1
 
@@ -51,8 +53,7 @@ def test_partitions_that_are_known_to_move_little_are_left_to_one_task(make_mirr
 def test_what_partitions_moved_lately_decides_who_gets_them(make_mirror: MakeMirror, link: ClusterLink) -> None:
     mirror = make_mirror("a", partitions=3)
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(bytes_per_s=5e6)
-    keys = [one.key for one in plans.assignments_of(mirror)]
-    row = CopySlice(link=link, slice_id="s", revision=1, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+    row = slice_of(link, keys=[one.key for one in plans.assignments_of(mirror)])
 
     plan = plans.copy_plan(row, mirrors=[mirror], slice_ms=1)
 
@@ -62,8 +63,7 @@ def test_what_partitions_moved_lately_decides_who_gets_them(make_mirror: MakeMir
 def test_the_next_slice_knows_under_which_leader_was_read_how_far(make_mirror: MakeMirror, link: ClusterLink) -> None:
     mirror = make_mirror("a", partitions=2)
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(source_epoch=4, source_epoch_end=30)
-    keys = [one.key for one in plans.assignments_of(mirror)]
-    row = CopySlice(link=link, slice_id="s", revision=1, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+    row = slice_of(link, keys=[one.key for one in plans.assignments_of(mirror)])
 
     plan = plans.copy_plan(row, mirrors=[mirror], slice_ms=1)
 
@@ -74,7 +74,7 @@ def test_the_next_slice_knows_under_which_leader_was_read_how_far(make_mirror: M
 def test_the_bandwidth_limit_of_the_link_travels_with_the_plan(link: ClusterLink, value: str | None, limit: int) -> None:
     if value is not None:
         LinkConfig.objects.create(link=link, name="link.throughput.limit.bytes.per.second", value=value)
-    row = CopySlice(link=link, slice_id="s", revision=1, keys=[], started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+    row = slice_of(link, keys=[])
 
     assert plans.copy_plan(row, mirrors=[], slice_ms=1).tuning.bytes_per_s == limit
 

@@ -66,6 +66,11 @@ class Batch:
         return struct.pack(">qiibI", self.base_offset, len(tail) + 9, 7, 2, google_crc32c.value(tail)) + tail
 
 
+def log_of(*batches: Batch | bytes) -> memoryview:
+    """Batches one after the other, in memory that can be patched, as a Fetch brings them."""
+    return memoryview(bytearray(b"".join(one.encode() if isinstance(one, Batch) else one for one in batches)))
+
+
 def resealed(batch: bytes, at_byte: int, value: int) -> bytes:
     """The batch with one byte changed and the checksum made right again: a producer's mistake, not the network's."""
     changed = bytearray(batch)

@@ -6,14 +6,25 @@ import pytest
 from linkengine.batches.coalesce import SMALL_BYTES, SMALL_COMPRESSED_BYTES, SMALL_RECORDS
 from linkengine.batches.planning import Append, SegmentPlanner
 from linkengine.batches.view import CorruptBatchError
-from tests.linkengine.batches.batchlog import GZIP, LZ4, SNAPPY, TRANSACTIONAL, ZSTD, Batch, Rec, dense, read_payload, resealed
+from tests.linkengine.batches.batchlog import (
+    GZIP,
+    LZ4,
+    SNAPPY,
+    TRANSACTIONAL,
+    ZSTD,
+    Batch,
+    Rec,
+    dense,
+    log_of,
+    read_payload,
+    resealed,
+)
 
 LIMIT = 1 << 20
 
 
 def appends(*log: Batch, limit: int = LIMIT) -> list[Append]:
-    data = bytearray(b"".join(one.encode() for one in log))
-    steps = SegmentPlanner().plan(memoryview(data), next_offset=log[0].base_offset, high_end=1 << 40, coalesce_bytes=limit)
+    steps = SegmentPlanner().plan(log_of(*log), next_offset=log[0].base_offset, high_end=1 << 40, coalesce_bytes=limit)
     return [step for step in steps if isinstance(step, Append)]
 
 

@@ -14,6 +14,7 @@ from tests.linkengine.batches.batchlog import (
     Batch,
     Rec,
     dense,
+    log_of,
     message,
     resealed,
 )
@@ -23,10 +24,6 @@ BIG = [Rec(value=b"x" * 70_000)]  # too large to be merged with a neighbour
 FIRST = dense(10, BIG)
 NOBODYS = [AbortedTransaction(1 << 40, 0)]  # sends the planner the ordinary way
 FAR = 1 << 40
-
-
-def log_of(*batches: Batch | bytes) -> memoryview:
-    return memoryview(bytearray(b"".join(one.encode() if isinstance(one, Batch) else one for one in batches)))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tests.linkengine.batches.batchlog import (
     Batch,
     Rec,
     dense,
+    log_of,
     marker,
     message,
     read_payload,
@@ -26,8 +27,7 @@ BIG = Rec(value=b"x" * 70_000)  # too large to be merged with a neighbour
 def plan(
     *log: Batch | bytes, start: int = 0, high_end: int = 1 << 40, aborted: tuple[AbortedTransaction, ...] = ()
 ) -> list[Step]:
-    data = bytearray(b"".join(one.encode() if isinstance(one, Batch) else one for one in log))
-    return SegmentPlanner().plan(memoryview(data), next_offset=start, aborted=aborted, high_end=high_end)
+    return SegmentPlanner().plan(log_of(*log), next_offset=start, aborted=aborted, high_end=high_end)
 
 
 def spans(steps: list[Step]) -> list[tuple[int, int, GapReason | None]]:

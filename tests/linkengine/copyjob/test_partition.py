@@ -49,6 +49,11 @@ def sent(one: MirrorPartition) -> Append:
     return step
 
 
+def settled(one: MirrorPartition) -> bool:
+    assert one.grant is not None
+    return is_settled(one, one.grant)
+
+
 def mark(one: MirrorPartition, offset: int) -> None:
     """A marker is sent and verified."""
     step = Fill(offset, offset + 1, GapReason.ABORTED)
@@ -104,25 +109,19 @@ def test_what_a_dead_owner_left_on_its_way_is_settled_by_the_first_marker_alone(
 
 
 def test_an_owner_that_the_lease_has_forgotten_is_taken_for_one_that_died_with_markers_on_their_way() -> None:
-    one = partition()
-    grant = Grant(key=one.key, generation=1, clean=True, valid_until=UNTIL)
-    one.granted(grant)
-    one.resumed(tail(producer=replace(SEEN, coordinator_epoch=coordinator_epoch_for(7))), now_ms=0)
-    assert not is_settled(one, grant)
+    one = owned(generation=1, clean=True, producer=replace(SEEN, coordinator_epoch=coordinator_epoch_for(7)))
+    assert not settled(one)
 
     mark(one, 10)
 
-    assert is_settled(one, grant)
+    assert settled(one)
 
 
 def test_a_first_hold_after_a_seeded_head_is_settled_although_its_first_marker_raises_the_epoch() -> None:
-    one = partition()
-    grant = Grant(key=one.key, generation=1, clean=True, valid_until=UNTIL)
-    one.granted(grant)
-    one.resumed(tail(producer=ProducerState(epoch=0, last_sequence=41)), now_ms=0)
+    one = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=41))
 
     assert one.writer.must_raise
-    assert is_settled(one, grant)
+    assert settled(one)
 
 
 def test_data_without_an_answer_is_on_its_way_until_later_data_is_acknowledged() -> None:
