@@ -261,11 +261,12 @@ class SourceBroker:
             if end is not None and end > reading.position.offset and reading.current and self._session.asked(place):
                 self._suspects.append(place)
 
-    def note_unchanged(self) -> None:
-        """Tell the partitions that the broker left out of its last answers that they are still where they were."""
-        for place, reading in self._session.entries.items():
-            if reading.current and self._session.heard(place):
-                reading.one.account.unchanged(self._heard_ms)
+    def note_unchanged(self, one: MirrorPartition) -> None:
+        """Tell a partition that the broker left out of its last answers that it was still where it is."""
+        place = _place(one)
+        reading = self._session.entries.get(place)
+        if reading is not None and reading.one is one and reading.current and self._session.heard(place):
+            one.account.unchanged(self._heard_ms)
 
     def _lost(self, error: LinkEngineError) -> None:
         self._asked = self._frames = self._starved_since = None

@@ -6,7 +6,7 @@ The loop owns the partitions' state; its helpers own connections (``intake``, ``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import structlog
 
@@ -15,24 +15,24 @@ from linkengine.copyjob.background import Background
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import BufferPool
 from linkengine.copyjob.mirrorside import MirrorSide
-from linkengine.copyjob.observing import phase_of, progress_of
+from linkengine.copyjob.observing import progress_of
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage
 from linkengine.copyjob.poller import Poller
 from linkengine.copyjob.ports import Allowance, Clock, Lease, Orders, ProgressSink, SystemClock
+from linkengine.copyjob.reporting import Turns
 from linkengine.copyjob.sourceside import SourceSide
 from linkengine.copyjob.steward import Steward, StewardEvents
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import Grant, OrdersSnapshot
-from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionPhase, PartitionProgress
+from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionProgress
 
 _log = structlog.get_logger(__name__)
 
 TICK_S = 0.02  # how late a timer may be; sockets and events wake the loop at once
 # between looks at every single partition, and more for each: leases that ran out, phases to tell (each append looks by itself)
 SCAN_S, SCAN_EACH_S = 0.1, 0.001
-REPORT_EACH_S, REPORT_MOST_S = 0.004, 2.0  # per partition, between reports: hundreds do not report twice a second
 DRAIN_S = 5.0  # after the order to stop: for answers in flight, before the lease is left to run out
 
 
@@ -77,12 +77,12 @@ class CopyTask:
     ) -> None:
         self._plan, self._clock, self._lease = plan, clock, lease
         self._partitions = {one.key: MirrorPartition(one, slice_id=plan.slice_id) for one in assignments}
-        self._phases: dict[str, PartitionPhase] = {}
+        self._turns = Turns(self._partitions.values(), every_s=plan.tuning.progress_ms / 1000)
         self._ends_at = clock.monotonic() + plan.tuning.slice_ms / 1000
         self._living = dict(self._partitions)  # have not ended
         self._stopping: dict[str, float] = {}  # key -> when to stop waiting for answers
         self._orders: OrdersSnapshot | None = None
-        self._report_at = self._tick_at = self._scan_at = 0.0
+        self._tick_at = self._scan_at = 0.0
         self._background, self._poller, self._pool = Background(), Poller(), BufferPool()
         limit, shared = max(0, plan.tuning.bytes_per_s), allowance is not None
         self._bandwidth = Bandwidth(limit if shared else limit // plan.tasks, ask=self._spend if shared else None)
@@ -135,14 +135,14 @@ class CopyTask:
             self._source.pump(now)
             if now >= self._tick_at:
                 self._tick(now)
-        return self._observations(all_gaps=True)
+        return self._observations(self._partitions.values(), all_gaps=True)
 
     def _patience(self) -> float:
         return min(TICK_S, max(0.0, self._source.due() - self._clock.monotonic()))
 
     def close(self) -> None:
         """Publish the last observations and close everything."""
-        self._steward.report(self._observations())
+        self._report(self._partitions.values())
         self._steward.finish()
         self._source.close()
         self._mirror.close()
@@ -163,7 +163,8 @@ class CopyTask:
         if now >= self._scan_at:
             self._scan_at = now + SCAN_S + SCAN_EACH_S * len(self._living)
             self._check_leases(now)
-            self._report(now)
+            self._report(self._turns.changed())
+        self._report(self._turns.due(now))
 
     def _check_leases(self, now: float) -> None:
         for one in list(self._living.values()):
@@ -189,19 +190,15 @@ class CopyTask:
         else:
             self._steward.abandon(one.grant)
 
-    def _report(self, now: float) -> None:
-        phases = {key: phase_of(one) for key, one in self._partitions.items()}
-        if now < self._report_at and phases == self._phases:
-            return
-        pause_s = max(self._plan.tuning.progress_ms / 1000, min(REPORT_MOST_S, REPORT_EACH_S * len(self._partitions)))
-        self._report_at = now + pause_s
-        self._phases = phases
-        self._steward.report(self._observations())
+    def _report(self, some: Collection[MirrorPartition]) -> None:
+        if some:
+            self._steward.report(self._observations(some))
 
-    def _observations(self, *, all_gaps: bool = False) -> list[PartitionProgress]:
-        self._source.note_unchanged()
+    def _observations(self, some: Collection[MirrorPartition], *, all_gaps: bool = False) -> list[PartitionProgress]:
+        for one in some:
+            self._source.note_unchanged(one)
         now_ms = self._clock.now_ms()
-        return [progress_of(one, now_ms=now_ms, all_gaps=all_gaps) for one in self._partitions.values()]
+        return [progress_of(one, now_ms=now_ms, all_gaps=all_gaps) for one in some]
 
     def _detach_waiting_chunks(self) -> None:
         """A slow destination holds all receive buffers: copy what waits, so that other partitions can go on."""

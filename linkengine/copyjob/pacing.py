@@ -12,7 +12,7 @@ from collections.abc import Callable
 from linkengine.domain.plans import CopyTuning
 
 GATHER_S = 0.0001  # per partition: what their next records wait for each other at most
-GATHER_MOST_S = 0.02
+GATHER_MOST_S = 0.0125
 GATHER_BYTES = 256 << 10  # a fuller answer means a backlog: no time to lose
 FIRST_BYTES = 2 << 20  # of an answer: fits the caches of the processor, so patching and sending it on is cheap
 FAR_S = 0.02  # a full answer that took longer comes over a long way, or from a slow disk: ask for more at a time

@@ -114,10 +114,11 @@ class SourceSide:
                 soonest = at
         return soonest
 
-    def note_unchanged(self) -> None:
-        """Tell idle partitions when their broker last had no news of them."""
-        for broker in self._brokers.values():
-            broker.note_unchanged()
+    def note_unchanged(self, one: MirrorPartition) -> None:
+        """Tell a partition, if it is idle, when its broker last had no news of it."""
+        broker = self._broker_of(one)
+        if broker is not None:
+            broker.note_unchanged(one)
 
     def tick(self, now: float) -> None:
         """Locate partitions, give up silent brokers, retry after pauses."""

@@ -1,0 +1,63 @@
+"""Whose turn it is to be reported, without a loop around it."""
+
+import pytest
+
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Stage, Trouble
+from linkengine.copyjob.reporting import MOST_S, TOGETHER, Turns
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import PartitionAssignment, PartitionPhase
+
+EVERY_S = 0.5
+
+
+def partitions(count: int) -> list[MirrorPartition]:
+    return [
+        MirrorPartition(
+            PartitionAssignment(
+                mirror_id="1", partition=number, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1 << 62
+            ),
+            slice_id="slice",
+        )
+        for number in range(count)
+    ]
+
+
+def reports(turns: Turns, *, seconds: float) -> list[list[MirrorPartition]]:
+    ticks = (number / 1000 for number in range(int(seconds * 1000)))
+    return [some for now in ticks if (some := turns.due(now))]
+
+
+def test_a_few_partitions_are_reported_together_as_often_as_the_plan_says() -> None:
+    some = partitions(3)
+
+    assert reports(Turns(some, every_s=EVERY_S), seconds=2) == [some] * 4
+
+
+@pytest.mark.parametrize("count", [TOGETHER + 1, 500, 1_000])
+def test_many_are_reported_in_turn_and_nobody_waits_for_longer_than_said(count: int) -> None:
+    many = partitions(count)
+
+    runs = reports(Turns(many, every_s=EVERY_S), seconds=MOST_S + 0.1)
+
+    assert max(map(len, runs)) <= TOGETHER
+    assert {one.key for run in runs for one in run} == {one.key for one in many}
+
+
+def test_nobody_is_reported_where_there_is_nobody() -> None:
+    turns = Turns([], every_s=EVERY_S)
+
+    assert not turns.due(0.0)
+    assert not turns.changed()
+
+
+def test_a_change_of_phase_is_told_once_and_alone() -> None:
+    first, second = partitions(2)
+    turns = Turns([first, second], every_s=EVERY_S)
+    assert turns.changed() == [first, second]
+
+    second.stage = Stage.COPYING
+    second.source_trouble = Trouble(PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR, "gone")
+
+    assert turns.changed() == [second]
+    assert not turns.changed()
