@@ -6,47 +6,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 import redis
 
-from devcluster.redis import RedisServer
 from linkengine.coordination.lease import RedisLease
-from linkengine.domain.leases import CoordinationUnavailableError, Grant
-
-TTL_MS = 60_000  # never runs out in a test that does not want it to
-SHORT_MS = 150
-
-
-class Clock:
-    """Monotonic seconds that a test moves by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def taken(lease: RedisLease, key: str, owner: str = "slice") -> Grant:
-    grant = lease.acquire(key, owner)
-    assert grant is not None
-    return grant
-
-
-def taken_in_time(lease: RedisLease, key: str, *, timeout_s: float = 10.0) -> Grant:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if grant := lease.acquire(key, "patient"):
-            return grant
-        time.sleep(0.01)
-    raise AssertionError("the lease did not become free in time")
-
-
-def wipe(server: RedisServer) -> None:
-    with redis.Redis.from_url(server.url) as client:
-        client.flushall()
+from linkengine.domain.leases import Grant
+from tests.linkengine.coordination.leasing import SHORT_MS, TTL_MS, Clock, taken, taken_in_time, wait_for_expiry
 
 
 def test_the_first_owner_of_a_partition_gets_generation_one_and_a_clean_grant(redis_url: str, key: str) -> None:
@@ -221,62 +187,6 @@ def test_a_killed_process_leaves_its_lease_to_expire(redis_url: str, key: str) -
     assert (after.generation, after.clean) == (2, False)
 
 
-def test_after_redis_lost_everything_the_owner_sets_its_lease_and_generation_again(own_redis: RedisServer, key: str) -> None:
-    lease, other = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(2))
-    lease.raise_generation(key, 8)
-    grant = taken(lease, key)
-    wipe(own_redis)
-
-    assert lease.renew([grant]) == {key}
-    assert other.acquire(key, "other") is None
-    lease.release(grant)
-    assert taken(other, key).generation == 10
-
-
-def test_after_redis_lost_everything_the_owner_takes_its_partition_back_from_a_newcomer(
-    own_redis: RedisServer, key: str
-) -> None:
-    owner, newcomer = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(2))
-    grant = taken(owner, key)
-    wipe(own_redis)
-    mistaken = taken(newcomer, key)
-
-    assert mistaken.generation == grant.generation
-    assert owner.renew([grant]) == {key}
-    assert newcomer.renew([mistaken]) == set()
-
-
-def test_after_redis_lost_everything_a_newcomer_that_raised_the_generation_wins(own_redis: RedisServer, key: str) -> None:
-    owner, newcomer = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(2))
-    grant = taken(owner, key)
-    wipe(own_redis)
-    taken_over = taken(newcomer, key)
-    newcomer.raise_generation(key, grant.generation + 1)
-
-    assert owner.renew([grant]) == set()
-    assert newcomer.renew([taken_over]) == {key}
-
-
-def test_after_redis_forgot_an_owner_with_markers_that_is_handed_on_until_they_are_shut_out(
-    own_redis: RedisServer, key: str
-) -> None:
-    dead, short, third, fourth, fifth = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(5))
-    dead.raise_generation(key, 6)
-    dead.arm([taken(dead, key)])
-    wipe(own_redis)
-
-    forgetful = taken(short, key)
-    assert (forgetful.generation, forgetful.clean, forgetful.armed) == (1, True, False)
-    assert short.raise_generation(key, 8) == 8  # the broker knows of a marker of generation 7
-    short.release(forgetful, clean=False)
-    after = taken(third, key)
-    assert (after.generation, after.clean, after.armed) == (9, False, True)
-
-    third.release(after)
-    assert taken(fourth, key).clean
-    assert fifth.raise_generation(key, 9) == 10
-
-
 def test_who_comes_after_a_dead_owner_with_markers_hands_on_that_it_is_not_clean(redis_url: str, key: str) -> None:
     dead, short, third, fourth = (RedisLease(redis_url, ttl_ms=SHORT_MS if n == 0 else TTL_MS) for n in range(4))
     assert dead.arm([taken(dead, key)]) == {key}
@@ -317,84 +227,6 @@ def test_nobody_is_armed_who_lost_the_lease(redis_url: str, key: str) -> None:
     taken_in_time(other, key)
 
     assert sleeper.arm([grant]) == set()
-
-
-def test_after_redis_lost_everything_an_owner_sets_also_that_it_is_armed(own_redis: RedisServer, key: str) -> None:
-    lease = RedisLease(own_redis.url, ttl_ms=1_000)
-    grant = taken(lease, key)
-    lease.arm([grant])
-    wipe(own_redis)
-    assert lease.arm([grant]) == set()
-
-    assert lease.renew([grant]) == {key}
-    after = taken_in_time(RedisLease(own_redis.url, ttl_ms=TTL_MS), key)
-    assert (after.clean, after.armed) == (False, True)
-
-
-def test_after_redis_lost_everything_an_owner_beyond_its_deadline_sets_nothing(own_redis: RedisServer, key: str) -> None:
-    clock = Clock()
-    lease = RedisLease(own_redis.url, ttl_ms=TTL_MS, clock=clock)
-    grant = taken(lease, key)
-    wipe(own_redis)
-    clock.now += 61
-
-    assert lease.renew([grant]) == set()
-    assert not taken(lease, key).clean
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda lease, grant: lease.acquire("other/0", "slice"),
-        lambda lease, grant: lease.renew([grant]),
-        lambda lease, grant: lease.arm([grant]),
-        lambda lease, grant: lease.release(grant),
-        lambda lease, grant: lease.raise_generation(grant.key, 2),
-    ],
-    ids=["acquire", "renew", "arm", "release", "raise_generation"],
-)
-def test_without_redis_every_call_says_so_and_the_deadline_stays(
-    own_redis: RedisServer, key: str, call: Callable[[RedisLease, Grant], object]
-) -> None:
-    lease = RedisLease(own_redis.url, ttl_ms=TTL_MS)
-    grant = taken(lease, key)
-    own_redis.kill()
-
-    with pytest.raises(CoordinationUnavailableError):
-        call(lease, grant)
-    assert lease.deadline(grant) == grant.valid_until
-
-
-def test_a_frozen_redis_holds_a_caller_up_for_two_seconds_at_most(own_redis: RedisServer, key: str) -> None:
-    lease = RedisLease(own_redis.url, ttl_ms=TTL_MS)
-    grant = taken(lease, key)
-    assert own_redis._process is not None
-    own_redis._process.pause()
-    started_at = time.monotonic()
-
-    with pytest.raises(CoordinationUnavailableError):
-        lease.renew([grant])
-
-    assert time.monotonic() - started_at < 2.5
-    own_redis._process.resume()
-    assert lease.renew([grant]) == {key}
-
-
-def test_the_lease_goes_on_after_redis_was_restarted_empty(own_redis: RedisServer, key: str) -> None:
-    lease = RedisLease(own_redis.url, ttl_ms=TTL_MS)
-    grant = taken(lease, key)
-    own_redis.kill()
-    own_redis.start()
-
-    assert lease.renew([grant]) == {key}
-
-
-def wait_for_expiry(url: str, key: str) -> None:
-    with redis.Redis.from_url(url) as client:
-        deadline = time.monotonic() + 10
-        while client.exists(f"lease:{{{key}}}"):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
 
 
 def test_a_lease_that_a_clock_jump_made_long_is_cut_down_by_who_waits_for_it(redis_url: str, key: str) -> None:

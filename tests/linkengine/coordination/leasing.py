@@ -1,0 +1,46 @@
+"""What the tests of the partition lease share."""
+
+from __future__ import annotations
+
+import time
+
+import redis
+
+from linkengine.coordination.lease import RedisLease
+from linkengine.domain.leases import Grant
+
+TTL_MS = 60_000  # never runs out in a test that does not want it to
+SHORT_MS = 150
+
+
+class Clock:
+    """Monotonic seconds that a test moves by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def taken(lease: RedisLease, key: str, owner: str = "slice") -> Grant:
+    grant = lease.acquire(key, owner)
+    assert grant is not None
+    return grant
+
+
+def taken_in_time(lease: RedisLease, key: str, *, timeout_s: float = 10.0) -> Grant:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if grant := lease.acquire(key, "patient"):
+            return grant
+        time.sleep(0.01)
+    raise AssertionError("the lease did not become free in time")
+
+
+def wait_for_expiry(url: str, key: str) -> None:
+    with redis.Redis.from_url(url) as client:
+        deadline = time.monotonic() + 10
+        while client.exists(f"lease:{{{key}}}"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
