@@ -7,7 +7,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from bench import figures, giants, holes, load, mirrormaker, product, report
@@ -175,12 +175,18 @@ def _round(stage: Stage, topic: str, workload: Workload, *, end: int) -> Iterato
     with stage.engine(topic, partitions=workload.partitions) as running:
         copy = _watch(stage, topic, workload, end=end, pid=running.pid)
         _check(stage, topic, workload)
-    yield _row(workload, ENGINE, copy, cpu_s=copy.cpu.total_s)
+    ours = _row(workload, ENGINE, copy, cpu_s=copy.cpu.total_s)
+    yield ours
     yield _row(workload, ENGINE_LOOP, copy, cpu_s=copy.cpu.python_s)
     load.delete_topic(stage.destination, topic)
     if workload.bare:
         for name, measure in ((BARE, measure_bare), (PAIR, measure_pair)):
-            yield _bare(stage, topic, workload, name=name, measure=measure)
+            yield _compared(ours, _bare(stage, topic, workload, name=name, measure=measure))
+
+
+def _compared(ours: Row, bare: Row) -> Row:
+    assert ours.mb_per_s is not None
+    return replace(bare, share=ours.mb_per_s / bare.mb_per_s if bare.mb_per_s else None)
 
 
 def _watch(stage: Stage, topic: str, workload: Workload, *, end: int, pid: int) -> Copy:

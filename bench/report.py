@@ -18,12 +18,13 @@ from bench.workloads import KAFKA_VERSION, LATENCY, ROUNDS, THROUGHPUT, Workload
 ENGINE, ENGINE_LOOP, MIRRORMAKER = "clusterlink", "clusterlink, copy loop only", "MirrorMaker 2"
 BARE = "bare writer of the same batches"
 PAIR = "bare writer, and a bare reader of the source"
+SHARES = {BARE: "share of the bare writer's rate", PAIR: "share of what bare reader and writer reach together"}
 LEAST_OF_BARE = 0.9
 MIRRORMAKER_S_PER_GB = 7.7  # at best, on the machine for which the goals in CPU seconds were set
 LEAST_OF_WRITTEN = 10.0
 MOST_MEMORY_MB = 256.0
 JSON_FILE, TABLE_FILE = Path("var/benchmarks.json"), Path("docs/benchmarks.md")
-_MEASURED = ("mb_per_s", "records_per_s", "cpu_s_per_gb")  # once in each round
+_MEASURED = ("mb_per_s", "records_per_s", "cpu_s_per_gb", "share")  # once in each round
 _MARK = "<!-- written by `make bench`; do not edit -->"
 
 
@@ -36,6 +37,7 @@ class Row:
     mb_per_s: float | None = None
     records_per_s: float | None = None
     cpu_s_per_gb: float | None = None
+    share: float | None = None  # of this rate, reached by our copy of the same round
     p50_ms: float | None = None
     p99_ms: float | None = None
     worst_ms: float | None = None
@@ -87,8 +89,8 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "worker: a Python worker of ours, the JVM of MirrorMaker 2. The *bare writer* sends batches that it prepared before:",
         "the rate at which the destination accepts them, with the machine to itself. With a bare *reader* of the source beside",
         "it, whose bytes are thrown away, it is what these two clusters can do on this machine for anything that copies.",
-        f"Where there is a bare writer, our copy and it take turns {ROUNDS} times, and the medians are told: a single take of",
-        "some seconds is a matter of luck on a machine that has neighbours.",
+        f"Where there is a bare writer, our copy and it take turns {ROUNDS} times, and medians are told (also of the shares,",
+        "each that of one turn): a single take of some seconds is a matter of luck on a machine that has neighbours.",
         "Both brokers are warmed up before anything is measured: their JVMs spend thrice as much on their first gigabytes.",
         "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.", "",
         *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",
@@ -99,7 +101,7 @@ def goals(rows: Sequence[Row]) -> Iterator[Goal]:
     """Yield what was aimed at and measured."""
     by_key = {(row.workload, row.engine): row for row in rows}
     for one in THROUGHPUT:
-        ours, loop, theirs, bare = (by_key.get((one.name, name)) for name in (ENGINE, ENGINE_LOOP, MIRRORMAKER, BARE))
+        ours, loop, theirs = (by_key.get((one.name, name)) for name in (ENGINE, ENGINE_LOOP, MIRRORMAKER))
         if not (ours and loop and theirs and ours.mb_per_s and ours.records_per_s and theirs.records_per_s):
             continue
         times = ours.records_per_s / theirs.records_per_s
@@ -108,16 +110,10 @@ def goals(rows: Sequence[Row]) -> Iterator[Goal]:
             what = "times the rate that commits every 100 ms write at"
             yield Goal(one.name, what, LEAST_OF_WRITTEN, ours.records_per_s / one.written_per_s, most=False)
         yield from _cpu_goals(one, loop, theirs)
-        if bare and bare.mb_per_s:
-            yield Goal(
-                one.name, "share of the bare writer's rate", LEAST_OF_BARE, ours.mb_per_s / bare.mb_per_s, most=False, digits=2
-            )
-        pair = by_key.get((one.name, PAIR))
-        if pair and pair.mb_per_s:
-            share = ours.mb_per_s / pair.mb_per_s
-            yield Goal(
-                one.name, "share of what bare reader and writer reach together", LEAST_OF_BARE, share, most=False, digits=2
-            )
+        for name, what in SHARES.items():
+            bare = by_key.get((one.name, name))
+            if bare and bare.share:
+                yield Goal(one.name, what, LEAST_OF_BARE, bare.share, most=False, digits=2)
     yield from _steady_goals(by_key)
     peaks = [row for row in rows if row.engine in (ENGINE, ENGINE_LOOP) and row.peak_mb is not None]
     if peaks:

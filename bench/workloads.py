@@ -86,5 +86,5 @@ LATENCY = (
     LatencyWorkload(name="1 MB/s over 1,000 partitions", slug="wide", partitions=1_000, rate=1_000, record_bytes=1_000,
                     seconds=20.0, most_p99_ms=50, most_cores=0.15),
 )  # fmt: skip
-ROUNDS = 3  # of our copy and the bare writer, in turn: their rates are compared with each other
+ROUNDS = 5  # of our copy and the bare writer, in turn: their rates are compared with each other
 KAFKA_VERSION = "4.3.1"  # of the brokers, the load generator and MirrorMaker 2
