@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from devcluster.kafka import KafkaCluster
 
 WARM_UP_SHARE = 0.05  # start-up, connects and first assignments are not what is compared
-POLL_S = 0.02
+POLL_S, MOST_POLL_S = 0.02, 0.2
 COPY_TIMEOUT_S = 300.0
 MEMORY_EVERY_S = 0.5
 COUNT_TIMEOUT_S = 120.0
@@ -130,15 +130,20 @@ def watch_copy(
     deadline = time.monotonic() + COPY_TIMEOUT_S
     memory = PeakMemory(pid(), every_s=memory_every_s)
 
-    def wait_for(goal: int) -> tuple[int, float, CpuTimes]:
+    def wait_for(goal: int, *, since: float | None = None) -> tuple[int, float, CpuTimes]:
         while (reached := sum(_ends(admin, topic, partitions=partitions))) < goal:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{topic} has come to {reached} of {end} offsets after {COPY_TIMEOUT_S:.0f} s")
             memory.look()
-            time.sleep(POLL_S)
+            time.sleep(POLL_S if since is None else _pause_s(time.monotonic() - since, done=reached, missing=goal - reached))
         return reached, time.monotonic(), cpu_times(pid())
 
     first, began, cpu_before = wait_for(max(1, int(end * WARM_UP_SHARE)))
-    last, ended, cpu_after = wait_for(end)
+    last, ended, cpu_after = wait_for(end, since=began)
     cpu = CpuTimes(total_s=cpu_after.total_s - cpu_before.total_s, python_s=cpu_after.python_s - cpu_before.python_s)
     return Copy(share=(last - first) / end, seconds=ended - began, cpu=cpu, peak_mb=memory.megabytes)
+
+
+def _pause_s(seconds: float, *, done: int, missing: int) -> float:
+    """Look seldom while much is missing: each look takes a little from what is measured, and nobody looks at a bare writer."""
+    return min(MOST_POLL_S, max(POLL_S, seconds * missing / done / 4))
