@@ -134,7 +134,7 @@ def address(cluster: KafkaCluster, user: str = "link", *, mechanism: str = "SCRA
 def create_topic(cluster: KafkaCluster, name: str, *, partitions: int = 1, replicas: int = 1, **configs: str) -> None:
     admin = AdminClient(cluster.client("admin"))
     topic = NewTopic(name, partitions, replicas, config={key.replace("_", "."): value for key, value in configs.items()})
-    admin.create_topics([topic])[name].result(30)
+    admin.create_topics([topic])[name].result(DEADLINE_S)
 
 
 def set_config(cluster: KafkaCluster, topic: str, name: str, value: str) -> None:
