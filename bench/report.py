@@ -102,7 +102,7 @@ def goals(rows: Sequence[Row]) -> Iterator[Goal]:
     by_key = {(row.workload, row.engine): row for row in rows}
     for one in THROUGHPUT:
         ours, loop, theirs = (by_key.get((one.name, name)) for name in (ENGINE, ENGINE_LOOP, MIRRORMAKER))
-        if not (ours and loop and theirs and ours.mb_per_s and ours.records_per_s and theirs.records_per_s):
+        if not (ours and loop and theirs and ours.records_per_s and theirs.records_per_s):
             continue
         times = ours.records_per_s / theirs.records_per_s
         yield Goal(one.name, "times MirrorMaker 2's rate", one.least_times, times, most=False)

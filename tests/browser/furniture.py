@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol
-
-from django.contrib.auth.models import User
+from typing import TYPE_CHECKING, Any
 
 from console.models import (
     ApiKey,
     AuditEvent,
     ClampedOffset,
-    Cluster,
-    ClusterLink,
     Drill,
     GapRange,
     GroupOffset,
@@ -30,23 +25,11 @@ from console.models import (
 from linkengine.domain.acls import AclStatus
 from linkengine.domain.groups import GroupStatus
 
-
-class Room(Protocol):
-    """What is furnished."""
-
-    @property
-    def now(self) -> datetime: ...
-    @property
-    def east(self) -> Cluster: ...
-    @property
-    def link(self) -> ClusterLink: ...
-    @property
-    def admin(self) -> User: ...
-    @property
-    def mirrors(self) -> Mapping[str, MirrorTopic]: ...
+if TYPE_CHECKING:
+    from tests.browser.scene import Scene
 
 
-def furnish(scene: Room) -> None:
+def furnish(scene: Scene) -> None:
     """Add everything."""
     _add_troubles(scene)
     _add_history(scene)
@@ -54,7 +37,7 @@ def furnish(scene: Room) -> None:
     _add_namespaces(scene)
 
 
-def _add_troubles(scene: Room) -> None:
+def _add_troubles(scene: Scene) -> None:
     now, mirrors = scene.now, scene.mirrors
     StateTransitionError.objects.create(
         mirror=mirrors["weather"],
@@ -96,32 +79,15 @@ def _add_troubles(scene: Room) -> None:
         ],
     )
     _add_drill(scene)
-    VerifyRun.objects.create(
-        mirror=mirrors["planes"],
-        status="DIFFERENT",
-        requested_by="amelia",
-        requested_at=now - timedelta(minutes=9),
-        records_compared=6_644,
-        differences=1,
-        bytes_compared=812_112,
-        duration_ms=4_310,
-        first_differences=[
-            {"partition": 1, "offset": 812, "kind": "value", "source_value": "N14228,1999", "mirror_value": "N14228,1998"}
-        ],
-    )
-    VerifyRun.objects.create(
-        mirror=mirrors["flights"],
-        status="EQUAL",
-        requested_by="amelia",
-        requested_at=now - timedelta(minutes=9),
-        records_compared=336_776,
-        differences=0,
-        bytes_compared=41_812_112,
-        duration_ms=14_310,
-    )
+    asked = {"requested_by": "amelia", "requested_at": now - timedelta(minutes=9)}
+    found = {"partition": 1, "offset": 812, "kind": "value", "source_value": "N14228,1999", "mirror_value": "N14228,1998"}
+    run = {"records_compared": 6_644, "differences": 1, "bytes_compared": 812_112, "duration_ms": 4_310}
+    VerifyRun.objects.create(mirror=mirrors["planes"], status="DIFFERENT", first_differences=[found], **asked, **run)
+    run = {"records_compared": 336_776, "differences": 0, "bytes_compared": 41_812_112, "duration_ms": 14_310}
+    VerifyRun.objects.create(mirror=mirrors["flights"], status="EQUAL", **asked, **run)
 
 
-def _add_drill(scene: Room) -> None:
+def _add_drill(scene: Scene) -> None:
     topics = ["flights", "bookings-of-the-last-seven-years-by-airport-and-airline"]
     good = {"scratch_topic_name": "x", "rto_ms": 2_140, "rpo_ms": 310, "records_not_copied": 0, "note": "", "problem": ""}
     bad = {"writable": False, "problem": "Nothing was compared in partition 0: what the source holds there is not in the copy."}
@@ -148,7 +114,7 @@ def _add_drill(scene: Room) -> None:
     )
 
 
-def _add_groups_and_acls(scene: Room) -> None:
+def _add_groups_and_acls(scene: Scene) -> None:
     now, link = scene.now, scene.link
     for status in GroupStatus:
         SyncedGroup.objects.create(
@@ -175,7 +141,7 @@ def _add_groups_and_acls(scene: Room) -> None:
         )
 
 
-def _add_samples(scene: Room) -> None:
+def _add_samples(scene: Scene) -> None:
     """An hour of figures with a hole in it."""
     samples = [_sample(scene.now, number) for number in range(120)]
     LinkSample.objects.bulk_create(LinkSample(link=scene.link, **one) for one in samples)
@@ -192,7 +158,7 @@ def _sample(now: datetime, number: int) -> dict[str, Any]:
     }
 
 
-def _add_namespaces(scene: Room) -> None:
+def _add_namespaces(scene: Scene) -> None:
     dated = {"cluster": scene.east, "created_at": scene.now, "created_by": "amelia"}
     Namespace.objects.create(prefix="fl", reserved=True, guarded=True, link=scene.link, leader_prefix="fl", **dated)
     Namespace.objects.create(prefix="bo", reserved=True, guarded=None, link=scene.link, leader_prefix="bo", **dated)
@@ -200,7 +166,7 @@ def _add_namespaces(scene: Room) -> None:
     Namespace.objects.create(prefix="free.", **dated)
 
 
-def _add_history(scene: Room) -> None:
+def _add_history(scene: Scene) -> None:
     cluster = f"cluster/{scene.east.cluster_id}"
     path = f"{cluster}/link/{scene.link.name}"
     rows = (
