@@ -14,21 +14,14 @@ from linkengine.copyjob.partition import OVERLAP_S, MirrorPartition
 from linkengine.copyjob.pieces import FillInFlight, Origin
 from linkengine.copyjob.tails import LostMarker, Tail
 from linkengine.domain.leases import Grant, coordinator_epoch_for
-from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Leader
 from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.transactions import TransactionalProducer
+from tests.linkengine.copyjob.partitions import partition
 
 UNTIL = 1_000.0
 SEEN = ProducerState(epoch=3, last_sequence=9, coordinator_epoch=8)
-
-
-def partition() -> MirrorPartition:
-    assignment = PartitionAssignment(
-        mirror_id="1", partition=0, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1 << 62
-    )
-    return MirrorPartition(assignment, slice_id="slice")
 
 
 def tail(*, end: int = 10, producer: ProducerState = SEEN) -> Tail:

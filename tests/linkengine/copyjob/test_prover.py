@@ -12,8 +12,8 @@ from linkengine.copyjob.prover import Prover, ProverEvents
 from linkengine.copyjob.proving import Answer, Stretch
 from linkengine.copyjob.sourceside import SourceSide
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Leader
+from tests.linkengine.copyjob.partitions import partition
 
 STRETCH = Stretch(start=0, end=10, records={}, markers=frozenset())
 COMPLETE = Answer(difference=None, complete=True)
@@ -46,10 +46,7 @@ def leader(epoch: int) -> Origin:
 
 
 def copying() -> MirrorPartition:
-    assignment = PartitionAssignment(
-        mirror_id="1", partition=0, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1 << 62
-    )
-    one = MirrorPartition(assignment, slice_id="slice")
+    one = partition()
     one.stage, one.position, one.sent_end, one.origin = Stage.COPYING, 10, 10, leader(1)
     return one
 

@@ -6,21 +6,14 @@ from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Stage, Trouble
 from linkengine.copyjob.reporting import MOST_S, TOGETHER, Turns
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.plans import PartitionAssignment, PartitionPhase
+from linkengine.domain.plans import PartitionPhase
+from tests.linkengine.copyjob.partitions import partition
 
 EVERY_S = 0.5
 
 
 def partitions(count: int) -> list[MirrorPartition]:
-    return [
-        MirrorPartition(
-            PartitionAssignment(
-                mirror_id="1", partition=number, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1 << 62
-            ),
-            slice_id="slice",
-        )
-        for number in range(count)
-    ]
+    return [partition(number) for number in range(count)]
 
 
 def reports(turns: Turns, *, seconds: float) -> list[list[MirrorPartition]]:

@@ -2,19 +2,15 @@
 
 import pytest
 
-from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.session import LAST_EPOCH, Reading, ReadSession
-from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.fetch import FetchPosition, SessionStep
+from tests.linkengine.copyjob.partitions import partition
 
 TOPIC = b"0123456789abcdef"
 
 
 def reading(number: int, offset: int) -> Reading:
-    assignment = PartitionAssignment(
-        mirror_id="1", partition=number, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=number
-    )
-    return Reading(MirrorPartition(assignment, slice_id="s"), 0, FetchPosition(number, 3, offset, 1_000))
+    return Reading(partition(number), 0, FetchPosition(number, 3, offset, 1_000))
 
 
 def session_of(*offsets: int, session: int = 77) -> ReadSession:
