@@ -249,9 +249,13 @@ def _row(workload: Workload, engine: str, copy: Copy, *, cpu_s: float) -> Row:
     row = Row(
         workload=workload.name, engine=engine, mb_per_s=round(megabytes / copy.seconds, 1),
         records_per_s=round(records / copy.seconds), cpu_s_per_gb=round(cpu_s / megabytes * 1000, 3),
-        peak_mb=None if engine == ENGINE else round(copy.peak_mb),
+        peak_mb=None if engine == ENGINE else round(copy.peak_mb), stolen=round(copy.stolen, 3),
     )  # fmt: skip
-    print(f"  {engine}: {row.mb_per_s:,.0f} MB/s, {row.records_per_s:,} records/s, {row.cpu_s_per_gb:.2f} CPU-s/GB", flush=True)
+    print(
+        f"  {engine}: {row.mb_per_s:,.0f} MB/s, {row.records_per_s:,} records/s, "
+        f"{row.cpu_s_per_gb:.2f} CPU-s/GB, {copy.stolen:.1%} stolen",
+        flush=True,
+    )
     return row
 
 
@@ -259,13 +263,13 @@ def _latency_row(workload: LatencyWorkload, engine: str, measured: Latency) -> R
     cores = measured.cores.python_s if engine == ENGINE else measured.cores.total_s
     print(
         f"  {engine}: p50 {measured.p50_ms:.1f} ms, p99 {measured.p99_ms:.1f} ms, worst {measured.worst_ms:.1f} ms, "
-        f"{cores:.2f} cores, {measured.peak_mb:.0f} MB",
+        f"{cores:.2f} cores, {measured.peak_mb:.0f} MB, {measured.stolen:.1%} stolen",
         flush=True,
     )
     return Row(
         workload=workload.name, engine=engine, records_per_s=workload.rate, p50_ms=round(measured.p50_ms, 2),
         p99_ms=round(measured.p99_ms, 2), worst_ms=round(measured.worst_ms, 1), cores=round(cores, 3),
-        peak_mb=round(measured.peak_mb),
+        peak_mb=round(measured.peak_mb), stolen=round(measured.stolen, 3),
     )  # fmt: skip
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from statistics import median
 
 from confluent_kafka import Producer
 
+from bench.calm import Stolen, calm_takes
 from bench.measure import CpuTimes, PeakMemory, cpu_times
 from bench.reader import SessionReader
 from bench.workloads import LatencyWorkload
@@ -29,18 +33,21 @@ class NothingCameError(Exception):
 class Latency:
     """Milliseconds from produce() to the record in the consumer's hands, and the CPU seconds per second meanwhile."""
 
-    records: int
     p50_ms: float
     p99_ms: float
     worst_ms: float
     cores: CpuTimes
     peak_mb: float  # of the largest worker
+    stolen: float  # share of the machine
 
 
 def measure_latency(
     source: KafkaCluster, destination: KafkaCluster, *, topics: tuple[str, str], workload: LatencyWorkload, pid: int
 ) -> Latency:
-    """Produce at the workload's rate for its time after settling, and read the copy at the same time."""
+    """Produce at the workload's rate and read the copy at the same time: after settling, so many times as it takes.
+
+    The answer is the median of the calm takes, and the worst of their worst.
+    """
     stop = threading.Event()
     writer = threading.Thread(target=_write, args=(source, topics[0], workload, stop), daemon=True)
     writer.start()
@@ -48,21 +55,46 @@ def measure_latency(
     try:
         consumer = _consumer(destination, topics[1], workload)
         _catch_up(consumer)
-        began_ms = (time.time() + SETTLE_S) * 1000
-        _read(consumer, until_ms=began_ms)
-        before = cpu_times(pid)
-        delays = [
-            delay for sent_ms, delay in _read(consumer, until_ms=began_ms + workload.seconds * 1000) if sent_ms >= began_ms
-        ]
-        cores = _share(before, cpu_times(pid), workload.seconds)
-        memory = PeakMemory(pid)
-        memory.look()
+        _read(consumer, until_ms=(time.time() + SETTLE_S) * 1000)
+        return _middle(calm_takes(partial(_take, consumer, seconds=workload.seconds, pid=pid)))
     finally:
         stop.set()
         writer.join(timeout=10)
         if consumer is not None:
             consumer.close()
-    return _summary(delays, cores, peak_mb=memory.megabytes)
+
+
+def _take(consumer: SessionReader, *, seconds: float, pid: int) -> Latency:
+    """Count what was produced and has come from now on."""
+    stolen, before, began_ms = Stolen(), cpu_times(pid), time.time() * 1000
+    found = _read(consumer, until_ms=began_ms + seconds * 1000)
+    cores = _share(before, cpu_times(pid), seconds)
+    delays = sorted(delay for sent_ms, delay in found if sent_ms >= began_ms)
+    if not delays:
+        raise NothingCameError("No record of the counted time came through.")
+    memory = PeakMemory(pid)
+    memory.look()
+    return Latency(
+        p50_ms=delays[len(delays) // 2],
+        p99_ms=delays[int(len(delays) * 0.99)],
+        worst_ms=delays[-1],
+        cores=cores,
+        peak_mb=memory.megabytes,
+        stolen=stolen.share(),
+    )
+
+
+def _middle(takes: Sequence[Latency]) -> Latency:
+    return Latency(
+        p50_ms=median(one.p50_ms for one in takes),
+        p99_ms=median(one.p99_ms for one in takes),
+        worst_ms=max(one.worst_ms for one in takes),
+        cores=CpuTimes(
+            total_s=median(one.cores.total_s for one in takes), python_s=median(one.cores.python_s for one in takes)
+        ),
+        peak_mb=max(one.peak_mb for one in takes),
+        stolen=median(one.stolen for one in takes),
+    )
 
 
 def _consumer(destination: KafkaCluster, topic: str, workload: LatencyWorkload) -> SessionReader:
@@ -122,17 +154,3 @@ def _write(source: KafkaCluster, topic: str, workload: LatencyWorkload, stop: th
         due += 1 / workload.rate
         time.sleep(max(0.0, due - time.monotonic()))
     producer.flush(10)
-
-
-def _summary(delays: list[float], cores: CpuTimes, *, peak_mb: float) -> Latency:
-    if not delays:
-        raise NothingCameError("No record of the counted time came through.")
-    ordered = sorted(delays)
-    return Latency(
-        records=len(ordered),
-        p50_ms=ordered[len(ordered) // 2],
-        p99_ms=ordered[int(len(ordered) * 0.99)],
-        worst_ms=ordered[-1],
-        cores=cores,
-        peak_mb=peak_mb,
-    )

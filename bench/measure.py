@@ -11,6 +11,7 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from bench.calm import Stolen
 from devcluster.kafka import KafkaCluster
 
 WARM_UP_SHARE = 0.05  # start-up, connects and first assignments are not what is compared
@@ -37,6 +38,7 @@ class Copy:
     seconds: float
     cpu: CpuTimes
     peak_mb: float  # of the largest worker, from the beginning
+    stolen: float  # share of the machine
 
 
 class PeakMemory:
@@ -139,9 +141,10 @@ def watch_copy(
         return reached, time.monotonic(), cpu_times(pid())
 
     first, began, cpu_before = wait_for(max(1, int(end * WARM_UP_SHARE)))
+    stolen = Stolen()
     last, ended, cpu_after = wait_for(end, since=began)
     cpu = CpuTimes(total_s=cpu_after.total_s - cpu_before.total_s, python_s=cpu_after.python_s - cpu_before.python_s)
-    return Copy(share=(last - first) / end, seconds=ended - began, cpu=cpu, peak_mb=memory.megabytes)
+    return Copy(share=(last - first) / end, seconds=ended - began, cpu=cpu, peak_mb=memory.megabytes, stolen=stolen.share())
 
 
 def _pause_s(seconds: float, *, done: int, missing: int) -> float:

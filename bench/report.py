@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
+from bench.calm import CALM, MOST_TAKES, TAKES
 from bench.workloads import KAFKA_VERSION, LATENCY, ROUNDS, THROUGHPUT, Workload
 
 ENGINE, ENGINE_LOOP, MIRRORMAKER = "clusterlink", "clusterlink, copy loop only", "MirrorMaker 2"
@@ -24,7 +25,7 @@ MIRRORMAKER_S_PER_GB = 7.7  # at best, on the machine for which the goals in CPU
 LEAST_OF_WRITTEN = 10.0
 MOST_MEMORY_MB = 256.0
 JSON_FILE, TABLE_FILE = Path("var/benchmarks.json"), Path("docs/benchmarks.md")
-_MEASURED = ("mb_per_s", "records_per_s", "cpu_s_per_gb", "share")  # once in each round
+_MEASURED = ("mb_per_s", "records_per_s", "cpu_s_per_gb", "share", "stolen")  # once in each round
 _MARK = "<!-- written by `make bench`; do not edit -->"
 
 
@@ -43,6 +44,7 @@ class Row:
     worst_ms: float | None = None
     cores: float | None = None
     peak_mb: float | None = None  # the largest worker
+    stolen: float | None = None  # share of the machine that its host gave to others meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,9 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "it, whose bytes are thrown away, it is what these two clusters can do on this machine for anything that copies.",
         f"Where there is a bare writer, our copy and it take turns {ROUNDS} times, and medians are told (also of the shares,",
         "each that of one turn): a single take of some seconds is a matter of luck on a machine that has neighbours.",
+        "*Stolen* is the share of all processor time that the host of this virtual machine gave to others meanwhile.",
+        f"Latencies are taken until {TAKES} had at most {CALM:.0%} stolen, {MOST_TAKES} times at most; the calmest count:",
+        "p50, p99 and cores are their medians, *worst* is the worst of all.",
         "Both brokers are warmed up before anything is measured: their JVMs spend thrice as much on their first gigabytes.",
         "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.", "",
         *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",
@@ -153,10 +158,13 @@ def _steady_goals(by_key: dict[tuple[str, str], Row]) -> Iterator[Goal]:
 
 def _throughput_table(rows: Sequence[Row]) -> list[str]:
     names = {one.name for one in THROUGHPUT}
-    lines = ["| workload | engine | MB/s | records/s | CPU-s/GB | peak MB |", "|---|---|---:|---:|---:|---:|"]
+    lines = [
+        "| workload | engine | MB/s | records/s | CPU-s/GB | peak MB | stolen % |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
     return lines + [
         f"| {row.workload} | {row.engine} | {_number(row.mb_per_s)} | {_number(row.records_per_s)} "
-        f"| {_number(row.cpu_s_per_gb, 2)} | {_number(row.peak_mb)} |"
+        f"| {_number(row.cpu_s_per_gb, 2)} | {_number(row.peak_mb)} | {_percent(row.stolen)} |"
         for row in rows
         if row.workload in names
     ]
@@ -165,12 +173,12 @@ def _throughput_table(rows: Sequence[Row]) -> list[str]:
 def _latency_table(rows: Sequence[Row]) -> list[str]:
     names = {one.name for one in LATENCY}
     lines = [
-        "| latency, produce to consume | engine | p50 ms | p99 ms | worst ms | cores | peak MB |",
-        "|---|---|---:|---:|---:|---:|---:|",
+        "| latency, produce to consume | engine | p50 ms | p99 ms | worst ms | cores | peak MB | stolen % |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     return lines + [
         f"| {row.workload} | {row.engine} | {_number(row.p50_ms, 1)} | {_number(row.p99_ms, 1)} "
-        f"| {_number(row.worst_ms, 1)} | {_number(row.cores, 2)} | {_number(row.peak_mb)} |"
+        f"| {_number(row.worst_ms, 1)} | {_number(row.cores, 2)} | {_number(row.peak_mb)} | {_percent(row.stolen)} |"
         for row in rows
         if row.workload in names
     ]
@@ -187,6 +195,10 @@ def _goal_table(rows: Sequence[Row]) -> list[str]:
 
 def _number(value: float | None, digits: int = 0) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _percent(share: float | None) -> str:
+    return _number(None if share is None else 100 * share, 1)
 
 
 def _machine() -> str:

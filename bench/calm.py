@@ -1,0 +1,46 @@
+"""How much of this machine its host gave to others (steal time), and which takes were left in peace.
+
+A virtual machine with busy neighbours stands still for milliseconds at a time, which no engine on it can help. Takes are chosen
+by that alone, whatever they measured, and in the same way for every engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import psutil
+
+CALM = 0.02  # of the machine
+TAKES, MOST_TAKES = 3, 9
+
+
+class Take(Protocol):
+    """Anything measured once."""
+
+    @property
+    def stolen(self) -> float: ...
+
+
+_T = TypeVar("_T", bound=Take)
+
+
+class Stolen:
+    """What the host takes away from now on."""
+
+    def __init__(self) -> None:
+        self._before = psutil.cpu_times()
+
+    def share(self) -> float:
+        """Answer it as a share of all processor time since the beginning; 0 where no host tells."""
+        now = psutil.cpu_times()
+        passed = sum(now) - sum(self._before)
+        return (getattr(now, "steal", 0.0) - getattr(self._before, "steal", 0.0)) / passed if passed else 0.0
+
+
+def calm_takes(take: Callable[[], _T]) -> list[_T]:
+    """Measure until three takes were left in peace, at most nine times; answer those three, or the three calmest."""
+    found: list[_T] = []
+    while len(found) < MOST_TAKES and sum(one.stolen <= CALM for one in found) < TAKES:
+        found.append(take())
+    return sorted(found, key=lambda one: one.stolen)[:TAKES]
