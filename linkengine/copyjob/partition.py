@@ -42,8 +42,7 @@ class MirrorPartition:
 
     def __init__(self, assignment: PartitionAssignment, *, slice_id: str) -> None:
         self.assignment = assignment
-        self.key = assignment.key
-        self.slice_id = slice_id
+        self.key, self.slice_id = assignment.key, slice_id
         self.stage = Stage.WAITING
         self.grant: Grant | None = None
         self.armed: bool | None = None  # the lease knows that we may send markers; False: it is being told
@@ -108,16 +107,17 @@ class MirrorPartition:
 
     def resumed(self, tail: Tail, *, now_ms: int) -> None:
         """Go on from the mirror's end; raise FencedError where a newer owner has been there."""
-        assert self.grant is not None
+        grant = self.grant
+        assert grant is not None
         self.transactions = tail.transactions
         if tail.transactions is not None:
             self.writer.bind(tail.transactions.producer_id, tail.transactions.epoch)
         if self.writer.adopted:
             self.writer.readopt(tail.producer)
         else:
-            self.writer.adopt(tail.producer, generation=self.grant.generation, clean=self.grant.clean)
+            self.writer.adopt(tail.producer, generation=grant.generation, clean=grant.clean, empty=tail.start == tail.end)
             # who had the lease before us may believe in it still (Redis lost it, or its clock jumped): outwait that
-            self._fills_from = self.grant.valid_until + OVERLAP_S if self.writer.must_raise else 0.0
+            self._fills_from = grant.valid_until + OVERLAP_S if self.writer.must_raise else 0.0
         if self.lost_marker is not None and self._unverified is not None and tail.end < self._unverified.end:
             self.writer.raise_next()
         self.tail = tail

@@ -19,6 +19,7 @@ from linkengine.domain.leases import generation_of, is_closed
 from linkengine.kafka.producers import ProducerState
 
 LAST_EPOCH = (1 << 15) - 1
+FIRST = 1  # generation of a mirror's first owner
 
 
 class FencedError(LinkEngineError):
@@ -73,17 +74,17 @@ class Writer:
         """Forget the hold."""
         self.generation, self.memory_lost = -1, False
 
-    def adopt(self, state: ProducerState, *, generation: int, clean: bool) -> None:
-        """Begin a hold with what the leader remembers.
+    def adopt(self, state: ProducerState, *, generation: int, clean: bool, empty: bool = False) -> None:
+        """Begin a hold with what the leader remembers; ``empty``: of a log without a record.
 
         A leader that knows of our generation or a later one, or of data before the first generation, means that the
         lease's memory was lost: the predecessor is unknown, so the hold counts as unclean. (So does the first hold of a
-        mirror whose head was seeded, which costs one epoch.) Raises FencedError where the mirror was stopped.
+        mirror whose head was seeded, which costs one epoch; its log is empty.) Raises FencedError where the mirror was stopped.
         """
         if self._bound_epoch is not None:  # a transaction coordinator fences, and counts epochs of its own
             self.generation, self._must_raise = generation, False
         else:
-            self._adopt_generation(state, generation=generation, clean=clean)
+            self._adopt_generation(state, generation=generation, clean=clean, empty=empty)
         self._raising = False
         self._take(state)
 
@@ -96,12 +97,13 @@ class Writer:
         self._raising = False
         self._take(state)
 
-    def _adopt_generation(self, state: ProducerState, *, generation: int, clean: bool) -> None:
+    def _adopt_generation(self, state: ProducerState, *, generation: int, clean: bool, empty: bool) -> None:
         if is_closed(state.coordinator_epoch):
             raise FencedError
-        known = generation_of(state.coordinator_epoch)
-        self.generation, self.memory_lost = max(generation, known + 1), known >= generation
-        self._must_raise = not clean or self.memory_lost or (generation <= 1 and state.epoch >= 0)
+        written = generation <= FIRST and state.epoch >= 0
+        least = max(generation_of(state.coordinator_epoch), FIRST if written and not empty else 0) + 1
+        self.generation, self.memory_lost = max(generation, least), least > generation
+        self._must_raise = not clean or self.memory_lost or written
 
     def _is_fenced(self, state: ProducerState) -> bool:
         if self._bound_epoch is not None:

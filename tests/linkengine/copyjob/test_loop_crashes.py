@@ -21,6 +21,7 @@ from linkengine.coordination.progress import read_progress
 from linkengine.domain.plans import CopyPlan
 from tests.linkengine.copyjob.copying import (
     Copier,
+    MemoryLease,
     NoLease,
     Pair,
     assert_equal_topics,
@@ -185,3 +186,23 @@ def test_a_broker_that_is_killed_and_comes_back_delays_the_copy_only(
         copier.wait_for_ends(ends_of(source, topic_name, partitions=2), deadline_s=90)
 
     assert assert_equal_topics(source, topic_name, destination, topic_name, partitions=2) > 0
+
+
+def test_who_comes_after_a_lost_memory_hands_on_that_markers_of_a_forgotten_owner_may_come(
+    clusters: Pair, topic_name: str
+) -> None:
+    create_pair(clusters, topic_name)
+    producer = producer_for(clusters[0])
+    producer.produce(topic_name, value="no gap follows")
+    producer.flush()
+    plan = plan_of(clusters, topic_name)
+
+    with Copier(plan) as forgotten:
+        forgotten.wait_for_ends({0: 1})
+    without_memory = MemoryLease()
+    with Copier(plan, lease=without_memory) as second:
+        second.wait_for_ends({0: 1})
+
+    third = without_memory.acquire(plan.assignments[0].key, "third")
+    assert third is not None
+    assert (third.clean, third.armed) == (False, True)

@@ -24,14 +24,15 @@ UNTIL = 1_000.0
 SEEN = ProducerState(epoch=3, last_sequence=9, coordinator_epoch=8)
 
 
-def tail(*, end: int = 10, producer: ProducerState = SEEN) -> Tail:
-    return Tail(leader=Leader(broker=0, epoch=1), topic_id=bytes(16), start=0, end=end, producer=producer, producer_id=1 << 62)
+def tail(*, start: int = 0, end: int = 10, producer: ProducerState = SEEN) -> Tail:
+    leader = Leader(broker=0, epoch=1)
+    return Tail(leader=leader, topic_id=bytes(16), start=start, end=end, producer=producer, producer_id=1 << 62)
 
 
-def owned(*, generation: int, clean: bool, producer: ProducerState = SEEN) -> MirrorPartition:
+def owned(*, generation: int, clean: bool, producer: ProducerState = SEEN, start: int = 0) -> MirrorPartition:
     one = partition()
     one.granted(Grant(key=one.key, generation=generation, clean=clean, valid_until=UNTIL))
-    one.resumed(tail(producer=producer), now_ms=0)
+    one.resumed(tail(start=start, producer=producer), now_ms=0)
     return one
 
 
@@ -110,8 +111,17 @@ def test_an_owner_that_the_lease_has_forgotten_is_taken_for_one_that_died_with_m
     assert settled(one)
 
 
+def test_so_is_one_that_wrote_records_and_no_marker_before_it_was_forgotten() -> None:
+    one = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=9))
+    assert not settled(one)
+
+    mark(one, 10)
+
+    assert settled(one)
+
+
 def test_a_first_hold_after_a_seeded_head_is_settled_although_its_first_marker_raises_the_epoch() -> None:
-    one = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=41))
+    one = owned(generation=1, clean=True, producer=ProducerState(epoch=0, last_sequence=41), start=10)
 
     assert one.writer.must_raise
     assert settled(one)

@@ -75,6 +75,17 @@ def test_data_before_the_first_generation_means_that_the_lease_forgot() -> None:
     writer.adopt(ProducerState(epoch=0, last_sequence=41), generation=1, clean=True)
 
     assert writer.must_raise
+    assert writer.memory_lost
+    assert writer.generation == 2  # of which the lease is told, and notes that somebody died
+
+
+def test_the_first_owner_of_a_mirror_whose_head_was_seeded_has_forgotten_nobody() -> None:
+    writer = Writer(1)
+    writer.adopt(ProducerState(epoch=0, last_sequence=41), generation=1, clean=True, empty=True)
+
+    assert writer.must_raise
+    assert not writer.memory_lost
+    assert writer.generation == 1
 
 
 def test_our_own_raise_whose_answer_was_lost_is_recognised() -> None:
