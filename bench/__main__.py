@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from bench import figures, giants, holes, load, mirrormaker, product, report
+from bench.calm import Stolen, calm_takes
 from bench.engine import EngineCopy
 from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
 from bench.measure import Copy, count_records, end_offsets, watch_copy
-from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row, medians
+from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row, Turn, medians
 from bench.verifying import NAME as VERIFYING
 from bench.verifying import figure, measure_verifying, table
-from bench.workloads import LATENCY, ROUNDS, THROUGHPUT, LatencyWorkload, Workload
+from bench.workloads import COPIES, LATENCY, MOST_COPIES, MOST_ROUNDS, ROUNDS, THROUGHPUT, LatencyWorkload, Workload
 from bench.writer import measure_bare, measure_pair
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
@@ -28,7 +29,7 @@ WARMED_BY = ("kb-4", "kb-lz4-4")  # the brokers' JVMs have compiled what a copy 
 WARMING_COPIES = 2
 COPIED_BESIDE = "kb-4"  # the workload that is copied while the witness compares
 MOST_TASKS = 4  # of MirrorMaker 2: each has a consumer and a producer, and there are two cores
-_numbers = itertools.count(1)  # of mirrors: each needs producer ids of its own
+_numbers = itertools.count(1)  # of copies: each needs producer ids, or a source's name, of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,13 @@ class Stage:
         tasks = min(partitions, MOST_TASKS)
         return mirrormaker.MirrorMaker(
             mirrormaker.settings(
-                self.source, self.destination, topic=topic, partitions=tasks, batch_bytes=batch_bytes, codec=codec
+                self.source,
+                self.destination,
+                number=next(_numbers),
+                topic=topic,
+                partitions=tasks,
+                batch_bytes=batch_bytes,
+                codec=codec,
             )
         )
 
@@ -160,14 +167,19 @@ def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     topic = f"bench-{workload.slug}"
     print(f"{workload.name}: producing {workload.payload_bytes / 1e9:.2f} GB ...", flush=True)
     end = load.fill(stage.source, topic, workload)
-    yield from medians([list(_round(stage, topic, workload, end=end)) for _ in range(ROUNDS if workload.bare else 1)])
+    wanted, most = (ROUNDS, MOST_ROUNDS) if workload.bare else (COPIES, MOST_COPIES)
+    yield from medians(calm_takes(lambda: Turn(list(_round(stage, topic, workload, end=end))), wanted=wanted, most=most))
+    yield from medians(calm_takes(lambda: Turn([_theirs(stage, topic, workload)]), wanted=COPIES, most=MOST_COPIES))
+    load.delete_topic(stage.source, topic)
+
+
+def _theirs(stage: Stage, topic: str, workload: Workload) -> Row:
     with stage.mirrormaker(
         topic, partitions=workload.partitions, batch_bytes=workload.batch_bytes, codec=workload.codec
     ) as other:
         copy = _watch(stage, topic, workload, end=workload.records, pid=other.pid)
-    yield _row(workload, MIRRORMAKER, copy, cpu_s=copy.cpu.total_s)
-    for cluster in (stage.source, stage.destination):
-        load.delete_topic(cluster, topic)
+    load.delete_topic(stage.destination, topic)
+    return _row(workload, MIRRORMAKER, copy, cpu_s=copy.cpu.total_s)
 
 
 def _round(stage: Stage, topic: str, workload: Workload, *, end: int) -> Iterator[Row]:
@@ -206,13 +218,15 @@ def _check(stage: Stage, topic: str, workload: Workload) -> None:
 
 def _bare(stage: Stage, topic: str, workload: Workload, *, name: str, measure: Callable[..., tuple[int, float]]) -> Row:
     load.create_topic(stage.destination, topic, partitions=workload.partitions)
+    stolen = Stolen()
     records, seconds = measure(stage.source, stage.destination, topic, partitions=workload.partitions)
+    taken = stolen.share()
     load.delete_topic(stage.destination, topic)
     row = Row(
         workload=workload.name, engine=name, mb_per_s=round(records * workload.record_bytes / 1e6 / seconds, 1),
-        records_per_s=round(records / seconds),
+        records_per_s=round(records / seconds), stolen=round(taken, 3),
     )  # fmt: skip
-    print(f"  {name}: {row.mb_per_s:,.0f} MB/s", flush=True)
+    print(f"  {name}: {row.mb_per_s:,.0f} MB/s, {taken:.1%} stolen", flush=True)
     return row
 
 

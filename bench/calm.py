@@ -12,7 +12,6 @@ from typing import Protocol, TypeVar
 import psutil
 
 CALM = 0.02  # of the machine
-TAKES, MOST_TAKES = 3, 9
 
 
 class Take(Protocol):
@@ -38,9 +37,9 @@ class Stolen:
         return (getattr(now, "steal", 0.0) - getattr(self._before, "steal", 0.0)) / passed if passed else 0.0
 
 
-def calm_takes(take: Callable[[], _T]) -> list[_T]:
-    """Measure until three takes were left in peace, at most nine times; answer those three, or the three calmest."""
+def calm_takes(take: Callable[[], _T], *, wanted: int, most: int) -> list[_T]:
+    """Measure until so many takes as ``wanted`` were left in peace, at most ``most`` times; answer those, or the calmest."""
     found: list[_T] = []
-    while len(found) < MOST_TAKES and sum(one.stolen <= CALM for one in found) < TAKES:
+    while len(found) < most and sum(one.stolen <= CALM for one in found) < wanted:
         found.append(take())
-    return sorted(found, key=lambda one: one.stolen)[:TAKES]
+    return sorted(found, key=lambda one: one.stolen)[:wanted]

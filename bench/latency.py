@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from bench.calm import Stolen, calm_takes
 from bench.measure import CpuTimes, PeakMemory, cpu_times
 from bench.reader import SessionReader
-from bench.workloads import LatencyWorkload
+from bench.workloads import LATENCY_TAKES, MOST_LATENCY_TAKES, LatencyWorkload
 from devcluster.kafka import KafkaCluster
 
 SETTLE_S = 8.0  # after everything came through fresh: what was produced before is not counted
@@ -56,7 +56,8 @@ def measure_latency(
         consumer = _consumer(destination, topics[1], workload)
         _catch_up(consumer)
         _read(consumer, until_ms=(time.time() + SETTLE_S) * 1000)
-        return _middle(calm_takes(partial(_take, consumer, seconds=workload.seconds, pid=pid)))
+        take = partial(_take, consumer, seconds=workload.seconds, pid=pid)
+        return _middle(calm_takes(take, wanted=LATENCY_TAKES, most=MOST_LATENCY_TAKES))
     finally:
         stop.set()
         writer.join(timeout=10)

@@ -22,17 +22,18 @@ HEAP = "1g"
 
 
 def settings(
-    source: KafkaCluster, destination: KafkaCluster, *, topic: str, partitions: int, batch_bytes: int, codec: str
+    source: KafkaCluster, destination: KafkaCluster, *, number: int, topic: str, partitions: int, batch_bytes: int, codec: str
 ) -> dict[str, object]:
-    """Answer the properties of one run; contains credentials."""
+    """Answer the properties of one run; contains credentials. A run of a new number knows of no offsets of those before it."""
+    name_of_source = f"source{number}"
     return {
-        "clusters": "source,target",
-        **{f"source.{name}": value for name, value in source.client_properties("link").items()},
+        "clusters": f"{name_of_source},target",
+        **{f"{name_of_source}.{name}": value for name, value in source.client_properties("link").items()},
         **{f"target.{name}": value for name, value in destination.client_properties("link").items()},
-        "source->target.enabled": "true",
-        "target->source.enabled": "false",
-        "source->target.topics": topic,
-        "source->target.emit.heartbeats.enabled": "false",
+        f"{name_of_source}->target.enabled": "true",
+        f"target->{name_of_source}.enabled": "false",
+        f"{name_of_source}->target.topics": topic,
+        f"{name_of_source}->target.emit.heartbeats.enabled": "false",
         "emit.heartbeats.enabled": "false",
         "sync.topic.configs.enabled": "false",
         "sync.topic.acls.enabled": "false",
@@ -48,12 +49,12 @@ def settings(
         "status.storage.replication.factor": 1,
         "tasks.max": partitions,
         "listeners": f"http://127.0.0.1:{free_port()}",
-        "source.consumer.auto.offset.reset": "earliest",
-        "source.consumer.isolation.level": "read_committed",
-        "source.consumer.fetch.max.bytes": 64 << 20,
-        "source.consumer.max.partition.fetch.bytes": 8 << 20,
-        "source.consumer.max.poll.records": 5000,
-        "source.consumer.receive.buffer.bytes": 1 << 20,
+        f"{name_of_source}.consumer.auto.offset.reset": "earliest",
+        f"{name_of_source}.consumer.isolation.level": "read_committed",
+        f"{name_of_source}.consumer.fetch.max.bytes": 64 << 20,
+        f"{name_of_source}.consumer.max.partition.fetch.bytes": 8 << 20,
+        f"{name_of_source}.consumer.max.poll.records": 5000,
+        f"{name_of_source}.consumer.receive.buffer.bytes": 1 << 20,
         "target.producer.batch.size": batch_bytes,
         "target.producer.linger.ms": 5 if batch_bytes > 16_384 else 0,
         "target.producer.buffer.memory": 128 << 20,

@@ -13,8 +13,19 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from bench.calm import CALM, MOST_TAKES, TAKES
-from bench.workloads import KAFKA_VERSION, LATENCY, ROUNDS, THROUGHPUT, Workload
+from bench.calm import CALM
+from bench.workloads import (
+    COPIES,
+    KAFKA_VERSION,
+    LATENCY,
+    LATENCY_TAKES,
+    MOST_COPIES,
+    MOST_LATENCY_TAKES,
+    MOST_ROUNDS,
+    ROUNDS,
+    THROUGHPUT,
+    Workload,
+)
 
 ENGINE, ENGINE_LOOP, MIRRORMAKER = "clusterlink", "clusterlink, copy loop only", "MirrorMaker 2"
 BARE = "bare writer of the same batches"
@@ -63,9 +74,20 @@ class Goal:
         return self.found <= self.goal if self.most else self.found >= self.goal
 
 
-def medians(rounds: Sequence[Sequence[Row]]) -> Iterator[Row]:
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What was measured of one workload right after each other."""
+
+    rows: Sequence[Row]
+
+    @property
+    def stolen(self) -> float:
+        return max(row.stolen or 0.0 for row in self.rows)
+
+
+def medians(turns: Sequence[Turn]) -> Iterator[Row]:
     """Yield one row per engine of a workload that was measured several times: the median of each column, the worst peak."""
-    for takes in zip(*rounds, strict=True):
+    for takes in zip(*(turn.rows for turn in turns), strict=True):
         known = {name: [value for take in takes if (value := getattr(take, name)) is not None] for name in _MEASURED}
         middle = {name: median(values) if values else None for name, values in known.items()}
         yield replace(takes[0], **middle, peak_mb=max((take.peak_mb for take in takes if take.peak_mb), default=None))
@@ -93,9 +115,10 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "it, whose bytes are thrown away, it is what these two clusters can do on this machine for anything that copies.",
         f"Where there is a bare writer, our copy and it take turns {ROUNDS} times, and medians are told (also of the shares,",
         "each that of one turn): a single take of some seconds is a matter of luck on a machine that has neighbours.",
-        "*Stolen* is the share of all processor time that the host of this virtual machine gave to others meanwhile.",
-        f"Latencies are taken until {TAKES} had at most {CALM:.0%} stolen, {MOST_TAKES} times at most; the calmest count:",
-        "p50, p99 and cores are their medians, *worst* is the worst of all.",
+        "*Stolen* is the share of all processor time that the host of this virtual machine gave to others meanwhile. What was",
+        f"measured while more than {CALM:.0%} were stolen is measured again; the calmest takes count, whatever they showed:",
+        f"{ROUNDS} of at most {MOST_ROUNDS} turns, {COPIES} of at most {MOST_COPIES} of all other copies. Of latencies",
+        f"{LATENCY_TAKES} of at most {MOST_LATENCY_TAKES}: p50, p99 and cores are their medians, *worst* is the worst of all.",
         "Both brokers are warmed up before anything is measured: their JVMs spend thrice as much on their first gigabytes.",
         "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.", "",
         *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",

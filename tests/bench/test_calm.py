@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.calm import MOST_TAKES, TAKES, Stolen, calm_takes
+from bench.calm import Stolen, calm_takes
+
+TAKES, MOST_TAKES = 3, 9
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,7 @@ class Take:
 
 def _taken(takes: list[Take]) -> tuple[list[Take], int]:
     rest: Iterator[Take] = iter(takes)
-    found = calm_takes(lambda: next(rest))
+    found = calm_takes(lambda: next(rest), wanted=TAKES, most=MOST_TAKES)
     return found, len(takes) - len(list(rest))
 
 
