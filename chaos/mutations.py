@@ -76,9 +76,9 @@ def _no_raise() -> None:
     """A new owner goes on with its predecessor's epochs: late markers of the predecessor are taken."""
     adopt = writer.Writer.adopt
 
-    def adopt_as_clean(self: writer.Writer, state: Any, *, generation: int, clean: bool) -> None:
+    def adopt_as_clean(self: writer.Writer, state: Any, *, generation: int, clean: bool, empty: bool = False) -> None:
         del clean
-        adopt(self, state, generation=generation, clean=True)
+        adopt(self, state, generation=generation, clean=True, empty=empty)
         self._must_raise = False
         self.generation = max(generation_of(state.coordinator_epoch), 0)
 
