@@ -19,7 +19,7 @@ from bench.measure import Copy, count_records, end_offsets, watch_copy
 from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row, Turn, medians
 from bench.verifying import NAME as VERIFYING
 from bench.verifying import figure, measure_verifying, table
-from bench.workloads import COPIES, LATENCY, MOST_COPIES, MOST_ROUNDS, ROUNDS, THROUGHPUT, LatencyWorkload, Workload
+from bench.workloads import COPIES, LATENCY, ROUNDS, THROUGHPUT, LatencyWorkload, Workload
 from bench.writer import measure_bare, measure_pair
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
@@ -167,9 +167,9 @@ def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     topic = f"bench-{workload.slug}"
     print(f"{workload.name}: producing {workload.payload_bytes / 1e9:.2f} GB ...", flush=True)
     end = load.fill(stage.source, topic, workload)
-    wanted, most = (ROUNDS, MOST_ROUNDS) if workload.bare else (COPIES, MOST_COPIES)
-    yield from medians(calm_takes(lambda: Turn(list(_round(stage, topic, workload, end=end))), wanted=wanted, most=most))
-    yield from medians(calm_takes(lambda: Turn([_theirs(stage, topic, workload)]), wanted=COPIES, most=MOST_COPIES))
+    takes = ROUNDS if workload.bare else COPIES
+    yield from medians(calm_takes(lambda: Turn(list(_round(stage, topic, workload, end=end))), takes))
+    yield from medians(calm_takes(lambda: Turn([_theirs(stage, topic, workload)]), COPIES))
     load.delete_topic(stage.source, topic)
 
 
@@ -244,10 +244,10 @@ def _latency(stage: Stage, workload: LatencyWorkload) -> Iterator[Row]:
         print(f"{workload.name}: {engine} ...", flush=True)
         try:
             with running:
-                measured = measure_latency(
+                takes = measure_latency(
                     stage.source, stage.destination, topics=(topic, topic), workload=workload, pid=running.pid
                 )
-            yield _latency_row(workload, engine, measured)
+            yield from medians([Turn([_latency_row(workload, engine, one)]) for one in takes])
         except NothingCameError as error:
             if engine == ENGINE:
                 raise

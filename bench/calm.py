@@ -7,7 +7,7 @@ by that alone, whatever they measured, and in the same way for every engine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import psutil
 
@@ -24,6 +24,16 @@ class Take(Protocol):
 _T = TypeVar("_T", bound=Take)
 
 
+class Takes(NamedTuple):
+    """How many takes count, and how often is tried at most where the host does not leave them in peace."""
+
+    wanted: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.wanted} of at most {self.most}"
+
+
 class Stolen:
     """What the host takes away from now on."""
 
@@ -37,9 +47,9 @@ class Stolen:
         return (getattr(now, "steal", 0.0) - getattr(self._before, "steal", 0.0)) / passed if passed else 0.0
 
 
-def calm_takes(take: Callable[[], _T], *, wanted: int, most: int) -> list[_T]:
-    """Measure until so many takes as ``wanted`` were left in peace, at most ``most`` times; answer those, or the calmest."""
+def calm_takes(take: Callable[[], _T], takes: Takes) -> list[_T]:
+    """Measure until enough takes were left in peace; answer as many as are wanted, those or the calmest."""
     found: list[_T] = []
-    while len(found) < most and sum(one.stolen <= CALM for one in found) < wanted:
+    while len(found) < takes.most and sum(one.stolen <= CALM for one in found) < takes.wanted:
         found.append(take())
-    return sorted(found, key=lambda one: one.stolen)[:wanted]
+    return sorted(found, key=lambda one: one.stolen)[: takes.wanted]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
 
 from confluent_kafka import Producer
 
 from bench.calm import Stolen, calm_takes
 from bench.measure import CpuTimes, PeakMemory, cpu_times
 from bench.reader import SessionReader
-from bench.workloads import LATENCY_TAKES, MOST_LATENCY_TAKES, LatencyWorkload
+from bench.workloads import LATENCIES, LatencyWorkload
 from devcluster.kafka import KafkaCluster
 
 SETTLE_S = 8.0  # after everything came through fresh: what was produced before is not counted
@@ -43,11 +41,8 @@ class Latency:
 
 def measure_latency(
     source: KafkaCluster, destination: KafkaCluster, *, topics: tuple[str, str], workload: LatencyWorkload, pid: int
-) -> Latency:
-    """Produce at the workload's rate and read the copy at the same time: after settling, so many times as it takes.
-
-    The answer is the median of the calm takes, and the worst of their worst.
-    """
+) -> list[Latency]:
+    """Produce at the workload's rate and read the copy at the same time; answer the calm takes after settling."""
     stop = threading.Event()
     writer = threading.Thread(target=_write, args=(source, topics[0], workload, stop), daemon=True)
     writer.start()
@@ -56,8 +51,7 @@ def measure_latency(
         consumer = _consumer(destination, topics[1], workload)
         _catch_up(consumer)
         _read(consumer, until_ms=(time.time() + SETTLE_S) * 1000)
-        take = partial(_take, consumer, seconds=workload.seconds, pid=pid)
-        return _middle(calm_takes(take, wanted=LATENCY_TAKES, most=MOST_LATENCY_TAKES))
+        return calm_takes(partial(_take, consumer, seconds=workload.seconds, pid=pid), LATENCIES)
     finally:
         stop.set()
         writer.join(timeout=10)
@@ -82,19 +76,6 @@ def _take(consumer: SessionReader, *, seconds: float, pid: int) -> Latency:
         cores=cores,
         peak_mb=memory.megabytes,
         stolen=stolen.share(),
-    )
-
-
-def _middle(takes: Sequence[Latency]) -> Latency:
-    return Latency(
-        p50_ms=median(one.p50_ms for one in takes),
-        p99_ms=median(one.p99_ms for one in takes),
-        worst_ms=max(one.worst_ms for one in takes),
-        cores=CpuTimes(
-            total_s=median(one.cores.total_s for one in takes), python_s=median(one.cores.python_s for one in takes)
-        ),
-        peak_mb=max(one.peak_mb for one in takes),
-        stolen=median(one.stolen for one in takes),
     )
 
 

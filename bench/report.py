@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from importlib.metadata import version
@@ -14,18 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.calm import CALM
-from bench.workloads import (
-    COPIES,
-    KAFKA_VERSION,
-    LATENCY,
-    LATENCY_TAKES,
-    MOST_COPIES,
-    MOST_LATENCY_TAKES,
-    MOST_ROUNDS,
-    ROUNDS,
-    THROUGHPUT,
-    Workload,
-)
+from bench.workloads import COPIES, KAFKA_VERSION, LATENCIES, LATENCY, ROUNDS, THROUGHPUT, Workload
 
 ENGINE, ENGINE_LOOP, MIRRORMAKER = "clusterlink", "clusterlink, copy loop only", "MirrorMaker 2"
 BARE = "bare writer of the same batches"
@@ -36,7 +25,8 @@ MIRRORMAKER_S_PER_GB = 7.7  # at best, on the machine for which the goals in CPU
 LEAST_OF_WRITTEN = 10.0
 MOST_MEMORY_MB = 256.0
 JSON_FILE, TABLE_FILE = Path("var/benchmarks.json"), Path("docs/benchmarks.md")
-_MEASURED = ("mb_per_s", "records_per_s", "cpu_s_per_gb", "share", "stolen")  # once in each round
+_MIDDLE = ("mb_per_s", "records_per_s", "cpu_s_per_gb", "share", "p50_ms", "p99_ms", "cores", "stolen")
+_TOLD = {**dict.fromkeys(_MIDDLE, median), "worst_ms": max, "peak_mb": max}  # of a column that was measured several times
 _MARK = "<!-- written by `make bench`; do not edit -->"
 
 
@@ -86,11 +76,14 @@ class Turn:
 
 
 def medians(turns: Sequence[Turn]) -> Iterator[Row]:
-    """Yield one row per engine of a workload that was measured several times: the median of each column, the worst peak."""
+    """Yield one row per engine of a workload that was measured several times: medians, the worst latency, the worst peak."""
     for takes in zip(*(turn.rows for turn in turns), strict=True):
-        known = {name: [value for take in takes if (value := getattr(take, name)) is not None] for name in _MEASURED}
-        middle = {name: median(values) if values else None for name, values in known.items()}
-        yield replace(takes[0], **middle, peak_mb=max((take.peak_mb for take in takes if take.peak_mb), default=None))
+        yield replace(takes[0], **{name: _of_all(takes, name, choose) for name, choose in _TOLD.items()})
+
+
+def _of_all(takes: Sequence[Row], name: str, choose: Callable[[list[float]], float]) -> float | None:
+    known = [value for take in takes if (value := getattr(take, name)) is not None]
+    return choose(known) if known else None
 
 
 def write(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()) -> None:
@@ -113,12 +106,12 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "worker: a Python worker of ours, the JVM of MirrorMaker 2. The *bare writer* sends batches that it prepared before:",
         "the rate at which the destination accepts them, with the machine to itself. With a bare *reader* of the source beside",
         "it, whose bytes are thrown away, it is what these two clusters can do on this machine for anything that copies.",
-        f"Where there is a bare writer, our copy and it take turns {ROUNDS} times, and medians are told (also of the shares,",
+        "Where there is a bare writer, our copy and it take turns, and medians are told (also of the shares,",
         "each that of one turn): a single take of some seconds is a matter of luck on a machine that has neighbours.",
         "*Stolen* is the share of all processor time that the host of this virtual machine gave to others meanwhile. What was",
         f"measured while more than {CALM:.0%} were stolen is measured again; the calmest takes count, whatever they showed:",
-        f"{ROUNDS} of at most {MOST_ROUNDS} turns, {COPIES} of at most {MOST_COPIES} of all other copies. Of latencies",
-        f"{LATENCY_TAKES} of at most {MOST_LATENCY_TAKES}: p50, p99 and cores are their medians, *worst* is the worst of all.",
+        f"{ROUNDS} turns, {COPIES} of all other copies, and of latencies {LATENCIES}:",
+        "p50, p99 and cores are their medians, *worst* is the worst of all.",
         "Both brokers are warmed up before anything is measured: their JVMs spend thrice as much on their first gigabytes.",
         "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.", "",
         *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bench.calm import Takes
+
 
 class Shape(StrEnum):
     """Who writes the source topic, and so how its log looks."""
@@ -86,8 +88,7 @@ LATENCY = (
     LatencyWorkload(name="1 MB/s over 1,000 partitions", slug="wide", partitions=1_000, rate=1_000, record_bytes=1_000,
                     seconds=20.0, most_p99_ms=50, most_cores=0.15),
 )  # fmt: skip
-# how many takes count, and how often is tried where the machine's host does not leave it in peace (``calm.py``)
-ROUNDS, MOST_ROUNDS = 5, 9  # of our copy and the bare writer, in turn: their rates are compared with each other
-COPIES, MOST_COPIES = 1, 3  # of all other copies
-LATENCY_TAKES, MOST_LATENCY_TAKES = 3, 9
+ROUNDS = Takes(wanted=5, most=9)  # of our copy and the bare writer, in turn: their rates are compared with each other
+COPIES = Takes(wanted=1, most=3)  # of all other copies
+LATENCIES = Takes(wanted=3, most=9)
 KAFKA_VERSION = "4.3.1"  # of the brokers, the load generator and MirrorMaker 2

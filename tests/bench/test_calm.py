@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.calm import Stolen, calm_takes
+from bench.calm import Stolen, Takes, calm_takes
 
-TAKES, MOST_TAKES = 3, 9
+TAKES = Takes(wanted=3, most=9)
 
 
 @dataclass(frozen=True)
@@ -18,25 +18,25 @@ class Take:
 
 def _taken(takes: list[Take]) -> tuple[list[Take], int]:
     rest: Iterator[Take] = iter(takes)
-    found = calm_takes(lambda: next(rest), wanted=TAKES, most=MOST_TAKES)
+    found = calm_takes(lambda: next(rest), TAKES)
     return found, len(takes) - len(list(rest))
 
 
 def test_no_more_than_needed_are_taken() -> None:
     found, looked = _taken([Take(0.0), Take(0.01), Take(0.02), Take(0.0)])
-    assert looked == TAKES
+    assert looked == TAKES.wanted
     assert found == [Take(0.0), Take(0.01), Take(0.02)]
 
 
 def test_a_disturbed_take_is_made_up_for_however_good_its_figures_are() -> None:
     found, looked = _taken([Take(0.3, p99_ms=1.0), Take(0.0, p99_ms=90.0), Take(0.0, p99_ms=80.0), Take(0.0, p99_ms=70.0)])
-    assert looked == TAKES + 1
+    assert looked == TAKES.wanted + 1
     assert {one.p99_ms for one in found} == {90.0, 80.0, 70.0}
 
 
 def test_where_none_is_calm_the_calmest_count() -> None:
     found, looked = _taken([Take(share / 100) for share in (90, 50, 40, 30, 60, 70, 80, 20, 10, 5)])
-    assert looked == MOST_TAKES
+    assert looked == TAKES.most
     assert [one.stolen for one in found] == [0.1, 0.2, 0.3]
 
 
