@@ -17,6 +17,7 @@ from console.tasks.stopping import give_orders
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import FIRST_GENERATION
 from linkengine.domain.plans import LogRange
 from linkengine.domain.states import MirrorState
 
@@ -47,7 +48,7 @@ def measure_reparenting(*, mirror_id: int, link_id: int, parent_topic: str) -> d
 def check_released(mirror: MirrorTopic, taken: leases.Taken) -> None:
     """Raise unless every partition was given back by its last owner; a lease that only ran out is left to run out again."""
     # a first generation: the leases' memory was lost, so nobody can tell who had the partition before
-    unclean = [one for one in taken.grants if not one.clean or one.generation <= 1]
+    unclean = [one for one in taken.grants if not one.clean or one.generation <= FIRST_GENERATION]
     for one in unclean:  # not ours to give back: the next owner has to hear that the last one never did
         taken.grants.remove(one)
     if not taken.complete:

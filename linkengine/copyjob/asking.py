@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.tails import TailQuery
-from linkengine.domain.leases import Grant
+from linkengine.domain.leases import FIRST_GENERATION, Grant
 
 
 def tail_query(one: MirrorPartition) -> TailQuery:
@@ -14,7 +14,7 @@ def tail_query(one: MirrorPartition) -> TailQuery:
     return TailQuery(
         assignment=one.assignment,
         # a first generation may mean that the lease's memory was lost while somebody else writes: look twice
-        clean=fresh and one.grant is not None and one.grant.clean and one.grant.generation > 1,
+        clean=fresh and one.grant is not None and one.grant.clean and one.grant.generation > FIRST_GENERATION,
         lost_marker=one.lost_marker,
         transactions=None if fresh or one.lost_marker else one.transactions,
         expected_end=expected_end,

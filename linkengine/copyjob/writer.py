@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from linkengine.batches.patch import next_sequence
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import generation_of, is_closed
+from linkengine.domain.leases import FIRST_GENERATION, generation_of, is_closed
 from linkengine.kafka.producers import ProducerState
 
 LAST_EPOCH = (1 << 15) - 1
-FIRST = 1  # generation of a mirror's first owner
 
 
 class FencedError(LinkEngineError):
@@ -100,9 +99,11 @@ class Writer:
     def _adopt_generation(self, state: ProducerState, *, generation: int, clean: bool, empty: bool) -> None:
         if is_closed(state.coordinator_epoch):
             raise FencedError
-        written = generation <= FIRST and state.epoch >= 0
-        least = max(generation_of(state.coordinator_epoch), FIRST if written and not empty else 0) + 1
-        self.generation, self.memory_lost = max(generation, least), least > generation
+        known = generation_of(state.coordinator_epoch)
+        written = generation <= FIRST_GENERATION and state.epoch >= 0
+        if written and not empty:
+            known = max(known, FIRST_GENERATION)
+        self.generation, self.memory_lost = max(generation, known + 1), known >= generation
         self._must_raise = not clean or self.memory_lost or written
 
     def _is_fenced(self, state: ProducerState) -> bool:

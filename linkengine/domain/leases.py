@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+FIRST_GENERATION = 1  # of a mirror's first owner, or of whoever comes first after the lease lost its memory
+
 
 class CoordinationUnavailableError(Exception):
     """Redis did not answer in time. No news, not bad news: go on until the lease's deadline, then stop writing."""
