@@ -49,11 +49,11 @@ GATE_LOOKS: Mapping[str, Look] = MappingProxyType(
         ),
     }
 )
-_CHECK_LOOKS: Mapping[GateCheckState, tuple[str, str]] = MappingProxyType(
+_CHECK_LOOKS: Mapping[GateCheckState, tuple[str, str, Family]] = MappingProxyType(
     {
-        GateCheckState.PASSED: ("check-circle-fill", "passed"),
-        GateCheckState.FAILED: ("x-octagon-fill", "failed"),
-        GateCheckState.NOT_APPLICABLE: ("info-circle", "not part of this link"),
+        GateCheckState.PASSED: ("check-circle-fill", "passed", Family.OK),
+        GateCheckState.FAILED: ("x-octagon-fill", "failed", Family.BAD),
+        GateCheckState.NOT_APPLICABLE: ("info-circle", "not part of this link", Family.IDLE),
     }
 )
 _NAMES: Mapping[GateCheckName, str] = MappingProxyType(
@@ -78,6 +78,7 @@ class CheckView:
     name: str
     icon: str
     word: str
+    family: Family
     detail: str
 
 
@@ -108,5 +109,5 @@ def gate_view(run: GateRun | None, *, now: datetime) -> GateView | None:
 
 
 def _check(one: Mapping[str, str]) -> CheckView:
-    icon, word = _CHECK_LOOKS[GateCheckState(one["state"])]
-    return CheckView(name=_NAMES[GateCheckName(one["name"])], icon=icon, word=word, detail=one["detail"])
+    icon, word, family = _CHECK_LOOKS[GateCheckState(one["state"])]
+    return CheckView(name=_NAMES[GateCheckName(one["name"])], icon=icon, word=word, family=family, detail=one["detail"])

@@ -79,14 +79,14 @@ def check_data(seen: VerifiedData) -> GateCheck:
     if seen.differences is None:
         return _failed(GateCheckName.DATA_VERIFIED, f"The comparison did not come about: {seen.problem}")
     if seen.differences:
-        return _failed(GateCheckName.DATA_VERIFIED, f"{seen.differences} of {seen.records} records differ from the source.")
-    return _passed(GateCheckName.DATA_VERIFIED, f"{seen.records} records compared, none differs.")
+        return _failed(GateCheckName.DATA_VERIFIED, f"{seen.differences:,} of {seen.records:,} records differ from the source.")
+    return _passed(GateCheckName.DATA_VERIFIED, f"{seen.records:,} records compared, none differs.")
 
 
 def check_losses(lost: int) -> GateCheck:
     """Judge the gap ledger: offsets that retention removed on the source before they were copied."""
     if lost:
-        return _failed(GateCheckName.NOTHING_LOST, f"{lost} offsets were gone from the source before they were copied.")
+        return _failed(GateCheckName.NOTHING_LOST, f"{lost:,} offsets were gone from the source before they were copied.")
     return _passed(GateCheckName.NOTHING_LOST, "Everything the source had since the mirror began was copied.")
 
 

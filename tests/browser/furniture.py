@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from console.actions.gates import record_checks
 from console.models import (
     ApiKey,
     AuditEvent,
     ClampedOffset,
     Drill,
     GapRange,
+    GateRun,
     GroupOffset,
     LinkSample,
     MirrorSample,
@@ -23,7 +25,17 @@ from console.models import (
     VerifyRun,
 )
 from linkengine.domain.acls import AclStatus
+from linkengine.domain.gates import (
+    CanaryRead,
+    VerifiedData,
+    check_blockers,
+    check_canary,
+    check_data,
+    check_losses,
+    check_task,
+)
 from linkengine.domain.groups import GroupStatus
+from linkengine.domain.linktasks import TaskName, TaskState
 
 if TYPE_CHECKING:
     from tests.browser.scene import Scene
@@ -35,6 +47,7 @@ def furnish(scene: Scene) -> None:
     _add_history(scene)
     _add_samples(scene)
     _add_namespaces(scene)
+    _add_gate(scene)
 
 
 def _add_troubles(scene: Scene) -> None:
@@ -85,6 +98,21 @@ def _add_troubles(scene: Scene) -> None:
     VerifyRun.objects.create(mirror=mirrors["planes"], status="DIFFERENT", first_differences=[found], **asked, **run)
     run = {"records_compared": 336_776, "differences": 0, "bytes_compared": 41_812_112, "duration_ms": 14_310}
     VerifyRun.objects.create(mirror=mirrors["flights"], status="EQUAL", **asked, **run)
+
+
+def _add_gate(scene: Scene) -> None:
+    """A red gate, with a check of every kind."""
+    asked = {"requested_by": "amelia", "requested_at": scene.now - timedelta(minutes=8)}
+    run = GateRun.objects.create(mirror=scene.mirrors["flights"], status=GateRun.Status.RUNNING, **asked)
+    checks = [
+        check_data(VerifiedData(records=336_776, differences=0)),
+        check_losses(17),
+        *check_blockers([]),
+        check_task(TaskName.CONSUMER_OFFSETS, TaskState.ACTIVE, []),
+        check_task(TaskName.ACLS, TaskState.NOT_CONFIGURED, []),
+        check_canary([CanaryRead(partition=number, offset=39_999) for number in range(3)]),
+    ]
+    record_checks(run=run, checks=checks, now=scene.now)
 
 
 def _add_drill(scene: Scene) -> None:
