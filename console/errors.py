@@ -72,7 +72,7 @@ _AWAY = {
     ErrorCode.DESTINATION_UNAVAILABLE,
 }
 _INVALID = {ErrorCode.INVALID_TOPIC, ErrorCode.MISCONFIGURATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR}
-_UNAVAILABLE = {ErrorCode.DESTINATION_UNAVAILABLE}
+_UNAVAILABLE = {ErrorCode.DESTINATION_UNAVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS_ERROR}
 
 
 def from_engine(error: LinkEngineError, *, field: str | None = None) -> ConsoleError:

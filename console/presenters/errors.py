@@ -94,6 +94,11 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         "Check its brokers and the network. Copying goes on by itself once one answers.",
     ),
     (
+        _E.NOT_ENOUGH_REPLICAS_ERROR,
+        "Fewer replicas of the topic are up and in step than min.insync.replicas asks for.",
+        "Bring the brokers back that are down. Copying waits for them and goes on by itself.",
+    ),
+    (
         _E.INTERNAL_ERROR,
         "The engine met something it did not expect.",
         "It is tried again by itself. If it stays, report it with the message and the time.",

@@ -25,7 +25,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for, generation_of
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.markers import VERSION
 from linkengine.kafka.reading import read_batches
@@ -127,10 +127,7 @@ def last_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> tuple
         raise BrokerError(error, f"The end of mirror {one.mirror_topic}-{one.partition} cannot be read")
     found = [(at, view) for at, view in iter_batches(records) if view.next_offset == tail.end]
     if not found:
-        raise LinkEngineError(
-            ErrorCode.TIMEOUT_ERROR,
-            f"The end of mirror {one.mirror_topic}-{one.partition} is not replicated yet; its followers may be down. Retrying.",
-        )
+        raise UnreplicatedError(one.mirror_topic, one.partition)
     at, view = found[0]
     return (view.producer_id, control_type(view, records[at : at + view.size])) if view.is_control else None
 

@@ -12,7 +12,7 @@ from linkengine.batches.view import iter_batches
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster, Leader
-from linkengine.kafka.codes import BrokerError, KafkaCode
+from linkengine.kafka.codes import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.offsets import LATEST, TopicPartition, list_offsets
 from linkengine.kafka.reading import read_batches
 
@@ -51,15 +51,7 @@ def _check_replicated(cluster: Cluster, leader: Leader, *, topic: TopicPartition
     if error:
         raise BrokerError(error, f"The mirror {topic[0]}-{topic[1]} cannot be read for a check")
     if high_watermark < end:
-        raise unreplicated(*topic)
-
-
-def unreplicated(topic: str, partition: int) -> LinkEngineError:
-    """Answer the error of a mirror whose end nobody can read."""
-    return LinkEngineError(
-        ErrorCode.TIMEOUT_ERROR,
-        f"The end of mirror {topic}-{partition} is not replicated yet; its followers may be down. Retrying.",
-    )
+        raise UnreplicatedError(*topic)
 
 
 def foreign_write(assignment: PartitionAssignment, offset: int) -> LinkEngineError:

@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from linkengine.copyjob.doubts import Doubt
-from linkengine.copyjob.foreign import check_mirror, first_foreign_batch, foreign_write, marker_overrun, unreplicated
+from linkengine.copyjob.foreign import check_mirror, first_foreign_batch, foreign_write, marker_overrun
 from linkengine.copyjob.proving import Stretch, read_stretch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster, Leader, TopicView
-from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets, log_ends
 from linkengine.kafka.producers import ProducerState, describe_producers
@@ -273,7 +273,7 @@ def _with_stretch(
         return (
             BrokerError(error, f"The end of mirror {name}-{partition} cannot be seen")
             if error
-            else unreplicated(name, partition)
+            else UnreplicatedError(name, partition)
         )
     try:
         stretch = read_stretch(

@@ -31,6 +31,7 @@ class ErrorCode(StrEnum):
     SECURITY_DISABLED_ERROR = "SECURITY_DISABLED_ERROR"
     UNSUPPORTED_VERSION_ERROR = "UNSUPPORTED_VERSION_ERROR"  # the brokers are too old for a request
     DESTINATION_UNAVAILABLE = "DESTINATION_UNAVAILABLE"
+    NOT_ENOUGH_REPLICAS_ERROR = "NOT_ENOUGH_REPLICAS_ERROR"  # a topic's followers are down or too slow
     INTERNAL_ERROR = "INTERNAL_ERROR"
     # a promotion says what it waits for
     WAITING_FOR_LAG = "WAITING_FOR_LAG"

@@ -19,6 +19,7 @@ from linkengine.domain.plans import LogRange, MirrorCreated, MirrorTurn
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.closing import brokers_that_let_write
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import UnreplicatedError
 from linkengine.kafka.offsets import log_ends
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions
@@ -85,10 +86,7 @@ def _check_replicated(address: ClusterAddress, topic: str, *, visible: Mapping[i
         for broker, epochs in by_broker.items():
             for (_, number), (error, end) in log_ends(cluster, broker, epochs).items():
                 if error or end > visible.get(number, end):
-                    raise LinkEngineError(
-                        ErrorCode.TIMEOUT_ERROR,
-                        f"The end of {topic}-{number} is not replicated yet; its followers may be down. Tried again by itself.",
-                    )
+                    raise UnreplicatedError(topic, number)
     finally:
         cluster.close()
 

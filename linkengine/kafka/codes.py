@@ -94,7 +94,7 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
     **dict.fromkeys(OF_THE_BATCH, ErrorCode.MISCONFIGURATION_ERROR),
     KafkaCode.CORRUPT_MESSAGE: ErrorCode.CORRUPT_RECORDS,
     KafkaCode.INVALID_RECORD: ErrorCode.KEYLESS_RECORDS,  # of a copied batch nothing else can be invalid
-    **dict.fromkeys(TOO_FEW_REPLICAS, ErrorCode.DESTINATION_UNAVAILABLE),  # only writes ask for replicas
+    **dict.fromkeys(TOO_FEW_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_ERROR),
     KafkaCode.KAFKA_STORAGE_ERROR: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.REQUEST_TIMED_OUT: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.TIMEOUT_ERROR,
@@ -112,6 +112,17 @@ class BrokerError(LinkEngineError):
     def __init__(self, kafka_code: int, message: str) -> None:
         super().__init__(engine_code(kafka_code), f"{message}: {code_name(kafka_code)}. {_ADVICE.get(kafka_code, '')}".strip())
         self.kafka_code = kafka_code
+
+
+class UnreplicatedError(LinkEngineError):
+    """A partition's end is written and beyond its high watermark, so nobody can read it yet (KIP-966)."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(
+            ErrorCode.NOT_ENOUGH_REPLICAS_ERROR,
+            f"The end of {topic}-{partition} is not replicated yet: followers are down, or slow. Bring the brokers back that "
+            "are down; tried again by itself.",
+        )
 
 
 def code_name(kafka_code: int) -> str:

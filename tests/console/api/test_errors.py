@@ -33,6 +33,7 @@ ERRORS: list[tuple[Exception, int, int, str]] = [
     (exceptions.UnsupportedMediaType("text/plain"), 415, 415, 'Unsupported media type "text/plain" in request.'),
     (exceptions.ValidationError({"name": "no"}, code="required"), 422, 422, "name: no"),
     (LinkEngineError(ErrorCode.DESTINATION_UNAVAILABLE, "no"), 503, 50302, "no"),
+    (LinkEngineError(ErrorCode.NOT_ENOUGH_REPLICAS_ERROR, "no"), 503, 50302, "no"),
     (UnreadableError("no"), 400, 400, "no"),
     (exceptions.ParseError("no"), 400, 400, "no"),
     (exceptions.NotAuthenticated(), 401, 40101, "Authentication failed"),
