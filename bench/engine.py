@@ -14,7 +14,8 @@ from devcluster.spark import SparkConnectServer
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.dealing import tasks_for
-from linkengine.domain.plans import CopyPlan, CopyTuning, MirrorSetup, PartitionAssignment, producer_id_for
+from linkengine.domain.mirrorjobs import MirrorSetup
+from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, producer_id_for
 
 LINK_ID = "bench"
 SLICE_MS = 600_000  # one slice for the whole run; the latency run uses the default length

@@ -17,7 +17,8 @@ import psutil
 from chaos.orders import FIFO, CopyOrder, StopOrder, write_whole
 from devcluster.parts import ROOT
 from devcluster.processes import Process
-from linkengine.domain.plans import CopyPlan, MirrorStop
+from linkengine.domain.mirrorjobs import MirrorStop
+from linkengine.domain.plans import CopyPlan
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 120.0

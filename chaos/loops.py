@@ -25,15 +25,8 @@ from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
-from linkengine.domain.plans import (
-    CopyPlan,
-    CopyTuning,
-    MirrorSetup,
-    MirrorStop,
-    PartitionAssignment,
-    PartitionProgress,
-    producer_id_for,
-)
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
+from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, PartitionProgress, producer_id_for
 from linkengine.domain.states import StopReason
 
 LINK = "chaos"

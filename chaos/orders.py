@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from linkengine.domain.plans import CopyPlan, MirrorStop
+from linkengine.domain.mirrorjobs import MirrorStop
+from linkengine.domain.plans import CopyPlan
 
 FIFO = "orders"
 

@@ -18,7 +18,8 @@ from console.models import ClusterLink, MirrorTopic, VerifiedRange, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER
 from console.reconciling import troubles
 from linkengine.domain.coverage import CheckedRange, RecordDifference, combine
-from linkengine.domain.plans import MirrorCreated, VerifyReport
+from linkengine.domain.mirrorjobs import MirrorCreated
+from linkengine.domain.plans import VerifyReport
 from linkengine.domain.ranges import OffsetRange
 
 _log = structlog.get_logger(__name__)

@@ -16,15 +16,12 @@ from linkengine.domain.configs import follows_start
 from linkengine.domain.dealing import tasks_for
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkaddresses import source_properties
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorSync, MirrorTurn
 from linkengine.domain.plans import (
     TRANSACTIONAL_ID_PREFIX,
     CopyPlan,
     CopyTuning,
     GapFiller,
-    MirrorSetup,
-    MirrorStop,
-    MirrorSync,
-    MirrorTurn,
     PartitionAssignment,
     VerifyPlan,
     producer_id_for,

@@ -21,7 +21,8 @@ from console.reconciling import configreverts, gaps, plans, sampling, troubles
 from console.tasks import leases
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import MirrorCreated, MirrorSynced, PartitionAssignment
+from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
+from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import MirrorEvent, MirrorState, can
 
 BACKOFF_S = 0.5

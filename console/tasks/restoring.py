@@ -26,7 +26,8 @@ from console.tasks.reversing import SETTLE_S, keep_compression, note_mirroring, 
 from console.tasks.settingaside import set_aside
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import MirrorCreated, PartitionAssignment
+from linkengine.domain.mirrorjobs import MirrorCreated
+from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.restoring import RestorePoint, open_transactions, restore_points
 from linkengine.domain.states import MirrorEvent, MirrorState
 

@@ -28,7 +28,7 @@ from console.tasks.stopping import blockers_of, note_blockers
 from linkengine import jobs
 from linkengine.domain.configs import COMPRESSION, PHYSICAL
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
-from linkengine.domain.plans import MirrorCreated
+from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
 

@@ -34,7 +34,7 @@ from console.tasks.settingaside import set_aside
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
-from linkengine.domain.plans import MirrorStopped
+from linkengine.domain.mirrorjobs import MirrorStopped
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 
 DRAIN_S = 3.0  # of looking again within one task; later looks are further apart, and tasks of their own

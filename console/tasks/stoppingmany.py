@@ -32,7 +32,7 @@ from console.tasks.stopping import (
 )
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.plans import MirrorStopped
+from linkengine.domain.mirrorjobs import MirrorStopped
 from linkengine.domain.states import MirrorState, StopReason
 
 PER_COMMIT = 100  # other writers get their turn between

@@ -15,7 +15,8 @@ import structlog
 from linkengine.copyjob.adopt import adopt_partitions
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import LogRange, MirrorCreated, MirrorTurn
+from linkengine.domain.mirrorjobs import MirrorCreated, MirrorTurn
+from linkengine.domain.plans import LogRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.closing import brokers_that_let_write
 from linkengine.kafka.cluster import Cluster

@@ -14,8 +14,9 @@ import structlog
 from linkengine.copyjob.seed import seed_head
 from linkengine.domain.configs import check_overrides, is_compacted, looks_like_mirror, mirror_configs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSetup
 from linkengine.domain.naming import check_topic_name, is_internal
-from linkengine.domain.plans import MirrorCreated, MirrorSetup, PartitionAssignment, TopicDescription
+from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.startspec import EARLIEST, check_start, start_time_ms
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.sync.configs import read_source_configs, sync_configs

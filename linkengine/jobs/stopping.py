@@ -15,7 +15,7 @@ import structlog
 from linkengine.copyjob.fence import fence_partitions
 from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.plans import MirrorStop, MirrorStopped
+from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
 from linkengine.domain.states import StopReason
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.sync.clamping import clamp_groups

@@ -12,7 +12,7 @@ import structlog
 
 from linkengine.copyjob.fencemany import fence_many
 from linkengine.domain.configs import ConfigChange, configs_at_stop
-from linkengine.domain.plans import MirrorStop, MirrorStopped
+from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sync.clamping import clamp_groups
 

@@ -8,7 +8,8 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import source_values
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import NameFilter
-from linkengine.domain.plans import MirrorSync, MirrorSynced, TopicDescription
+from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced
+from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sync.configs import follow_configs
 from linkengine.sync.progress import holds_all

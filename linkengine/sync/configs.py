@@ -19,7 +19,8 @@ from linkengine.domain.configs import (
     released_names,
     source_values,
 )
-from linkengine.domain.plans import MirrorSync, TopicDescription
+from linkengine.domain.mirrorjobs import MirrorSync
+from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
 
 

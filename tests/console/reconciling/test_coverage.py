@@ -11,7 +11,8 @@ from console.models.mirrors import RECORDS_DIFFER
 from console.queries import verification
 from console.reconciling import coverage, troubles
 from linkengine.domain.coverage import CheckedRange, RecordDifference, combine, hash_of
-from linkengine.domain.plans import MirrorCreated, VerifyReport
+from linkengine.domain.mirrorjobs import MirrorCreated
+from linkengine.domain.plans import VerifyReport
 from linkengine.domain.ranges import OffsetRange
 from tests.console.conftest import NOW
 

@@ -24,7 +24,7 @@ from console.models import (
 )
 from console.models.mirrors import RECORDS_LOST
 from console.tasks.stopping import note_many_stopped, note_stopped, record_ends, record_many_ends
-from linkengine.domain.plans import MirrorStopped
+from linkengine.domain.mirrorjobs import MirrorStopped
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 

@@ -9,7 +9,8 @@ from confluent_kafka import Producer
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.plans import MirrorSetup, PartitionAssignment, producer_id_for
+from linkengine.domain.mirrorjobs import MirrorSetup
+from linkengine.domain.plans import PartitionAssignment, producer_id_for
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
 SEND_TIMEOUT_S = 60.0

@@ -15,7 +15,8 @@ from devcluster.kafka import OLDEST, KafkaCluster
 from devcluster.tokens import TokenEndpoint
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
-from linkengine.domain.plans import CopyPlan, CopyTuning, MirrorSetup, PartitionAssignment, VerifyPlan, producer_id_for
+from linkengine.domain.mirrorjobs import MirrorSetup
+from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, VerifyPlan, producer_id_for
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sparkclient import session
 

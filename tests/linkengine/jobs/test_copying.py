@@ -6,15 +6,8 @@ from uuid import uuid4
 import pytest
 
 from linkengine import jobs
-from linkengine.domain.plans import (
-    CopyPlan,
-    CopyTuning,
-    MirrorSetup,
-    MirrorStop,
-    PartitionPhase,
-    PartitionProgress,
-    VerifyPlan,
-)
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
+from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionPhase, PartitionProgress, VerifyPlan
 from linkengine.domain.states import StopReason
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind

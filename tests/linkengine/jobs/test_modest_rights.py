@@ -11,7 +11,7 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, A
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.plans import MirrorSetup, MirrorStop
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
 from linkengine.domain.states import StopReason
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind

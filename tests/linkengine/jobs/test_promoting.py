@@ -10,7 +10,7 @@ from devcluster.ports import free_port
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.plans import MirrorSetup, MirrorSync
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorSync
 from linkengine.jobs.promoting import Blocker
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin

@@ -8,7 +8,7 @@ from devcluster.ports import free_port
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import MirrorSetup
+from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.jobs import setup as setting_up
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
-from linkengine.domain.plans import MirrorSetup
+from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 

@@ -7,7 +7,7 @@ from devcluster.ports import free_port
 from linkengine import jobs
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import MirrorSetup, MirrorStop, MirrorStopped
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
 from linkengine.domain.states import StopReason
 from linkengine.jobs import setup as setting_up
 from linkengine.jobs.setup import AssignmentsFactory

@@ -6,7 +6,7 @@ from linkengine import jobs
 from linkengine.domain.configs import LocalEdit
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import NameFilter, PatternType
-from linkengine.domain.plans import MirrorSetup, MirrorSync, MirrorSynced
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorSync, MirrorSynced
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin
 

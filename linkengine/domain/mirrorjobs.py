@@ -1,0 +1,110 @@
+"""What the engine is asked to do with a mirror topic beside copying into it, and what came of it: one order, one answer.
+
+Plain values as in ``plans``: times are Unix milliseconds, offsets are Kafka offsets, ends are exclusive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.configs import LocalEdit
+from linkengine.domain.groupplans import ClampedOffset, KnownOffset
+from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.states import StopReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSetup:
+    """A mirror topic to be created, seeded and made read-only."""
+
+    link_id: str
+    mirror_id: str
+    source: ClusterAddress
+    destination: ClusterAddress
+    source_topic: str
+    mirror_topic: str
+    replication_factor: int | None = None  # None: the destination's default
+    configs: dict[str, str] = field(default_factory=dict)  # overrides of unsynced configs
+    sync_include: tuple[str, ...] | None = None  # topic.config.sync.include; None: the default list
+    guard: bool = True  # deny writes; False where the link's principal would shut itself out
+    start: str = "earliest"  # mirror.start.offset.spec, see ``startspec``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorCreated:
+    """What setting up a mirror found and made."""
+
+    source_topic_id: str
+    mirror_topic_id: str
+    partitions: int
+    read_only: bool  # False: the destination has no authorizer
+    seeded: tuple[tuple[int, int], ...] = ()  # (partition, offset the mirror starts at) where that is above 0
+    source_configs: dict[str, str] = field(default_factory=dict)  # effective values of the synced configs; keep for the stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSync:
+    """A mirror whose partitions and configs shall follow its source topic."""
+
+    source: ClusterAddress
+    destination: ClusterAddress
+    source_topic: str
+    source_topic_id: str
+    mirror_topic: str
+    sync_include: tuple[str, ...] | None = None  # topic.config.sync.include; None: the default list
+    previous: dict[str, str] = field(default_factory=dict)  # source configs of the last round; empty: there was none
+    configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
+    keyless: bool = False  # the mirror is compacted and has refused a record without a key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSynced:
+    """What one round of synchronisation saw and changed."""
+
+    partitions: int  # of the mirror, after growth: new ones need assignments
+    source_configs: dict[str, str]  # effective values of the synced configs; keep for the stop
+    changed: tuple[str, ...] = ()  # names of the configs that were set or deleted on the mirror
+    reverted: tuple[LocalEdit, ...] = ()  # those of them that somebody had changed on the mirror
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorStop:
+    """A mirror to be fenced and made writable."""
+
+    source: ClusterAddress
+    destination: ClusterAddress
+    assignments: tuple[PartitionAssignment, ...]
+    reason: StopReason
+    generation: int  # of the owner that fences; above every copier's
+    source_topic: str = ""  # both names: needed where there are no assignments yet
+    mirror_topic: str = ""
+    fenced_ends: tuple[tuple[int, int], ...] = ()  # (partition, end) recorded by an earlier attempt
+    source_configs: dict[str, str] = field(default_factory=dict)  # last known; used when the source does not answer
+    configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
+    sync_include: tuple[str, ...] | None = None
+    guard: bool = True  # writes were denied and have to be allowed again, as in MirrorSetup
+    group_offsets: tuple[KnownOffset, ...] = ()  # of the consumer groups that were carried over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorStopped:
+    """Where the mirror ended, per partition: the offset after the last mirrored one, before the fence marker."""
+
+    ends: tuple[tuple[int, int], ...]
+    clamped: tuple[ClampedOffset, ...] = ()  # offsets of groups that the end limits; known after the fence only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorTurn:
+    """A topic to become the mirror of its former mirror, where it stands."""
+
+    source: ClusterAddress
+    destination: ClusterAddress
+    source_topic: str
+    mirror_topic: str
+    assignments: tuple[PartitionAssignment, ...]
+    ends: tuple[tuple[int, int], ...]  # (partition, offset at which the other side was fenced)
+    generation: int
+    configs: dict[str, str] = field(default_factory=dict)
+    sync_include: tuple[str, ...] | None = None
