@@ -14,6 +14,14 @@ from console.models import ApiKey, Cluster, Environment, RoleBinding
 NOW = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
 DESTINATION = "4L6g3nShT-eMCtK--X86sw"
 SOURCE = "MkU3OEVBNTcwNTJENDM2Qg"
+NEW_LINK = {
+    "source_cluster_id": SOURCE,
+    "configs": [
+        {"name": "bootstrap.servers", "value": "source.test:9092"},
+        {"name": "security.protocol", "value": "PLAINTEXT"},
+        {"name": "topic.config.sync.ms", "value": "7000"},
+    ],
+}
 
 
 class Rest:

@@ -133,3 +133,9 @@ def stranger(db: None) -> Rest:
 def base(destination: Cluster) -> str:
     """The address of the destination cluster below the usual prefix."""
     return f"/kafka/v3/clusters/{destination.cluster_id}"
+
+
+@pytest.fixture
+def topics(destination: Cluster) -> str:
+    """Where the topics of the destination are; it has one, named plain."""
+    return f"/kafka/v3/clusters/{destination.cluster_id}/topics"

@@ -1,10 +1,10 @@
-"""What the tests of the copy loop share: ports in memory, mirrors on real clusters, a reader that trusts nobody."""
+"""What the tests of the copy loop share: mirrors on real clusters, a copier in a thread, a reader that trusts nobody."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,117 +14,21 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.loop import run_task
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
-from linkengine.domain.leases import Grant, OrdersSnapshot
+from linkengine.domain.leases import OrdersSnapshot
 from linkengine.domain.plans import (
     CopyPlan,
     CopyTuning,
     PartitionAssignment,
-    PartitionPhase,
     PartitionProgress,
     producer_id_for,
 )
 from linkengine.kafka.cluster import Cluster
+from tests.linkengine.copyjob.memory import MemoryLease, MemoryOrders, MemoryProgress
 
 DEADLINE_S = 60.0
 T = TypeVar("T")
 Pair = tuple[KafkaCluster, KafkaCluster]  # source, destination
 _mirrors = iter(range(1, 1 << 20))
-
-
-class MemoryLease:
-    """The lease's contract in one process: clean hand-over, expiry, growing generations."""
-
-    def __init__(self, *, ttl_s: float = 4.0) -> None:
-        self._ttl_s = ttl_s
-        self._lock = threading.Lock()
-        self._holds: dict[str, tuple[int, float]] = {}  # generation, expiry
-        self.generations: dict[str, int] = {}
-        self.left: dict[str, tuple[int, int] | None] = {}  # by owners that released
-        self.armed: set[str] = set()
-
-    def acquire(self, key: str, owner: str) -> Grant | None:
-        with self._lock:
-            now = time.monotonic()
-            hold = self._holds.get(key)
-            if hold is not None and hold[1] > now:
-                return None
-            generation = self.generations[key] = self.generations.get(key, 0) + 1
-            self._holds[key] = (generation, now + self._ttl_s)
-            deadline, seen = now + self._ttl_s * 0.9, self.left.get(key) if hold is None else None
-            armed = hold is not None and key in self.armed
-            return Grant(key=key, generation=generation, clean=hold is None, valid_until=deadline, seen=seen, armed=armed)
-
-    def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
-        return [grant for key in keys if (grant := self.acquire(key, owner)) is not None]
-
-    def renew(self, grants: Iterable[Grant]) -> set[str]:
-        with self._lock:
-            held = {grant.key for grant in grants if self._holds.get(grant.key, (0, 0.0))[0] == grant.generation}
-            for key in held:
-                self._holds[key] = (self._holds[key][0], time.monotonic() + self._ttl_s)
-            return held
-
-    def arm(self, grants: Iterable[Grant]) -> set[str]:
-        with self._lock:
-            keys = {grant.key for grant in grants if self._holds.get(grant.key, (0, 0.0))[0] == grant.generation}
-            self.armed |= keys
-            return keys
-
-    def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
-        with self._lock:
-            if self._holds.get(grant.key, (0, 0.0))[0] != grant.generation:
-                return
-            if clean:
-                del self._holds[grant.key]
-                self.left[grant.key] = seen
-                self.armed.discard(grant.key)
-            else:
-                self._holds[grant.key] = (grant.generation, 0.0)  # as if it had run out
-
-    def raise_generation(self, key: str, at_least: int) -> int:
-        with self._lock:
-            if self.generations.get(key, 0) < at_least:
-                self.generations[key] = at_least
-                self.armed.add(key)
-            return self.generations[key]
-
-    def deadline(self, grant: Grant) -> float:
-        hold = self._holds.get(grant.key)
-        return hold[1] - self._ttl_s * 0.1 if hold and hold[0] == grant.generation else float("-inf")
-
-
-class NoLease(MemoryLease):
-    """A lease whose memory failed: everybody gets everything."""
-
-    def acquire(self, key: str, owner: str) -> Grant | None:
-        with self._lock:
-            self._holds[key] = (1, float("inf"))
-            return Grant(key=key, generation=1, clean=True, valid_until=float("inf"))
-
-
-class MemoryOrders:
-    """Orders as a test writes them."""
-
-    def __init__(self) -> None:
-        self.snapshot: OrdersSnapshot | None = None
-
-    def read(self) -> OrdersSnapshot | None:
-        return self.snapshot
-
-
-class MemoryProgress:
-    """All reports, newest by key, and the phases each partition went through."""
-
-    def __init__(self) -> None:
-        self.latest: dict[str, PartitionProgress] = {}
-        self.history: list[tuple[str, PartitionPhase, str]] = []
-
-    def report(self, observations: Sequence[PartitionProgress]) -> None:
-        for one in observations:
-            entry = (one.key, one.phase, one.error_code)
-            if entry not in self.history[-8:]:
-                self.history.append(entry)
-            self.latest[one.key] = one
 
 
 def address(cluster: KafkaCluster, user: str = "link", *, mechanism: str = "SCRAM-SHA-512") -> ClusterAddress:

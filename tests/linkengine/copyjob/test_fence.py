@@ -7,7 +7,6 @@ from linkengine.copyjob.fence import fence_partitions
 from linkengine.domain.plans import PartitionPhase
 from tests.linkengine.copyjob.copying import (
     Copier,
-    NoLease,
     Pair,
     address,
     copy_all,
@@ -17,6 +16,7 @@ from tests.linkengine.copyjob.copying import (
     producer_for,
     wait_for,
 )
+from tests.linkengine.copyjob.memory import NoLease
 
 
 def write(cluster: KafkaCluster, topic: str, count: int, *, partition: int = 0) -> None:

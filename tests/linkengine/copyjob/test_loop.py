@@ -14,7 +14,6 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.producers import ProducerState, describe_producers
 from tests.linkengine.copyjob.copying import (
     Copier,
-    MemoryLease,
     Pair,
     address,
     assert_equal_topics,
@@ -28,6 +27,7 @@ from tests.linkengine.copyjob.copying import (
     producer_for,
     wait_for,
 )
+from tests.linkengine.copyjob.memory import MemoryLease
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -21,8 +21,6 @@ from linkengine.coordination.progress import read_progress
 from linkengine.domain.plans import CopyPlan
 from tests.linkengine.copyjob.copying import (
     Copier,
-    MemoryLease,
-    NoLease,
     Pair,
     assert_equal_topics,
     create_pair,
@@ -32,6 +30,7 @@ from tests.linkengine.copyjob.copying import (
     producer_for,
     wait_for,
 )
+from tests.linkengine.copyjob.memory import MemoryLease, NoLease
 
 ROOT = Path(__file__).parents[3]
 LEASE_TTL_MS = 500

@@ -17,7 +17,6 @@ from linkengine.kafka.markers import VERSION
 from linkengine.kafka.policies import is_compacted
 from tests.linkengine.copyjob.copying import (
     Copier,
-    MemoryLease,
     Pair,
     address,
     assert_equal_topics,
@@ -29,6 +28,7 @@ from tests.linkengine.copyjob.copying import (
     topic_id,
     wait_for,
 )
+from tests.linkengine.copyjob.memory import MemoryLease
 
 
 def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0) -> None:

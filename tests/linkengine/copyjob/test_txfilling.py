@@ -11,7 +11,6 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.transactions import EmptyTransactions
 from tests.linkengine.copyjob.copying import (
     Copier,
-    MemoryLease,
     Pair,
     address,
     assert_equal_topics,
@@ -22,6 +21,7 @@ from tests.linkengine.copyjob.copying import (
     read_topic,
     wait_for,
 )
+from tests.linkengine.copyjob.memory import MemoryLease
 from tests.linkengine.copyjob.test_filling import transactional_producer, write_transaction
 
 
