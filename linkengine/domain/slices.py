@@ -6,7 +6,8 @@ Shortly before a slice ends, one successor is submitted for everything that ends
 over without a hole. A partition of which nothing was heard for a while is taken out of its slice and submitted anew: should the
 old task be alive after all, the lease decides which of the two copies. A slice gets time to start, unless the worker that took
 it is gone: nobody knows whether it reached Spark, and to submit it twice does no harm. A slice that was given up altogether
-because nothing was heard of it is named in the decision: something is wrong with what runs it.
+because nothing was heard of it is named in the decision: something is wrong with what runs it. Each job holds a slot of Spark
+to its end, so a row of new mirrors does not get a job each: the more run, the longer newcomers are gathered for the next.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from linkengine.domain.moments import is_recent
 from linkengine.domain.plans import CopyTuning
 
 SILENT_MS = 6_000  # tasks report twice a second and a lease lasts 4 s: whoever is silent for longer has lost it
+GATHER_MS = 2_000  # per job beside the first: eight within a slice where a new mirror comes each second
 START_MS = 30_000  # a cold Spark server on a busy machine; one that is not there fails at once instead
 
 
@@ -71,7 +73,7 @@ def decide_slices(
     submit = []
     if ending:
         submit.append(NewSlice(keys=tuple(sorted([*ending, *missing])), ends_at_ms=now_ms + tuning.slice_ms))
-    elif missing:
+    elif missing and _begins_now(missing, slices, answering, now_ms=now_ms):
         common_end = max(ends.values(), default=0)
         worth_joining = common_end - now_ms > 2 * tuning.overlap_ms
         submit.append(NewSlice(keys=tuple(missing), ends_at_ms=common_end if worth_joining else now_ms + tuning.slice_ms))
@@ -95,6 +97,16 @@ def _answered_by(
         for key in one.keys
         if key in wanted and (starting or is_recent(last_seen_ms.get(key, 0), now_ms=now_ms, within_ms=SILENT_MS))
     )
+
+
+def _begins_now(
+    missing: Collection[str], slices: Collection[RunningSlice], answering: Mapping[str, frozenset[str]], *, now_ms: int
+) -> bool:
+    """Tell whether partitions in no slice get a job now: what a slice has lost at once, newcomers once enough are gathered."""
+    if any(not one.keys.isdisjoint(missing) for one in slices):
+        return True
+    young = [one.started_at_ms for one in slices if answering[one.slice_id]]
+    return len(young) < 2 or not is_recent(max(young), now_ms=now_ms, within_ms=GATHER_MS * (len(young) - 1))
 
 
 def _ends(slices: Iterable[RunningSlice], answering: Mapping[str, frozenset[str]]) -> dict[str, int]:

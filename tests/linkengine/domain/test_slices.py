@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linkengine.domain.plans import CopyTuning
-from linkengine.domain.slices import SILENT_MS, START_MS, NewSlice, RunningSlice, SliceDecision, decide_slices
+from linkengine.domain.slices import GATHER_MS, SILENT_MS, START_MS, NewSlice, RunningSlice, SliceDecision, decide_slices
 
 NOW = 1_000_000
 TUNING = CopyTuning(slice_ms=60_000, overlap_ms=8_000)
@@ -69,6 +69,46 @@ def test_a_new_mirror_does_not_join_a_plan_that_is_nearly_over() -> None:
     assert decision.submit == (NewSlice(keys=("c",), ends_at_ms=NOW + 60_000),)
 
 
+def test_beside_several_jobs_newcomers_are_gathered() -> None:
+    def beside_three(age_ms: int) -> SliceDecision:
+        jobs = [running(key, left_ms=40_000, age_ms=age_ms + 5_000 * n, name=key) for n, key in enumerate("abc")]
+        return decide("abcde", *jobs)
+
+    assert not beside_three(2 * GATHER_MS).submit
+    assert [one.keys for one in beside_three(2 * GATHER_MS + 1).submit] == [("d", "e")]
+
+
+def test_what_a_job_has_lost_is_not_gathered() -> None:
+    jobs = [running(key, left_ms=40_000, age_ms=1_000, name=key) for key in "bc"]
+
+    decision = decide("abcd", *jobs, running("a", left_ms=40_000, name="a"), silent="a")
+
+    assert [one.keys for one in decision.submit] == [("a", "d")]
+
+
+def test_a_thousand_new_mirrors_get_few_jobs_and_none_waits_for_long() -> None:
+    slices: list[RunningSlice] = []
+    waits: dict[str, int] = {}
+    for second in range(250):  # four are ready each second
+        now_ms, wanted = NOW + second * 1000, [str(number) for number in range(4 * second + 4)]
+        decision = decide_slices(
+            wanted=wanted,
+            running=slices,
+            last_seen_ms=dict.fromkeys(wanted, now_ms),
+            revision=1,
+            now_ms=now_ms,
+            tuning=TUNING,
+        )
+        begun = [replace(running("", left_ms=0), keys=frozenset(one.keys), slice_id=str(second),
+                         started_at_ms=now_ms, ends_at_ms=one.ends_at_ms) for one in decision.submit]  # fmt: skip
+        waits = {key: second - int(key) // 4 for one in begun for key in one.keys} | waits
+        slices = [*_kept(slices, decision), *begun]
+        assert len(slices) <= 9
+
+    assert len(waits) > 900
+    assert max(waits.values()) <= 16
+
+
 def test_plans_grow_together_at_the_next_slice() -> None:
     decision = decide("abc", running("ab", left_ms=7_000), running("c", left_ms=12_000, name="t"))
 
@@ -116,14 +156,17 @@ def test_what_is_not_wanted_any_more_is_let_go() -> None:
     ),
     silent=st.text("abcdef", max_size=6),
 )
-def test_afterwards_every_wanted_partition_is_covered_and_none_twice(
+def test_afterwards_every_wanted_partition_is_covered_or_gathered_and_none_twice(
     wanted: set[str], slices: list[RunningSlice], silent: str
 ) -> None:
     decision = decide("".join(wanted), *slices, silent=silent)
 
     submitted = [key for one in decision.submit for key in one.keys]
     answered = {key for keys in decision.answering.values() for key in keys}
-    assert set(submitted) | answered == wanted
+    gathered = wanted - answered - set(submitted)
+    assert set(submitted) | answered <= wanted
+    assert not gathered or (not submitted and len(_kept(slices, decision)) > 1)
+    assert all(one.keys.isdisjoint(gathered) for one in slices)
     assert len(submitted) == len(set(submitted))
     assert all(one.ends_at_ms > NOW for one in decision.submit)
     following = [
