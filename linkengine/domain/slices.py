@@ -19,7 +19,7 @@ from linkengine.domain.moments import is_recent
 from linkengine.domain.plans import CopyTuning
 
 SILENT_MS = 6_000  # tasks report twice a second and a lease lasts 4 s: whoever is silent for longer has lost it
-GATHER_MS = 2_000  # per job beside the first: eight within a slice where a new mirror comes each second
+GATHER_MS = 4_000  # per job beside the first: six or seven within a slice where a new mirror comes each second
 START_MS = 30_000  # a cold Spark server on a busy machine; one that is not there fails at once instead
 
 

@@ -103,10 +103,10 @@ def test_a_thousand_new_mirrors_get_few_jobs_and_none_waits_for_long() -> None:
                          started_at_ms=now_ms, ends_at_ms=one.ends_at_ms) for one in decision.submit]  # fmt: skip
         waits = {key: second - int(key) // 4 for one in begun for key in one.keys} | waits
         slices = [*_kept(slices, decision), *begun]
-        assert len(slices) <= 9
+        assert len(slices) <= 7
 
     assert len(waits) > 900
-    assert max(waits.values()) <= 16
+    assert max(waits.values()) <= 20
 
 
 def test_plans_grow_together_at_the_next_slice() -> None:
