@@ -56,9 +56,11 @@ def setup_mirror(setup: MirrorSetup, *, assignments_factory: AssignmentsFactory)
     topic = source.describe(setup.source_topic)
     values = read_source_configs(source, setup.source_topic, include=setup.sync_include)
     starts = {partition: offset for partition, offset in _wanted_starts(source, topic, setup.start).items() if offset}
-    to_seed = _still_to_seed(destination, setup.mirror_topic, starts=starts)
+    to_seed = _still_to_seed(destination, _glance(destination, setup.mirror_topic), starts=starts)
     guarded = setup.guard and _guard(destination, setup.mirror_topic, hide=bool(to_seed))
-    _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
+    if not _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed))):
+        to_seed = _seen_after_all(destination, setup.mirror_topic, starts=starts, guarded=guarded)
+        _adopt(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
     _check_writable(destination, setup)
     _seed(setup, assignments_factory(topic.partitions, topic.topic_id), starts=to_seed)
     sync_configs(destination, setup.mirror_topic, source_configs=values, include=setup.sync_include)
@@ -74,14 +76,31 @@ def setup_mirror(setup: MirrorSetup, *, assignments_factory: AssignmentsFactory)
     )
 
 
-def _still_to_seed(destination: ClusterAdmin, mirror_topic: str, *, starts: Mapping[int, int]) -> dict[int, int]:
+def _glance(destination: ClusterAdmin, mirror_topic: str) -> TopicDescription | None:
+    """Look for the topic once: mostly there is none, and if one broker has not heard of it yet the creation tells."""
+    return next(iter(destination.topics([mirror_topic])), None)
+
+
+def _still_to_seed(destination: ClusterAdmin, present: TopicDescription | None, *, starts: Mapping[int, int]) -> dict[int, int]:
     """Pick the heads no earlier attempt has finished; raise TOPIC_EXISTS_ERROR for a topic that is no mirror of ours."""
-    present = destination.find(mirror_topic)
     if present is None:
         return dict(starts)
     if not looks_like_mirror(present.configs):
-        raise _exists(mirror_topic)
+        raise _exists(present.name)
     return _unseeded(destination, present, starts)
+
+
+def _seen_after_all(
+    destination: ClusterAdmin, mirror_topic: str, *, starts: Mapping[int, int], guarded: bool
+) -> dict[int, int]:
+    """Do what ``_still_to_seed`` does for a topic that stood in the way; if it is somebody else's, take our rules off it."""
+    try:
+        return _still_to_seed(destination, destination.describe(mirror_topic), starts=starts)
+    except LinkEngineError as error:
+        if guarded and error.code is ErrorCode.TOPIC_EXISTS_ERROR:
+            destination.allow_writes(mirror_topic)
+            destination.allow_reads(mirror_topic)
+        raise
 
 
 def _seed(setup: MirrorSetup, assignments: Sequence[PartitionAssignment], *, starts: Mapping[int, int]) -> None:
@@ -134,7 +153,8 @@ def _first_configs(setup: MirrorSetup, values: Mapping[str, str], *, seeding: bo
     return wanted
 
 
-def _create(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescription, *, wanted: Mapping[str, str]) -> None:
+def _create(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescription, *, wanted: Mapping[str, str]) -> bool:
+    """Create the topic; answer False where there is one of its name."""
     try:
         destination.create_topic(
             setup.mirror_topic, partitions=topic.partitions, replication_factor=setup.replication_factor, configs=wanted
@@ -142,15 +162,14 @@ def _create(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescripti
     except LinkEngineError as error:
         if error.code is not ErrorCode.TOPIC_EXISTS_ERROR:
             raise
-        _adopt(destination, setup.mirror_topic, partitions=topic.partitions, wanted=wanted)
+        return False
+    return True
 
 
-def _adopt(destination: ClusterAdmin, mirror_topic: str, *, partitions: int, wanted: Mapping[str, str]) -> None:
-    """Go on with the topic of an earlier attempt; refuse a topic that somebody else made in the meantime."""
-    if not looks_like_mirror(destination.describe(mirror_topic).configs):
-        raise _exists(mirror_topic)
-    destination.set_configs(mirror_topic, wanted)
-    follow_partitions(destination, mirror_topic, partitions=partitions)
+def _adopt(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescription, *, wanted: Mapping[str, str]) -> None:
+    """Go on with the topic of an earlier attempt."""
+    destination.set_configs(setup.mirror_topic, wanted)
+    follow_partitions(destination, setup.mirror_topic, partitions=topic.partitions)
 
 
 def _check_readable(source: ClusterAdmin, setup: MirrorSetup) -> None:

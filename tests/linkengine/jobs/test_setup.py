@@ -81,16 +81,34 @@ def test_ordinary_clients_can_read_a_new_mirror_and_not_write_to_it(
     assert "WRITE" not in rights
 
 
+@pytest.fixture(params=[True, False], ids=["seen", "unheard of"])
+def first_look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker that is asked first has heard of the topic, or not yet."""
+    if not request.param:
+        monkeypatch.setattr(setting_up, "_glance", lambda *_: None)
+
+
+@pytest.mark.usefixtures("first_look")
 def test_setting_up_twice_changes_nothing(
-    setup_plan: MirrorSetup, assignments: AssignmentsFactory, here: ClusterAdmin, source_topic: str
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    source_topic: str,
+    send_there: Send,
 ) -> None:
+    send_there(source_topic, count=100)
+    there.trim(source_topic, {0: 60})
     first = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
     before = here.describe(source_topic)
 
     assert jobs.setup_mirror(setup_plan, assignments_factory=assignments) == first
+    assert here.offsets(source_topic, OffsetKind.END)[0] == 60
+    assert not here.denies_reads(source_topic)
     assert here.describe(source_topic) == before
 
 
+@pytest.mark.usefixtures("first_look")
 def test_a_topic_that_somebody_else_made_in_the_meantime_is_left_alone(
     setup_plan: MirrorSetup, assignments: AssignmentsFactory, here: ClusterAdmin, source_topic: str
 ) -> None:
@@ -102,6 +120,7 @@ def test_a_topic_that_somebody_else_made_in_the_meantime_is_left_alone(
     assert refused.value.code is ErrorCode.TOPIC_EXISTS_ERROR
     assert here.describe(source_topic).configs == {}
     assert not here.denies_writes(source_topic)
+    assert not here.denies_reads(source_topic)
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
