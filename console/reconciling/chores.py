@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
@@ -17,12 +18,18 @@ _ADVANCED_BY = {
     MirrorState.PENDING_RESTORE_MIRROR: "advance_restore",
 }
 
+# Made or deleted by the hundred now and then, and nobody's recovery waits for them: a failover has to find a free thread and a
+# short queue meanwhile. What fails waits for its next try, so that the others get their turn.
+_IN_TURN = frozenset({"setup_mirror", "delete_mirror"})
+AT_A_TIME = 16  # of each, for one link; a worker has 64 threads
+
 MANY = 20  # stops of one link; below this, one by one is as quick
 Chore = tuple[str, int]  # name of the task, primary key of the mirror
 
 
 def chores_of(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Chore]:
-    """List the tasks that are due."""
+    """List the tasks that are due, of those that can wait only the first ones."""
+    found = Counter[str]()
     for mirror in mirrors:
         if mirror.deletion_requested_at is not None:
             task = "delete_mirror"
@@ -30,7 +37,10 @@ def chores_of(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Chor
             task = _ADVANCED_BY[MirrorState(mirror.state)]
         else:
             continue
-        if mirror.retry_at is None or mirror.retry_at <= now:
+        if mirror.retry_at is not None and mirror.retry_at > now:
+            continue
+        found[task] += 1
+        if task not in _IN_TURN or found[task] <= AT_A_TIME:
             yield task, mirror.pk
 
 

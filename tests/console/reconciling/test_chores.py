@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink, MirrorTopic
-from console.reconciling.chores import chores_of, is_over
+from console.reconciling.chores import AT_A_TIME, chores_of, is_over
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
@@ -35,6 +35,23 @@ def tasks(*mirrors: MirrorTopic) -> list[str]:
 )
 def test_a_mirror_gets_the_task_it_needs(state: S, changes: dict[str, Any], task: list[str], make_mirror: MakeMirror) -> None:
     assert tasks(make_mirror("orders", state, **changes)) == task
+
+
+@pytest.mark.parametrize(
+    ("state", "changes", "sent"),
+    [
+        (S.PENDING_SETUP, {}, AT_A_TIME),
+        (S.STOPPED, {"deletion_requested_at": NOW}, AT_A_TIME),
+        (S.PENDING_STOPPED, {}, AT_A_TIME + 2),  # nobody waits longer than needed for a failover
+    ],
+)
+def test_what_can_wait_is_done_in_turn(state: S, changes: dict[str, Any], sent: int, make_mirror: MakeMirror) -> None:
+    several = [make_mirror(f"orders-{number:02}", state, **changes) for number in range(AT_A_TIME + 2)]
+    assert len(tasks(*several)) == sent
+
+    several[0].retry_at = NOW + timedelta(seconds=1)  # failed: the next one has its turn
+    due = [key for _, key in chores_of(mirrors=several, now=NOW)]
+    assert due == [one.pk for one in several[1:]][:sent]
 
 
 def test_a_link_goes_when_its_last_mirror_is_stopped(make_mirror: MakeMirror, link: ClusterLink) -> None:
