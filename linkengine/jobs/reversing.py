@@ -20,7 +20,7 @@ from linkengine.domain.plans import LogRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.closing import brokers_that_let_write
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import UnreplicatedError
+from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.offsets import log_ends
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions
@@ -86,7 +86,9 @@ def _check_replicated(address: ClusterAddress, topic: str, *, visible: Mapping[i
             by_broker[leader.broker][topic, number] = leader.epoch
         for broker, epochs in by_broker.items():
             for (_, number), (error, end) in log_ends(cluster, broker, epochs).items():
-                if error or end > visible.get(number, end):
+                if error:
+                    raise BrokerError(error, f"The end of {topic}-{number} cannot be seen")
+                if end > visible.get(number, end):
                     raise UnreplicatedError(topic, number)
     finally:
         cluster.close()
