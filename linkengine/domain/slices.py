@@ -105,8 +105,9 @@ def _begins_now(
     """Tell whether partitions in no slice get a job now: what a slice has lost at once, newcomers once enough are gathered."""
     if any(not one.keys.isdisjoint(missing) for one in slices):
         return True
-    young = [one.started_at_ms for one in slices if answering[one.slice_id]]
-    return len(young) < 2 or not is_recent(max(young), now_ms=now_ms, within_ms=GATHER_MS * (len(young) - 1))
+    started_ms = [one.started_at_ms for one in slices if answering[one.slice_id]]
+    beside = len(started_ms) - 1
+    return beside < 1 or not is_recent(max(started_ms), now_ms=now_ms, within_ms=GATHER_MS * beside)
 
 
 def _ends(slices: Iterable[RunningSlice], answering: Mapping[str, frozenset[str]]) -> dict[str, int]:

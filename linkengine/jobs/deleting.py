@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import looks_like_mirror
+from linkengine.jobs.reversing import open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
 
@@ -12,11 +13,9 @@ def delete_mirror(*, destination: ClusterAddress, mirror_topic: str, guard: bool
 
     The rules go last: while the topic is there, nobody may write to it. Without ``guard`` there never were any.
     """
-    admin = ClusterAdmin(destination)
-    deleted = admin.delete_topic(mirror_topic)
+    deleted = ClusterAdmin(destination).delete_topic(mirror_topic)
     if guard:
-        admin.allow_writes(mirror_topic)
-        admin.allow_reads(mirror_topic)
+        open_topic(destination, mirror_topic)
     return deleted
 
 

@@ -18,6 +18,7 @@ from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSetup
 from linkengine.domain.naming import check_topic_name, is_internal
 from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.startspec import EARLIEST, check_start, start_time_ms
+from linkengine.jobs.reversing import open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions
@@ -98,8 +99,7 @@ def _seen_after_all(
         return _still_to_seed(destination, destination.describe(mirror_topic), starts=starts)
     except LinkEngineError as error:
         if guarded and error.code is ErrorCode.TOPIC_EXISTS_ERROR:
-            destination.allow_writes(mirror_topic)
-            destination.allow_reads(mirror_topic)
+            open_topic(destination.address, mirror_topic)
         raise
 
 

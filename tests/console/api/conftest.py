@@ -136,6 +136,6 @@ def base(destination: Cluster) -> str:
 
 
 @pytest.fixture
-def topics(destination: Cluster) -> str:
+def topics(base: str) -> str:
     """Where the topics of the destination are; it has one, named plain."""
-    return f"/kafka/v3/clusters/{destination.cluster_id}/topics"
+    return f"{base}/topics"
