@@ -22,14 +22,19 @@ from devcluster.redis import RedisServer
 
 Mend = Callable[[], object]
 BROKER_SETTINGS: Mapping[str, object] = {"min.insync.replicas": 2, "unclean.leader.election.enable": "false"}
+# who writes old records is forgotten at the next look (ten minutes by default); what the network holds back comes before that
+FORGETFUL: Mapping[str, object] = {"producer.id.expiration.check.interval.ms": 15_000}
 HEAP = "384m"
 REQUEST_TIMEOUT_S = 30.0
 SLOW_S = 0.05  # per chunk that passes
 CLOCK_JUMP_MS = 3_600_000
-PLAIN, TRANSACTIONS, COMPACTED = "chaos-events", "chaos-orders", "chaos-state"
-TOPICS: Mapping[str, int] = {PLAIN: 2, TRANSACTIONS: 2, COMPACTED: 1}  # name -> partitions
-COMPACTED_CONFIGS = {
-    "cleanup.policy": "compact", "segment.ms": "5000", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "5000",
+PLAIN, TRANSACTIONS, ARCHIVE, COMPACTED = "chaos-events", "chaos-orders", "chaos-archive", "chaos-state"
+TOPICS: Mapping[str, int] = {PLAIN: 2, TRANSACTIONS: 2, ARCHIVE: 1, COMPACTED: 1}  # name -> partitions
+CONFIGS: Mapping[str, dict[str, str]] = {
+    ARCHIVE: {"retention.ms": "-1"},
+    COMPACTED: {
+        "cleanup.policy": "compact", "segment.ms": "5000", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "5000",
+    },
 }  # fmt: skip
 
 
@@ -62,9 +67,9 @@ class Ground:
         self._clusters = [
             KafkaCluster(
                 name, brokers=brokers, directory=directory / name, heap=HEAP,
-                extra=BROKER_SETTINGS if brokers > 1 else None,
+                extra={**(BROKER_SETTINGS if brokers > 1 else {}), **extra},
             ).behind_proxy()
-            for name in ("source", "destination")
+            for name, extra in (("source", {}), ("destination", FORGETFUL))
         ]  # fmt: skip
         self.redis = RedisServer(directory=directory / "redis", append_only=True)
         self._down: set[object] = set()
@@ -115,10 +120,7 @@ class Ground:
         """Create the source topics and wait until every broker knows them."""
         cluster = self.source.cluster
         replicas = min(3, len(cluster.brokers))
-        new = [
-            NewTopic(name, count, replicas, config=COMPACTED_CONFIGS if name == COMPACTED else {})
-            for name, count in topics.items()
-        ]
+        new = [NewTopic(name, count, replicas, config=CONFIGS.get(name, {})) for name, count in topics.items()]
         admin = AdminClient({**cluster.client()})
         for future in admin.create_topics(new).values():
             future.result(REQUEST_TIMEOUT_S)

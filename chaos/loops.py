@@ -162,7 +162,7 @@ class LoopEngine:
         stop = MirrorStop(
             source=self._addresses["source"], destination=self._addresses["destination"],
             assignments=self.assignments[topic], reason=reason, generation=STOP_GENERATION,
-            source_topic=topic, mirror_topic=topic, source_configs={"cleanup.policy": "delete"},
+            source_topic=topic, mirror_topic=topic, source_configs={"cleanup.policy": "delete", "retention.ms": "-1"},
         )  # fmt: skip
         self._stopped[topic] = self.copiers.stop_mirror(stop)
 

@@ -12,13 +12,13 @@ import structlog
 
 from chaos import judge
 from chaos.engine import Engine
-from chaos.ground import COMPACTED, PLAIN, TOPICS, TRANSACTIONS, Ground, Side
+from chaos.ground import ARCHIVE, COMPACTED, PLAIN, TOPICS, TRANSACTIONS, Ground, Side
 from chaos.history import Journal, Outcome
 from chaos.judge import Finding
 from chaos.reading import Ends, Record, read_topic
 from chaos.schedule import MENDED, Fault, Strike
 from chaos.watch import Watch
-from chaos.writers import KeyedWriter, PlainWriter, TransactionalWriter, Writer
+from chaos.writers import ArchiveWriter, KeyedWriter, PlainWriter, TransactionalWriter, Writer
 
 _log = structlog.get_logger(__name__)
 TICK_S = 0.1
@@ -183,6 +183,7 @@ class Storm:
             (PlainWriter, "plain", {PLAIN: TOPICS[PLAIN]}),
             (KeyedWriter, "keyed", {COMPACTED: TOPICS[COMPACTED]}),
             (TransactionalWriter, "transactional", {TRANSACTIONS: TOPICS[TRANSACTIONS], **spare}),
+            (ArchiveWriter, "archive", {ARCHIVE: TOPICS[ARCHIVE]}),
         )
         return [
             kind(name, client=client, topics=topics, journal=self.journal, seed=seed, pause_s=pause_s)

@@ -1,4 +1,4 @@
-"""Clients that write to the source through the storm and remember what they did: plain, transactional, and with deletions.
+"""Clients that write to the source through the storm and remember what they did: plain, transactional, keyed, archiving.
 
 Each is a thread over confluent-kafka. Whatever becomes of a record is noted: acknowledged, aborted, or unknown where the answer
 was lost. After an error that ends a producer a new one goes on, as an application would that is started again.
@@ -24,6 +24,8 @@ FLUSH_TIMEOUT_S = 45.0
 MESSAGE_TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 15_000
 KEYS = 40  # of a compacted topic
+ARCHIVED_MS = 1_500_000_000_000  # 2017: brokers take a producer for expired by the time of its records
+NOW = 0  # librdkafka's word for it
 _COMMON = {"log_level": 0, "linger.ms": 2, "acks": "all", "enable.idempotence": True, "message.timeout.ms": MESSAGE_TIMEOUT_MS}
 
 Topics = Mapping[str, int]  # name -> partitions
@@ -92,8 +94,13 @@ class Writer(ABC):
     def _produce(self, producer: Producer, entry: Entry, told: Callable[[KafkaError | None, Message], None]) -> None:
         producer.produce(
             entry.topic, key=entry.key, value=entry.value, partition=entry.partition, headers=[(HEADER, entry.name)],
-            on_delivery=told,
+            timestamp=self._time_of(entry), on_delivery=told,
         )  # fmt: skip
+
+    def _time_of(self, entry: Entry) -> int:
+        """Answer a record's time in milliseconds since 1970."""
+        del entry
+        return NOW
 
 
 class PlainWriter(Writer):
@@ -175,6 +182,13 @@ class TransactionalWriter(Writer):
     def _abort(self, producer: Producer, entries: list[Entry]) -> None:
         _repeat(lambda: producer.abort_transaction(COMMIT_TIMEOUT_S))
         self._journal.note(entries, Outcome.ABORTED)
+
+
+class ArchiveWriter(TransactionalWriter):
+    """Brings in what happened years ago."""
+
+    def _time_of(self, entry: Entry) -> int:
+        return ARCHIVED_MS + entry.number
 
 
 def _repeat(work: Callable[[], None], *, times: int = 4) -> None:

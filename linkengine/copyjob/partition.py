@@ -9,6 +9,8 @@ Life of a partition::
 
 Each resume begins a new *attempt*; answers to earlier requests are ignored: the tail that was read after them counts what they
 did. Steps are sent strictly in offset order; a fill starts when all before it is acknowledged; nothing follows it unverified.
+Nor does anything follow the first append of an attempt, or after a pause, before its answer: a leader that remembers no
+sequence of ours (new log, expired producer) takes any, so what comes behind a refused batch would take its place.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class MirrorPartition:
         self.armed: bool | None = None  # the lease knows that we may send markers; False: it is being told
         self.writer = Writer(assignment.producer_id)
         self.account = Account()
-        self.attempt = 0
+        self.attempt, self._remembered = 0, False  # by the leader: an append of this attempt, lately
         self.failure: Trouble | None = None
         self.source_trouble: Trouble | None = None
         self.mirror_trouble: Trouble | None = None
@@ -135,7 +137,7 @@ class MirrorPartition:
         if self.stage is not Stage.COPYING or not self.chunks or self.fill is not None:
             return None
         step = self.chunks[0].steps[0]
-        if isinstance(step, Fill) and self.unanswered:
+        if self.unanswered and (isinstance(step, Fill) or not self._remembered):
             return None
         return step
 
@@ -153,7 +155,7 @@ class MirrorPartition:
         first = self.unanswered.popleft()
         assert first is step, "answers come in the order of requests"
         self.account.appended(step)
-        self.loose_appends = False
+        self.loose_appends, self._remembered = False, bool(self.unanswered or self.chunks)
         self.mirror_trouble = None
         self.mirror_backoff.reset()
 
@@ -188,12 +190,11 @@ class MirrorPartition:
         assert fill is not None
         step = self.chunks[0].steps[0]
         assert isinstance(step, Fill)
-        end = fill.start + fill.count
         self.writer.marked(fill.epoch)
-        self.account.filled(fill.start, end, step.reason, now_ms=now_ms)
+        self.account.filled(fill.start, fill.end, step.reason, now_ms=now_ms)
         self.mirror_backoff.reset()
-        if end < step.end:
-            self.chunks[0].steps[0] = Fill(end, step.end, step.reason)
+        if fill.end < step.end:
+            self.chunks[0].steps[0] = Fill(fill.end, step.end, step.reason)
             return None
         return self._step_done()
 
@@ -283,9 +284,8 @@ class MirrorPartition:
 
     def _new_attempt(self) -> list[Chunk]:
         self.past.end_attempt(self.origin, end=self.sent_end)
-        self.attempt += 1
-        self.position = None
-        self.examining = False
+        self.attempt, self.position = self.attempt + 1, None
+        self._remembered = self.examining = False
         if self.doubt is None:
             self.doubt = doubt_of(self.unanswered, self.fill, writer=self.writer, counts=self.transactions is None)
         self.loose_appends |= bool(self.unanswered)

@@ -93,6 +93,7 @@ class _Lifter:
         self._writer.adopt(tail.producer, generation=0, clean=True)
         self._sent = tail.end
         self._unanswered: deque[int] = deque()  # base offsets
+        self._most = 1  # until one is taken: a new log takes any sequence, so another could take the place of a refused one
         _, highest = channel.connection.versions[produce.API_KEY]
         by_id = any(tail.topic_id) and highest >= produce.BY_ID
         self._version = produce.BY_ID if by_id else produce.BY_NAME
@@ -100,7 +101,7 @@ class _Lifter:
 
     def run(self, start: int) -> None:
         while self._sent < start or self._unanswered:
-            while self._sent < start and len(self._unanswered) < IN_FLIGHT:
+            while self._sent < start and len(self._unanswered) < self._most:
                 self._send(min(FILLER_MAX, start - self._sent))
             self._await()
 
@@ -134,3 +135,4 @@ class _Lifter:
             )
         if answer.base_offset != base:
             raise foreign_write(self._assignment, base)
+        self._most = IN_FLIGHT

@@ -23,6 +23,7 @@ from linkengine.domain.plans import (
     producer_id_for,
 )
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.producers import ProducerState, describe_producers
 from tests.linkengine.copyjob.memory import MemoryLease, MemoryOrders, MemoryProgress
 
 DEADLINE_S = 60.0
@@ -234,6 +235,18 @@ def starts_of(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> dict
 def producer_for(cluster: KafkaCluster, **settings: object) -> Producer:
     named = {key.replace("_", "."): value for key, value in settings.items()}
     return Producer({**cluster.client("admin"), "log_level": 0, "linger.ms": 5, **named})
+
+
+def producer_state(cluster: KafkaCluster, plan: CopyPlan) -> ProducerState:
+    """What the leader of a plan's first partition remembers of its producer."""
+    session = Cluster(address(cluster))
+    one = plan.assignments[0]
+    place = (one.mirror_topic, one.partition)
+    session.topics([one.mirror_topic])
+    try:
+        return describe_producers(session, session.brokers()[0], {place: one.producer_id})[place][1]
+    finally:
+        session.close()
 
 
 def assert_equal_topics(

@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from devcluster.kafka import KafkaCluster
 from linkengine.domain.leases import OrdersSnapshot
-from linkengine.domain.plans import CopyPlan, PartitionPhase
-from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.producers import ProducerState, describe_producers
+from linkengine.domain.plans import PartitionPhase
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
@@ -25,6 +22,7 @@ from tests.linkengine.copyjob.copying import (
     plan_for,
     plan_of,
     producer_for,
+    producer_state,
     wait_for,
 )
 from tests.linkengine.copyjob.memory import MemoryLease
@@ -146,17 +144,6 @@ def test_a_slice_ends_by_itself(clusters: Pair, topic_name: str) -> None:
 
     assert 1.4 < time.monotonic() - started_at < 5
     assert [one.phase for one in results] == [PartitionPhase.RELEASED]
-
-
-def producer_state(cluster: KafkaCluster, plan: CopyPlan) -> ProducerState:
-    session = Cluster(address(cluster))
-    one = plan.assignments[0]
-    place = (one.mirror_topic, one.partition)
-    session.topics([one.mirror_topic])
-    try:
-        return describe_producers(session, session.brokers()[0], {place: one.producer_id})[place][1]
-    finally:
-        session.close()
 
 
 def test_overlapping_slices_hand_over_without_a_gap_or_a_raised_epoch(clusters: Pair, topic_name: str) -> None:

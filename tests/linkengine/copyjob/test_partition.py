@@ -43,6 +43,14 @@ def sent(one: MirrorPartition) -> Append:
     return step
 
 
+def planned(one: MirrorPartition, *offsets: int) -> list[Append]:
+    """One stretch of batches with two records each."""
+    batch = dense_filler(2, 0)
+    steps = [Append(start, 2, memoryview(bytearray(batch)), records=2, max_timestamp=0) for start in offsets]
+    one.planned([*steps], Buffer())
+    return steps
+
+
 def settled(one: MirrorPartition) -> bool:
     assert one.grant is not None
     return is_settled(one, one.grant)
@@ -54,6 +62,48 @@ def mark(one: MirrorPartition, offset: int) -> None:
     one.planned([step], Buffer())
     one.send_fill(step, most=100)
     one.filled(now_ms=0)
+
+
+def test_nothing_follows_the_first_append_of_an_attempt_before_its_answer() -> None:
+    one = owned(generation=9, clean=True)
+    first, second, third = planned(one, 10, 12, 14)
+
+    one.send_append(first)
+    assert one.next_step() is None
+
+    one.acknowledged(first)
+    assert one.next_step() is second
+    one.send_append(second)
+    assert one.next_step() is third
+
+
+def test_nor_the_first_one_after_a_pause_in_which_the_leader_may_have_forgotten_us() -> None:
+    one = owned(generation=9, clean=True)
+    (before,) = planned(one, 10)
+    one.send_append(before)
+    one.acknowledged(before)
+    first, second = planned(one, 12, 14)
+
+    one.send_append(first)
+    assert one.next_step() is None
+
+    one.acknowledged(first)
+    assert one.next_step() is second
+
+
+def test_the_next_attempt_begins_alone_again() -> None:
+    one = owned(generation=9, clean=True)
+    first, second, _ = planned(one, 10, 12, 14)
+    one.send_append(first)
+    one.acknowledged(first)
+    one.send_append(second)
+
+    one.interrupt(retry_at=0.0)
+    one.resumed(tail(end=12), now_ms=0)
+    again, _ = planned(one, 12, 14)
+    one.send_append(again)
+
+    assert one.next_step() is None
 
 
 @pytest.mark.parametrize(
