@@ -23,9 +23,6 @@ from linkengine.batches.view import (
     CURRENT_MAGIC,
     DELETE_HORIZON_BIT,
     LOG_APPEND_TIME_BIT,
-    LOG_OVERHEAD,
-    MAGIC_AT,
-    PRODUCER_AT,
     RECORDS_AT,
     TRANSACTIONAL_BIT,
     CorruptBatchError,
@@ -36,11 +33,11 @@ SEQUENCES = 1 << 31  # 0 to 2^31-1, then 0 again
 _NOT_APPENDABLE = LOG_APPEND_TIME_BIT | CONTROL_BIT
 _CLEARED = ~(TRANSACTIONAL_BIT | DELETE_HORIZON_BIT)
 _CRC = struct.Struct(">I")
-_SEALED = struct.Struct(">bIh")  # magic, checksum, attributes
 _OFFSET = struct.Struct(">q")
-_LEADER_EPOCH = struct.Struct(">i")
-_ATTRIBUTES = struct.Struct(">h")
-_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
+# length, magic, checksum; what the checksum covers: attributes, last offset delta and timestamps, the producer, record count
+_FOUND = struct.Struct(">8xi4xbIh20s14x4s")
+_COVERED = struct.Struct(">h20sqhi4s")
+_HEADER = struct.Struct(">qiibI40s")  # base offset, length, leader epoch, magic, checksum, what it covers
 
 
 def next_sequence(base: int, count: int) -> int:
@@ -50,7 +47,7 @@ def next_sequence(base: int, count: int) -> int:
 
 def patch_for_append(batch: memoryview | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
     """Patch one whole, writable batch of magic 2; its checksum stays right if it was right. Safe to repeat for a retry."""
-    magic, crc, attributes = _SEALED.unpack_from(batch, MAGIC_AT)
+    length, magic, crc, attributes, extent, count = _FOUND.unpack_from(batch)
     if magic != CURRENT_MAGIC or attributes & _NOT_APPENDABLE:
         (offset,) = _OFFSET.unpack_from(batch)
         raise CorruptBatchError(
@@ -58,20 +55,22 @@ def patch_for_append(batch: memoryview | bytearray, *, producer_id: int, produce
             "cannot be appended as it is; it must be re-encoded."
         )
     before = bytes(batch[ATTRIBUTES_AT:RECORDS_AT])
-    _OFFSET.pack_into(batch, 0, 0)
-    _LEADER_EPOCH.pack_into(batch, LOG_OVERHEAD, -1)
-    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, attributes & _CLEARED)
-    _PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
-    carry_checksum(batch, crc=crc, before=before)
+    after = _COVERED.pack(attributes & _CLEARED, extent, producer_id, producer_epoch, base_sequence, count)
+    carried = _carried(crc, before, after, followed_by=len(batch) - RECORDS_AT)
+    _HEADER.pack_into(batch, 0, 0, length, -1, magic, carried, after)
 
 
 def carry_checksum(batch: memoryview | bytearray, *, crc: int, before: bytes) -> int:
     """Write and answer the checksum that was ``crc`` when the header, from its attributes on, was ``before``."""
     after = bytes(batch[ATTRIBUTES_AT:RECORDS_AT])
-    difference = google_crc32c.value(before) ^ google_crc32c.value(after)
-    carried = crc ^ push_through_zeros(difference, len(batch) - RECORDS_AT)
+    carried = _carried(crc, before, after, followed_by=len(batch) - RECORDS_AT)
     _CRC.pack_into(batch, CRC_AT, carried)
     return carried
+
+
+def _carried(crc: int, before: bytes, after: bytes, *, followed_by: int) -> int:
+    difference = google_crc32c.value(before) ^ google_crc32c.value(after)
+    return crc ^ push_through_zeros(difference, followed_by)
 
 
 def seal(batch: bytearray) -> None:

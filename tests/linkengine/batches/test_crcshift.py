@@ -15,7 +15,7 @@ def test_a_changed_prefix_is_worked_into_the_checksum_without_the_rest(before: b
 
 
 def test_long_messages_work_too() -> None:
-    for size in ((1 << 20) - 1, 1 << 20, 5_000_003):
+    for size in (511, 512, (1 << 17) - 1, (1 << 20) - 1, 1 << 20, 5_000_003, 40_000_005):
         rest = b"kafka" * (size // 5) + b"x" * (size % 5)
         difference = google_crc32c.value(b"a") ^ google_crc32c.value(b"b")
         assert google_crc32c.value(b"a" + rest) ^ push_through_zeros(difference, size) == google_crc32c.value(b"b" + rest)
