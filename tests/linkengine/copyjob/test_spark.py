@@ -24,7 +24,7 @@ from devcluster.spark import SparkConnectServer
 from linkengine.coordination.client import clock_ms
 from linkengine.coordination.orders import write_orders
 from linkengine.coordination.progress import read_progress
-from linkengine.copyjob.spark import RunTask, interrupt_slice, run_share, submit_copy
+from linkengine.copyjob.spark import COLLECT_AFTER, RunTask, interrupt_slice, run_share, submit_copy
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, PartitionPhase, PartitionProgress
 from linkengine.sparkclient import SparkUnavailableError, session
@@ -105,19 +105,22 @@ def test_a_task_that_nobody_can_tell_the_time_copies_for_a_whole_slice(redis_url
     assert slice_ms_of_a_task(redis_url, ends_at_ms=None) == 10_000
 
 
-def test_the_garbage_collector_leaves_old_objects_alone_while_a_task_copies() -> None:
+def test_the_garbage_collector_leaves_old_objects_alone_and_comes_rarely_while_a_task_copies() -> None:
     one = plan(NO_REDIS, partitions=1, tasks=1, slice_ms=10_000)
-    frozen: list[int] = []
+    before = gc.get_threshold()
+    seen: list[tuple[int, int]] = []
 
     def remember(*_: object, **__: object) -> list[PartitionProgress]:
-        frozen.append(gc.get_freeze_count())
+        seen.append((gc.get_freeze_count(), gc.get_threshold()[0]))
         return []
 
     numbers = [pyarrow.RecordBatch.from_pydict({"id": [0]})]
     list(run_share(numbers, plan=one, ends_at_ms=None, run=remember))
 
-    assert frozen[0] > 10_000
-    assert gc.get_freeze_count() == 0
+    ((frozen, collects_after),) = seen
+    assert frozen > 10_000
+    assert collects_after == COLLECT_AFTER > before[0]
+    assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before)
 
 
 @pytest.mark.spark
