@@ -19,7 +19,7 @@ from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.view import iter_batches
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
 from linkengine.copyjob.txfilling import end_beyond
-from linkengine.copyjob.writer import LAST_EPOCH
+from linkengine.copyjob.writer import LAST_EPOCH, raised
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for, generation_of
@@ -143,7 +143,7 @@ def write_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, gene
     topic = marker.WritableTxnMarkerTopic(name=one.mirror_topic, partition_indexes=[one.partition])
     wanted = marker(
         producer_id=one.producer_id,
-        producer_epoch=min(tail.producer.epoch + 1, LAST_EPOCH),
+        producer_epoch=min(raised(tail.producer.epoch), LAST_EPOCH),
         transaction_result=commit,
         topics=[topic],
         coordinator_epoch=coordinator_epoch_for(

@@ -17,7 +17,7 @@ from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersRespo
 
 from linkengine.copyjob.fence import MARKER_TIMEOUT_S, PAUSE_S
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
-from linkengine.copyjob.writer import LAST_EPOCH
+from linkengine.copyjob.writer import LAST_EPOCH, raised
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for, generation_of
@@ -66,7 +66,7 @@ def _planned(cluster: Cluster, assignments: Sequence[PartitionAssignment], gener
         yield _Fence(
             assignment=one,
             tail=tail,
-            epoch=min(tail.producer.epoch + 1, LAST_EPOCH),
+            epoch=min(raised(tail.producer.epoch), LAST_EPOCH),
             coordinator_epoch=coordinator_epoch_for(
                 max(generations[one.key], generation_of(tail.producer.coordinator_epoch) + 1), closes=True
             ),

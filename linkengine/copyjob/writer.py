@@ -5,6 +5,7 @@ Rules (measured on brokers 3.9 and 4.3):
 * Data with the current epoch and the next sequence is a compare-and-append: a second writer gets an error or the old offset.
 * A marker with the current epoch leaves the sequences running. A marker with epoch + 1 shuts out every writer of the old
   epoch; data goes on with sequence 0.
+* A leader that knows of no epoch takes any, with any sequence; one that knows takes a higher epoch with sequence 0.
 * Epochs are 16 bits, so only an owner that was *not* handed the partition cleanly raises it, with its first marker. As long
   as it writes data only, the old epoch and the next sequence protect it.
 * The coordinator epoch tells the owner's generation. A leader that knows of a higher one has been fenced by somebody newer.
@@ -19,6 +20,11 @@ from linkengine.domain.leases import FIRST_GENERATION, generation_of, is_closed
 from linkengine.kafka.producers import ProducerState
 
 LAST_EPOCH = (1 << 15) - 1
+
+
+def raised(epoch: int) -> int:
+    """Answer the epoch that shuts out whoever writes with ``epoch``. Who finds none at the leader (-1) writes with 0."""
+    return max(epoch, 0) + 1
 
 
 class FencedError(LinkEngineError):
@@ -109,7 +115,7 @@ class Writer:
     def _is_fenced(self, state: ProducerState) -> bool:
         if self._bound_epoch is not None:
             return state.epoch > max(self._bound_epoch, self.epoch)
-        highest = self.epoch + (1 if self._raising else 0)
+        highest = raised(self.epoch) if self._raising else self.epoch
         known = state.coordinator_epoch
         return is_closed(known) or generation_of(known) > self.generation or state.epoch > max(highest, 0)
 
@@ -137,7 +143,7 @@ class Writer:
                 "mirror again under a new name; its producer id is new then.",
             )
         self._raising = True
-        return self.epoch + 1
+        return raised(self.epoch)
 
     def marked(self, epoch: int) -> None:
         """A marker with ``epoch`` has been verified in the log."""

@@ -1,14 +1,17 @@
 """Fences on a real broker: where the mirror ended, and that no late copier gets past."""
 
 import time
+from collections.abc import Callable
+
+import pytest
 
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.fence import fence_partitions
-from linkengine.domain.plans import PartitionPhase
+from linkengine.copyjob.fencemany import fence_many
+from linkengine.domain.plans import CopyPlan, PartitionPhase
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
-    address,
     copy_all,
     create_pair,
     ends_of,
@@ -24,6 +27,15 @@ def write(cluster: KafkaCluster, topic: str, count: int, *, partition: int = 0) 
     for number in range(count):
         producer.produce(topic, value=f"{number}", partition=partition)
     producer.flush()
+
+
+def fence_one(plan: CopyPlan) -> dict[int, int]:
+    return fence_partitions(plan.destination, plan.assignments, generation=100)
+
+
+def fence_at_once(plan: CopyPlan) -> dict[int, int]:
+    ends = fence_many(plan.destination, plan.assignments, generations={one.key: 100 for one in plan.assignments})
+    return {one.partition: ends[one.key] for one in plan.assignments}
 
 
 def test_the_fence_tells_the_mirrored_ends_however_often_it_is_asked_for(clusters: Pair, topic_name: str) -> None:
@@ -50,21 +62,25 @@ def test_recorded_ends_are_answered_without_another_look(clusters: Pair, topic_n
     assert ends_of(clusters[1], topic_name) == {0: 0}
 
 
-def test_a_late_copier_of_ours_cannot_write_behind_the_fence(clusters: Pair, topic_name: str) -> None:
+@pytest.mark.parametrize("mirrored", [10, 0], ids=["of a mirror with records", "of an empty one"])
+@pytest.mark.parametrize("fence", [fence_one, fence_at_once])
+def test_a_late_copier_of_ours_cannot_write_behind_the_fence(
+    clusters: Pair, topic_name: str, fence: Callable[[CopyPlan], dict[int, int]], mirrored: int
+) -> None:
     source, destination = clusters
     create_pair(clusters, topic_name)
-    write(source, topic_name, 10)
+    write(source, topic_name, mirrored)
     plan = plan_of(clusters, topic_name)
     with Copier(plan, lease=NoLease()) as copier:
-        copier.wait_for_ends({0: 10})
+        copier.wait_for_ends({0: mirrored})
 
-        assert fence_partitions(address(destination), plan.assignments, generation=100) == {0: 10}
+        assert fence(plan) == {0: mirrored}
         write(source, topic_name, 10)
 
         wait_for(lambda: copier.progress.latest[plan.assignments[0].key].phase is PartitionPhase.RELEASED)
         time.sleep(0.3)
 
-    assert ends_of(destination, topic_name) == {0: 11}
+    assert ends_of(destination, topic_name) == {0: mirrored + 1}
 
 
 def test_a_new_owner_that_never_heard_of_the_stop_cannot_write_behind_the_fence_either(clusters: Pair, topic_name: str) -> None:

@@ -99,6 +99,18 @@ def test_our_own_raise_whose_answer_was_lost_is_recognised() -> None:
     assert writer.marker_epoch() == 5
 
 
+def test_where_the_leader_knows_nothing_a_raise_shuts_out_those_who_began_there() -> None:
+    early, late = Writer(1), Writer(1)
+    for writer in (early, late):
+        writer.adopt(ProducerState(), generation=9, clean=writer is early)
+
+    assert early.append(1) == (0, 0)
+    assert late.marker_epoch() == 1
+
+    late.readopt(state(1, -1, 9))  # its answer was lost
+    assert late.append(1) == (1, 0)
+
+
 def test_a_raise_that_never_arrived_is_done_again() -> None:
     writer = Writer(1)
     writer.adopt(state(4, 99, 7), generation=8, clean=False)
