@@ -2,7 +2,11 @@
 
 import time
 
+import pytest
+
+from linkengine.copyjob import seed
 from linkengine.copyjob.seed import seed_head
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.linkengine.copyjob.copying import (
     Pair,
     address,
@@ -10,6 +14,8 @@ from tests.linkengine.copyjob.copying import (
     assignments_for,
     copy_all,
     create_pair,
+    create_topic,
+    ends_of,
     producer_for,
     starts_of,
 )
@@ -47,3 +53,18 @@ def test_seeding_goes_on_where_it_stopped_and_does_nothing_twice(clusters: Pair,
         assert starts_of(destination, topic_name) == {0: start}
 
     assert took_s < 2.0
+
+
+def test_no_filler_takes_the_place_of_a_refused_one(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million empty records are 700 KB; the ten that follow would fit."""
+    monkeypatch.setattr(seed, "PAUSE_S", 0.01)
+    source, destination = clusters
+    create_topic(source, topic_name)
+    create_topic(destination, topic_name, max_message_bytes="100000")
+    (assignment,) = assignments_for(source, topic_name, topic_name)
+
+    with pytest.raises(LinkEngineError) as caught:
+        seed_head(address(destination), assignment, start=START + 10)
+
+    assert caught.value.code is ErrorCode.MISCONFIGURATION_ERROR
+    assert ends_of(destination, topic_name) == {0: 0}
