@@ -22,6 +22,7 @@ from linkengine.domain.plans import CopyTuning
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 TIMEOUT_S = 180.0
 LEASE_MS = 500
+RECORD_BYTES = 1_000  # many times what a look-up takes
 QUIET_S = 2.0  # in which a copier on a busy machine comes to sending what it has read
 SLICE_S = 300.0
 SHORT_S = 1.2  # the wait before the first marker after a dead owner is longer
@@ -49,10 +50,10 @@ class Scene:
                 self.until(lambda pid=pid: not psutil.pid_exists(pid))
 
     def write(self, count: int, *, side: Side | None = None) -> None:
-        """Write records, one batch each call."""
+        """Write records of 1 KB, one batch each call."""
         producer = Producer({**(side or self.ground.source).cluster.client(), "linger.ms": 50})
         for number in range(count):
-            producer.produce(self.topic, value=f"{time.monotonic_ns()}-{number}")
+            producer.produce(self.topic, value=f"{time.monotonic_ns()}-{number}".ljust(RECORD_BYTES, "."))
         assert producer.flush(TIMEOUT_S) == 0
 
     def write_aborted(self, count: int) -> None:
@@ -70,13 +71,13 @@ class Scene:
     def caught_up(self) -> bool:
         return self.end(self.ground.destination) >= self.end(self.ground.source)
 
-    def hold_what_is_sent(self, send: Callable[[], None]) -> None:
-        """Hold the connections of this moment, and wait until the copier has sent over them."""
+    def hold_what_is_sent(self, send: Callable[[], None], *, least: int = 1) -> None:
+        """Hold the connections of this moment, and wait until the copier has sent so many bytes over them."""
         self.until(self.caught_up)
         self.ground.destination.proxy.hold()
         send()
         proxy, held = self.ground.destination.proxy, 0
-        while proxy.held_bytes > held or not held:  # its own look-ups are held as well: what was to be sent follows at once
+        while proxy.held_bytes > held or held < least:  # its own look-ups are held as well: what was to be sent follows at once
             held = self.until(lambda: proxy.held_bytes)
             time.sleep(QUIET_S)
 
@@ -115,12 +116,14 @@ def test_without_sequences_a_late_batch_is_appended_twice(small_ground: Ground, 
     with scene(small_ground, topic_name, mutation) as one:
         first = one.start_copier()
         one.write(10)
-        one.hold_what_is_sent(lambda: one.write(10))
+        one.hold_what_is_sent(lambda: one.write(10), least=10 * RECORD_BYTES)
         one.engine.copiers.kill(first)
         one.start_copier()
         one.until(one.caught_up)
 
         small_ground.destination.proxy.release()
+        if mutation:
+            one.until(lambda: one.end(small_ground.destination) >= 30)
         time.sleep(1.0)  # what was held is on its way; nothing tells when it has come to nothing
         findings = one.findings()
 
@@ -161,11 +164,13 @@ def test_without_a_fence_a_late_batch_is_appended_to_a_stopped_mirror(
     with scene(small_ground, topic_name, mutation) as one:
         first = one.start_copier()
         one.write(10)
-        one.hold_what_is_sent(lambda: one.write(10))
+        one.hold_what_is_sent(lambda: one.write(10), least=10 * RECORD_BYTES)
         one.engine.copiers.kill(first)
         one.engine.fail_over(topic_name)
 
         small_ground.destination.proxy.release()
+        if mutation:
+            one.until(lambda: one.end(small_ground.destination) >= 20)
         time.sleep(1.0)
         findings = one.findings(ends=one.engine.stopped(topic_name))
 
