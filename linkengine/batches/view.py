@@ -62,7 +62,6 @@ LOG_OVERHEAD = _offset_of("leader_epoch")  # base offset and length: what the le
 MAGIC_AT = _offset_of("magic")
 CRC_AT = _offset_of("crc")
 ATTRIBUTES_AT = _offset_of("attributes")  # the checksum begins here
-PRODUCER_AT = _offset_of("producer_id")
 RECORDS_AT = HEADER.size
 _BASE_TIMESTAMP = [name for name, _ in _FIELDS].index("base_timestamp")
 

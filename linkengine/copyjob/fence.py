@@ -19,10 +19,9 @@ from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.view import iter_batches
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
 from linkengine.copyjob.txfilling import end_beyond
-from linkengine.copyjob.writer import LAST_EPOCH, raised
+from linkengine.copyjob.writer import epochs_above
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import coordinator_epoch_for, generation_of
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
@@ -139,16 +138,15 @@ def write_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, gene
         transactions.mark(tail.transactions, topic=one.mirror_topic, partition=one.partition, commit=commit)
         end_beyond(cluster, one, tail, offset=tail.end)
         return
+    epoch, coordinator_epoch = epochs_above(tail.producer, generation=generation, closes=commit)
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     topic = marker.WritableTxnMarkerTopic(name=one.mirror_topic, partition_indexes=[one.partition])
     wanted = marker(
         producer_id=one.producer_id,
-        producer_epoch=min(raised(tail.producer.epoch), LAST_EPOCH),
+        producer_epoch=epoch,
         transaction_result=commit,
         topics=[topic],
-        coordinator_epoch=coordinator_epoch_for(
-            max(generation, generation_of(tail.producer.coordinator_epoch) + 1), closes=commit
-        ),
+        coordinator_epoch=coordinator_epoch,
     )
 
     def build(_: Connection) -> Any:

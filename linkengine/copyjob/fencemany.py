@@ -17,10 +17,9 @@ from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersRespo
 
 from linkengine.copyjob.fence import MARKER_TIMEOUT_S, PAUSE_S
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
-from linkengine.copyjob.writer import LAST_EPOCH, raised
+from linkengine.copyjob.writer import epochs_above
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.leases import coordinator_epoch_for, generation_of
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
@@ -63,14 +62,8 @@ def _planned(cluster: Cluster, assignments: Sequence[PartitionAssignment], gener
         tail = tails[one.key]
         if isinstance(tail, LinkEngineError):
             continue
-        yield _Fence(
-            assignment=one,
-            tail=tail,
-            epoch=min(raised(tail.producer.epoch), LAST_EPOCH),
-            coordinator_epoch=coordinator_epoch_for(
-                max(generations[one.key], generation_of(tail.producer.coordinator_epoch) + 1), closes=True
-            ),
-        )
+        epoch, coordinator_epoch = epochs_above(tail.producer, generation=generations[one.key], closes=True)
+        yield _Fence(assignment=one, tail=tail, epoch=epoch, coordinator_epoch=coordinator_epoch)
 
 
 def _by_broker(fences: Iterable[_Fence]) -> dict[int, list[_Fence]]:

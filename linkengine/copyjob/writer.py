@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from linkengine.batches.patch import next_sequence
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.leases import FIRST_GENERATION, generation_of, is_closed
+from linkengine.domain.leases import FIRST_GENERATION, coordinator_epoch_for, generation_of, is_closed
 from linkengine.kafka.producers import ProducerState
 
 LAST_EPOCH = (1 << 15) - 1
@@ -25,6 +25,12 @@ LAST_EPOCH = (1 << 15) - 1
 def raised(epoch: int) -> int:
     """Answer the epoch that shuts out whoever writes with ``epoch``. Who finds none at the leader (-1) writes with 0."""
     return max(epoch, 0) + 1
+
+
+def epochs_above(state: ProducerState, *, generation: int, closes: bool) -> tuple[int, int]:
+    """Answer producer epoch and coordinator epoch of a marker that shuts out everybody up to ``state``."""
+    highest = max(generation, generation_of(state.coordinator_epoch) + 1)
+    return min(raised(state.epoch), LAST_EPOCH), coordinator_epoch_for(highest, closes=closes)
 
 
 class FencedError(LinkEngineError):

@@ -37,8 +37,7 @@ def owned(*, generation: int, clean: bool, producer: ProducerState = SEEN, start
 
 
 def sent(one: MirrorPartition) -> Append:
-    step = Append(base_offset=10, count=2, payload=memoryview(dense_filler(2, 0)), records=2, max_timestamp=0)
-    one.planned([step], Buffer())
+    (step,) = planned(one, 10)
     one.send_append(step)
     return step
 
@@ -49,6 +48,14 @@ def planned(one: MirrorPartition, *offsets: int) -> list[Append]:
     steps = [Append(start, 2, memoryview(bytearray(batch)), records=2, max_timestamp=0) for start in offsets]
     one.planned([*steps], Buffer())
     return steps
+
+
+def assert_goes_alone(one: MirrorPartition, first: Append, second: Append) -> None:
+    """Send the first append, and see that the second one waits for its answer."""
+    one.send_append(first)
+    assert one.next_step() is None
+    one.acknowledged(first)
+    assert one.next_step() is second
 
 
 def settled(one: MirrorPartition) -> bool:
@@ -68,27 +75,17 @@ def test_nothing_follows_the_first_append_of_an_attempt_before_its_answer() -> N
     one = owned(generation=9, clean=True)
     first, second, third = planned(one, 10, 12, 14)
 
-    one.send_append(first)
-    assert one.next_step() is None
-
-    one.acknowledged(first)
-    assert one.next_step() is second
+    assert_goes_alone(one, first, second)
     one.send_append(second)
     assert one.next_step() is third
 
 
 def test_nor_the_first_one_after_a_pause_in_which_the_leader_may_have_forgotten_us() -> None:
     one = owned(generation=9, clean=True)
-    (before,) = planned(one, 10)
-    one.send_append(before)
-    one.acknowledged(before)
+    one.acknowledged(sent(one))
     first, second = planned(one, 12, 14)
 
-    one.send_append(first)
-    assert one.next_step() is None
-
-    one.acknowledged(first)
-    assert one.next_step() is second
+    assert_goes_alone(one, first, second)
 
 
 def test_the_next_attempt_begins_alone_again() -> None:
