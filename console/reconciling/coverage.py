@@ -34,8 +34,8 @@ def covered(mirror: MirrorTopic) -> Covered:
     return found
 
 
-def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime) -> None:
-    """Keep what a comparison saw; raise the alarm where records differ.
+def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run: VerifyRun | None = None) -> None:
+    """Keep what a comparison saw; raise the alarm where records differ. Only a ``run`` that somebody asked for can end it.
 
     ``mirror`` is the row as it was when the comparison began: of topics that were created anew meanwhile it says nothing.
     """
@@ -44,18 +44,15 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime) -> 
         now_is = MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)  # one writer of the ledger at a time
         if _topics(now_is) != _topics(mirror):
             return
+        before = _differing(mirror)
         for partition, ranges in groupby(ordered, key=lambda one: one.partition):
             fresh = [_row(mirror, one, report.first_differences, now=now) for one in ranges]
             _store(mirror, partition, fresh)
         if report.differences:
             _alarm(mirror, now=now)
+        elif run is not None:
+            _end_differences(mirror, before, run=run, now=now)
         ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
-
-
-def note_equal_run(*, run: VerifyRun, now: datetime) -> None:
-    """End the alarm: somebody had the whole mirror compared and all was equal. What had differed goes to the audit."""
-    with transaction.atomic():
-        _end_alarm(run.mirror, now=now, why={"run": run.pk, "requested_by": run.requested_by})
 
 
 def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None:
@@ -63,19 +60,32 @@ def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None
     if _topics(MirrorTopic.objects.get(pk=mirror.pk)) == (made.source_topic_id, made.mirror_topic_id):
         return
     with transaction.atomic():
-        _end_alarm(mirror, now=now, why={"reason": "a topic was created anew"})
+        _end_alarm(mirror, _differing(mirror), now=now, why={"reason": "a topic was created anew"})
         mirror.verified_ranges.all().delete()
 
 
-def _end_alarm(mirror: MirrorTopic, *, now: datetime, why: dict[str, object]) -> None:
-    differing = mirror.verified_ranges.filter(differences__gt=0)
-    ranges = [f"partition {one.partition}: {one.start} to {one.end - 1}, {one.differences} differ" for one in differing]
-    if not ranges and not mirror.transition_errors.filter(code=RECORDS_DIFFER).exists():
+def _end_differences(mirror: MirrorTopic, before: Sequence[VerifiedRange], *, run: VerifyRun, now: datetime) -> None:
+    """End the alarm if every offset that differed was found equal, or is not on the mirror any more. No other one is equal."""
+    for partition, start in mirror.partitions.exclude(mirror_start=None).values_list("partition", "mirror_start"):
+        mirror.verified_ranges.filter(partition=partition, differences__gt=0, end__lte=start).delete()
+    if not _differing(mirror):
+        _end_alarm(mirror, before, now=now, why={"run": run.pk, "requested_by": run.requested_by})
+    elif before:
+        _alarm(mirror, now=now)
+
+
+def _end_alarm(mirror: MirrorTopic, ended: Sequence[VerifiedRange], *, now: datetime, why: dict[str, object]) -> None:
+    """Remove the alarm; what had differed goes to the audit."""
+    if not ended and not mirror.transition_errors.filter(code=RECORDS_DIFFER).exists():
         return
+    ranges = [f"partition {one.partition}: {one.start} to {one.end - 1}, {one.differences} differ" for one in ended]
     detail = {**why, "ranges": ranges}
     audit.record(by=ENGINE, action="EndDifferenceAlarm", resource=audit.path_of(mirror), now=now, detail=detail)
-    differing.delete()
     mirror.transition_errors.filter(code=RECORDS_DIFFER).delete()
+
+
+def _differing(mirror: MirrorTopic) -> list[VerifiedRange]:
+    return list(mirror.verified_ranges.filter(differences__gt=0))
 
 
 def _topics(mirror: MirrorTopic) -> tuple[str, str]:
@@ -149,7 +159,7 @@ def _are_one(last: VerifiedRange, row: VerifiedRange) -> bool:
 
 
 def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
-    rows = list(mirror.verified_ranges.filter(differences__gt=0))
+    rows = _differing(mirror)
     first = next((row.first_difference for row in rows if row.first_difference), None)
     count = sum(row.differences for row in rows)
     message = (

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 from celery import shared_task
 from django.conf import settings
+from django.db import transaction
 from django.utils import timezone
 
 from console import dispatch, store
@@ -16,6 +17,7 @@ from console.models import VerifyRun
 from console.reconciling import coverage, plans
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.plans import VerifyReport
 from linkengine.sparkclient import SparkUnavailableError
 
 RESEND_AFTER = timedelta(seconds=5)
@@ -60,7 +62,11 @@ def _compare(run: VerifyRun) -> None:
         verification.record_failure(run=run, message=message, now=timezone.now())
         raise
     else:
-        verification.record_result(run=run, report=report, now=timezone.now())
-        if not report.differences:
-            coverage.note_equal_run(run=run, now=timezone.now())
-        coverage.note_report(mirror=run.mirror, report=report, now=timezone.now())
+        _keep(run, report, now=timezone.now())
+
+
+def _keep(run: VerifyRun, report: VerifyReport, *, now: datetime) -> None:
+    """Write result and ledger together: a run that says DIFFERENT without an alarm, or the other way round, misleads."""
+    with transaction.atomic():
+        verification.record_result(run=run, report=report, now=now)
+        coverage.note_report(mirror=run.mirror, report=report, run=run, now=now)

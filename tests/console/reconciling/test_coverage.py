@@ -79,17 +79,56 @@ def test_records_that_only_one_side_has_are_named_so(mirror: MirrorTopic, kind: 
     assert words in StateTransitionError.objects.get().message
 
 
-def test_a_full_comparison_that_finds_all_equal_ends_the_alarm_and_leaves_a_trace(mirror: MirrorTopic) -> None:
-    coverage.note_report(mirror=mirror, report=report(checked(5, 9, differences=2), first=(DIFFERENCE,)), now=NOW)
-    run = VerifyRun.objects.create(mirror=mirror, requested_by="owner", requested_at=NOW)
+@pytest.fixture
+def run(mirror: MirrorTopic) -> VerifyRun:
+    """A comparison that somebody asked for."""
+    return VerifyRun.objects.create(mirror=mirror, requested_by="owner", requested_at=NOW)
 
-    coverage.note_equal_run(run=run, now=LATER)
-    coverage.note_equal_run(run=run, now=LATER)
+
+def test_a_full_comparison_that_finds_all_equal_ends_the_alarm_and_leaves_a_trace(mirror: MirrorTopic, run: VerifyRun) -> None:
+    coverage.note_report(mirror=mirror, report=report(checked(5, 9, differences=2), first=(DIFFERENCE,)), now=NOW)
+
+    for _ in range(2):
+        coverage.note_report(mirror=mirror, report=report(checked(0, 20)), run=run, now=LATER)
 
     assert not StateTransitionError.objects.exists()
+    assert ledger(mirror) == [(0, 0, 20, 20)]
     event = AuditEvent.objects.get(action="EndDifferenceAlarm")
     assert event.detail["requested_by"] == "owner"
     assert event.detail["ranges"] == ["partition 0: 5 to 8, 2 differ"]
+
+
+def test_differences_that_a_full_comparison_could_not_look_at_stay(mirror: MirrorTopic, run: VerifyRun) -> None:
+    """Retention at the source took one, continuous verification found the other behind the end of the comparison."""
+    found = report(checked(5, 9, differences=2), checked(40, 44, differences=3), checked(90, 95, differences=1))
+    coverage.note_report(mirror=mirror, report=found, now=NOW)
+
+    coverage.note_report(mirror=mirror, report=report(checked(20, 80)), run=run, now=LATER)
+
+    assert StateTransitionError.objects.get().message.startswith("3 records of")
+    assert ledger(mirror) == [(0, 5, 9, 4), (0, 20, 80, 60), (0, 90, 95, 5)]
+    assert not AuditEvent.objects.filter(action="EndDifferenceAlarm").exists()
+
+
+def test_a_difference_that_the_mirror_does_not_hold_any_more_is_over(mirror: MirrorTopic, run: VerifyRun) -> None:
+    coverage.note_report(mirror=mirror, report=report(checked(5, 9, differences=2)), now=NOW)
+    mirror.partitions.filter(partition=0).update(mirror_start=9)
+
+    coverage.note_report(mirror=mirror, report=report(checked(9, 80)), now=LATER)
+    assert StateTransitionError.objects.exists()
+    coverage.note_report(mirror=mirror, report=report(checked(9, 80)), run=run, now=LATER)
+
+    assert not StateTransitionError.objects.exists()
+    assert AuditEvent.objects.get(action="EndDifferenceAlarm").detail["ranges"] == ["partition 0: 5 to 8, 2 differ"]
+
+
+def test_an_equal_comparison_of_topics_that_are_gone_ends_no_alarm(mirror: MirrorTopic, run: VerifyRun) -> None:
+    coverage.note_report(mirror=mirror, report=report(checked(5, 9, differences=2)), now=NOW)
+    MirrorTopic.objects.filter(pk=mirror.pk).update(mirror_topic_id="another")
+
+    coverage.note_report(mirror=mirror, report=report(checked(0, 80)), run=run, now=LATER)
+
+    assert StateTransitionError.objects.exists()
 
 
 def made(mirror: MirrorTopic, *, mirror_topic_id: str) -> MirrorCreated:
