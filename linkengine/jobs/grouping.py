@@ -24,16 +24,26 @@ def sync_groups(*, source: ClusterAddress, destination: ClusterAddress, sync: Gr
 
 
 def group_blockers(report: GroupReport) -> list[tuple[ErrorCode, str]]:
-    """List what keeps the destination's groups from being equal to the source's after a run over all groups."""
-    found = list(_blockers(report.groups))
+    """List, once per code, what keeps the destination's groups from being equal to the source's after a run over all groups."""
+    found: dict[ErrorCode, str] = {}
+    for code, message in _blockers(report):
+        found[code] = f"{found[code]} {message}" if code in found else message
+    return list(found.items())
+
+
+def _blockers(report: GroupReport) -> Iterator[tuple[ErrorCode, str]]:
+    unread = [one for one in report.groups if one.status is GroupStatus.FAILED and not one.partitions]
+    unlike = [one for one in report.groups if one.status is GroupStatus.FAILED or not all(p.is_settled for p in one.partitions)]
+    yield from _unequal([one for one in unlike if one not in unread])
+    if unread:
+        message = f"{_named(unread)} cannot be compared with the source. {unread[0].message}"
+        yield ErrorCode.WAITING_FOR_GROUPS, message
     if report.incomplete:
         message = f"Not every consumer group of the source can be followed. {report.incomplete}"
-        found.append((ErrorCode.WAITING_FOR_GROUPS, message))
-    return found
+        yield ErrorCode.WAITING_FOR_GROUPS, message
 
 
-def _blockers(outcomes: Iterable[GroupOutcome]) -> Iterator[tuple[ErrorCode, str]]:
-    unequal = [one for one in outcomes if one.status is GroupStatus.FAILED or not all(p.is_settled for p in one.partitions)]
+def _unequal(unequal: Iterable[GroupOutcome]) -> Iterator[tuple[ErrorCode, str]]:
     in_use = [one for one in unequal if one.status is GroupStatus.IN_USE]
     others = [one for one in unequal if one.status is not GroupStatus.IN_USE]
     if in_use:
