@@ -10,17 +10,20 @@ from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync
 from linkengine.domain.groups import GroupStatus
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sync import groups
-from linkengine.sync.groups import Recall
+from linkengine.sync.groups import Following, Recall
 
 _NAMED_AT_MOST = 5  # groups listed in a message
 
 
-def sync_groups(*, source: ClusterAddress, destination: ClusterAddress, sync: GroupSync, recall: Recall) -> GroupReport:
+def sync_groups(
+    *, source: ClusterAddress, destination: ClusterAddress, sync: GroupSync, recall: Recall, following: Following
+) -> GroupReport:
     """Carry one batch of groups over; ``recall`` tells what earlier runs did with the groups of the batch. Safe to repeat.
 
-    Raises only what keeps us from a cluster as a whole; a group that fails is an outcome of its own.
+    ``following`` tells which mirrors groups follow by now: one that is stopped meanwhile is left as it is. Raises only what
+    keeps us from a cluster as a whole; a group that fails is an outcome of its own.
     """
-    return groups.sync_groups(ClusterAdmin(source), ClusterAdmin(destination), sync, recall=recall)
+    return groups.sync_groups(ClusterAdmin(source), ClusterAdmin(destination), sync, recall=recall, following=following)
 
 
 def group_blockers(report: GroupReport) -> list[tuple[ErrorCode, str]]:
