@@ -9,6 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, Max, Q, QuerySet
 
+from console.actions.gates import GATED
 from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic, SyncedGroup
 from linkengine.domain import groupplans
 from linkengine.domain.filters import parse_filters
@@ -19,6 +20,7 @@ from linkengine.domain.states import MirrorState, StopReason
 RENEW_AFTER = timedelta(hours=1)  # Kafka forgets offsets of a group without members after offsets.retention.minutes
 FORGET_AFTER = timedelta(days=1)  # a group the source does not list any more
 _FOLLOWING = (MirrorState.ACTIVE, MirrorState.SOURCE_UNAVAILABLE, MirrorState.PENDING_SYNCHRONIZE)
+_LOOKED_AT = (*_FOLLOWING, *GATED)  # a gate carries groups over in some states more
 _ACTED = ("acted_source", "acted_destination", "acted_at")
 _SEEN = ("source_offset", "destination_offset", "target", "outcome", "message")
 
@@ -28,17 +30,33 @@ def is_on(link: ClusterLink) -> bool:
     return link.config("consumer.offset.sync.enable") == "true"
 
 
-def sync_of(link: ClusterLink, *, only: MirrorTopic | None = None) -> GroupSync:
-    """Answer what a run shall do: a batch over all mirrors, or all groups of ``only`` one."""
+def mirrors_of(link: ClusterLink) -> list[MirrorTopic]:
+    """List the mirrors that groups follow all the time."""
+    return list(link.mirrors.filter(_unstopped(_FOLLOWING), drill=None, num_partitions__gt=0))
+
+
+def still_following(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict: bool = False) -> set[str]:
+    """Answer the names of those that groups follow at this moment; ``strict`` as in ``sync_of``.
+
+    A stop marks its mirror (``fencing_at``) before it writes the fence. Asked for by row: one that was deleted and made anew
+    under the same name is another one.
+    """
+    states = _LOOKED_AT if strict else _FOLLOWING
+    rows = link.mirrors.filter(_unstopped(states), pk__in=[one.pk for one in mirrors])
+    return set(rows.values_list("name", flat=True))
+
+
+def sync_of(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict: bool = False) -> GroupSync:
+    """Answer what a run over these mirrors shall do: a batch of groups, or all, ``strict``, as a promotion needs it."""
     text = link.config("consumer.offset.group.filters")
     prefixed = link.config("consumer.group.prefix.enable") == "true"
     common = {
         "filters": parse_filters(text, key="groupFilters") if text else (),
-        "topics": tuple(_topic(one) for one in ([only] if only else _mirrors(link))),
+        "topics": tuple(_topic(one) for one in mirrors),
         "group_prefix": link.prefix if prefixed else "",
     }
-    if only is not None:
-        return GroupSync(**common, batch=None)  # type: ignore[arg-type]
+    if strict:
+        return GroupSync(**common, batch=None, strict=True)  # type: ignore[arg-type]
     return GroupSync(**common, after=_last_looked_at(link))  # type: ignore[arg-type]
 
 
@@ -96,10 +114,10 @@ def store_clamped(*, mirror: MirrorTopic, clamped: Iterable[groupplans.ClampedOf
     ClampedOffset.objects.bulk_create(rows, ignore_conflicts=True, batch_size=500)
 
 
-def _mirrors(link: ClusterLink) -> QuerySet[MirrorTopic]:
-    promoting = Q(state=MirrorState.PENDING_STOPPED, stop_reason=StopReason.PROMOTE, fencing_at=None)
-    mirrors = link.mirrors.filter(Q(state__in=_FOLLOWING) | promoting, drill=None)
-    return mirrors.filter(deletion_requested_at=None, num_partitions__gt=0)
+def _unstopped(states: Iterable[MirrorState]) -> Q:
+    """Choose what is in one of these states, or being promoted, as long as nobody has begun to fence or to delete it."""
+    promoting = Q(state=MirrorState.PENDING_STOPPED, stop_reason=StopReason.PROMOTE)
+    return (Q(state__in=states) | promoting) & Q(fencing_at=None, deletion_requested_at=None)
 
 
 def _topic(mirror: MirrorTopic) -> MirroredTopic:

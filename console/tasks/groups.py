@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from django.db.models import Count
 from django.utils import timezone
@@ -11,7 +11,7 @@ from console.models import ClusterLink, MirrorTopic, SyncedGroup
 from console.reconciling import groups, plans
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.groupplans import GroupReport, GroupSync
+from linkengine.domain.groupplans import GroupReport
 from linkengine.domain.groups import GroupStatus, Memory
 from linkengine.domain.linktasks import ERRORS_KEPT, TaskError, TaskOutcome
 
@@ -21,7 +21,7 @@ _FOLLOWED = (GroupStatus.SYNCED, GroupStatus.PARTLY_SYNCED)
 
 def follow_groups(link: ClusterLink) -> TaskOutcome:
     """Carry one batch of groups over; the errors are those of all groups as they stand now."""
-    report = _run(link, groups.sync_of(link))
+    report = _run(link, groups.mirrors_of(link), strict=False)
     groups.store_report(link=link, report=report, whole=True, now=timezone.now())
     changes = sum(one.written for group in report.groups for one in group.partitions)
     return TaskOutcome(errors=_errors(link, report), summary=_summary(link), changes=changes, more=bool(report.next_after))
@@ -31,16 +31,34 @@ def group_blockers(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     """Carry the offsets of one mirror over for the last time and answer which groups are not equal yet."""
     if not groups.is_on(mirror.link):
         return {}
-    report = _run(mirror.link, groups.sync_of(mirror.link, only=mirror))
+    report = _run(mirror.link, [mirror], strict=True)
     groups.store_report(link=mirror.link, report=report, whole=False, now=timezone.now())
+    if not groups.still_following(mirror.link, [mirror], strict=True):  # then the report does not tell of it
+        message = (
+            f"Topic '{mirror.name}' was failed over, has failed or is being deleted since its consumer groups were looked at; "
+            "they stay where they are."
+        )
+        return {ErrorCode.WAITING_FOR_GROUPS: message}
     return dict(jobs.group_blockers(report))
 
 
-def _run(link: ClusterLink, sync: GroupSync) -> GroupReport:
+def _run(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, strict: bool) -> GroupReport:
+    """Carry groups over: one batch over all mirrors of the link, or ``strict`` all groups of the one that is to be promoted."""
+    rows = {one.name: one for one in mirrors}
+
     def recall(names: Sequence[str]) -> Mapping[str, Memory]:
         return groups.recall(link, names, now=timezone.now())
 
-    return jobs.sync_groups(source=plans.source_address(link), destination=link.destination.address, sync=sync, recall=recall)
+    def following(topics: Collection[str]) -> Collection[str]:
+        return groups.still_following(link, [rows[topic] for topic in topics], strict=strict)
+
+    return jobs.sync_groups(
+        source=plans.source_address(link),
+        destination=link.destination.address,
+        sync=groups.sync_of(link, mirrors, strict=strict),
+        recall=recall,
+        following=following,
+    )
 
 
 def _errors(link: ClusterLink, report: GroupReport) -> tuple[TaskError, ...]:

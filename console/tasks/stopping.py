@@ -217,6 +217,9 @@ def _unequal_groups(mirror: MirrorTopic) -> dict[ErrorCode, str]:
 
 
 def note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: datetime) -> None:
+    """Show what a mirror waits for. Nothing of one that a failover has taken over meanwhile: nobody would clear it."""
+    if not MirrorTopic.objects.filter(pk=mirror.pk, state=mirror.state, stop_reason=mirror.stop_reason).exists():
+        return
     errors = {str(code): message for code, message in blockers.items()}
     if troubles.replace(mirror=mirror, errors=errors, now=now):
         dispatch.send("reconcile_link", link_id=mirror.link_id)

@@ -20,6 +20,7 @@ class GroupSync:
     group_prefix: str = ""
     after: str = ""
     batch: int | None = BATCH  # None: every group at once
+    strict: bool = False  # an offset that a transaction has not decided yet is not known: a promotion waits for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

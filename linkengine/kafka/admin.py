@@ -19,6 +19,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, Group, Place
 from linkengine.domain.plans import ClusterProbe, TopicDescription
 from linkengine.kafka import admin_acls, admin_groups, admin_offsets, admin_topics, topicconfigs
+from linkengine.kafka.admin_groups import Offsets, StillDue
 from linkengine.kafka.admin_offsets import OffsetKind
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from linkengine.kafka.cluster import Cluster
@@ -199,15 +200,19 @@ class ClusterAdmin:
         with closing(Cluster(self.address)) as cluster:
             return admin_groups.list_groups(cluster)
 
-    def committed(self, groups: Iterable[str]) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
+    def committed(
+        self, groups: Iterable[str], *, stable_at: Iterable[Place] | None = None
+    ) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
         """Read what groups have committed, by topic and partition; those that cannot be read come with the reason."""
         with closing(Cluster(self.address)) as cluster:
-            return admin_groups.committed(cluster, groups)
+            return admin_groups.committed(cluster, groups, stable_at=stable_at)
 
-    def commit(self, offsets: Mapping[str, Mapping[Place, Committed]]) -> dict[str, dict[Place, LinkEngineError | None]]:
+    def commit(
+        self, offsets: Mapping[str, Offsets], *, still_due: StillDue = lambda offsets: offsets
+    ) -> dict[str, dict[Place, LinkEngineError | None]]:
         """Commit in the names of groups without members; answer the refusals, GroupInUseError where there are members."""
         with closing(Cluster(self.address)) as cluster:
-            return admin_groups.commit(cluster, offsets)
+            return admin_groups.commit(cluster, offsets, still_due=still_due)
 
     # ACLs
 

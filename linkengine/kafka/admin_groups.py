@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ _GROUP = 0  # type of key in FindCoordinator
 _MOVING = frozenset({KafkaCode.COORDINATOR_LOAD_IN_PROGRESS, KafkaCode.COORDINATOR_NOT_AVAILABLE, KafkaCode.NOT_COORDINATOR})
 _IN_USE = frozenset({KafkaCode.UNKNOWN_MEMBER_ID, KafkaCode.ILLEGAL_GENERATION, KafkaCode.STALE_MEMBER_EPOCH})
 Offsets = Mapping[Place, Committed]
+StillDue = Callable[[Offsets], Offsets]
 _Result = TypeVar("_Result")
 _Answers = dict[str, _Result | LinkEngineError]  # by group
 
@@ -53,18 +55,32 @@ def list_groups(cluster: Cluster) -> tuple[dict[str, Group], str]:
     return found, " ".join(error.message for error in missing)
 
 
-def committed(cluster: Cluster, groups: Iterable[str]) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
-    """Read all committed offsets of groups by topic and partition, and why those of others cannot be read."""
-    answers = _at_coordinators(cluster, groups, _fetch)
+def committed(
+    cluster: Cluster, groups: Iterable[str], *, stable_at: Iterable[Place] | None = None
+) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
+    """Read all committed offsets of groups by topic and partition, and why those of others cannot be read.
+
+    ``stable_at``: only of these partitions, and a group with an offset there that a transaction has not decided yet cannot be
+    read (KIP-447). They are named, since a broker that is asked for all offsets leaves out those that nobody committed before.
+    """
+    topics = None if stable_at is None else _by_topic(stable_at)
+    answers = _at_coordinators(cluster, groups, partial(_fetch, stable_at=topics))
     offsets = {name: one for name, one in answers.items() if not isinstance(one, LinkEngineError)}
     return offsets, {name: one for name, one in answers.items() if isinstance(one, LinkEngineError)}
 
 
-def commit(cluster: Cluster, offsets: Mapping[str, Offsets]) -> dict[str, dict[Place, LinkEngineError | None]]:
-    """Commit offsets in the names of groups, without a leader epoch; answer by group and partition what failed, or None."""
+def commit(
+    cluster: Cluster, offsets: Mapping[str, Offsets], *, still_due: StillDue = lambda offsets: offsets
+) -> dict[str, dict[Place, LinkEngineError | None]]:
+    """Commit offsets in the names of groups, without a leader epoch; answer by group and partition what failed, or None.
+
+    ``still_due`` is asked right before each request, also a repeated one, which of its offsets are wanted by then; the others
+    are neither sent nor answered.
+    """
 
     def work(broker: int, names: Sequence[str]) -> _Answers[dict[Place, LinkEngineError | None]]:
-        return {name: _commit_one(cluster, broker, name, offsets[name]) for name in names}
+        due = ((name, still_due(offsets[name])) for name in names)
+        return {name: _commit_one(cluster, broker, name, some) if some else {} for name, some in due}
 
     answers = _at_coordinators(cluster, offsets, lambda _, broker, names: work(broker, names))
     return {
@@ -130,16 +146,29 @@ def _groups_of(cluster: Cluster, broker: int) -> Iterator[Group]:
         yield Group(name=one.group_id, kind=kind, state=getattr(one, "group_state", "") or "")
 
 
-def _fetch(cluster: Cluster, broker: int, names: Sequence[str]) -> _Answers[dict[Place, Committed]]:
+def _fetch(
+    cluster: Cluster, broker: int, names: Sequence[str], *, stable_at: Mapping[str, list[int]] | None
+) -> _Answers[dict[Place, Committed]]:
     OneGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+    OneTopic = OneGroup.OffsetFetchRequestTopics
+    topics = None
+    if stable_at is not None:
+        topics = [OneTopic(name=topic, partition_indexes=numbers) for topic, numbers in stable_at.items()]
 
     def build(connection: Connection) -> Any:
         version = connection.version_for(OffsetFetchRequest.API_KEY, highest=9, lowest=8)
-        groups = [OneGroup(group_id=name, member_id=None, member_epoch=-1, topics=None) for name in names]
-        return OffsetFetchRequest(version=version, groups=groups, require_stable=False)
+        groups = [OneGroup(group_id=name, member_id=None, member_epoch=-1, topics=topics) for name in names]
+        return OffsetFetchRequest(version=version, groups=groups, require_stable=stable_at is not None)
 
     answer = cluster.call(broker, build, response=OffsetFetchResponse)
     return {group.group_id: _offsets_of(group) for group in answer.groups}
+
+
+def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, partition in places:
+        found.setdefault(topic, []).append(partition)
+    return found
 
 
 def _offsets_of(group: Any) -> dict[Place, Committed] | LinkEngineError:

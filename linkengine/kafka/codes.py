@@ -52,6 +52,7 @@ class KafkaCode(IntEnum):
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
@@ -101,6 +102,7 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
     KafkaCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.NOT_COORDINATOR: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.GROUP_AUTHORIZATION_FAILED: ErrorCode.AUTHORIZATION_ERROR,
+    KafkaCode.UNSTABLE_OFFSET_COMMIT: ErrorCode.WAITING_FOR_GROUPS,
     KafkaCode.POLICY_VIOLATION: ErrorCode.POLICY_VIOLATION_ERROR,
     KafkaCode.SASL_AUTHENTICATION_FAILED: ErrorCode.AUTHENTICATION_ERROR,
 }
@@ -147,6 +149,10 @@ _ADVICE: dict[int, str] = {
     ),
     KafkaCode.GROUP_AUTHORIZATION_FAILED: (
         "Give the link's principal DESCRIBE on the group at the source, and READ on it at the destination."
+    ),
+    KafkaCode.UNSTABLE_OFFSET_COMMIT: (
+        "A transaction that commits offsets of the group has not ended. End it at its producer, or wait: an abandoned one is "
+        "aborted at its producer's transaction timeout."
     ),
     KafkaCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "Give the link's principal WRITE and DESCRIBE on transactional ids that begin with clusterlink-."

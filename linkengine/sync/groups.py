@@ -2,17 +2,25 @@
 
 Order of the looks: the source's offsets, then the destination's, then the mirrors' ends. A mirror that grows meanwhile only
 allows more. One group that cannot be read or written is that group's outcome and stops no other.
+
+A mirror may be failed over while a run is under way: fenced, its groups clamped to its end, producers let in. An end that is
+read after that counts the producers' records, too, and would lead groups past records that nobody has read. Therefore, once
+the ends were read, we ask which mirrors groups still follow (``Following``). A stop is marked before its fence is written, so
+where no mark is seen the ends are older than the fence, and no target is beyond it. We ask again right before each commit. One
+that is on its way at that very moment may still arrive behind the clamping. It skips nothing: it is where the source's own
+group was, or the end of what was mirrored then. At worst the group reads some records a second time, or a position that a
+person set in that moment is gone: Kafka knows no commit under a condition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
 
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, MirroredTopic, PartitionOutcome
+from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, PartitionOutcome
 from linkengine.domain.groups import (
     MAX_NAME_LENGTH,
     Committed,
@@ -30,9 +38,10 @@ from linkengine.domain.groups import (
     why_skipped,
 )
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_groups import GroupInUseError
+from linkengine.kafka.admin_groups import GroupInUseError, Offsets
 
 Recall = Callable[[Sequence[str]], Mapping[str, Memory]]  # groups of the source -> what was done with them before
+Following = Callable[[Collection[str]], Collection[str]]  # mirror topics -> those that groups follow at this moment
 Refusals = Mapping[str, Mapping[Place, LinkEngineError | None]]
 log = structlog.get_logger(__name__)
 
@@ -48,6 +57,11 @@ class _Case:
     blind: dict[Place, int] = field(default_factory=dict)  # source's offsets where the mirror does not tell its own
     error: LinkEngineError | None = None
 
+    def forget(self, places: Iterable[Place]) -> None:
+        """Say nothing of places whose mirror was stopped meanwhile."""
+        for place in places:
+            del self.decisions[place]
+
     @property
     def writes(self) -> dict[Place, Committed]:
         """What is to be committed; nothing in the name of a group with members."""
@@ -58,10 +72,13 @@ class _Case:
         }
 
 
-def sync_groups(source: ClusterAdmin, destination: ClusterAdmin, sync: GroupSync, *, recall: Recall) -> GroupReport:
+def sync_groups(
+    source: ClusterAdmin, destination: ClusterAdmin, sync: GroupSync, *, recall: Recall, following: Following
+) -> GroupReport:
     """Carry one batch of groups over and say of every group of the source how it stands.
 
-    Raises what keeps us from either cluster as a whole.
+    Mirrors that are not ``following`` any more are left as they are, and out of the report. Raises what keeps us from either
+    cluster as a whole.
     """
     listed, incomplete = source.groups()
     incomplete = " ".join(filter(None, (incomplete, too_long(listed.values(), filters=sync.filters))))
@@ -71,8 +88,8 @@ def sync_groups(source: ClusterAdmin, destination: ClusterAdmin, sync: GroupSync
     batch, next_after = (able, "") if sync.batch is None else next_batch(able, after=sync.after, size=sync.batch)
     ours, _ = destination.groups() if batch else ({}, "")
     cases = [_case(theirs[name], ours, prefix=sync.group_prefix) for name in batch]
-    _examine(source, destination, cases, topics=sync.topics, memories=recall(batch) if batch else {})
-    refusals = _write(destination, cases)
+    _examine(source, destination, cases, sync, memories=recall(batch) if batch else {}, following=following)
+    refusals = _write(destination, cases, following=following)
     waiting = set(able) - set(batch)
     outcomes = [_outcome(case, refusals.get(case.name, {})) for case in cases]
     outcomes += [_skipped(theirs[name], *reason, prefix=sync.group_prefix) for name, reason in skipped.items()]
@@ -89,24 +106,24 @@ def _examine(
     source: ClusterAdmin,
     destination: ClusterAdmin,
     cases: Sequence[_Case],
+    sync: GroupSync,
     *,
-    topics: Sequence[MirroredTopic],
     memories: Mapping[str, Memory],
+    following: Following,
 ) -> None:
     """Find out and decide, for every case, about the partitions of mirrored topics it has an offset for."""
-    wanted, failures = source.committed([case.group.name for case in cases])
-    mirrored = {(one.source_topic, n): (one.mirror_topic, n) for one in topics for n in range(one.partitions)}
-    goals = {
-        name: {mirrored[place]: offset for place, offset in offsets.items() if place in mirrored}
-        for name, offsets in wanted.items()
-    }
+    goals, failures = _goals(source, cases, sync)
     present, refusals = destination.committed([case.name for case in cases if goals.get(case.group.name)])
     places = sorted({place for offsets in goals.values() for place in offsets})
     starts, ends = destination.many_offsets(places, OffsetKind.START), destination.many_offsets(places, OffsetKind.END)
+    followed = following({topic for topic, _ in places})  # not before the ends
     for case in cases:
         case.error = failures.get(case.group.name) or refusals.get(case.name)
         memory = memories.get(case.group.name, {})
-        for place, offset in goals.get(case.group.name, {}).items() if case.error is None else ():
+        wanted = goals.get(case.group.name, {}) if case.error is None else {}
+        for place, offset in wanted.items():
+            if place[0] not in followed:
+                continue
             if place not in starts or place not in ends:
                 case.blind[place] = offset.offset
             else:
@@ -120,9 +137,30 @@ def _examine(
                 case.decisions[place] = (facts, decide(facts))
 
 
-def _write(destination: ClusterAdmin, cases: Iterable[_Case]) -> Refusals:
-    wanted = {case.name: case.writes for case in cases if case.writes}
-    return destination.commit(wanted) if wanted else {}
+def _goals(
+    source: ClusterAdmin, cases: Sequence[_Case], sync: GroupSync
+) -> tuple[dict[str, dict[Place, Committed]], dict[str, LinkEngineError]]:
+    """Read, by group and partition of a mirror, what the groups have committed at the source."""
+    mirrored = {(one.source_topic, n): (one.mirror_topic, n) for one in sync.topics for n in range(one.partitions)}
+    names = [case.group.name for case in cases]
+    found, failures = source.committed(names, stable_at=mirrored if sync.strict else None)
+    goals = {
+        name: {mirrored[place]: offset for place, offset in offsets.items() if place in mirrored}
+        for name, offsets in found.items()
+    }
+    return goals, failures
+
+
+def _write(destination: ClusterAdmin, cases: Iterable[_Case], *, following: Following) -> Refusals:
+    def still_due(offsets: Offsets) -> Offsets:
+        followed = following({topic for topic, _ in offsets})
+        return {place: one for place, one in offsets.items() if place[0] in followed}
+
+    writing = [case for case in cases if case.writes]
+    answers = destination.commit({case.name: case.writes for case in writing}, still_due=still_due) if writing else {}
+    for case in writing:
+        case.forget(case.writes.keys() - answers[case.name].keys())
+    return answers
 
 
 def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> GroupOutcome:

@@ -6,26 +6,29 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
 from console.actions.operations import operate
 from console.actors import SYSTEM
-from console.models import ClampedOffset, ClusterLink, GateRun, GroupOffset, LinkConfig, LinkTask, MirrorTopic, SyncedGroup
-from console.tasks import gates, groups, mirrors, stopping
+from console.models import ClampedOffset, ClusterLink, GroupOffset, LinkConfig, LinkTask, MirrorTopic, SyncedGroup
+from console.tasks import groups, mirrors, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.aclfilters import Acl
 from linkengine.domain.addresses import address_from_properties
-from linkengine.domain.groups import Committed, GroupStatus
-from linkengine.domain.linktasks import TaskOutcome
+from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
+from tests.console.tasks.grouping import checks_of, commit, fill, offsets_of, run
+from tests.exactlyonce import open_transaction
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 Commit = Callable[..., None]
+Interleave = Callable[[Callable[[], None]], None]
 WAIT_S = 60
 A_RULE = Acl(
     resource_type="TOPIC",
@@ -63,38 +66,34 @@ def mirror(new_mirror: MirrorTopic, destination_cluster: KafkaCluster) -> Mirror
     return MirrorTopic.objects.select_related("link__destination__environment").get(pk=new_mirror.pk)
 
 
-def fill(cluster: KafkaCluster, topic: str, *, records: range) -> None:
-    producer = Producer(cluster.client("admin"))
-    for number in records:
-        for partition in range(2):
-            producer.produce(topic, f"value {number * 2 + partition}", partition=partition)
-    assert producer.flush(WAIT_S) == 0
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Interleave:
+    """Let something happen once: when a look has read the groups' offsets at the source, and nothing of the mirror yet."""
+    read = ClusterAdmin.committed
+
+    def interleave(happen: Callable[[], None]) -> None:
+        def committed(admin: ClusterAdmin, *arguments: Any, **options: Any) -> Any:
+            monkeypatch.setattr(ClusterAdmin, "committed", read)
+            found = read(admin, *arguments, **options)
+            happen()
+            return found
+
+        monkeypatch.setattr(ClusterAdmin, "committed", committed)
+
+    return interleave
 
 
-def commit(admin: ClusterAdmin, group: str, topic: str, offsets: dict[int, int]) -> None:
-    wanted = {(topic, partition): Committed(offset=offset) for partition, offset in offsets.items()}
-    deadline = time.monotonic() + WAIT_S
-    while any(refused := list(admin.commit({group: wanted})[group].values())):
-        assert time.monotonic() < deadline, refused
-        time.sleep(0.2)
+@pytest.fixture
+def fail_over(mirror: MirrorTopic, destination_cluster: KafkaCluster) -> Callable[[], None]:
+    """Fail the mirror over to the end, with new producers: 50 records in each partition behind the fence."""
 
+    def run() -> None:
+        operate(mirror=MirrorTopic.objects.get(pk=mirror.pk), operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
+        stopping.advance_stop(mirror_id=mirror.pk)
+        assert MirrorTopic.objects.get(pk=mirror.pk).state == MirrorState.STOPPED
+        fill(destination_cluster, mirror.name, records=range(50))
 
-def offsets_of(admin: ClusterAdmin, group: str, topic: str) -> dict[int, int]:
-    found, _ = admin.committed([group])
-    return {partition: one.offset for (name, partition), one in found[group].items() if name == topic}
-
-
-def checks_of(mirror: MirrorTopic) -> list[tuple[str, str]]:
-    """Run the gate once; answer how it judged groups and ACLs."""
-    row = GateRun.objects.create(mirror=mirror, status="RUNNING", requested_by="test", requested_at=NOW)
-    gates.advance_gate(run_id=row.pk)
-    row.refresh_from_db()
-    assert row.status == "RED"  # nothing was compared
-    return [(one["state"], one["detail"]) for one in row.checks if one["name"] in ("GROUPS_SYNCED", "ACLS_SYNCED")]
-
-
-def run(mirror: MirrorTopic) -> TaskOutcome:
-    return groups.follow_groups(ClusterLink.objects.get(pk=mirror.link_id))
+    return run
 
 
 def test_a_run_leaves_how_every_group_stands(mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin) -> None:
@@ -244,3 +243,93 @@ def test_the_look_of_a_promotion_does_not_move_the_batches(mirror: MirrorTopic, 
     assert groups.group_blockers(mirror) == {}
 
     assert dict(SyncedGroup.objects.values_list("name", "looked_at")) == before
+
+
+def test_a_run_under_way_does_not_lead_groups_past_the_fence_of_a_failover(
+    mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin, meanwhile: Interleave, fail_over: Callable[[], None]
+) -> None:
+    group = f"{mirror.name}-app"
+    commit(there, group, mirror.name, {0: 20, 1: 95})
+    run(mirror)
+    commit(there, group, mirror.name, {0: 50, 1: 100})
+    meanwhile(fail_over)
+
+    run(mirror)
+
+    assert offsets_of(here, group, mirror.name) == {0: 20, 1: 60}  # as the failover left it
+    assert dict(GroupOffset.objects.values_list("partition", "source_offset")) == {0: 20, 1: 95}
+    assert SyncedGroup.objects.get(name=group).status == GroupStatus.NO_MIRROR_TOPIC
+
+
+def test_the_look_of_a_promotion_that_a_failover_overrules_moves_no_group_and_leaves_no_trouble(
+    mirror: MirrorTopic,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    destination_cluster: KafkaCluster,
+    meanwhile: Interleave,
+    fail_over: Callable[[], None],
+) -> None:
+    group = f"{mirror.name}-app"
+    fill(destination_cluster, mirror.name, records=range(60, 100))
+    commit(there, group, mirror.name, {0: 20, 1: 95})
+    run(mirror)
+    commit(there, group, mirror.name, {0: 50, 1: 130})  # written and read there after the look at the lag
+    operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
+    meanwhile(fail_over)
+
+    stopping.advance_stop(mirror_id=mirror.pk)
+
+    assert offsets_of(here, group, mirror.name) == {0: 20, 1: 95}
+    assert not mirror.transition_errors.exists()
+    assert mirror.stop_reports.get().reason == "failover"
+
+
+def test_a_gate_whose_mirror_is_failed_over_meanwhile_moves_no_group_and_is_red(
+    mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin, meanwhile: Interleave, fail_over: Callable[[], None]
+) -> None:
+    group = f"{mirror.name}-app"
+    commit(there, group, mirror.name, {0: 20, 1: 95})
+    run(mirror)
+    commit(there, group, mirror.name, {0: 50, 1: 100})
+    LinkTask.objects.create(link=mirror.link, name="ConsumerOffsetSync", finished_at=NOW)
+    meanwhile(fail_over)
+
+    (state, detail), _ = checks_of(mirror)
+
+    assert state == "FAILED"
+    assert "was failed over, has failed or is being deleted" in detail
+    assert offsets_of(here, group, mirror.name) == {0: 20, 1: 60}
+
+
+def test_gate_and_promotion_wait_for_an_offset_that_a_transaction_has_yet_to_decide(
+    mirror: MirrorTopic,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An application that processes exactly once was stopped so quickly that the end of its last transaction is on its way."""
+    monkeypatch.setattr(stopping, "DRAIN_S", 0.5)
+    group = f"{mirror.name}-app"
+    fill(destination_cluster, mirror.name, records=range(60, 100))
+    commit(there, group, mirror.name, {0: 70, 1: 80})
+    LinkTask.objects.create(link=mirror.link, name="ConsumerOffsetSync", finished_at=NOW)
+
+    def state() -> str:
+        stopping.advance_stop(mirror_id=mirror.pk)
+        return MirrorTopic.objects.get(pk=mirror.pk).state
+
+    with open_transaction(source_cluster, group, mirror.name, {0: 100}) as commit_transaction:
+        (gate, _), _ = checks_of(mirror)
+        operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
+        waiting = state()
+        error = mirror.transition_errors.get()
+        commit_transaction()
+    until(lambda: state() == MirrorState.STOPPED)
+
+    assert (gate, waiting, error.code) == ("FAILED", MirrorState.PENDING_STOPPED, "WAITING_FOR_GROUPS")
+    assert group in error.message
+    assert "A transaction that commits offsets of the group has not ended" in error.message
+    assert offsets_of(here, group, mirror.name) == {0: 100, 1: 80}

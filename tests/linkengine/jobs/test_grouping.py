@@ -48,6 +48,17 @@ def test_a_failed_group_and_an_incomplete_list_hold_it_up_too() -> None:
     assert codes(incomplete="Broker 2 does not answer.") == [ErrorCode.WAITING_FOR_GROUPS]
 
 
+def test_what_waits_under_one_code_is_told_together_and_a_group_that_cannot_be_read_is_not_called_unequal() -> None:
+    unread = GroupOutcome(name="a", destination_name="a", status=GroupStatus.FAILED, message="A transaction has not ended.")
+    ahead = outcome("batch", GroupStatus.PARTLY_SYNCED, destination=12, message="It is ahead.")
+
+    [(_, message)] = group_blockers(GroupReport(groups=(unread, ahead), incomplete="Broker 2 does not answer."))
+
+    assert "us_batch has other offsets" in message
+    assert "Consumer group a cannot be compared with the source. A transaction has not ended." in message
+    assert "Broker 2 does not answer." in message
+
+
 def test_many_groups_are_counted_not_all_named() -> None:
     many = [outcome(f"g{number}", GroupStatus.IN_USE, destination=1) for number in range(8)]
 

@@ -1,4 +1,5 @@
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
@@ -12,8 +13,9 @@ from linkengine.domain.filters import FilterType, NameFilter, PatternType
 from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, MirroredTopic
 from linkengine.domain.groups import SETTLED, GroupStatus, Memory, OffsetOutcome, Remembered
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.sync.groups import sync_groups
-from tests.linkengine.sync.conftest import commit, commit_as, fill, member, offsets_of
+from linkengine.sync.groups import Following, sync_groups
+from tests.exactlyonce import open_transaction
+from tests.linkengine.sync.conftest import WAIT_S, commit, commit_as, fill, member, offsets_of
 
 pytestmark = pytest.mark.kafka
 
@@ -24,9 +26,11 @@ class Link:
     def __init__(self, there: ClusterAdmin, here: ClusterAdmin, sync: GroupSync) -> None:
         self.there, self.here, self.sync = there, here, sync
         self.memory: dict[str, dict[tuple[str, int], Remembered]] = {}
+        self.following: Following = lambda topics: topics
 
     def run(self, **changes: object) -> GroupReport:
-        report = sync_groups(self.there, self.here, replace(self.sync, **changes), recall=self._recall)  # type: ignore[arg-type]
+        sync = replace(self.sync, **changes)  # type: ignore[arg-type]
+        report = sync_groups(self.there, self.here, sync, recall=self._recall, following=self.following)
         for group in report.groups:
             for one in group.partitions:
                 if one.outcome in SETTLED:
@@ -250,3 +254,52 @@ def test_a_name_too_long_to_be_kept_is_told_and_stops_no_other(
 
     assert "more than 255 characters" in report.incomplete
     assert offsets_of(link.here, group, twin_topic) == {0: 9}
+
+
+def test_a_mirror_that_is_stopped_before_the_first_commit_is_left_as_it_is(link: Link, group: str, twin_topic: str) -> None:
+    commit(link.there, group, twin_topic, {0: 40, 1: 5})
+    commit(link.here, group, twin_topic, {1: 5})
+    link.following = lambda topics: set(topics) - {twin_topic}
+
+    outcome = link.outcome(group)
+
+    assert (outcome.status, outcome.partitions) == (GroupStatus.NO_MIRROR_TOPIC, ())
+    assert offsets_of(link.here, group, twin_topic) == {1: 5}
+
+
+def test_a_mirror_that_is_stopped_between_two_commits_gets_no_further_ones(link: Link, group: str, twin_topic: str) -> None:
+    names = [f"{group}-{number}" for number in range(3)]
+    for name in names:
+        commit(link.there, name, twin_topic, {0: 40})
+
+    def following(topics: Collection[str]) -> Collection[str]:
+        return () if any(offsets_of(link.here, name, twin_topic) for name in names) else topics
+
+    link.following = following
+    groups = [one for one in link.run().groups if one.name in names]
+
+    there_are = {name: offsets_of(link.here, name, twin_topic) for name in names}
+    told = {one.name: {place.partition: place.target for place in one.partitions} for one in groups}
+    assert told == there_are
+    assert sorted(there_are.values(), key=len) == [{}, {}, {0: 40}]
+
+
+@pytest.mark.parametrize("before", [{0: 40}, {}], ids=["committed before", "its first commit"])
+def test_a_strict_run_does_not_know_an_offset_that_a_transaction_has_not_decided(
+    link: Link, group: str, twin_topic: str, source_cluster: KafkaCluster, before: dict[int, int]
+) -> None:
+    commit(link.there, group, twin_topic, {1: 7, **before})
+
+    with open_transaction(source_cluster, group, twin_topic, {0: 50}) as commit_transaction:
+        strict, plain = link.outcome(group, strict=True, batch=None), link.outcome(group)
+        seen = offsets_of(link.here, group, twin_topic)
+        commit_transaction()  # is over as soon as that is decided; the group's marker may be late
+    deadline = time.monotonic() + WAIT_S
+    while (after := link.outcome(group, strict=True, batch=None)).status is GroupStatus.FAILED:
+        assert time.monotonic() < deadline
+
+    assert (strict.status, strict.partitions) == (GroupStatus.FAILED, ())
+    assert "A transaction that commits offsets of the group has not ended" in strict.message
+    assert (plain.status, seen) == (GroupStatus.SYNCED, {1: 7, **before})  # where the source's group is, by now
+    assert after.status is GroupStatus.SYNCED
+    assert offsets_of(link.here, group, twin_topic) == {0: 50, 1: 7}

@@ -1,0 +1,51 @@
+"""What tests of consumer groups share: records, committed offsets, runs of the sync and of the gate."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import Producer
+
+from console.models import ClusterLink, GateRun, MirrorTopic
+from console.tasks import gates, groups
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.groups import Committed
+from linkengine.domain.linktasks import TaskOutcome
+from linkengine.kafka.admin import ClusterAdmin
+from tests.console.conftest import NOW
+
+WAIT_S = 60
+
+
+def fill(cluster: KafkaCluster, topic: str, *, records: range) -> None:
+    producer = Producer(cluster.client("admin"))
+    for number in records:
+        for partition in range(2):
+            producer.produce(topic, f"value {number * 2 + partition}", partition=partition)
+    assert producer.flush(WAIT_S) == 0
+
+
+def commit(admin: ClusterAdmin, group: str, topic: str, offsets: dict[int, int]) -> None:
+    wanted = {(topic, partition): Committed(offset=offset) for partition, offset in offsets.items()}
+    deadline = time.monotonic() + WAIT_S
+    while any(refused := list(admin.commit({group: wanted})[group].values())):
+        assert time.monotonic() < deadline, refused
+        time.sleep(0.2)
+
+
+def offsets_of(admin: ClusterAdmin, group: str, topic: str) -> dict[int, int]:
+    found, _ = admin.committed([group])
+    return {partition: one.offset for (name, partition), one in found[group].items() if name == topic}
+
+
+def checks_of(mirror: MirrorTopic) -> list[tuple[str, str]]:
+    """Run the gate once; answer how it judged groups and ACLs."""
+    row = GateRun.objects.create(mirror=mirror, status="RUNNING", requested_by="test", requested_at=NOW)
+    gates.advance_gate(run_id=row.pk)
+    row.refresh_from_db()
+    assert row.status == "RED"  # nothing was compared
+    return [(one["state"], one["detail"]) for one in row.checks if one["name"] in ("GROUPS_SYNCED", "ACLS_SYNCED")]
+
+
+def run(mirror: MirrorTopic) -> TaskOutcome:
+    return groups.follow_groups(ClusterLink.objects.get(pk=mirror.link_id))
