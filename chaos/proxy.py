@@ -15,7 +15,8 @@ from typing import Any
 from devcluster.ports import LOOPBACK
 
 CHUNK_BYTES = 1 << 20
-READ_AHEAD_BYTES = 4 << 20  # what was sent before a hold is taken over whole
+READ_AHEAD_BYTES = 4 << 20  # what was sent before a hold comes through whole, though its sender reset the connection
+FULL_PAUSE_S = 0.005
 CALL_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
 
@@ -89,14 +90,21 @@ class Proxy:
             link.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: _Link) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(CHUNK_BYTES):
-                await link.pass_gate(len(data))
+        taken: asyncio.Queue[bytes] = asyncio.Queue()
+        await asyncio.gather(_take(reader, taken, link), self._deliver(taken, writer, link))
+
+    async def _deliver(self, taken: asyncio.Queue[bytes], writer: asyncio.StreamWriter, link: _Link) -> None:
+        try:
+            while data := await taken.get():
+                await link.gate.wait()
+                link.waiting -= len(data)
                 if self._delay_s:
                     await asyncio.sleep(self._delay_s)
                 writer.write(data)
                 await writer.drain()
-        await link.pass_gate(0)
+        except OSError:
+            link.abort()  # else the other direction would go on taking what nobody gets
+        await link.gate.wait()
         writer.close()
 
     def _each(self, turn: Callable[[asyncio.Event], None]) -> None:
@@ -126,21 +134,28 @@ class Proxy:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_S)
 
 
+async def _take(reader: asyncio.StreamReader, taken: asyncio.Queue[bytes], link: _Link) -> None:
+    """Take over what is sent as it comes: an error of the connection would drop what lies in the reader."""
+    with contextlib.suppress(OSError):
+        while data := await reader.read(CHUNK_BYTES):
+            link.waiting += len(data)
+            taken.put_nowait(data)
+            while link.waiting > READ_AHEAD_BYTES:
+                await asyncio.sleep(FULL_PAUSE_S)
+    taken.put_nowait(b"")
+
+
 class _Link:
     """Both ends of one connection."""
 
     def __init__(self, *ends: asyncio.StreamWriter) -> None:
         self._ends = ends
-        self.waiting = 0  # bytes
+        self.waiting = 0  # bytes, in both directions
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def pass_gate(self, size: int) -> None:
-        self.waiting += size
-        await self.gate.wait()
-        self.waiting -= size
-
     def abort(self) -> None:
+        self.waiting = 0
         self.gate.set()
         for end in self._ends:
             end.transport.abort()

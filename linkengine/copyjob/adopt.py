@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from itertools import count
 
 from linkengine.batches.control import ControlType
 from linkengine.copyjob.fence import PAUSE_S, last_marker, write_marker
@@ -35,8 +36,10 @@ def adopt_partitions(
     deadline = time.monotonic() + PATIENCE_S
     missing = [one for one in assignments if one.partition in ends]
     try:
-        while missing:
-            missing, failure = _round(cluster, missing, ends=ends, generation=generation)
+        for tries in count():
+            if not missing:
+                break
+            missing, failure = _round(cluster, missing, ends=ends, generation=generation, tries=tries)
             if failure and (failure.code in _FINAL or time.monotonic() > deadline):
                 raise failure
             if failure:
@@ -46,7 +49,7 @@ def adopt_partitions(
 
 
 def _round(
-    cluster: Cluster, missing: Sequence[PartitionAssignment], *, ends: Mapping[int, int], generation: int
+    cluster: Cluster, missing: Sequence[PartitionAssignment], *, ends: Mapping[int, int], generation: int, tries: int
 ) -> tuple[list[PartitionAssignment], LinkEngineError | None]:
     """Take each partition one step further; answer those not done yet and the last error."""
     tails = read_tails(cluster, [TailQuery(assignment=one, clean=False) for one in missing])
@@ -57,7 +60,7 @@ def _round(
             if isinstance(tail, LinkEngineError):
                 raise tail
             if not _is_claimed(cluster, one, tail, end=ends[one.partition]):
-                write_marker(cluster, one, tail, generation=generation, commit=False)
+                write_marker(cluster, one, tail, generation=generation, commit=False, tries=tries)
                 rest.append(one)  # the next round looks where it landed
         except LinkEngineError as error:
             failure = error

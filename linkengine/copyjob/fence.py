@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -51,11 +53,11 @@ def fence_partitions(
     cluster = Cluster(address)
     deadline = time.monotonic() + PATIENCE_S
     try:
-        while True:
+        for tries in count(1):  # ``fencemany`` may have tried once
             missing = [one for one in assignments if one.partition not in ends]
             if not missing:
-                return ends
-            failure = _fence_round(cluster, missing, generation=generation, ends=ends)
+                break
+            failure = _fence_round(cluster, missing, generation=generation, ends=ends, tries=tries)
             if failure is None:
                 continue
             if time.monotonic() > deadline or failure.code in (ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR):
@@ -63,10 +65,11 @@ def fence_partitions(
             time.sleep(PAUSE_S)
     finally:
         cluster.close()
+    return ends
 
 
 def _fence_round(
-    cluster: Cluster, missing: Sequence[PartitionAssignment], *, generation: int, ends: dict[int, int]
+    cluster: Cluster, missing: Sequence[PartitionAssignment], *, generation: int, ends: dict[int, int], tries: int
 ) -> LinkEngineError | None:
     """Take each partition one step further: recognise its fence, or write it. Answer the last error."""
     failure: LinkEngineError | None = None
@@ -80,10 +83,11 @@ def _fence_round(
         try:
             if isinstance(tail, LinkEngineError):
                 raise tail
-            if _ends_with_fence(cluster, one, tail):
-                ends[one.partition] = tail.end - 1
+            end = _fenced_end(cluster, one, tail)
+            if end is None:
+                write_marker(cluster, one, tail, generation=generation, commit=True, tries=tries)
             else:
-                write_marker(cluster, one, tail, generation=generation, commit=True)
+                ends[one.partition] = end
         except LinkEngineError as error:
             failure = error
     return failure
@@ -105,11 +109,18 @@ def _finish_begun(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> N
             transactions.commit(begun)
 
 
-def _ends_with_fence(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> bool:
-    """Tell whether the last batch is a COMMIT marker of our producer. Waits for the high watermark through the caller."""
-    if tail.producer.epoch < 0:
-        return False
-    return last_marker(cluster, one, tail) == (tail.producer_id, ControlType.COMMIT)
+def _fenced_end(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> int | None:
+    """Answer where the fence begins, None where there is none. Waits for the high watermark through the caller.
+
+    A fence is a COMMIT marker of our producer at the end. Where answers were lost there may be more than one in a row.
+    """
+    end = tail.end
+    while tail.producer.epoch >= 0 and last_marker(cluster, one, replace(tail, end=end)) == (
+        tail.producer_id,
+        ControlType.COMMIT,
+    ):
+        end -= 1
+    return end if end < tail.end else None
 
 
 def last_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> tuple[int, ControlType] | None:
@@ -131,14 +142,19 @@ def last_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> tuple
     return (view.producer_id, control_type(view, records[at : at + view.size])) if view.is_control else None
 
 
-def write_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, generation: int, commit: bool) -> None:
-    """Append one marker with a higher epoch and coordinator epoch than any before it; a COMMIT closes the mirror."""
+def write_marker(
+    cluster: Cluster, one: PartitionAssignment, tail: Tail, *, generation: int, commit: bool, tries: int = 0
+) -> None:
+    """Append one marker with a higher epoch and coordinator epoch than any before it; a COMMIT closes the mirror.
+
+    ``tries`` is how often this was tried before with the same ``tail``.
+    """
     if tail.transactions is not None:
         transactions = EmptyTransactions(cluster, one.transactional_id)
         transactions.mark(tail.transactions, topic=one.mirror_topic, partition=one.partition, commit=commit)
         end_beyond(cluster, one, tail, offset=tail.end)
         return
-    epoch, coordinator_epoch = epochs_above(tail.producer, generation=generation, closes=commit)
+    epoch, coordinator_epoch = epochs_above(tail.producer, generation=generation, closes=commit, tries=tries)
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     topic = marker.WritableTxnMarkerTopic(name=one.mirror_topic, partition_indexes=[one.partition])
     wanted = marker(
@@ -152,7 +168,9 @@ def write_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, gene
     def build(_: Connection) -> Any:
         return WriteTxnMarkersRequest(version=VERSION, markers=[wanted])
 
-    answer = cluster.call(tail.leader.broker, build, response=WriteTxnMarkersResponse, timeout_s=MARKER_TIMEOUT_S)
+    answer = cluster.call(
+        tail.leader.broker, build, response=WriteTxnMarkersResponse, timeout_s=MARKER_TIMEOUT_S, repeatable=False
+    )
     error = answer.markers[0].topics[0].partitions[0].error_code
     if error:
         raise BrokerError(error, f"Mirror {one.mirror_topic}-{one.partition} cannot be marked")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +93,8 @@ def _write(cluster: Cluster, broker: int, fences: Sequence[_Fence]) -> None:
     def build(_: Connection) -> Any:
         return WriteTxnMarkersRequest(version=VERSION, markers=markers)
 
-    cluster.call(broker, build, response=WriteTxnMarkersResponse, timeout_s=MARKER_TIMEOUT_S)
+    with suppress(LinkEngineError):
+        cluster.call(broker, build, response=WriteTxnMarkersResponse, timeout_s=MARKER_TIMEOUT_S, repeatable=False)
 
 
 def _proven_in_time(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, int]:

@@ -172,6 +172,8 @@ class MirrorPartition:
 
     def send_fill(self, step: Fill, *, most: int, late_until: float = 0.0) -> FillInFlight:
         """Answer what to write now of a fill; its first marker goes alone where it has to raise the epoch."""
+        if self.loose_appends:  # a gap where the source had a record, of which late data must not come behind this marker
+            self.writer.raise_next()
         epoch = self.writer.marker_epoch()
         count = 1 if self.writer.must_raise else min(most, step.end - step.start)
         self.fill = FillInFlight(step.start, count, epoch, step.reason, late_until)
@@ -191,6 +193,7 @@ class MirrorPartition:
         step = self.chunks[0].steps[0]
         assert isinstance(step, Fill)
         self.writer.marked(fill.epoch)
+        self.loose_appends &= self.transactions is not None  # a coordinator's epoch is not ours to raise
         self.account.filled(fill.start, fill.end, step.reason, now_ms=now_ms)
         self.mirror_backoff.reset()
         if fill.end < step.end:

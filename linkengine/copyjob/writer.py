@@ -20,6 +20,9 @@ from linkengine.domain.leases import FIRST_GENERATION, coordinator_epoch_for, ge
 from linkengine.kafka.producers import ProducerState
 
 LAST_EPOCH = (1 << 15) - 1
+ABOVE_OWNERS = (
+    8  # epochs that a fence leaves to an owner that raises at the same time: one per lost marker, so three in a slice
+)
 
 
 def raised(epoch: int) -> int:
@@ -27,10 +30,15 @@ def raised(epoch: int) -> int:
     return max(epoch, 0) + 1
 
 
-def epochs_above(state: ProducerState, *, generation: int, closes: bool) -> tuple[int, int]:
-    """Answer producer epoch and coordinator epoch of a marker that shuts out everybody up to ``state``."""
+def epochs_above(state: ProducerState, *, generation: int, closes: bool, tries: int = 0) -> tuple[int, int]:
+    """Answer producer epoch and coordinator epoch of a marker that shuts out everybody up to ``state``, and what is under way.
+
+    Above an owner that raises its epoch in this moment, and above our own ``tries`` before: their answers were lost, so they
+    may still be written.
+    """
     highest = max(generation, generation_of(state.coordinator_epoch) + 1)
-    return min(raised(state.epoch), LAST_EPOCH), coordinator_epoch_for(highest, closes=closes)
+    epoch = raised(state.epoch) + ABOVE_OWNERS + tries
+    return min(epoch, LAST_EPOCH), coordinator_epoch_for(highest, closes=closes)
 
 
 class FencedError(LinkEngineError):
@@ -48,7 +56,7 @@ class Writer:
     __slots__ = (
         "_bound_epoch",
         "_must_raise",
-        "_raising",
+        "_tried",
         "epoch",
         "generation",
         "memory_lost",
@@ -63,7 +71,7 @@ class Writer:
         self.generation = -1  # -1: no hold
         self.memory_lost = False  # the lease has forgotten an owner that had sent markers
         self._must_raise = False
-        self._raising = False
+        self._tried = -1  # the highest epoch of this hold's markers, whatever became of them
         self._bound_epoch: int | None = None
 
     def bind(self, producer_id: int, epoch: int) -> None:
@@ -96,16 +104,15 @@ class Writer:
             self.generation, self._must_raise = generation, False
         else:
             self._adopt_generation(state, generation=generation, clean=clean, empty=empty)
-        self._raising = False
+        self._tried = -1
         self._take(state)
 
     def readopt(self, state: ProducerState) -> None:
         """Go on within the same hold; raise FencedError where somebody newer has written a marker."""
         if self._is_fenced(state):
             raise FencedError
-        if self._raising and state.epoch > self.epoch:
+        if self.epoch < state.epoch == self._tried:
             self._must_raise = False
-        self._raising = False
         self._take(state)
 
     def _adopt_generation(self, state: ProducerState, *, generation: int, clean: bool, empty: bool) -> None:
@@ -121,9 +128,8 @@ class Writer:
     def _is_fenced(self, state: ProducerState) -> bool:
         if self._bound_epoch is not None:
             return state.epoch > max(self._bound_epoch, self.epoch)
-        highest = raised(self.epoch) if self._raising else self.epoch
         known = state.coordinator_epoch
-        return is_closed(known) or generation_of(known) > self.generation or state.epoch > max(highest, 0)
+        return is_closed(known) or generation_of(known) > self.generation or state.epoch > max(self.epoch, self._tried, 0)
 
     def raise_next(self) -> None:
         """Let the next marker raise the epoch: one sent before may still be on its way, and shall be refused then."""
@@ -137,26 +143,27 @@ class Writer:
         return self.epoch, base
 
     def marker_epoch(self) -> int:
-        """Answer the epoch for the next marker; raises it where this hold has to."""
+        """Answer the epoch for the next marker; raises it where this hold has to, above any marker that may still come."""
         if self._bound_epoch is not None:
             return self._bound_epoch
         if not self._must_raise:
             return max(self.epoch, 0)
-        if self.epoch >= LAST_EPOCH:
+        highest = max(self.epoch, self._tried)
+        if highest >= LAST_EPOCH:
             raise LinkEngineError(
                 ErrorCode.ILLEGAL_STATE,
                 "All 32,767 producer epochs of this mirror partition are used up by owners that died. Fail over and start the "
                 "mirror again under a new name; its producer id is new then.",
             )
-        self._raising = True
-        return raised(self.epoch)
+        self._tried = raised(highest)
+        return self._tried
 
     def marked(self, epoch: int) -> None:
         """A marker with ``epoch`` has been verified in the log."""
         if epoch > self.epoch:
             self.next_sequence = 0
         self.epoch = epoch
-        self._must_raise = self._raising = False
+        self._must_raise = False
 
     def _take(self, state: ProducerState) -> None:
         self.epoch = state.epoch

@@ -99,9 +99,21 @@ class Cluster:
         host, port = self.endpoint(broker)
         return connect(host, port, address=self.address, timeout_s=timeout_s)
 
-    def call(self, broker: int, build: Callable[[Connection], Any], *, response: Any, timeout_s: float | None = None) -> Any:
-        """Send the request that ``build`` makes for the connection's versions; one more try where an idle one had died."""
-        return self._call_at(self.endpoint(broker), build, response=response, timeout_s=timeout_s or self._timeout_s)
+    def call(
+        self,
+        broker: int,
+        build: Callable[[Connection], Any],
+        *,
+        response: Any,
+        timeout_s: float | None = None,
+        repeatable: bool = True,
+    ) -> Any:
+        """Send the request that ``build`` makes for the connection's versions; one more try where an idle one had died.
+
+        It may have died after the broker had done what was asked. What must not be done twice is not ``repeatable``.
+        """
+        timeout_s = timeout_s or self._timeout_s
+        return self._call_at(self.endpoint(broker), build, response=response, timeout_s=timeout_s, repeatable=repeatable)
 
     def call_any(self, build: Callable[[Connection], Any], *, response: Any) -> Any:
         """Send the request to the first broker that answers; raise what the first one said where none does."""
@@ -168,14 +180,20 @@ class Cluster:
         return {topic.name: _view(topic) for topic in answer.topics}
 
     def _call_at(
-        self, endpoint: tuple[str, int], build: Callable[[Connection], Any], *, response: Any, timeout_s: float
+        self,
+        endpoint: tuple[str, int],
+        build: Callable[[Connection], Any],
+        *,
+        response: Any,
+        timeout_s: float,
+        repeatable: bool = True,
     ) -> Any:
         while True:
             with self._borrowed(endpoint, timeout_s=timeout_s) as (connection, reused):
                 try:
                     return connection.request(build(connection), response=response, timeout_s=timeout_s)
                 except LinkEngineError as error:
-                    if not reused or error.code != ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR:
+                    if not repeatable or not reused or error.code != ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR:
                         raise
                     connection.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import time
 from typing import Any
 
@@ -32,6 +33,8 @@ CONNECT_TIMEOUT_S = 3.0  # a broker that does not answer within three seconds sh
 REQUEST_TIMEOUT_S = 5.0  # small requests: metadata, offsets, producer state
 MAX_SMALL_RESPONSE = 64 << 20  # metadata of a huge cluster; beyond that the peer is no broker
 _FLEXIBLE_API_VERSIONS = 3
+# closing a socket, even by dying, drops what the peer has not got yet; else the kernel would send it for minutes to come
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Connection:
@@ -131,6 +134,7 @@ def _tcp(host: str, port: int, *, timeout_s: float) -> socket.socket:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             sock.settimeout(timeout_s)
             sock.connect(target)
         except OSError as error:

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -92,14 +93,21 @@ def test_a_cut_ends_connections_and_refuses_new_ones_until_it_is_healed(proxy: P
         assert client.recv(1) == b"b"
 
 
+@pytest.mark.parametrize("linger", [(0, 0), (1, 0)], ids=["in good order", "by a reset"])
 def test_what_was_held_arrives_after_its_sender_has_gone_and_new_connections_are_free(
-    proxy: Proxy, target: Target, port: int
+    proxy: Proxy, target: Target, port: int, linger: tuple[int, int]
 ) -> None:
     client = connected(port)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *linger))
     client.sendall(b"before ")
     target.wait_for(b"before ")
     proxy.hold()
     client.sendall(b"late ")
+    while proxy.held_bytes < len(b"late "):
+        time.sleep(0.01)
+    client.sendall(b"and more ")
+    while proxy.held_bytes < len(b"late and more "):
+        time.sleep(0.01)
     with connected(port) as other:
         other.sendall(b"free ")
         assert other.recv(100) == b"free "
@@ -108,7 +116,7 @@ def test_what_was_held_arrives_after_its_sender_has_gone_and_new_connections_are
 
     proxy.release()
 
-    target.wait_for(b"late ")
+    target.wait_for(b"late and more ")
 
 
 def silent(client: socket.socket) -> bool:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.fence import fence_partitions
+from linkengine.copyjob.fence import fence_partitions, write_marker
 from linkengine.copyjob.fencemany import fence_many
+from linkengine.copyjob.tails import Tail, TailQuery, read_tails
 from linkengine.domain.plans import CopyPlan, PartitionPhase
+from linkengine.kafka.cluster import Cluster
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
@@ -49,6 +51,25 @@ def test_the_fence_tells_the_mirrored_ends_however_often_it_is_asked_for(cluster
 
     assert ends == [{0: 25, 1: 0}] * 2
     assert ends_of(clusters[1], topic_name, partitions=2) == {0: 26, 1: 1}
+
+
+def test_a_fence_that_was_written_twice_because_its_answer_was_lost_begins_at_the_first(
+    clusters: Pair, topic_name: str
+) -> None:
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, 25)
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 25})
+    one, cluster = plan.assignments[0], Cluster(plan.destination)
+    for _ in range(2):
+        tail = read_tails(cluster, [TailQuery(assignment=one, clean=True)])[one.key]
+        assert isinstance(tail, Tail)
+        write_marker(cluster, one, tail, generation=100, commit=True)
+    cluster.close()
+
+    assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 25}
+    assert ends_of(clusters[1], topic_name) == {0: 27}
 
 
 def test_recorded_ends_are_answered_without_another_look(clusters: Pair, topic_name: str) -> None:

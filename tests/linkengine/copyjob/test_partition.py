@@ -187,6 +187,23 @@ def test_data_without_an_answer_is_on_its_way_until_later_data_is_acknowledged()
     assert not one.loose_appends
 
 
+def test_a_gap_where_a_record_was_sent_shuts_that_record_out_should_it_come_late() -> None:
+    """The source has compacted it away since. The gap's marker takes its offset, and would leave its sequence free."""
+    one = owned(generation=9, clean=True)
+    sent(one)
+    one.interrupt(retry_at=0.0)
+    one.resumed(tail(), now_ms=0)
+    one.planned([Fill(10, 12, GapReason.COMPACTED)], Buffer())
+
+    fill = one.send_fill(Fill(10, 12, GapReason.COMPACTED), most=100)
+    one.filled(now_ms=0)
+
+    assert (fill.epoch, fill.count) == (SEEN.epoch + 1, 1)
+    assert not one.loose_appends
+    assert one.send_fill(Fill(11, 12, GapReason.COMPACTED), most=100).epoch == fill.epoch
+    assert one.writer.append(1) == (fill.epoch, 0)
+
+
 @pytest.mark.parametrize(("end", "raised"), [(10, 4), (11, 4), (13, 3)])
 def test_after_a_lost_marker_the_next_one_shuts_it_out_unless_all_of_it_is_there(end: int, raised: int) -> None:
     one = owned(generation=9, clean=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from linkengine.copyjob.writer import LAST_EPOCH, FencedError, Writer
+from linkengine.copyjob.writer import LAST_EPOCH, FencedError, Writer, epochs_above
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.kafka.producers import ProducerState
@@ -111,14 +111,34 @@ def test_where_the_leader_knows_nothing_a_raise_shuts_out_those_who_began_there(
     assert late.append(1) == (1, 0)
 
 
-def test_a_raise_that_never_arrived_is_done_again() -> None:
+def test_a_raise_whose_answer_was_lost_is_done_again_above_it_so_that_it_is_refused_when_it_comes_late() -> None:
     writer = Writer(1)
     writer.adopt(state(4, 99, 7), generation=8, clean=False)
-    writer.marker_epoch()
-
+    lost = [writer.marker_epoch()]
     writer.readopt(state(4, 99, 7))
+    lost.append(writer.marker_epoch())
+    assert lost == [5, 6]
 
-    assert writer.marker_epoch() == 5
+    writer.readopt(state(5, -1, 8))  # the first has come, the second may still
+
+    assert writer.must_raise
+    assert writer.marker_epoch() == 7
+    writer.marked(7)
+    assert writer.append(1) == (7, 0)
+
+
+def test_a_fence_is_above_an_owner_that_raises_in_the_same_moment_and_above_its_own_earlier_tries() -> None:
+    known, owner = state(4, 99, 3), Writer(1)
+    owner.adopt(known, generation=9, clean=False)
+    raises = []
+    for _ in range(3):  # a slice has no time for more lost answers
+        raises.append(owner.marker_epoch())
+        owner.readopt(known)
+
+    fences = [epochs_above(known, generation=10, closes=True, tries=tries) for tries in range(3)]
+
+    assert max(raises) < fences[0][0] < fences[1][0] < fences[2][0]
+    assert {coordinator for _, coordinator in fences} == {coordinator_epoch_for(10, closes=True)}
 
 
 def test_sequences_wrap_as_brokers_expect() -> None:
