@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import structlog
 
+from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import NameFilter, chosen_topics
 from linkengine.domain.naming import mirror_name
@@ -97,8 +98,32 @@ def grow_mirror(destination: ClusterAdmin, mirror: TopicDescription, *, partitio
     return partitions
 
 
+def find_mirror(
+    destination: ClusterAdmin,
+    mirror_topic: str,
+    *,
+    topic_id: str,
+    contested: bool = False,
+    second_look_after_s: float = SECOND_LOOK_AFTER_S,
+) -> TopicDescription | None:
+    """Describe the topic that is the mirror's own; None where there is none, or only somebody else's of its name.
+
+    ``topic_id`` is what was noted when the mirror was made. "": its set-up never came so far, so its topic is known by the
+    configs with which only mirrors are created. ``contested``: another mirror has that name too, so these tell nothing.
+    """
+    found = destination.find(mirror_topic)
+    if found is not None and not _is_own(found, topic_id=topic_id, contested=contested):
+        time.sleep(second_look_after_s)
+        found = destination.find(mirror_topic)
+    return found if found is not None and _is_own(found, topic_id=topic_id, contested=contested) else None
+
+
+def _is_own(found: TopicDescription, *, topic_id: str, contested: bool) -> bool:
+    return found.topic_id == topic_id if topic_id else not contested and looks_like_mirror(found.configs)
+
+
 def missing_mirror(mirror_topic: str) -> LinkEngineError:
-    """Answer the error for a mirror topic that somebody deleted."""
+    """Answer the error for a mirror topic that somebody deleted; a later one of its name is not the mirror's."""
     return LinkEngineError(
         ErrorCode.MIRROR_TOPIC_MISSING,
         f"Mirror topic {mirror_topic!r} does not exist on the destination cluster; somebody deleted it. Delete the mirror here "

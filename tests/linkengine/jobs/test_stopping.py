@@ -33,6 +33,7 @@ def stop(
         generation=9,
         source_topic=source_topic,
         mirror_topic=source_topic,
+        mirror_topic_id=created.mirror_topic_id,
         source_configs=created.source_configs,
     )
 
