@@ -18,21 +18,13 @@ from console.models import MirrorTopic
 from console.reconciling import plans, troubles
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.states import MirrorState
+from linkengine.domain.states import BECOMING, MirrorState
 
 GIVE_WAY_S = store.HOLD_S + 3.0  # a worker that was killed holds for HOLD_S; a living one gives way within a second or so
 LOOK_EVERY_S = 0.1
 CHECK_EVERY_S = 0.5  # while records are set aside
 UNDO_ATTEMPTS = 20
 UNDO_PAUSE_S = 1.0
-_BECOMING = frozenset(
-    {
-        MirrorState.PENDING_SETUP,
-        MirrorState.PENDING_MIRROR,
-        MirrorState.PENDING_SETUP_FOR_RESTORE,
-        MirrorState.PENDING_RESTORE_MIRROR,
-    }
-)
 _log = structlog.get_logger(__name__)
 
 
@@ -89,7 +81,7 @@ def giving_way(mirror: MirrorTopic) -> Iterator[MirrorTopic | None]:
 
     Gives None where it takes too long: then the reconciler asks again.
     """
-    if mirror.prior_state not in _BECOMING:
+    if mirror.prior_state not in BECOMING:
         yield mirror
         return
     deadline = time.monotonic() + GIVE_WAY_S

@@ -147,7 +147,7 @@ def _fence(mirror: MirrorTopic, *, generation: int) -> None:
     now = timezone.now()
     if not marked.update(fencing_at=now):
         return  # somebody else is at it
-    check_ours = partial(check_marks, [mirror.pk], marked_at=now)
+    check_ours, gone = partial(check_marks, [mirror.pk], marked_at=now), ""
     try:
         stop = plans.stop_of(mirror, generation=generation, partitions=_note_topic(mirror))
         stopped = jobs.stop_mirror(stop, on_fenced=partial(record_ends, mirror), check_ours=check_ours)
@@ -156,11 +156,12 @@ def _fence(mirror: MirrorTopic, *, generation: int) -> None:
         if error.code != ErrorCode.MIRROR_TOPIC_MISSING:  # where nothing is left, nothing needs a fence
             note_failure(mirror, error, fatal=False, now=timezone.now())
             return
+        gone = error.message
     except StopTakenOverError:
         _log.warning("stop.taken_over", mirror=mirror.name)
         return
     writable_at = timezone.now()
-    note_stopped(mirror, now=writable_at, source_ends=_source_ends(mirror))
+    note_stopped(mirror, now=writable_at, source_ends=_source_ends(mirror), detail=gone)
     dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
@@ -169,10 +170,10 @@ def _note_topic(mirror: MirrorTopic) -> int | None:
 
     It is known by a mirror's configs, which it loses next.
     """
-    if mirror.mirror_topic_id:
+    if mirror.mirror_topic_id and mirror.num_partitions and mirror.holds_copy:
         return None
     here, contested = mirror.link.destination.address, plans.is_contested(mirror)
-    found = jobs.find_mirror(here, mirror.name, topic_id="", contested=contested)
+    found = jobs.find_mirror(here, mirror.name, topic_id=mirror.mirror_topic_id, contested=contested)
     if found is None:
         return None
     mirror.mirror_topic_id = found.topic_id
@@ -250,11 +251,12 @@ def record_many_ends(found: Iterable[tuple[MirrorTopic, MirrorStopped]]) -> None
     update_each(MirrorPartition, fields=fields, keys=("mirror", "partition"), rows=rows)
 
 
-def note_stopped(mirror: MirrorTopic, *, now: datetime, source_ends: dict[int, int] | None = None) -> None:
+def note_stopped(mirror: MirrorTopic, *, now: datetime, source_ends: dict[int, int] | None = None, detail: str = "") -> None:
+    facts = {"by": ENGINE, "now": now, "detail": detail, **_UNTROUBLED}
     try:
         with transaction.atomic():
             troubles.clear(mirror=mirror)
-            stopped = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, by=ENGINE, now=now, **_UNTROUBLED)
+            stopped = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, **facts)
             write_stop_report(mirror=stopped, now=now, source_ends=source_ends, asked_at=timezone.now())
             lineage.close_lineage(mirror=stopped, now=now)
     except IllegalTransitionError:  # another run of this task was quicker

@@ -42,28 +42,22 @@ def stop_mirror(
     MIRROR_TOPIC_MISSING where the topic is gone, and what keeps us from the destination. A topic that is not this mirror's
     (``find_mirror``) is none: it keeps its records and configs, only our rules go.
     """
-    topic = _topic_of(stop)
-    destination = ClusterAdmin(stop.destination)
-    found = find_mirror(destination, topic, topic_id=stop.mirror_topic_id, contested=stop.contested)
+    found = _find(stop)
     if found is None:
         check_ours()
         _open(stop, found)
-        raise missing_mirror(topic)
+        raise missing_mirror(_topic_of(stop))
     stopped = _fence(stop, found)
     check_ours()
     if on_fenced is not None:
         on_fenced(stopped)
+    destination = ClusterAdmin(stop.destination)
     if stop.guard:
-        _finish_seeding(destination, topic)
+        _finish_seeding(destination, found.name)
     check_ours()
     clamped = _clamp(destination, stop, stopped)
-    change = _configs(stop)
-    check_ours()
-    destination.change_configs(topic, change)
-    check_ours()
-    if stop.guard:
-        destination.allow_writes(topic)
-    log.info("mirror_stopped", topic=topic, reason=stop.reason, ends=stopped.ends, clamped=len(clamped))
+    _let_producers_in(destination, stop, check_ours=check_ours)
+    log.info("mirror_stopped", topic=found.name, reason=stop.reason, ends=stopped.ends, clamped=len(clamped))
     return replace(stopped, clamped=tuple(clamped))
 
 
@@ -72,18 +66,21 @@ def reopen_mirror(stop: MirrorStop) -> str:
 
     For one that slept through the stop. Nothing is fenced or trimmed: applications may have written since.
     """
-    topic = _topic_of(stop)
-    destination = ClusterAdmin(stop.destination)
-    found = find_mirror(destination, topic, topic_id=stop.mirror_topic_id, contested=stop.contested)
+    found = _find(stop)
     if found is not None and looks_like_mirror(found.configs):
-        destination.change_configs(topic, _configs(stop))
+        ClusterAdmin(stop.destination).change_configs(found.name, _configs(stop))
     _open(stop, found)
-    log.warning("mirror_reopened", topic=topic, found=found is not None)
+    log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None)
     return found.topic_id if found is not None else ""
 
 
 def _topic_of(stop: MirrorStop) -> str:
     return stop.mirror_topic or stop.assignments[0].mirror_topic
+
+
+def _find(stop: MirrorStop) -> TopicDescription | None:
+    destination = ClusterAdmin(stop.destination)
+    return find_mirror(destination, _topic_of(stop), topic_id=stop.mirror_topic_id, contested=stop.contested)
 
 
 def _open(stop: MirrorStop, found: TopicDescription | None) -> None:
@@ -108,6 +105,15 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
     if tells and not destination.denies_writes(topic):
         return []
     return clamp_groups(destination, topic, ends=dict(stopped.ends), known=stop.group_offsets)
+
+
+def _let_producers_in(destination: ClusterAdmin, stop: MirrorStop, *, check_ours: Callable[[], None]) -> None:
+    change = _configs(stop)
+    check_ours()
+    destination.change_configs(_topic_of(stop), change)
+    check_ours()
+    if stop.guard:
+        destination.allow_writes(_topic_of(stop))
 
 
 def _configs(stop: MirrorStop) -> ConfigChange:

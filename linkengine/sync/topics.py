@@ -126,6 +126,6 @@ def missing_mirror(mirror_topic: str) -> LinkEngineError:
     """Answer the error for a mirror topic that somebody deleted; a later one of its name is not the mirror's."""
     return LinkEngineError(
         ErrorCode.MIRROR_TOPIC_MISSING,
-        f"Mirror topic {mirror_topic!r} does not exist on the destination cluster; somebody deleted it. Delete the mirror here "
-        "and create it again.",
+        f"Mirror topic {mirror_topic!r} does not exist on the destination cluster; somebody deleted it. A topic that has its "
+        "name by now is left as it is. Delete the mirror here and create it again.",
     )

@@ -11,9 +11,11 @@ from console import store
 from console.models import LineageRange, MirrorTopic
 from console.tasks import mirrors, overtaking, stopping
 from devcluster.kafka import KafkaCluster
+from linkengine import jobs
 from linkengine.copyjob import seed
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.jobs import setup as engine
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
@@ -119,15 +121,24 @@ def test_a_set_up_that_slept_through_a_failover_leaves_the_topic_open(
         assert found is None
 
 
+def fail() -> None:
+    raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A broker is away.")
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["at once", "at the second attempt"])
 def test_a_failover_in_the_middle_of_seeding_leaves_an_empty_writable_topic(
-    mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster
+    mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, refused: bool
 ) -> None:
     interleave(engine, "seed_head", lambda: fail_over(mirror), after=True)  # one of two partitions
 
     mirrors.setup_mirror(mirror_id=mirror.pk)
+    if refused:
+        interleave(jobs, "stop_mirror", fail)
+        stopping.advance_stop(mirror_id=mirror.pk)
+        assert states(mirror) == [S.PENDING_STOPPED]
     stopping.advance_stop(mirror_id=mirror.pk)
 
-    assert here_of(mirror).offsets(mirror.name, OffsetKind.END)[1] < START
+    assert here_of(mirror).offsets(mirror.name, OffsetKind.END)[1] == 1  # the fence
     assert_ordinary_and_empty(mirror, destination_cluster)
     do(mirror, E.DELETE)
     mirrors.delete_mirror(mirror_id=mirror.pk)
