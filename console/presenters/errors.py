@@ -69,7 +69,7 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
     ),
     (
         _E.TOPIC_EXISTS_ERROR,
-        "The destination already has a topic of this name.",
+        "The destination already has a topic of this name, which is no mirror; it is left as it is.",
         "Delete that topic, or create a link with a prefix so that mirror topics get names of their own.",
     ),
     (
@@ -200,8 +200,8 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
     ),
     (
         _E.MIRROR_TOPIC_MISSING,
-        "Somebody deleted the mirror topic on the destination.",
-        "Delete the mirror here and add it again.",
+        "Somebody deleted the mirror topic on the destination; one that has its name by now is somebody else's.",
+        "Delete the mirror here and add it again. A topic that is not the mirror's keeps its records and configs.",
     ),
     (_E.ILLEGAL_STATE, "The mirror's state does not allow this.", "Choose one of the actions that the state allows."),
 )

@@ -26,9 +26,15 @@ from linkengine.domain.plans import (
     VerifyPlan,
     producer_id_for,
 )
-from linkengine.domain.states import StopReason
+from linkengine.domain.states import MirrorState, StopReason
 
 TUNING = CopyTuning()
+
+
+def load(mirror_id: int) -> MirrorTopic | None:
+    """Read a mirror with all that plans need."""
+    mirrors = MirrorTopic.objects.select_related("link__destination__environment", "link__source")
+    return mirrors.prefetch_related("link__configs", "partitions").filter(pk=mirror_id).first()
 
 
 def link_key(link: ClusterLink) -> str:
@@ -141,6 +147,7 @@ def setup_of(mirror: MirrorTopic) -> MirrorSetup:
         sync_include=sync_include(link),
         guard=is_guarded(link),
         start=mirror.start_spec,
+        contested=is_contested(mirror),
     )
 
 
@@ -166,11 +173,21 @@ def sync_of(mirror: MirrorTopic, *, keyless: bool = False) -> MirrorSync:
     )
 
 
-def stop_of(mirror: MirrorTopic, *, generation: int, fenced_ends: tuple[tuple[int, int], ...] | None = None) -> MirrorStop:
-    """Answer what to fence; ``fenced_ends`` where the caller knows what an earlier attempt recorded."""
+def stop_of(
+    mirror: MirrorTopic,
+    *,
+    generation: int,
+    fenced_ends: tuple[tuple[int, int], ...] | None = None,
+    partitions: int | None = None,
+) -> MirrorStop:
+    """Answer what to fence; ``fenced_ends`` where the caller knows what an earlier attempt recorded.
+
+    ``partitions`` are those the topic has, where the row does not know.
+    """
     ends = stopped_ends(mirror) if fenced_ends is None else fenced_ends
     ways = source_address(mirror.link), mirror.link.destination.address
-    return _stop(mirror, ways, generation=generation, fenced_ends=ends)
+    stop = _stop(mirror, ways, generation=generation, fenced_ends=ends, partitions=partitions)
+    return replace(stop, contested=is_contested(mirror))
 
 
 def stops_of(mirrors: Iterable[MirrorTopic], *, generations: Mapping[int, int]) -> list[MirrorStop]:
@@ -187,16 +204,18 @@ def _stop(
     *,
     generation: int,
     fenced_ends: tuple[tuple[int, int], ...],
+    partitions: int | None = None,
 ) -> MirrorStop:
     source, destination = ways
     return MirrorStop(
         source=source,
         destination=destination,
-        assignments=assignments_of(mirror),
+        assignments=assignments_of(mirror, partitions=partitions),
         reason=StopReason(mirror.stop_reason),
         generation=generation,
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
+        mirror_topic_id=mirror.mirror_topic_id,
         fenced_ends=fenced_ends,
         source_configs=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),
@@ -241,6 +260,12 @@ def stopped_ends(mirror: MirrorTopic) -> tuple[tuple[int, int], ...]:
 def is_guarded(link: ClusterLink) -> bool:
     """Tell whether mirrors are shut to other writers: a principal that may not append markers may not set ACLs either."""
     return link.gap_filler == GapFiller.MARKERS
+
+
+def is_contested(mirror: MirrorTopic) -> bool:
+    """Tell whether another mirror that is not stopped has the name on this cluster: the rules on it may be that one's."""
+    others = MirrorTopic.objects.filter(link__destination=mirror.link.destination_id, name=mirror.name)
+    return others.exclude(pk=mirror.pk).exclude(state=MirrorState.STOPPED).exists()
 
 
 def sync_include(link: ClusterLink) -> tuple[str, ...] | None:

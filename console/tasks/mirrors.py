@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
 from random import random
 from typing import Any
 
@@ -19,8 +20,9 @@ from console.actors import ENGINE
 from console.models import ClusterLink, MirrorTopic, SourceTopic
 from console.reconciling import configreverts, followers, gaps, plans, sampling, troubles
 from console.tasks import leases
+from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
 from linkengine import jobs
-from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import MirrorEvent, MirrorState, can
@@ -44,22 +46,27 @@ _log = structlog.get_logger(__name__)
 @shared_task(name="setup_mirror")
 def setup_mirror(*, mirror_id: int, **_: Any) -> None:
     """Create, guard and seed a mirror topic; the mirror is ACTIVE afterwards."""
-    with store.hold(f"mirror:{mirror_id}") as ours:
-        mirror = load(mirror_id) if ours else None
+    with store.hold(hold_name(mirror_id)) as ours:
+        mirror = plans.load(mirror_id) if ours else None
         if mirror is None or mirror.state != MirrorState.PENDING_SETUP or mirror.deletion_requested_at is not None:
             return
+        with unless_overtaken(mirror, otherwise=partial(_note_refusal, mirror)):
+            _note_created(mirror, create_topic(mirror), now=timezone.now())
+            if store.claim(f"created:{mirror.link_id}", ttl_ms=CREATED_MS):
+                dispatch.send("reconcile_link", link_id=mirror.link_id)
 
-        def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
-            return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
 
-        try:
-            created = jobs.setup_mirror(plans.setup_of(mirror), assignments_factory=assignments)
-        except LinkEngineError as error:
-            note_failure(mirror, error, fatal=_ends_setup(mirror, error), now=timezone.now())
-            return
-        _note_created(mirror, created, now=timezone.now())
-    if store.claim(f"created:{mirror.link_id}", ttl_ms=CREATED_MS):
-        dispatch.send("reconcile_link", link_id=mirror.link_id)
+def create_topic(mirror: MirrorTopic) -> MirrorCreated:
+    """Make the topic; raise OvertakenError where the row shows meanwhile that it is not wanted any more."""
+
+    def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
+        return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
+
+    return jobs.setup_mirror(plans.setup_of(mirror), assignments_factory=assignments, check_ours=partial(check_wanted, mirror))
+
+
+def _note_refusal(mirror: MirrorTopic, error: LinkEngineError) -> None:
+    note_failure(mirror, error, fatal=_ends_setup(mirror, error), now=timezone.now())
 
 
 def _ends_setup(mirror: MirrorTopic, error: LinkEngineError) -> bool:
@@ -69,26 +76,24 @@ def _ends_setup(mirror: MirrorTopic, error: LinkEngineError) -> bool:
 @shared_task(name="delete_mirror")
 def delete_mirror(*, mirror_id: int, **_: Any) -> None:
     """Delete the topic of a mirror that shall go, then its row."""
-    with store.hold(f"mirror:{mirror_id}") as ours:
-        mirror = load(mirror_id) if ours else None
+    with store.hold(hold_name(mirror_id)) as ours:
+        mirror = plans.load(mirror_id) if ours else None
         if mirror is None or mirror.deletion_requested_at is None:
             return
         with leases.taken(mirror, wait_s=RELEASE_WAIT_S):
             try:
                 jobs.delete_mirror(
-                    destination=mirror.link.destination.address, mirror_topic=mirror.name, guard=plans.is_guarded(mirror.link)
+                    destination=mirror.link.destination.address,
+                    mirror_topic=mirror.name,
+                    mirror_topic_id=mirror.mirror_topic_id,
+                    guard=plans.is_guarded(mirror.link),
+                    contested=plans.is_contested(mirror),
                 )
             except LinkEngineError as error:
                 note_failure(mirror, error, fatal=False, now=timezone.now())
                 return
         jobs.clear_mirror(settings.REDIS_URL, plans.link_key(mirror.link), mirror_id=plans.mirror_key(mirror))
         _remove(mirror)
-
-
-def load(mirror_id: int) -> MirrorTopic | None:
-    """Read a mirror with all that plans need."""
-    mirrors = MirrorTopic.objects.select_related("link__destination__environment", "link__source")
-    return mirrors.prefetch_related("link__configs", "partitions").filter(pk=mirror_id).first()
 
 
 def follow_source(mirror: MirrorTopic) -> None:
@@ -126,7 +131,13 @@ def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, no
     ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
 
 
+def note_delay(mirror: MirrorTopic, error: LinkEngineError) -> None:
+    """Keep why a step failed that is tried again for as long as it takes."""
+    note_failure(mirror, error, fatal=False, now=timezone.now())
+
+
 def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime) -> None:
+    """Let the copier have it; raise OvertakenError where it was stopped or is to be deleted."""
     facts = {
         "source_topic_id": created.source_topic_id,
         "mirror_topic_id": created.mirror_topic_id,
@@ -138,16 +149,19 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
         "retry_at": None,
         "synced_at": now,
     }
-    MirrorTopic.objects.filter(pk=mirror.pk).update(**facts)  # counts also where a failover came first
+    if not MirrorTopic.objects.filter(pk=mirror.pk).update(**facts):  # counts also where a failover came first
+        raise OvertakenError
     for name, value in facts.items():
         setattr(mirror, name, value)
     sampling.ensure_rows(mirror)
+    check_wanted(mirror)
     gaps.note_head(mirror=mirror, seeded=created.seeded, now=now)
     lineage.open_lineage(mirror=mirror, starts=dict(created.seeded), now=now)
     troubles.clear(mirror=mirror)
-    fresh = load(mirror.pk)
-    if fresh is not None and can(MirrorState(fresh.state), MirrorEvent.SETUP_DONE):
-        transitions.apply_event(mirror=fresh, event=MirrorEvent.SETUP_DONE, by=ENGINE, now=now)
+    try:
+        transitions.apply_event(mirror=mirror, event=MirrorEvent.SETUP_DONE, by=ENGINE, now=now)
+    except IllegalTransitionError:  # failed over in this moment
+        raise OvertakenError from None
 
 
 def _remove(mirror: MirrorTopic) -> None:

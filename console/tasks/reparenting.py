@@ -12,7 +12,6 @@ from console.models import ClusterLink, MirrorTopic
 from console.reconciling import plans
 from console.tasks import leases
 from console.tasks.answers import answering
-from console.tasks.mirrors import load
 from console.tasks.stopping import give_orders
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
@@ -28,7 +27,7 @@ RELEASE_S = 6.0  # a dead copier's lease runs out after four
 @answering
 def measure_reparenting(*, mirror_id: int, link_id: int, parent_topic: str) -> dict[str, Any]:
     """Answer what both topics hold and their ids. Of a paused mirror whose copier gave every partition back, this is final."""
-    mirror = load(mirror_id)
+    mirror = plans.load(mirror_id)
     link = ClusterLink.objects.select_related("destination", "source").filter(pk=link_id).first()
     if mirror is None or link is None or mirror.state != MirrorState.PAUSED:
         raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is not paused any more. Look again, then retry.")

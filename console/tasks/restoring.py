@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from celery import shared_task
@@ -21,13 +22,13 @@ from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic, RestoreRun
 from console.reconciling import gaps, plans
-from console.tasks.mirrors import load, note_failure
+from console.tasks.mirrors import create_topic, note_delay
+from console.tasks.overtaking import OvertakenError, Watch, check_wanted, hold_name, unless_overtaken
 from console.tasks.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
 from console.tasks.settingaside import set_aside
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated
-from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.restoring import RestorePoint, open_transactions, restore_points
 from linkengine.domain.states import MirrorEvent, MirrorState
 
@@ -35,25 +36,23 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 @shared_task(name="advance_restore")
 def advance_restore(*, mirror_id: int, **_: Any) -> None:
     """Take a restore as far as it gets."""
-    with store.hold(f"mirror:{mirror_id}") as ours:
-        mirror = load(mirror_id) if ours else None
+    with store.hold(hold_name(mirror_id)) as ours:
+        mirror = plans.load(mirror_id) if ours else None
         run = mirror.restores.filter(finished_at=None).first() if mirror else None
         if mirror is None or run is None:
             return
-        try:
+        with unless_overtaken(mirror, otherwise=partial(note_delay, mirror)):
             if mirror.state == MirrorState.PENDING_SETUP_FOR_RESTORE:
                 mirror = _agree(mirror, run, now=timezone.now())
             if mirror.state == MirrorState.PENDING_RESTORE_MIRROR:
                 _restore(mirror, run)
-        except LinkEngineError as error:
-            note_failure(mirror, error, fatal=False, now=timezone.now())
-            return
-    dispatch.send("reconcile_link", link_id=mirror.link_id)
+            dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
 def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopic:
     """Find, per partition, the first offset that is not common; write it down before anything is done about it."""
     here = mirror.link.destination.address
+    check_wanted(mirror)
     jobs.close_topic(here, mirror.name)
     keep_compression(mirror)
     time.sleep(SETTLE_S)
@@ -111,34 +110,30 @@ def _note_agreed(
 
 
 def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
+    check_wanted(mirror)
     if run.in_place:
         made = take_over(mirror, ends={one["partition"]: one["common"] for one in run.points})
     else:
-        set_aside(mirror, run)
+        set_aside(mirror, run, check_ours=Watch(mirror))
         if not _doom(mirror, run, now=timezone.now()):
-            return
+            raise OvertakenError
         jobs.delete_diverged(destination=mirror.link.destination.address, topic=mirror.name, topic_id=run.diverged_topic_id)
-        made = _set_up_again(mirror)
+        made = create_topic(mirror)
     _note_restored(mirror, run, made, now=timezone.now())
 
 
 def _doom(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> bool:
     """Decide that the diverged topic goes; False where a failover was quicker, which keeps it.
 
-    A failover after this finds a topic that must not be opened again: a late delete request may still be on its way.
+    A failover after this finds a topic that must not be opened again: a late delete request may still be on its way. The row
+    forgets its id, so that the topic which takes its place is known as the mirror's by its configs until its id is noted.
     """
+    facts = {"retry_at": None, "mirror_topic_id": ""}
     with transaction.atomic():
-        if not MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_RESTORE_MIRROR).update(retry_at=None):
+        if not MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_RESTORE_MIRROR).update(**facts):
             return False
         RestoreRun.objects.filter(pk=run.pk, doomed_at=None).update(doomed_at=now)
     return True
-
-
-def _set_up_again(mirror: MirrorTopic) -> MirrorCreated:
-    def assignments(partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
-        return plans.assignments_of(mirror, partitions=partitions, topic_id=topic_id)
-
-    return jobs.setup_mirror(plans.setup_of(mirror), assignments_factory=assignments)
 
 
 def _note_restored(mirror: MirrorTopic, run: RestoreRun, made: MirrorCreated, *, now: datetime) -> None:

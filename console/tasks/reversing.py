@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -23,7 +24,8 @@ from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic
 from console.reconciling import coverage, gaps, plans, sampling, troubles
 from console.tasks import leases
-from console.tasks.mirrors import load, note_failure
+from console.tasks.mirrors import note_delay, note_failure
+from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
 from console.tasks.stopping import blockers_of, note_blockers
 from linkengine import jobs
 from linkengine.domain.configs import COMPRESSION, PHYSICAL
@@ -43,7 +45,7 @@ _log = structlog.get_logger(__name__)
 def advance_reversal(*, mirror_id: int, **_: Any) -> None:
     """Close the source to producers and wait until the mirror holds all of it."""
     with store.hold(f"reverse:{mirror_id}") as ours:
-        mirror = load(mirror_id) if ours else None
+        mirror = plans.load(mirror_id) if ours else None
         if mirror is None or not _is_draining(mirror):
             return
         other = pairs.counterpart(mirror)
@@ -62,8 +64,8 @@ def advance_reversal(*, mirror_id: int, **_: Any) -> None:
 @shared_task(name="turn_into_mirror")
 def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
     """Take the former source over as a mirror, once its former mirror was fenced."""
-    with store.hold(f"mirror:{mirror_id}") as ours:
-        mirror = load(mirror_id) if ours else None
+    with store.hold(hold_name(mirror_id)) as ours:
+        mirror = plans.load(mirror_id) if ours else None
         if mirror is None or mirror.state != MirrorState.PENDING_MIRROR:
             return
         other = pairs.counterpart(mirror)
@@ -73,16 +75,18 @@ def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
                 dispatch.send("reconcile_link", link_id=mirror.link_id)
             return
         assert other is not None
-        try:
-            ends = dict(plans.stopped_ends(other))
-            turned = take_over(mirror, ends=ends)
-        except LinkEngineError as error:
-            note_failure(mirror, error, fatal=False, now=timezone.now())
-            return
-        paused = mirror.reversal == MirrorEvent.REVERSE_AND_PAUSE
-        event = MirrorEvent.MIRROR_READY_PAUSED if paused else MirrorEvent.MIRROR_READY
-        note_mirroring(mirror, turned, event=event, starts=ends, now=timezone.now())
-    dispatch.send("reconcile_link", link_id=mirror.link_id)
+        with unless_overtaken(mirror, otherwise=partial(note_delay, mirror)):
+            _turn(mirror, other)
+            dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
+    ends = dict(plans.stopped_ends(other))
+    check_wanted(mirror)
+    turned = take_over(mirror, ends=ends)
+    paused = mirror.reversal == MirrorEvent.REVERSE_AND_PAUSE
+    event = MirrorEvent.MIRROR_READY_PAUSED if paused else MirrorEvent.MIRROR_READY
+    note_mirroring(mirror, turned, event=event, starts=ends, now=timezone.now())
 
 
 def take_over(mirror: MirrorTopic, *, ends: Mapping[int, int]) -> MirrorCreated:
@@ -112,7 +116,10 @@ def keep_compression(mirror: MirrorTopic) -> None:
 def note_mirroring(
     mirror: MirrorTopic, made: MirrorCreated, *, event: MirrorEvent, starts: Mapping[int, int], now: datetime
 ) -> None:
-    """Let the copier have it: the topic is a mirror now, of the other side's records from ``starts`` on."""
+    """Let the copier have it: the topic is a mirror now, of the other side's records from ``starts`` on.
+
+    Raises OvertakenError where it was failed over meanwhile.
+    """
     facts: dict[str, Any] = {
         **reversing.fresh_life(),
         "source_topic_id": made.source_topic_id,
@@ -134,7 +141,7 @@ def note_mirroring(
             moved = transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)
             lineage.open_lineage(mirror=moved, starts=starts, now=now)
     except IllegalTransitionError:  # failed over in the meantime
-        _log.info("turn.overruled", mirror=mirror.name)
+        raise OvertakenError from None
 
 
 def _drain(mirror: MirrorTopic) -> bool:
@@ -150,7 +157,7 @@ def _drain(mirror: MirrorTopic) -> bool:
         elif time.monotonic() - empty_since >= SETTLE_S:
             return True
         time.sleep(LOOK_EVERY_S)
-        fresh = load(mirror.pk)
+        fresh = plans.load(mirror.pk)
         if fresh is None or not _is_draining(fresh):
             return False
         mirror = fresh

@@ -6,6 +6,7 @@ on every way to the deletion; what came meanwhile is set aside too before anythi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 
@@ -21,11 +22,14 @@ from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.restoring import RestorePoint, as_held_now
 
 
-def set_aside(mirror: MirrorTopic, run: RestoreRun) -> None:
-    """Bring the file up to the ends of the topic; raise where somebody wrote meanwhile, then ask again."""
+def set_aside(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], None] = lambda: None) -> None:
+    """Bring the file up to the ends of the topic; raise where somebody wrote meanwhile, then ask again.
+
+    ``check_ours`` is called before each record and raises where a failover waits for this to end.
+    """
     run.refresh_from_db()
     if run.exported_at is None:
-        _export(mirror, run, _look_again(mirror, run))
+        _export(mirror, run, _look_again(mirror, run), check_ours=check_ours)
     _look_again(mirror, run)
 
 
@@ -54,7 +58,7 @@ def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     return jobs.log_ranges(here, mirror.name)
 
 
-def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ...]) -> None:
+def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ...], *, check_ours: Callable[[], None]) -> None:
     ranges = {one.partition: OffsetRange(max(one.start, one.point), one.end) for one in points if one.diverged > 0}
     if not ranges:
         _note_exported(run, {}, now=timezone.now())
@@ -65,7 +69,12 @@ def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ..
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR, f"Another worker has set records of '{mirror.name}' aside. Looking again."
             )
-        counts = jobs.export_records(mirror.link.destination.address, mirror.name, ranges, sink=sink)
+
+        def keep(line: bytes) -> None:
+            check_ours()
+            sink(line)
+
+        counts = jobs.export_records(mirror.link.destination.address, mirror.name, ranges, sink=keep)
     _note_exported(run, counts, name=name, now=timezone.now())
 
 

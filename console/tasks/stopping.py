@@ -28,8 +28,9 @@ from console.reconciling import groups, plans, troubles, waits
 from console.rowwise import update_each
 from console.tasks import leases
 from console.tasks.groups import group_blockers
-from console.tasks.mirrors import follow_source, load, note_failure
+from console.tasks.mirrors import follow_source, note_failure
 from console.tasks.orders import write_orders
+from console.tasks.overtaking import giving_way
 from console.tasks.settingaside import set_aside
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
@@ -60,7 +61,7 @@ class StopTakenOverError(Exception):
 @shared_task(name="advance_stop")
 def advance_stop(*, mirror_id: int, **_: Any) -> None:
     """Take a stopping mirror as far as it gets. A failover never waits for the promotion it overrules."""
-    mirror = load(mirror_id)
+    mirror = plans.load(mirror_id)
     if mirror is None or not _is_stopping(mirror) or (mirror.fencing_at and store.is_held(batch_name(mirror.link_id))):
         return
     with store.hold(f"stop:{mirror.stop_reason}:{mirror_id}") as ours:
@@ -95,7 +96,7 @@ def _promote(mirror: MirrorTopic) -> None:
             waits.postpone(mirror=mirror, looks=looks, wait_s=wait_s, now=timezone.now())
             return
         time.sleep(wait_s)
-        fresh = load(mirror.pk)
+        fresh = plans.load(mirror.pk)
         if fresh is None:
             return
         mirror = fresh
@@ -117,10 +118,11 @@ def _let_go_and_stop(mirror: MirrorTopic) -> None:
 def _stop_now(mirror: MirrorTopic) -> None:
     """Fence, whatever the source does: a failover, or a stop that had begun to fence before."""
     give_orders(mirror.link_id)
-    if not _remove_doomed(mirror):
-        return
-    with leases.taken(mirror, wait_s=FAILOVER_RELEASE_S) as taken:
-        _fence(mirror, generation=taken.generation)
+    with giving_way(mirror) as found:
+        if found is None or not _is_stopping(found) or not _remove_doomed(found):
+            return
+        with leases.taken(found, wait_s=FAILOVER_RELEASE_S) as taken:
+            _fence(found, generation=taken.generation)
 
 
 def _remove_doomed(mirror: MirrorTopic) -> bool:
@@ -147,21 +149,38 @@ def _fence(mirror: MirrorTopic, *, generation: int) -> None:
     now = timezone.now()
     if not marked.update(fencing_at=now):
         return  # somebody else is at it
-    check_ours = partial(check_marks, [mirror.pk], marked_at=now)
+    check_ours, gone = partial(check_marks, [mirror.pk], marked_at=now), ""
     try:
-        stop = plans.stop_of(mirror, generation=generation)
+        stop = plans.stop_of(mirror, generation=generation, partitions=_note_topic(mirror))
         stopped = jobs.stop_mirror(stop, on_fenced=partial(record_ends, mirror), check_ours=check_ours)
         groups.store_clamped(mirror=mirror, clamped=stopped.clamped, now=timezone.now())
     except LinkEngineError as error:
         if error.code != ErrorCode.MIRROR_TOPIC_MISSING:  # where nothing is left, nothing needs a fence
             note_failure(mirror, error, fatal=False, now=timezone.now())
             return
+        gone = error.message
     except StopTakenOverError:
         _log.warning("stop.taken_over", mirror=mirror.name)
         return
     writable_at = timezone.now()
-    note_stopped(mirror, now=writable_at, source_ends=_source_ends(mirror))
+    note_stopped(mirror, now=writable_at, source_ends=_source_ends(mirror), detail=gone)
     dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _note_topic(mirror: MirrorTopic) -> int | None:
+    """Where a set-up was cut short: note which topic it has made, and answer its partitions; None where the row knows.
+
+    It is known by a mirror's configs, which it loses next.
+    """
+    if mirror.mirror_topic_id and mirror.num_partitions and mirror.holds_copy:
+        return None
+    here, contested = mirror.link.destination.address, plans.is_contested(mirror)
+    found = jobs.find_mirror(here, mirror.name, topic_id=mirror.mirror_topic_id, contested=contested)
+    if found is None:
+        return None
+    mirror.mirror_topic_id = found.topic_id
+    MirrorTopic.objects.filter(pk=mirror.pk, mirror_topic_id="").update(mirror_topic_id=found.topic_id)
+    return found.partitions
 
 
 def _source_ends(mirror: MirrorTopic) -> dict[int, int] | None:
@@ -237,11 +256,12 @@ def record_many_ends(found: Iterable[tuple[MirrorTopic, MirrorStopped]]) -> None
     update_each(MirrorPartition, fields=fields, keys=("mirror", "partition"), rows=rows)
 
 
-def note_stopped(mirror: MirrorTopic, *, now: datetime, source_ends: dict[int, int] | None = None) -> None:
+def note_stopped(mirror: MirrorTopic, *, now: datetime, source_ends: dict[int, int] | None = None, detail: str = "") -> None:
+    facts = {"by": ENGINE, "now": now, "detail": detail, **_UNTROUBLED}
     try:
         with transaction.atomic():
             troubles.clear(mirror=mirror)
-            stopped = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, by=ENGINE, now=now, **_UNTROUBLED)
+            stopped = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, **facts)
             write_stop_report(mirror=stopped, now=now, source_ends=source_ends, asked_at=timezone.now())
             lineage.close_lineage(mirror=stopped, now=now)
     except IllegalTransitionError:  # another run of this task was quicker

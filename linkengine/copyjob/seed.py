@@ -15,9 +15,10 @@ from linkengine.batches.fillers import FILLER_MAX, dense_filler
 from linkengine.batches.patch import patch_for_append
 from linkengine.copyjob.foreign import foreign_write
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
-from linkengine.copyjob.writer import Writer
+from linkengine.copyjob.writer import FencedError, Writer
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import is_closed
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka import produce
 from linkengine.kafka.channel import Channel, SmallFrames
@@ -32,12 +33,18 @@ PAUSE_S = 0.5
 _FINAL = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR})
 
 
-def seed_head(address: ClusterAddress, assignment: PartitionAssignment, *, start: int) -> None:
-    """Make the partition begin at ``start``; does nothing that has been done before. Raises LinkEngineError."""
+def seed_head(
+    address: ClusterAddress, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None] = lambda: None
+) -> None:
+    """Make the partition begin at ``start``; does nothing that has been done before. Raises LinkEngineError.
+
+    ``check_ours`` raises where the mirror was stopped meanwhile; then nothing more is written or removed. So does a fence
+    of the stop in the partition itself (FencedError).
+    """
     cluster = Cluster(address)
     try:
-        _with_patience(lambda: _lift(cluster, assignment, start=start))
-        _with_patience(lambda: _trim(cluster, assignment, start=start))
+        _with_patience(lambda: _lift(cluster, assignment, start=start, check_ours=check_ours))
+        _with_patience(lambda: _trim(cluster, assignment, start=start, check_ours=check_ours))
     finally:
         cluster.close()
 
@@ -47,7 +54,7 @@ def _with_patience(work: Callable[[], None]) -> None:
         try:
             work()
         except LinkEngineError as error:
-            if attempt == ATTEMPTS or error.code in _FINAL:
+            if attempt == ATTEMPTS or error.code in _FINAL or isinstance(error, FencedError):
                 raise
             time.sleep(PAUSE_S)
         else:
@@ -61,21 +68,25 @@ def _tail(cluster: Cluster, assignment: PartitionAssignment) -> Tail:
     return tail
 
 
-def _lift(cluster: Cluster, assignment: PartitionAssignment, *, start: int) -> None:
+def _lift(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None]) -> None:
+    check_ours()
     tail = _tail(cluster, assignment)
     if tail.end >= start:
         return
     channel = Channel(cluster.open(tail.leader.broker))
     try:
-        _Lifter(channel, assignment, tail).run(start)
+        _Lifter(channel, assignment, tail).run(start, check_ours=check_ours)
     finally:
         channel.close()
 
 
-def _trim(cluster: Cluster, assignment: PartitionAssignment, *, start: int) -> None:
+def _trim(cluster: Cluster, assignment: PartitionAssignment, *, start: int, check_ours: Callable[[], None]) -> None:
     tail = _tail(cluster, assignment)
+    if is_closed(tail.producer.coordinator_epoch):  # what stands below ``start`` may be applications' by now
+        raise FencedError
     if tail.start >= start or tail.end == 0:
         return
+    check_ours()
     place = (assignment.mirror_topic, assignment.partition)
     error, _ = delete_records(cluster, tail.leader.broker, {place: start})[place]
     if error:
@@ -99,8 +110,9 @@ class _Lifter:
         self._version = produce.BY_ID if by_id else produce.BY_NAME
         self._topic = tail.topic_id if by_id else assignment.mirror_topic.encode()
 
-    def run(self, start: int) -> None:
+    def run(self, start: int, *, check_ours: Callable[[], None]) -> None:
         while self._sent < start or self._unanswered:
+            check_ours()
             while self._sent < start and len(self._unanswered) < self._most:
                 self._send(min(FILLER_MAX, start - self._sent))
             self._await()

@@ -29,6 +29,7 @@ class MirrorSetup:
     sync_include: tuple[str, ...] | None = None  # topic.config.sync.include; None: the default list
     guard: bool = True  # deny writes; False where the link's principal would shut itself out
     start: str = "earliest"  # mirror.start.offset.spec, see ``startspec``
+    contested: bool = False  # another mirror has this name too: the rules on it may be that one's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,8 @@ class MirrorStop:
     generation: int  # of the owner that fences; above every copier's
     source_topic: str = ""  # both names: needed where there are no assignments yet
     mirror_topic: str = ""
+    mirror_topic_id: str = ""  # as noted when the mirror was made; "": its set-up never came so far
+    contested: bool = False  # as in MirrorSetup
     fenced_ends: tuple[tuple[int, int], ...] = ()  # (partition, end) recorded by an earlier attempt
     source_configs: dict[str, str] = field(default_factory=dict)  # last known; used when the source does not answer
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup

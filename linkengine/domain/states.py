@@ -173,6 +173,10 @@ if set(TRANSITIONS) != set(MirrorState):  # a state without a row would be a mir
 COPYING: frozenset[MirrorState] = frozenset(
     {_S.ACTIVE, _S.SOURCE_UNAVAILABLE, _S.LINK_FAILED, _S.PENDING_SYNCHRONIZE, _S.PENDING_STOPPED}
 )
+# States in which a task of ours makes a topic a mirror; a stop has to wait until it has given way.
+BECOMING: frozenset[MirrorState] = frozenset(
+    {_S.PENDING_SETUP, _S.PENDING_MIRROR, _S.PENDING_SETUP_FOR_RESTORE, _S.PENDING_RESTORE_MIRROR}
+)
 WRITABLE: frozenset[MirrorState] = frozenset({_S.STOPPED})
 
 

@@ -10,12 +10,20 @@ from linkengine.jobs.copying import clear_link, clear_mirror, copy_slice, interr
 from linkengine.jobs.deleting import delete_diverged, delete_mirror
 from linkengine.jobs.exporting import export_records
 from linkengine.jobs.grouping import group_blockers, sync_groups
-from linkengine.jobs.looking import check_link, find_topic, list_topics, partition_offsets, probe_cluster, topic_ends
+from linkengine.jobs.looking import (
+    check_link,
+    find_mirror,
+    find_topic,
+    list_topics,
+    partition_offsets,
+    probe_cluster,
+    topic_ends,
+)
 from linkengine.jobs.promoting import promotion_blockers
 from linkengine.jobs.replaying import replay_records
 from linkengine.jobs.reversing import close_topic, log_ranges, open_topic, turn_mirror
 from linkengine.jobs.setup import check_mirror, setup_mirror
-from linkengine.jobs.stopping import stop_mirror
+from linkengine.jobs.stopping import reopen_mirror, stop_mirror
 from linkengine.jobs.stoppingmany import stop_many
 from linkengine.jobs.syncing import discover_mirrors, sync_mirror, sync_mirrors
 from linkengine.jobs.verifying import verify, verify_next
@@ -32,6 +40,7 @@ __all__ = [
     "delete_mirror",
     "discover_mirrors",
     "export_records",
+    "find_mirror",
     "find_topic",
     "group_blockers",
     "interrupt_slice",
@@ -44,6 +53,7 @@ __all__ = [
     "read_acls",
     "read_canary",
     "read_progress",
+    "reopen_mirror",
     "replay_records",
     "setup_mirror",
     "stop_many",

@@ -6,15 +6,22 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.jobs.reversing import open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.sync.topics import find_mirror
 
 
-def delete_mirror(*, destination: ClusterAddress, mirror_topic: str, guard: bool = True) -> bool:
+def delete_mirror(
+    *, destination: ClusterAddress, mirror_topic: str, mirror_topic_id: str = "", guard: bool = True, contested: bool = False
+) -> bool:
     """Delete the topic, wait until it is gone, remove its rules; answer False if there was no topic. Safe to repeat.
 
-    The rules go last: while the topic is there, nobody may write to it. Without ``guard`` there never were any.
+    Only the mirror's own topic goes (``find_mirror``); from somebody else's of its name our rules are taken, and nothing else.
+    The rules go last: while the topic is there, nobody may write to it. Without ``guard`` there never were any; on a
+    ``contested`` name they guard another mirror.
     """
-    deleted = ClusterAdmin(destination).delete_topic(mirror_topic)
-    if guard:
+    admin = ClusterAdmin(destination)
+    found = find_mirror(admin, mirror_topic, topic_id=mirror_topic_id, contested=contested)
+    deleted = found is not None and admin.delete_topic_by_id(found)
+    if guard and not contested:
         open_topic(destination, mirror_topic)
     return deleted
 

@@ -12,6 +12,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import ClusterProbe, PartitionOffsets, TopicDescription
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.gapfillers import choose_gap_filler
+from linkengine.sync import topics as mirror_topics
 
 log = structlog.get_logger(__name__)
 _UNREACHABLE = frozenset(
@@ -32,6 +33,11 @@ def list_topics(address: ClusterAddress, *, with_configs: bool = True) -> list[T
 def find_topic(address: ClusterAddress, topic: str) -> TopicDescription | None:
     """Describe one topic, None if there is none."""
     return ClusterAdmin(address).find(topic)
+
+
+def find_mirror(address: ClusterAddress, topic: str, *, topic_id: str, contested: bool = False) -> TopicDescription | None:
+    """Describe the topic that is a mirror's own, None if there is none; see ``sync.topics``."""
+    return mirror_topics.find_mirror(ClusterAdmin(address), topic, topic_id=topic_id, contested=contested)
 
 
 def topic_ends(address: ClusterAddress, topic: str, *, topic_id: str) -> dict[int, int]:

@@ -51,20 +51,31 @@ def check_mirror(setup: MirrorSetup) -> TopicDescription:
     return topic
 
 
-def setup_mirror(setup: MirrorSetup, *, assignments_factory: AssignmentsFactory) -> MirrorCreated:
-    """Create, guard and seed the mirror topic. Run it again after a crash or an error: it goes on where it stopped."""
+def setup_mirror(
+    setup: MirrorSetup, *, assignments_factory: AssignmentsFactory, check_ours: Callable[[], None] = lambda: None
+) -> MirrorCreated:
+    """Create, guard and seed the mirror topic. Run it again after a crash or an error: it goes on where it stopped.
+
+    ``check_ours``, called before every step that leaves a trace, raises where the mirror was stopped or is to be deleted:
+    producers may be in the topic by now, and what becomes of it is that task's to do.
+    """
     source, destination = ClusterAdmin(setup.source), ClusterAdmin(setup.destination)
     topic = source.describe(setup.source_topic)
     values = read_source_configs(source, setup.source_topic, include=setup.sync_include)
     starts = {partition: offset for partition, offset in _wanted_starts(source, topic, setup.start).items() if offset}
-    to_seed = _still_to_seed(destination, _glance(destination, setup.mirror_topic), starts=starts)
+    to_seed = _still_to_seed(destination, setup, _glance(destination, setup.mirror_topic), starts=starts)
+    check_ours()
     guarded = setup.guard and _guard(destination, setup.mirror_topic, hide=bool(to_seed))
+    check_ours()
     if not _create(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed))):
-        to_seed = _seen_after_all(destination, setup.mirror_topic, starts=starts, guarded=guarded)
+        to_seed = _still_to_seed(destination, setup, destination.describe(setup.mirror_topic), starts=starts)
+        check_ours()
         _adopt(destination, setup, topic, wanted=_first_configs(setup, values, seeding=bool(to_seed)))
     _check_writable(destination, setup)
-    _seed(setup, assignments_factory(topic.partitions, topic.topic_id), starts=to_seed)
+    _seed(setup, assignments_factory(topic.partitions, topic.topic_id), starts=to_seed, check_ours=check_ours)
+    check_ours()
     sync_configs(destination, setup.mirror_topic, source_configs=values, include=setup.sync_include)
+    check_ours()
     if guarded and starts:
         destination.allow_reads(setup.mirror_topic)
     return MirrorCreated(
@@ -82,32 +93,33 @@ def _glance(destination: ClusterAdmin, mirror_topic: str) -> TopicDescription | 
     return next(iter(destination.topics([mirror_topic])), None)
 
 
-def _still_to_seed(destination: ClusterAdmin, present: TopicDescription | None, *, starts: Mapping[int, int]) -> dict[int, int]:
-    """Pick the heads no earlier attempt has finished; raise TOPIC_EXISTS_ERROR for a topic that is no mirror of ours."""
+def _still_to_seed(
+    destination: ClusterAdmin, setup: MirrorSetup, present: TopicDescription | None, *, starts: Mapping[int, int]
+) -> dict[int, int]:
+    """Pick the heads no earlier attempt has finished; raise TOPIC_EXISTS_ERROR for a topic that is no mirror of ours.
+
+    The rules that this attempt has put on its name, or one that died right after that, are taken off it before.
+    """
     if present is None:
         return dict(starts)
-    if not looks_like_mirror(present.configs):
-        raise _exists(present.name)
-    return _unseeded(destination, present, starts)
+    if looks_like_mirror(present.configs):
+        return _unseeded(destination, present, starts)
+    if setup.guard and not setup.contested:
+        open_topic(destination.address, present.name)
+    raise _exists(present.name)
 
 
-def _seen_after_all(
-    destination: ClusterAdmin, mirror_topic: str, *, starts: Mapping[int, int], guarded: bool
-) -> dict[int, int]:
-    """Do what ``_still_to_seed`` does for a topic that stood in the way; if it is somebody else's, take our rules off it."""
-    try:
-        return _still_to_seed(destination, destination.describe(mirror_topic), starts=starts)
-    except LinkEngineError as error:
-        if guarded and error.code is ErrorCode.TOPIC_EXISTS_ERROR:
-            open_topic(destination.address, mirror_topic)
-        raise
-
-
-def _seed(setup: MirrorSetup, assignments: Sequence[PartitionAssignment], *, starts: Mapping[int, int]) -> None:
+def _seed(
+    setup: MirrorSetup,
+    assignments: Sequence[PartitionAssignment],
+    *,
+    starts: Mapping[int, int],
+    check_ours: Callable[[], None],
+) -> None:
     for one in assignments:
         if one.partition in starts:
             log.info("seeding_head", topic=one.mirror_topic, partition=one.partition, start=starts[one.partition])
-            seed_head(setup.destination, one, start=starts[one.partition])
+            seed_head(setup.destination, one, start=starts[one.partition], check_ours=check_ours)
 
 
 def _starts(admin: ClusterAdmin, topic: TopicDescription) -> dict[int, int]:

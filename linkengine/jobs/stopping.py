@@ -13,14 +13,17 @@ from dataclasses import replace
 import structlog
 
 from linkengine.copyjob.fence import fence_partitions
-from linkengine.domain.configs import configs_at_stop
+from linkengine.domain.configs import ConfigChange, configs_at_stop, looks_like_mirror
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.groupplans import ClampedOffset
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
+from linkengine.domain.plans import TopicDescription
 from linkengine.domain.states import StopReason
+from linkengine.jobs.reversing import open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.sync.clamping import clamp_groups
 from linkengine.sync.configs import read_source_configs
-from linkengine.sync.topics import missing_mirror
+from linkengine.sync.topics import find_mirror, missing_mirror
 
 log = structlog.get_logger(__name__)
 
@@ -36,34 +39,85 @@ def stop_mirror(
     ``on_fenced`` records the ends before producers are let in. Once they have written, the ends cannot be told from the log
     any more: an attempt after that needs them back in ``stop.fenced_ends``. ``check_ours`` raises where another worker has
     gone on with this stop: the topic may be a mirror again by now, with configs and rules that it needs. Raises
-    MIRROR_TOPIC_MISSING where the topic is gone, and what keeps us from the destination.
+    MIRROR_TOPIC_MISSING where the topic is gone, and what keeps us from the destination. A topic that is not this mirror's
+    (``find_mirror``) is none: it keeps its records and configs, only our rules go.
     """
-    topic = stop.mirror_topic or stop.assignments[0].mirror_topic
-    destination = ClusterAdmin(stop.destination)
-    if destination.find(topic) is None:
-        raise missing_mirror(topic)
-    stopped = _fence(stop)
+    found = _find(stop)
+    if found is None:
+        check_ours()
+        _open(stop, found)
+        raise missing_mirror(_topic_of(stop))
+    stopped = _fence(stop, found)
     check_ours()
     if on_fenced is not None:
         on_fenced(stopped)
+    destination = ClusterAdmin(stop.destination)
     if stop.guard:
-        _finish_seeding(destination, topic)
-    clamped = clamp_groups(destination, topic, ends=dict(stopped.ends), known=stop.group_offsets)
-    change = configs_at_stop(_source_configs(stop), include=stop.sync_include, overrides=stop.configs)
+        _finish_seeding(destination, found.name)
     check_ours()
-    destination.change_configs(topic, change)
-    check_ours()
-    if stop.guard:
-        destination.allow_writes(topic)
-    log.info("mirror_stopped", topic=topic, reason=stop.reason, ends=stopped.ends, clamped=len(clamped))
+    clamped = _clamp(destination, stop, stopped)
+    _let_producers_in(destination, stop, check_ours=check_ours)
+    log.info("mirror_stopped", topic=found.name, reason=stop.reason, ends=stopped.ends, clamped=len(clamped))
     return replace(stopped, clamped=tuple(clamped))
 
 
-def _fence(stop: MirrorStop) -> MirrorStopped:
+def reopen_mirror(stop: MirrorStop) -> str:
+    """Undo what a set-up or a take-over did after its mirror was stopped; answer the id of the topic, "" if there is none.
+
+    For one that slept through the stop. Nothing is fenced or trimmed: applications may have written since.
+    """
+    found = _find(stop)
+    if found is not None and looks_like_mirror(found.configs):
+        ClusterAdmin(stop.destination).change_configs(found.name, _configs(stop))
+    _open(stop, found)
+    log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None)
+    return found.topic_id if found is not None else ""
+
+
+def _topic_of(stop: MirrorStop) -> str:
+    return stop.mirror_topic or stop.assignments[0].mirror_topic
+
+
+def _find(stop: MirrorStop) -> TopicDescription | None:
+    destination = ClusterAdmin(stop.destination)
+    return find_mirror(destination, _topic_of(stop), topic_id=stop.mirror_topic_id, contested=stop.contested)
+
+
+def _open(stop: MirrorStop, found: TopicDescription | None) -> None:
+    """Take our rules off the mirror's name, unless they guard another mirror there."""
+    if stop.guard and (found is not None or not stop.contested):
+        open_topic(stop.destination, _topic_of(stop))
+
+
+def _fence(stop: MirrorStop, found: TopicDescription) -> MirrorStopped:
+    """Fence the topic that was found: one that takes its place from here on is refused by its id."""
+    assignments = [replace(one, mirror_topic_id=found.topic_id) for one in stop.assignments]
     ends = fence_partitions(
-        stop.destination, stop.assignments, generation=stop.generation, already_fenced_ends=dict(stop.fenced_ends)
+        stop.destination, assignments, generation=stop.generation, already_fenced_ends=dict(stop.fenced_ends)
     )
     return MirrorStopped(ends=tuple(sorted(ends.items())))
+
+
+def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:
+    """Bring groups to the end, unless an earlier attempt has let producers in: a group that has read on would read twice."""
+    topic = _topic_of(stop)
+    tells = stop.fenced_ends and stop.guard and destination.has_authorizer()
+    if tells and not destination.denies_writes(topic):
+        return []
+    return clamp_groups(destination, topic, ends=dict(stopped.ends), known=stop.group_offsets)
+
+
+def _let_producers_in(destination: ClusterAdmin, stop: MirrorStop, *, check_ours: Callable[[], None]) -> None:
+    change = _configs(stop)
+    check_ours()
+    destination.change_configs(_topic_of(stop), change)
+    check_ours()
+    if stop.guard:
+        destination.allow_writes(_topic_of(stop))
+
+
+def _configs(stop: MirrorStop) -> ConfigChange:
+    return configs_at_stop(_source_configs(stop), include=stop.sync_include, overrides=stop.configs)
 
 
 def _finish_seeding(destination: ClusterAdmin, topic: str) -> None:

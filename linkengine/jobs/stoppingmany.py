@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -32,10 +33,12 @@ def stop_many(
         return {}
     destination = ClusterAdmin(stops[0].destination)
     hidden = destination.topics_with_reads_denied()
-    plain = {one.mirror_topic: one for one in stops if one.mirror_topic not in hidden and not one.fenced_ends}
+    whole = [one for one in stops if one.mirror_topic_id and not one.fenced_ends]
+    plain = {one.mirror_topic: one for one in whole if one.mirror_topic not in hidden}
     fenced = _fence(list(plain.values()))
     check_ours()
     on_fenced(fenced)
+    check_ours()
     clamped = {topic: _clamp(destination, plain[topic], one) for topic, one in fenced.items()}
     check_ours()
     destination.change_many_configs({topic: _change(plain[topic]) for topic in fenced})
@@ -46,7 +49,8 @@ def stop_many(
 
 
 def _fence(stops: Sequence[MirrorStop]) -> Stopped:
-    assignments = [one for stop in stops for one in stop.assignments]
+    # a topic of another id is not the mirror's, and left to ``stop_mirror``
+    assignments = [replace(one, mirror_topic_id=stop.mirror_topic_id) for stop in stops for one in stop.assignments]
     generations = {one.key: stop.generation for stop in stops for one in stop.assignments}
     ends = fence_many(stops[0].destination, assignments, generations=generations) if stops else {}
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)

@@ -14,7 +14,7 @@ from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sync.configs import plan_configs
 from linkengine.sync.progress import holds_all
-from linkengine.sync.topics import discover_topics, grow_mirror, observe_mirror, observe_sources
+from linkengine.sync.topics import discover_topics, find_mirror, grow_mirror, missing_mirror, observe_sources
 
 Outcome = MirrorSynced | LinkEngineError
 StillMirrors = Callable[[str], bool]  # asked with the mirror topic's name, right before anything is changed
@@ -67,8 +67,10 @@ def _follow(
         return _unreadable(plan)
     source, destination = clusters
     try:
-        name, topic_id = plan.mirror_topic, plan.mirror_topic_id
-        mirror = observe_mirror(destination, here.get(name), mirror_topic=name, topic_id=topic_id)
+        name = plan.mirror_topic
+        mirror = find_mirror(destination, name, topic_id=plan.mirror_topic_id, seen=here.get(name))
+        if mirror is None:
+            raise missing_mirror(name)
         unchanged = MirrorSynced(partitions=mirror.partitions, source_configs=plan.previous)
         if mirror.partitions < topic.partitions and not still_mirrors(name):
             return unchanged

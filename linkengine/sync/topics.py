@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import structlog
 
+from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import NameFilter, chosen_topics
 from linkengine.domain.naming import mirror_name
@@ -97,33 +98,35 @@ def grow_mirror(destination: ClusterAdmin, mirror: TopicDescription, *, partitio
     return partitions
 
 
-def observe_mirror(
+def find_mirror(
     destination: ClusterAdmin,
-    seen: TopicDescription | None,
-    *,
     mirror_topic: str,
+    *,
     topic_id: str,
+    contested: bool = False,
+    seen: TopicDescription | None = None,
     second_look_after_s: float = SECOND_LOOK_AFTER_S,
-) -> TopicDescription:
-    """Answer the topic of a mirror, ``seen`` a moment ago if at all; raise MIRROR_TOPIC_MISSING once it was missed twice.
+) -> TopicDescription | None:
+    """Describe the topic that is the mirror's own, ``seen`` a moment ago if it is; None where there is none, or another one.
 
-    A topic with another id than ``topic_id``, where that is known, is somebody else's.
+    ``topic_id`` is what was noted when the mirror was made. "": its set-up never came so far, so its topic is known by the
+    configs with which only mirrors are created. ``contested``: another mirror has that name too, so these tell nothing.
     """
-    if seen is not None and topic_id in ("", seen.topic_id):
-        return seen
-    if seen is not None:
+    found = seen or destination.find(mirror_topic)
+    if found is not None and not _is_own(found, topic_id=topic_id, contested=contested):
         time.sleep(second_look_after_s)
-    found = destination.find(mirror_topic)
-    if found is None or topic_id not in ("", found.topic_id):
-        raise missing_mirror(mirror_topic, replaced=found is not None)
-    return found
+        found = destination.find(mirror_topic)
+    return found if found is not None and _is_own(found, topic_id=topic_id, contested=contested) else None
 
 
-def missing_mirror(mirror_topic: str, *, replaced: bool = False) -> LinkEngineError:
-    """Answer the error for a mirror topic that somebody deleted; ``replaced`` where another one of its name is there now."""
-    other = " and created another one of its name, which is left alone" if replaced else ""
+def _is_own(found: TopicDescription, *, topic_id: str, contested: bool) -> bool:
+    return found.topic_id == topic_id if topic_id else not contested and looks_like_mirror(found.configs)
+
+
+def missing_mirror(mirror_topic: str) -> LinkEngineError:
+    """Answer the error for a mirror topic that somebody deleted; a later one of its name is not the mirror's."""
     return LinkEngineError(
         ErrorCode.MIRROR_TOPIC_MISSING,
-        f"Mirror topic {mirror_topic!r} does not exist on the destination cluster; somebody deleted it{other}. Delete the "
-        "mirror here and create it again.",
+        f"Mirror topic {mirror_topic!r} does not exist on the destination cluster; somebody deleted it. A topic that has its "
+        "name by now is left as it is. Delete the mirror here and create it again.",
     )

@@ -47,7 +47,16 @@ from linkengine import jobs  # noqa: E402
 BEAT_S = 0.4
 # What only reads leaves the world before it as the step before left it: a death after it is enough.
 READING = frozenset(
-    {"find_topic", "group_blockers", "list_topics", "log_ranges", "promotion_blockers", "read_progress", "topic_ends"}
+    {
+        "find_mirror",
+        "find_topic",
+        "group_blockers",
+        "list_topics",
+        "log_ranges",
+        "promotion_blockers",
+        "read_progress",
+        "topic_ends",
+    }
 )
 WORKER = ["worker", "--loglevel=INFO", "--without-mingle", "--without-gossip", "--without-heartbeat"]
 

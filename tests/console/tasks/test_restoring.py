@@ -17,14 +17,16 @@ from confluent_kafka import Producer
 from console import exports
 from console.actions.operations import operate_many
 from console.actors import SYSTEM
-from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.models import ClusterLink, LineageRange, MirrorTopic, RestoreRun
+from console.tasks import overtaking, restoring, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
+from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
-from tests.console.tasks.reversal import Drive, do, records, states, write
+from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 S, E = MirrorState, MirrorEvent
@@ -198,3 +200,40 @@ def test_a_restore_that_is_cut_short_leaves_a_writable_topic(
     assert there.describe(topic).topic_id == before
     assert write(source_cluster, topic, "and on") == [None]
     assert len(records(source_cluster, topic)) == 203
+
+
+@pytest.mark.parametrize("step", ["delete_diverged", "setup_mirror"])
+def test_a_failover_behind_the_deletion_leaves_an_open_topic_or_none(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Right after the topic was deleted; and right after it was made anew, before anybody noted which one that is."""
+    topic, real, left = stopped.name, getattr(jobs, step), [True]
+    monkeypatch.setattr(overtaking, "GIVE_WAY_S", 0.5)
+    assert write(source_cluster, topic, "only here") == [None]
+    row = restore(pair[1], topic)
+    there = ClusterAdmin(row.link.destination.address)
+    before = there.describe(topic).topic_id
+
+    def fail_over_behind(*arguments: Any, **options: Any) -> Any:
+        answer = real(*arguments, **options)
+        if left and left.pop():
+            do(row, E.FAILOVER)
+            stopping.advance_stop(mirror_id=row.pk)
+        return answer
+
+    monkeypatch.setattr(jobs, step, fail_over_behind)
+    for _ in range(5):
+        restoring.advance_restore(mirror_id=row.pk)
+        stopping.advance_stop(mirror_id=row.pk)
+
+    found = there.find(topic)
+    assert (left, states(row)) == ([], [S.STOPPED])
+    assert not there.denies_writes(topic)
+    assert not LineageRange.objects.filter(mirror=row, closed_at=None).exists()
+    if step == "delete_diverged":
+        assert found is None
+    else:
+        assert found is not None
+        assert found.topic_id == fresh(row).mirror_topic_id != before
+        assert not looks_like_mirror(found.configs)
+        assert write(source_cluster, topic, "goes on") == [None]

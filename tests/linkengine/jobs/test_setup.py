@@ -123,6 +123,35 @@ def test_a_topic_that_somebody_else_made_in_the_meantime_is_left_alone(
     assert not here.denies_reads(source_topic)
 
 
+def test_rules_of_an_attempt_that_died_are_taken_off_a_topic_that_somebody_else_made_since(
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    source_topic: str,
+    send_there: Send,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send_there(source_topic, count=100)
+    there.trim(source_topic, {0: 60})
+
+    def crash(*_: object, **__: object) -> None:
+        raise ConnectionAbortedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(setting_up, "_create", crash)
+        with pytest.raises(ConnectionAbortedError):
+            jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    assert (here.denies_writes(source_topic), here.denies_reads(source_topic)) == (True, True)
+    here.create_topic(source_topic, partitions=2)
+
+    with pytest.raises(LinkEngineError) as refused:
+        jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+
+    assert refused.value.code is ErrorCode.TOPIC_EXISTS_ERROR
+    assert (here.denies_writes(source_topic), here.denies_reads(source_topic)) == (False, False)
+
+
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_head_is_seeded_so_that_the_mirror_starts_where_its_source_does(
     setup_plan: MirrorSetup,

@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -7,6 +8,8 @@ from devcluster.ports import free_port
 from linkengine import jobs
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groupplans import KnownOffset
+from linkengine.domain.groups import Committed
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped
 from linkengine.domain.states import StopReason
 from linkengine.jobs import setup as setting_up
@@ -15,6 +18,13 @@ from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 
 pytestmark = pytest.mark.kafka
 Send = Callable[..., None]
+
+
+def commit(admin: ClusterAdmin, group: str, place: tuple[str, int], *, offset: int) -> None:
+    deadline = time.monotonic() + 60
+    while any(refused := list(admin.commit({group: {place: Committed(offset=offset)}})[group].values())):
+        assert time.monotonic() < deadline, refused
+        time.sleep(0.2)
 
 
 @pytest.fixture
@@ -33,6 +43,7 @@ def stop(
         generation=9,
         source_topic=source_topic,
         mirror_topic=source_topic,
+        mirror_topic_id=created.mirror_topic_id,
         source_configs=created.source_configs,
     )
 
@@ -77,6 +88,25 @@ def test_ends_are_recorded_before_producers_are_let_in_and_kept_after_they_wrote
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 8, 1: 1}
 
 
+@pytest.mark.parametrize("opened", [True, False], ids=["after", "before"])
+def test_a_stop_that_is_repeated_after_producers_were_let_in_sets_no_group_back(
+    stop: MirrorStop, here: ClusterAdmin, send_here: Send, opened: bool
+) -> None:
+    group, place = f"{stop.mirror_topic}-app", (stop.mirror_topic, 0)
+    first = jobs.stop_mirror(stop)
+    send_here(stop.mirror_topic, user="app", count=4)
+    if not opened:
+        here.deny_writes(stop.mirror_topic)
+    commit(here, group, place, offset=9)
+    known = (KnownOffset(group=group, partition=0, source=7),)
+
+    again = jobs.stop_mirror(replace(stop, fenced_ends=first.ends, group_offsets=known))
+
+    found, _ = here.committed([group])
+    assert found[group][place].offset == (9 if opened else 5)
+    assert len(again.clamped) == (0 if opened else 1)
+
+
 @pytest.mark.parametrize("reason", StopReason)
 def test_a_mirror_is_stopped_while_its_source_is_down(stop: MirrorStop, here: ClusterAdmin, reason: StopReason) -> None:
     down = replace(stop.source, bootstrap_servers=f"127.0.0.1:{free_port()}")
@@ -113,6 +143,25 @@ def test_a_mirror_topic_that_somebody_deleted_cannot_be_stopped(stop: MirrorStop
         jobs.stop_mirror(stop)
 
     assert missed.value.code is ErrorCode.MIRROR_TOPIC_MISSING
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["by its id", "by its configs"])
+def test_somebody_elses_topic_of_the_name_is_no_mirror_to_stop_or_delete(
+    stop: MirrorStop, here: ClusterAdmin, known: bool
+) -> None:
+    here.delete_topic(stop.mirror_topic)
+    here.create_topic(stop.mirror_topic, partitions=1, configs={"retention.ms": "1000000"})
+    theirs = here.describe(stop.mirror_topic)
+    topic_id = stop.mirror_topic_id if known else ""
+
+    with pytest.raises(LinkEngineError) as missed:
+        jobs.stop_mirror(replace(stop, mirror_topic_id=topic_id))
+    deleted = jobs.delete_mirror(destination=stop.destination, mirror_topic=stop.mirror_topic, mirror_topic_id=topic_id)
+
+    assert missed.value.code is ErrorCode.MIRROR_TOPIC_MISSING
+    assert not deleted
+    assert here.describe(stop.mirror_topic) == theirs
+    assert not here.denies_writes(stop.mirror_topic)
 
 
 def test_a_failover_in_the_middle_of_seeding_leaves_an_empty_readable_topic(

@@ -1,0 +1,177 @@
+"""Failovers that come while a mirror is being set up: an ordinary, writable topic is left, or none, and nobody's records go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from console import store
+from console.models import LineageRange, MirrorTopic
+from console.tasks import mirrors, overtaking, stopping
+from devcluster.kafka import KafkaCluster
+from linkengine import jobs
+from linkengine.copyjob import seed
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.jobs import setup as engine
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from tests.console.tasks.reversal import do, fresh, records, states, write
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("sent")]
+S, E = MirrorState, MirrorEvent
+START = 60
+Interleave = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overtaking, "GIVE_WAY_S", 0.5)
+
+
+@pytest.fixture
+def mirror(new_mirror: MirrorTopic, source_cluster: KafkaCluster) -> MirrorTopic:
+    """A mirror to be set up; its source begins at 60 in both of its partitions."""
+    there = ClusterAdmin(address_from_properties(source_cluster.client_properties("admin")))
+    there.trim(new_mirror.source_topic, {0: START, 1: START})
+    return new_mirror
+
+
+@pytest.fixture
+def interleave(monkeypatch: pytest.MonkeyPatch) -> Interleave:
+    """Do something once, before or after a step of the set-up."""
+
+    def put(room: Any, name: str, act: Callable[[], None], *, after: bool = False) -> None:
+        real, left = getattr(room, name), [act]
+
+        def step(*arguments: Any, **options: Any) -> Any:
+            if left and not after:
+                left.pop()()
+            answer = real(*arguments, **options)
+            if left and after:
+                left.pop()()
+            return answer
+
+        monkeypatch.setattr(room, name, step)
+
+    return put
+
+
+def fail_over(mirror: MirrorTopic) -> None:
+    do(mirror, E.FAILOVER)
+    stopping.advance_stop(mirror_id=mirror.pk)
+
+
+def fail_over_without_holds(mirror: MirrorTopic) -> None:
+    """Redis has lost what it held, or the set-up slept for longer than its hold: nothing keeps the stop from going on."""
+    store.client().delete(f"console:hold:{overtaking.hold_name(mirror.pk)}")
+    fail_over(mirror)
+    assert states(mirror) == [S.STOPPED]
+
+
+def here_of(mirror: MirrorTopic) -> ClusterAdmin:
+    return ClusterAdmin(mirror.link.destination.address)
+
+
+def assert_open(mirror: MirrorTopic) -> None:
+    here = here_of(mirror)
+    assert states(mirror) == [S.STOPPED]
+    assert not here.denies_writes(mirror.name)
+    assert not here.denies_reads(mirror.name)
+    assert not LineageRange.objects.filter(closed_at=None).exists()
+
+
+def assert_ordinary_and_empty(mirror: MirrorTopic, cluster: KafkaCluster) -> None:
+    here = here_of(mirror)
+    assert_open(mirror)
+    assert not looks_like_mirror(here.describe(mirror.name).configs)
+    assert records(cluster, mirror.name) == {}
+    assert write(cluster, mirror.name, "mine now") == [None]
+    assert list(records(cluster, mirror.name).values()) == [b"mine now"]
+
+
+def test_a_failover_before_the_creation_leaves_no_topic_and_no_rule(mirror: MirrorTopic, interleave: Interleave) -> None:
+    interleave(engine, "_guard", lambda: fail_over(mirror), after=True)
+
+    mirrors.setup_mirror(mirror_id=mirror.pk)
+    assert states(mirror) == [S.PENDING_STOPPED]  # the set-up was in its way, and has given way
+    stopping.advance_stop(mirror_id=mirror.pk)
+
+    assert_open(mirror)
+    assert here_of(mirror).find(mirror.name) is None
+
+
+@pytest.mark.parametrize("step", ["_guard", "_create"])
+def test_a_set_up_that_slept_through_a_failover_leaves_the_topic_open(
+    mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, step: str
+) -> None:
+    interleave(engine, step, lambda: fail_over_without_holds(mirror))
+
+    mirrors.setup_mirror(mirror_id=mirror.pk)
+
+    assert_open(mirror)
+    found = here_of(mirror).find(mirror.name)
+    assert (found.topic_id if found else "") == fresh(mirror).mirror_topic_id
+    if step == "_create":  # slept right before it
+        assert_ordinary_and_empty(mirror, destination_cluster)
+    else:
+        assert found is None
+
+
+def fail() -> None:
+    raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A broker is away.")
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["at once", "at the second attempt"])
+def test_a_failover_in_the_middle_of_seeding_leaves_an_empty_writable_topic(
+    mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, refused: bool
+) -> None:
+    interleave(engine, "seed_head", lambda: fail_over(mirror), after=True)  # one of two partitions
+
+    mirrors.setup_mirror(mirror_id=mirror.pk)
+    if refused:
+        interleave(jobs, "stop_mirror", fail)
+        stopping.advance_stop(mirror_id=mirror.pk)
+        assert states(mirror) == [S.PENDING_STOPPED]
+    stopping.advance_stop(mirror_id=mirror.pk)
+
+    assert here_of(mirror).offsets(mirror.name, OffsetKind.END)[1] == 1  # the fence
+    assert_ordinary_and_empty(mirror, destination_cluster)
+    do(mirror, E.DELETE)
+    mirrors.delete_mirror(mirror_id=mirror.pk)
+    assert here_of(mirror).find(mirror.name) is None  # it was noted as the mirror's before it lost a mirror's configs
+
+
+def test_fillers_between_which_a_failover_comes_are_not_gone_on_with(
+    mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seed, "FILLER_MAX", 10)
+    interleave(seed._Lifter, "_await", lambda: fail_over(mirror), after=True)
+
+    mirrors.setup_mirror(mirror_id=mirror.pk)
+    stopping.advance_stop(mirror_id=mirror.pk)
+
+    assert here_of(mirror).offsets(mirror.name, OffsetKind.END)[0] < START
+    assert_ordinary_and_empty(mirror, destination_cluster)
+
+
+@pytest.mark.parametrize(("room", "step"), [(seed, "_tail"), (seed._Lifter, "_send")])
+def test_what_producers_wrote_behind_a_set_up_that_slept_is_neither_deleted_nor_mixed_with_fillers(
+    mirror: MirrorTopic, interleave: Interleave, destination_cluster: KafkaCluster, room: Any, step: str
+) -> None:
+    """It wakes with the next request already decided on; the fence in the partition refuses it."""
+    values = [f"mine {number}" for number in range(START + 10)]
+
+    def stop_and_write() -> None:
+        fail_over_without_holds(mirror)
+        assert write(destination_cluster, mirror.name, *values) == [None] * len(values)
+
+    interleave(room, step, stop_and_write)
+
+    mirrors.setup_mirror(mirror_id=mirror.pk)
+
+    assert_open(mirror)
+    assert list(records(destination_cluster, mirror.name).values()) == [value.encode() for value in values]
