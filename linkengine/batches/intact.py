@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from linkengine.batches.neighbours import check_next
 from linkengine.batches.view import BatchView, CorruptBatchError, iter_batches, verify_crc
 
 
@@ -24,4 +25,5 @@ def _whole(buffer: memoryview) -> Iterator[tuple[int, BatchView]]:
     for start, view in iter_batches(buffer):
         if not verify_crc(buffer[start : start + view.size]):
             raise CorruptBatchError(f"The record batch at offset {view.base_offset} does not have the checksum it claims.")
+        check_next(buffer, start + view.size, view)
         yield start, view

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from linkengine.batches.coalesce import RawRun, RecordRun, Run, coalesce
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.legacy import decode_legacy
+from linkengine.batches.neighbours import Neighbourhood
 from linkengine.batches.plain import plain_appends
 from linkengine.batches.records import RecordLike, decode_records
 from linkengine.batches.restamp import restamp
@@ -56,16 +57,21 @@ class SegmentPlanner:
         aborted: Sequence[AbortedTransaction] = (),
         high_end: int,
         coalesce_bytes: int = COALESCE_BYTES,
+        seen: int | None = None,
     ) -> list[Step]:
         """Answer the steps that bring the mirror from ``next_offset`` to the end of the last whole batch, in offset order.
 
         ``high_end`` is the last stable offset; nothing at or beyond it is planned. Payloads that pass are slices of
         ``buffer``, which must be writable to be patched and must live until they are sent. Raises CorruptBatchError.
+
+        Whoever can read again names a batch out of place that an answer began with before (``seen``): DoubtfulBatchError is
+        raised where the stretch begins with another one that nothing confirms (``neighbours``).
         """
         plain = None if aborted else plain_appends(buffer, next_offset=next_offset, high_end=high_end)
         if plain is not None:
             return [*plain]
-        draft = _Draft(next_offset=next_offset, high_end=high_end, coalesce_bytes=coalesce_bytes)
+        around = Neighbourhood(buffer, first=next_offset, high_end=high_end, seen=seen)
+        draft = _Draft(around, next_offset=next_offset, high_end=high_end, coalesce_bytes=coalesce_bytes)
         transactions = AbortedTransactions(aborted)
         position = 0
         while position < len(buffer):
@@ -76,8 +82,10 @@ class SegmentPlanner:
         """Plan batch by batch up to and including a row of single records; answer where to go on."""
         ordinary_until = position
         for start, view in iter_batches(buffer, position):
+            if view.base_offset != draft.cursor and not draft.around.admits(start, view, cursor=draft.cursor):
+                break
             roomy = len(buffer) - start >= LEAST_ROW // 2 * view.size  # else there is hardly a row: do not try
-            if view.record_count == 1 and roomy and start >= ordinary_until and draft.expects(view):
+            if view.record_count == 1 and roomy and start >= ordinary_until and view.base_offset == draft.cursor:
                 row = merge_row(
                     buffer,
                     start,
@@ -140,41 +148,38 @@ def _passable(view: BatchView, batch: memoryview) -> BatchView | None:
 class _Draft:
     """The plan so far: its steps, the runs not yet turned into steps, and the cursor."""
 
-    __slots__ = ("_cursor", "_next_offset", "_runs", "_steps", "coalesce_bytes", "high_end")
+    __slots__ = ("_next_offset", "_runs", "_steps", "around", "coalesce_bytes", "cursor", "high_end")
 
-    def __init__(self, *, next_offset: int, high_end: int, coalesce_bytes: int) -> None:
-        self._next_offset = self._cursor = next_offset
+    def __init__(self, around: Neighbourhood, *, next_offset: int, high_end: int, coalesce_bytes: int) -> None:
+        self.around = around
+        self._next_offset = self.cursor = next_offset
         self.high_end = high_end
         self.coalesce_bytes = coalesce_bytes
         self._steps: list[Step] = []
         self._runs: list[Run] = []
 
-    def expects(self, view: BatchView) -> bool:
-        """Tell whether the batch lies just where the plan has come to."""
-        return view.base_offset == self._cursor
-
     def add_row(self, row: Row) -> None:
         """Take in a merged row that begins at the cursor."""
         self._flush()
         self._steps.extend(row.appends)
-        self._cursor = row.next_offset
+        self.cursor = row.next_offset
 
     def add(self, view: BatchView, batch: memoryview, *, gap: GapReason | None) -> None:
         """Take in the next whole batch; ``gap`` says why it shows no record."""
         end = view.next_offset
-        if end <= self._cursor:
+        if end <= self.cursor:
             return
         if view.magic == CURRENT_MAGIC:  # an older wrapper does not tell where it begins
             self._fill_to(view.base_offset, GapReason.COMPACTED)
-        if self._cursor >= self.high_end:
+        if self.cursor >= self.high_end:
             return
         if gap is not None:
             self._fill_to(end, gap)
             return
-        passed = _passable(view, batch) if self._cursor == view.base_offset and end <= self.high_end else None
+        passed = _passable(view, batch) if self.cursor == view.base_offset and end <= self.high_end else None
         if passed is not None:
             self._runs.append(RawRun(passed, batch))
-            self._cursor = end
+            self.cursor = end
         else:
             self._decode(view, batch)
             self._fill_to(end, GapReason.COMPACTED)
@@ -187,31 +192,31 @@ class _Draft:
             if step.start != position or step.end <= position:
                 raise AssertionError(f"plan has a hole or an overlap at offset {position}: {step}")
             position = step.end
-        if position != self._cursor or position > max(self.high_end, self._next_offset):
-            raise AssertionError(f"plan ends at offset {position}, expected {self._cursor}, limit {self.high_end}")
+        if position != self.cursor or position > max(self.high_end, self._next_offset):
+            raise AssertionError(f"plan ends at offset {position}, expected {self.cursor}, limit {self.high_end}")
         return self._steps
 
     def _decode(self, view: BatchView, batch: memoryview) -> None:
         records: Sequence[RecordLike] = (
             decode_records(view, batch) if view.magic == CURRENT_MAGIC else decode_legacy(view, batch)
         )
-        wanted = [record for record in records if self._cursor <= record.offset < self.high_end]
+        wanted = [record for record in records if self.cursor <= record.offset < self.high_end]
         for run in _dense_runs(wanted):
             self._fill_to(run[0].offset, GapReason.COMPACTED)
             self._runs.append(RecordRun(run, view.codec, _weight(run), view.size))
-            self._cursor = run[-1].offset + 1
+            self.cursor = run[-1].offset + 1
 
     def _fill_to(self, end: int, reason: GapReason) -> None:
         end = min(end, self.high_end)
-        if end <= self._cursor:
+        if end <= self.cursor:
             return
         self._flush()
         last = self._steps[-1] if self._steps else None
         if isinstance(last, Fill) and last.reason is reason:
             self._steps[-1] = Fill(last.start, end, reason)
         else:
-            self._steps.append(Fill(self._cursor, end, reason))
-        self._cursor = end
+            self._steps.append(Fill(self.cursor, end, reason))
+        self.cursor = end
 
     def _flush(self) -> None:
         self._steps.extend(coalesce(self._runs, coalesce_bytes=self.coalesce_bytes))

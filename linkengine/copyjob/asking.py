@@ -36,7 +36,10 @@ def is_settled(one: MirrorPartition, grant: Grant) -> bool:
 
 
 def _inherited(one: MirrorPartition) -> tuple[int, int] | None:
-    """What the former owner left, if it can be relied on: it was clean, and the source's leader is the one it read from."""
+    """What the former owner left, if it can be relied on: it was clean, and the source's leader is the one it read from.
+
+    Nor is a leader of an older epoch to be relied on: it may have been set back, and have other records since.
+    """
     seen = one.grant.seen if one.grant is not None and one.grant.clean else None
-    same = seen is not None and one.origin is not None and one.origin.leader.epoch <= seen[0]
+    same = seen is not None and one.origin is not None and one.origin.leader.epoch == seen[0]
     return seen if same else None

@@ -29,7 +29,7 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.markers import VERSION
-from linkengine.kafka.reading import read_batches
+from linkengine.kafka.reading import FEW_BYTES, read_batches
 from linkengine.kafka.transactions import EmptyTransactions
 
 PATIENCE_S = 60.0  # for leaders to be there and for followers to take the marker; then the caller retries
@@ -130,7 +130,9 @@ def last_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> tuple
     connection = cluster.open(tail.leader.broker)
     try:
         place = (one.mirror_topic, tail.topic_id, one.partition)
-        error, records = read_batches(connection, topic=place, leader_epoch=tail.leader.epoch, offset=tail.end - 1)
+        error, records = read_batches(
+            connection, topic=place, leader_epoch=tail.leader.epoch, offset=tail.end - 1, max_bytes=FEW_BYTES
+        )
     finally:
         connection.close()
     if error:

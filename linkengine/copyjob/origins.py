@@ -28,7 +28,7 @@ def locate_sources(
     cluster: Cluster, assignments: Sequence[PartitionAssignment], *, seen: Mapping[str, Seen] = MappingProxyType({})
 ) -> dict[str, Origin | LinkEngineError]:
     """Answer, by key, where to read, or why it cannot be told; ``seen`` is what was read before (``history.py``)."""
-    topics = cluster.newest_topics({one.source_topic for one in assignments})
+    topics, everywhere = cluster.survey({one.source_topic for one in assignments})
     results: dict[str, Origin | LinkEngineError] = {}
     for one in assignments:
         try:
@@ -39,7 +39,7 @@ def locate_sources(
         else:
             by_id = any(topic_id)
             results[one.key] = Origin(leader, topic_id if by_id else one.source_topic.encode(), by_id)
-    return results | find_rewound(cluster, assignments, found=results, seen=seen)
+    return results | find_rewound(cluster, assignments, found=results, seen=seen, everywhere=everywhere)
 
 
 def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> SourceExtent:

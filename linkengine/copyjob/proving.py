@@ -27,7 +27,7 @@ from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, list_offsets
 from linkengine.kafka.policies import is_compacted
-from linkengine.kafka.reading import read_committed, read_with_aborted
+from linkengine.kafka.reading import FEW_BYTES, read_committed, read_with_aborted
 
 # Offsets to look back until a record is met: the last batch, then more; 1,000 markers go into one request (``filling.py``).
 LOOK_BACK = (1, 32, 1_100)
@@ -87,7 +87,9 @@ def _mirror_batches(
     """Yield batches, and whether they are aborted data: applications leave some in a topic that a reversal made a mirror."""
     position, end = bounds
     while position < end:
-        error, entries, records = read_with_aborted(connection, topic=topic, leader_epoch=leader_epoch, offset=position)
+        error, entries, records = read_with_aborted(
+            connection, topic=topic, leader_epoch=leader_epoch, offset=position, max_bytes=FEW_BYTES
+        )
         if error:
             raise BrokerError(error, f"The end of mirror {topic[0]}-{topic[2]} cannot be read")
         before, aborted = position, AbortedTransactions([AbortedTransaction(*entry) for entry in entries])
@@ -129,7 +131,9 @@ def first_difference(
     """
     position, end = max(bounds[0], stretch.start), min(bounds[1], stretch.end)
     while position < end:
-        error, aborted, records = read_committed(connection, topic=topic, leader_epoch=leader_epoch, offset=position)
+        error, aborted, records = read_committed(
+            connection, topic=topic, leader_epoch=leader_epoch, offset=position, max_bytes=FEW_BYTES
+        )
         if error:
             raise BrokerError(error, f"Source {topic[0]}-{topic[2]} cannot be read for a check")
         steps = SegmentPlanner().plan(

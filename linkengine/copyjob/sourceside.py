@@ -11,7 +11,7 @@ from typing import TypeVar
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.history import Seen
+from linkengine.copyjob.history import Seen, SteppedBackError
 from linkengine.copyjob.intake import SourceBroker
 from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent, read_local_start
 from linkengine.copyjob.partition import MirrorPartition
@@ -29,6 +29,7 @@ from linkengine.kafka.codes import LEADER_MOVED, TOPIC_GONE, BrokerError, KafkaC
 
 BROKEN_RETRY_S = 5.0  # wrong credentials or missing rights: somebody has to act first
 EXAMINE_RETRY_S = 1.0
+EMPTY_AGAIN_S = 2.0  # between the two looks that have to agree that a log's end shows nothing
 TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics
 STARVED_S = 0.5
 _BROKEN = frozenset(
@@ -68,6 +69,8 @@ class SourceSide:
         self._prover = Prover(services, self._cluster, proofs)
         self._watch = SourceWatch(services, self._cluster, WatchEvents(seen=self._seen, refused=self._refused))
         self._gone = Suspicion(observations=2, seconds=0.0)  # unknown topic: metadata of a starting broker may be late
+        self._empty = Suspicion(observations=2, seconds=EMPTY_AGAIN_S)
+        self._set_back = Suspicion(observations=3, seconds=10.0)  # metadata may be late everywhere, for a moment
         self._truncated = Suspicion(observations=3, seconds=5.0)  # a high watermark may step back after a broker's restart
 
     def add(self, one: MirrorPartition) -> None:
@@ -157,6 +160,7 @@ class SourceSide:
                 self._not_located([one], result)
             elif one.stage is not Stage.ENDED:
                 self._gone.clear(one.key)
+                self._set_back.clear(one.key)
                 self._join(one, result)
 
     def _join(self, one: MirrorPartition, origin: Origin) -> None:
@@ -205,10 +209,13 @@ class SourceSide:
     def _trouble(self, one: MirrorPartition, error: LinkEngineError) -> None:
         """Note why a partition cannot be read and when to try again."""
         code, message = error.code, error.message
+        now = self._services.clock.monotonic()
+        if isinstance(error, SteppedBackError) and error.everywhere and self._set_back.confirmed(one.key, now):
+            self._failed(one, error.final())
+            return
         if code in _PERMANENT:
             self._failed(one, error)
             return
-        now = self._services.clock.monotonic()
         broken = code in _BROKEN
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._gone.confirmed(one.key, now):
             code = ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
@@ -262,10 +269,13 @@ class SourceSide:
     def _end_judged(self, one: MirrorPartition, local_start: int, end: int) -> None:
         if one.position is None:
             return
-        if one.position >= local_start:
+        now = self._services.clock.monotonic()
+        if one.position < local_start:  # remote storage is slow: it has the records, sooner or later
+            one.source_retry_at = now + EXAMINE_RETRY_S
+        elif self._empty.confirmed(one.key, now, of=(one.origin, one.position, end)):
             self._fill(one, end, GapReason.COMPACTED)
-        else:  # remote storage is slow: it has the records, sooner or later
-            one.source_retry_at = self._services.clock.monotonic() + EXAMINE_RETRY_S
+        else:  # markers stay for ever: one look is not enough
+            one.source_retry_at = now + EMPTY_AGAIN_S
 
     def _fill(self, one: MirrorPartition, end: int, reason: GapReason) -> None:
         assert one.position is not None

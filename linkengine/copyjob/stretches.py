@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from linkengine.batches.intact import intact_part
+from linkengine.batches.neighbours import NOT_SEEN, DoubtfulBatchError
 from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
 from linkengine.batches.steps import Step
 from linkengine.batches.view import CorruptBatchError
@@ -16,7 +17,7 @@ from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import payload_bytes, points_into
 from linkengine.copyjob.refusals import damaged
 from linkengine.domain.errors import LinkEngineError
-from linkengine.kafka.codes import BrokerError, KafkaCode
+from linkengine.kafka.codes import BrokerError, KafkaCode, RedirectedError
 from linkengine.kafka.fetch import FetchedPartition
 
 
@@ -35,18 +36,22 @@ class Intake:
 
     def __init__(self, services: Services, events: IntakeEvents) -> None:
         self._services, self._events = services, events
+        self._doubtful: dict[MirrorPartition, tuple[int, int]] = {}  # where an answer began, and the batch out of place in it
 
     def take(self, one: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, alone: bool) -> None:
         """Plan what came; ``alone``: the partition was the only one asked for."""
         if answer.error:
             self._events.refused(one, BrokerError(answer.error, f"Source {_name(one)} cannot be read"))
             return
+        if answer.preferred_replica >= 0 and not len(answer.records):
+            self._events.refused(one, RedirectedError(f"source {_name(one)}", replica=answer.preferred_replica))
+            return
         now_ms = self._services.clock.now_ms()
         one.source_answered(start=answer.log_start, end=answer.last_stable_offset, now_ms=now_ms)
         try:
             steps = self._plan(one, answer) if len(answer.records) else []
-        except CorruptBatchError as error:
-            self._events.refused(one, damaged(one, error))
+        except (CorruptBatchError, DoubtfulBatchError) as error:
+            self._not_planned(one, error)
             return
         one.source_backoff.reset()
         if steps:
@@ -55,12 +60,21 @@ class Intake:
             self._nothing_there(one, answer, alone=alone)
 
     def _planned(self, one: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:
+        if self._doubtful:
+            self._doubtful.pop(one, None)
         holder = None if points_into(steps, buffer) else self._services.pool.loose(payload_bytes(steps))
         if holder is None:  # also where too much is merged already: the held buffer slows the reading down
             holder = buffer
             buffer.users += 1
         one.planned(steps, holder)
         self._events.planned(one)
+
+    def _not_planned(self, one: MirrorPartition, error: CorruptBatchError | DoubtfulBatchError) -> None:
+        if isinstance(error, CorruptBatchError):
+            self._events.refused(one, damaged(one, error))
+            return
+        assert one.position is not None
+        self._doubtful[one] = (one.position, error.base_offset)  # and it is read again at once
 
     def _plan(self, one: MirrorPartition, answer: FetchedPartition) -> list[Step]:
         assert one.position is not None
@@ -73,12 +87,14 @@ class Intake:
 
     def _steps(self, one: MirrorPartition, answer: FetchedPartition, records: memoryview) -> list[Step]:
         assert one.position is not None
+        asked_from, seen = self._doubtful.get(one, (one.position, NOT_SEEN))
         return SegmentPlanner().plan(
             records,
             next_offset=one.position,
             aborted=[AbortedTransaction(*entry) for entry in answer.aborted],
             high_end=answer.last_stable_offset,
             coalesce_bytes=max(1, int(self._services.tuning.coalesce_bytes * one.coalesce_share)),
+            seen=seen if asked_from == one.position else NOT_SEEN,
         )
 
     def _nothing_there(self, one: MirrorPartition, answer: FetchedPartition, *, alone: bool) -> None:

@@ -145,6 +145,10 @@ class Cluster:
 
         A broker that was cut off goes on naming an old leader, even itself; the highest epoch is the truth.
         """
+        return self.survey(names)[0]
+
+    def survey(self, names: Iterable[str]) -> tuple[dict[str, TopicView], bool]:
+        """Answer the same, and whether every broker ever heard of has answered: then none knows of a newer leader."""
         wanted = list(names)
         views = [self.topics(wanted)]  # also learns who all the brokers are
         others = [one for one in self._brokers.values() if not self._is_shunned(one)]
@@ -158,7 +162,8 @@ class Cluster:
                 views.append(answer.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S))
             except (LinkEngineError, TimeoutError):
                 continue  # its view is missing; the others' newest epoch is what counts
-        return {name: _newest([view[name] for view in views if name in view]) for name in wanted}
+        everybody = len(self._brokers) <= max(1, len(views) - 1)  # the first view is of one of them, who is asked again
+        return {name: _newest([view[name] for view in views if name in view]) for name in wanted}, everybody
 
     def _candidates(self) -> list[tuple[str, int]]:
         known = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))

@@ -127,6 +127,18 @@ class UnreplicatedError(LinkEngineError):
         )
 
 
+class RedirectedError(LinkEngineError):
+    """A leader sends readers to a follower (KIP-392): its answer is empty whatever the log holds."""
+
+    def __init__(self, where: str, *, replica: int) -> None:
+        super().__init__(
+            ErrorCode.MISCONFIGURATION_ERROR,
+            f"The leader of {where} sends readers to broker {replica} (its replica.selector.class) and shows nothing itself. A "
+            "link reads from leaders only. Let the selector answer the leader for the link's principal and addresses, or "
+            "remove replica.selector.class; tried again by itself.",
+        )
+
+
 def code_name(kafka_code: int) -> str:
     """Answer the protocol's name of an error code, for people."""
     try:

@@ -88,6 +88,7 @@ class FetchedPartition(NamedTuple):
     log_start: int
     aborted: tuple[tuple[int, int], ...]  # (producer id, first offset)
     records: memoryview
+    preferred_replica: int = -1  # a follower that is to be asked instead (KIP-392): nothing was read for this answer
 
 
 def encode_fetch(
@@ -151,7 +152,7 @@ def _partition(reader: Reader, topic: bytes) -> FetchedPartition:
     partition, error, high_watermark, last_stable_offset, log_start = reader.take(_PARTITION_ANSWER)
     count = reader.compact_length()
     aborted = tuple([_aborted(reader) for _ in range(count)]) if count > 0 else ()
-    reader.skip(_INT32.size)  # preferred read replica: only with a rack
+    (preferred_replica,) = reader.take(_INT32)
     records = reader.compact_bytes()
     reader.tags()
     return FetchedPartition(
@@ -163,6 +164,7 @@ def _partition(reader: Reader, topic: bytes) -> FetchedPartition:
         log_start,
         aborted,
         _NOTHING if records is None else records,
+        preferred_replica,
     )
 
 

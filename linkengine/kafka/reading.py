@@ -1,18 +1,26 @@
-"""One blocking read of record batches, for checks beside the data path. Knows nothing of what the batches mean."""
+"""One blocking read of record batches, for checks beside the data path. Knows nothing of what the batches mean.
+
+An answer without the topic is no answer: that is how a broker tells a client to wait whose quota is used up (KIP-219).
+"""
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
-from linkengine.kafka.codes import BrokerError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.codes import BrokerError, RedirectedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.fetch import BY_ID, BY_NAME, READ_COMMITTED
 
 MAX_BYTES = 4 << 20
+FEW_BYTES = 128 << 10  # where a batch or some are wanted; a first one that is larger comes whole all the same (KIP-74)
+QUOTA_S = 15.0  # brokers forget what a client read eleven seconds ago, unless they were told otherwise
 _WAIT_MS = 500
+_LEAST_PAUSE_S = 0.1
 
 
 def read_batches(
@@ -40,13 +48,13 @@ def read_committed(
 
 
 def read_with_aborted(
-    connection: Connection, *, topic: tuple[str, bytes, int], leader_epoch: int, offset: int
+    connection: Connection, *, topic: tuple[str, bytes, int], leader_epoch: int, offset: int, max_bytes: int = MAX_BYTES
 ) -> tuple[int, tuple[tuple[int, int], ...], memoryview]:
     """Answer (error, aborted transactions, batches) from ``offset`` on, also what lies beyond an open transaction."""
-    error, records = read_batches(connection, topic=topic, leader_epoch=leader_epoch, offset=offset)
+    error, records = read_batches(connection, topic=topic, leader_epoch=leader_epoch, offset=offset, max_bytes=max_bytes)
     if error or not len(records):
         return error, (), records
-    error, aborted, _ = read_committed(connection, topic=topic, leader_epoch=leader_epoch, offset=offset)
+    error, aborted, _ = read_committed(connection, topic=topic, leader_epoch=leader_epoch, offset=offset, max_bytes=max_bytes)
     return error, aborted, records
 
 
@@ -75,10 +83,33 @@ def _read(
         isolation_level=isolation_level,
         topics=[_topic(name, topic_id, version=version, partition=wanted)],
     )
-    answer = connection.request(request, response=FetchResponse)
-    if answer.error_code:
-        raise BrokerError(answer.error_code, f"Topic {name!r} cannot be read")
-    return answer.responses[0].partitions[0]
+    found = _answered(connection, request, name=name).responses[0].partitions[0]
+    if found.preferred_read_replica >= 0 and not found.records:
+        raise RedirectedError(f"{name}-{partition}", replica=found.preferred_read_replica)
+    return found
+
+
+def _answered(connection: Connection, request: Any, *, name: str) -> Any:
+    """Ask until the quota of the link's principal lets an answer through, with the pauses that the broker wants."""
+    deadline = time.monotonic() + QUOTA_S
+    while True:
+        answer = connection.request(request, response=FetchResponse)
+        if answer.error_code:
+            raise BrokerError(answer.error_code, f"Topic {name!r} cannot be read")
+        if answer.responses:
+            return answer
+        pause_s = max(answer.throttle_time_ms / 1000, _LEAST_PAUSE_S)
+        if time.monotonic() + pause_s > deadline:
+            raise _throttled(connection, name=name, pause_s=pause_s)
+        time.sleep(pause_s)
+
+
+def _throttled(connection: Connection, *, name: str, pause_s: float) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        f"Broker {connection.peer} does not show topic {name!r} for {pause_s:.1f} s more: the quota of the link's principal is "
+        "used up (consumer_byte_rate or request_percentage). Raise it if this lasts; tried again by itself.",
+    )
 
 
 def _topic(name: str, topic_id: bytes, *, version: int, partition: Any) -> Any:

@@ -1,4 +1,4 @@
-"""An unclean election at the source that drops what was read and lets others take its offsets, on real brokers."""
+"""Sources whose past is not what was read, on real brokers: records dropped by an unclean election, a cluster set back."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
-from tests.linkengine.copyjob.copying import Copier, create_topic, ends_of, plan_of, wait_for
+from tests.linkengine.copyjob.copying import Copier, Pair, create_pair, create_topic, ends_of, plan_of, producer_for, wait_for
 
 TOPIC = "rewound"
 
@@ -62,3 +62,23 @@ def test_a_log_that_was_rewound_and_grew_again_is_not_copied_over(
 
     assert "up to offset 40 only; up to 100 was read" in message
     assert ends_of(destination_cluster, TOPIC) == {0: 100}
+
+
+def test_a_source_that_was_set_back_is_not_copied_over(clusters: Pair, topic_name: str) -> None:
+    """A snapshot of its volumes knows the topic and not the epoch; since then other records took the offsets."""
+    source, destination = clusters
+    create_pair(clusters, topic_name)
+    producer = producer_for(source)
+    for number in range(30):
+        producer.produce(topic_name, value=f"{number}")
+    assert producer.flush(30) == 0
+    plan = plan_of(clusters, topic_name)
+    (assignment,) = plan.assignments
+
+    with Copier(replace(plan, assignments=(replace(assignment, source_seen=(99, 20)),))) as copier:
+        copier.wait_until(lambda one: one.error_code == ErrorCode.TIMEOUT_ERROR)
+        copier.wait_until(lambda one: (one.phase, one.error_code) == (PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
+        message = copier.progress.latest[assignment.key].error_message
+
+    assert "Every broker says so" in message
+    assert ends_of(destination, topic_name) == {0: 0}

@@ -134,6 +134,17 @@ def test_a_grant_that_may_come_from_a_lost_memory_is_not_trusted_to_be_clean() -
         assert tail_query(one).clean is trusted
 
 
+@pytest.mark.parametrize(("epoch", "relied_on"), [(5, True), (6, False), (3, False)], ids=["same", "newer", "set back"])
+def test_an_end_that_was_left_is_relied_on_under_the_leader_it_was_read_from(epoch: int, relied_on: bool) -> None:
+    one = partition()
+    one.origin = Origin(Leader(broker=1, epoch=epoch), b"t")
+    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=UNTIL, seen=(5, 1_000)))
+
+    query = tail_query(one)
+
+    assert (query.expected_end, query.prove) == ((1_000, False) if relied_on else (None, True))
+
+
 @pytest.mark.parametrize("armed", [True, False], ids=["with markers", "with data only"])
 def test_what_a_dead_owner_left_on_its_way_is_settled_by_the_first_marker_alone(armed: bool) -> None:
     one = partition()

@@ -1,4 +1,4 @@
-"""Several mirrors of one source partition are each asked for with the past of their own."""
+"""What a source leader is asked of the past: for each mirror its own, and whenever its epoch is another one."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from linkengine.copyjob import history
-from linkengine.copyjob.history import Seen, find_rewound
+from linkengine.copyjob.history import Seen, SteppedBackError, find_rewound
 from linkengine.copyjob.pieces import Origin
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Leader
+from linkengine.kafka.codes import LEADER_MOVED, BrokerError, KafkaCode
+from tests.linkengine.copyjob.partitions import partition
 
 
 def test_a_mirror_is_not_hidden_by_another_of_the_same_partition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +34,33 @@ def test_a_mirror_is_not_hidden_by_another_of_the_same_partition(monkeypatch: py
     found = find_rewound(SimpleNamespace(), assignments, found=dict.fromkeys(seen, origin), seen=seen)  # type: ignore[arg-type]
 
     assert list(found) == ["ahead/0"]
+
+
+@pytest.mark.parametrize("told", [(0, -1, -1), (0, 3, 5_000)], ids=["not known", "the epoch before"])
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_a_leader_of_an_older_epoch_has_never_the_same_history(
+    monkeypatch: pytest.MonkeyPatch, told: tuple[int, int, int], everywhere: bool
+) -> None:
+    error = stepped_back(monkeypatch, told, everywhere=everywhere)
+
+    assert isinstance(error, SteppedBackError)
+    assert error.everywhere is everywhere
+    assert (error.code, error.final().code) == (ErrorCode.TIMEOUT_ERROR, ErrorCode.UNEXPECTED_TRUNCATION)
+    assert "led in epoch 3; up to offset 40 it was read in epoch 5" in error.message
+
+
+@pytest.mark.parametrize("code", sorted(LEADER_MOVED))
+def test_one_that_leads_no_more_is_looked_for_again(monkeypatch: pytest.MonkeyPatch, code: KafkaCode) -> None:
+    error = stepped_back(monkeypatch, (code, -1, -1), everywhere=True)
+
+    assert isinstance(error, BrokerError)
+    assert error.kafka_code == code
+
+
+def stepped_back(monkeypatch: pytest.MonkeyPatch, told: tuple[int, int, int], *, everywhere: bool) -> LinkEngineError:
+    """What is found where a partition that was read in epoch 5 is led in epoch 3, whose leader tells this of epoch 5."""
+    monkeypatch.setattr(history, "epoch_ends", lambda _, __, asked: dict.fromkeys(asked, told))
+    one = partition().assignment
+    cluster: Any = SimpleNamespace()
+    found: dict[str, Origin | LinkEngineError] = {one.key: Origin(Leader(broker=1, epoch=3), b"t")}
+    return find_rewound(cluster, [one], found=found, seen={one.key: Seen(epoch=5, end=40)}, everywhere=everywhere)[one.key]

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from linkengine.copyjob.history import Seen, SteppedBackError
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.prover import Prover, ProverEvents
 from linkengine.copyjob.proving import Answer, Stretch
-from linkengine.copyjob.sourceside import SourceSide
+from linkengine.copyjob.sourceside import EMPTY_AGAIN_S, SourceSide
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.cluster import Leader
 from tests.linkengine.copyjob.partitions import partition
 
@@ -26,6 +29,7 @@ class Later:
 
     def __init__(self) -> None:
         self.asked: list[Callable[[Any], None]] = []
+        self.now = 0.0
 
     def submit(self, job: Callable[[], Any], *, done: Callable[[Any], None], failed: Callable[[Any], None]) -> None:
         self.asked.append(done)
@@ -38,7 +42,7 @@ def later() -> Later:
 
 @pytest.fixture
 def services(later: Later) -> Any:
-    return SimpleNamespace(background=later, clock=SimpleNamespace(monotonic=lambda: 0.0))
+    return SimpleNamespace(background=later, clock=SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: 0))
 
 
 def leader(epoch: int) -> Origin:
@@ -75,12 +79,50 @@ def test_only_the_leader_that_is_read_can_tell_that_nothing_is_left(
 ) -> None:
     one, planned = copying(), list[int]()
     side = SourceSide(services, ADDRESS, planned=lambda one: planned.append(one.chunks[0].steps[0].end), failed=pytest.fail)
-    side._emptied(one, 20)
-    if moved:
-        one.leave_origin()
-        one.origin = leader(2)
-
-    later.asked.pop()(0)
+    for later.now in (0.0, EMPTY_AGAIN_S):
+        side._emptied(one, 20)
+        if moved:
+            one.leave_origin()
+            one.origin = leader(2 + int(later.now))
+        later.asked.pop()(0)
 
     assert planned == filled
     assert not one.examining
+
+
+def test_an_end_that_shows_nothing_is_looked_at_again_before_it_is_filled(services: Any, later: Later) -> None:
+    one, planned = copying(), list[int]()
+    side = SourceSide(services, ADDRESS, planned=lambda one: planned.append(one.chunks[0].steps[0].end), failed=pytest.fail)
+
+    def look(end: int) -> list[int]:
+        side._emptied(one, end)
+        later.asked.pop()(0)
+        return planned
+
+    assert look(20) == []
+    assert one.source_retry_at == EMPTY_AGAIN_S
+    later.now = EMPTY_AGAIN_S
+    assert look(30) == []  # the end has moved: what is beyond was never looked at
+    later.now += EMPTY_AGAIN_S / 2
+    assert look(30) == []
+    later.now += EMPTY_AGAIN_S / 2
+    assert look(30) == [30]
+
+
+@pytest.mark.parametrize("everywhere", [True, False], ids=["every broker", "not every broker"])
+def test_a_leader_of_an_older_epoch_fails_a_mirror_only_where_every_broker_goes_on_telling_of_it(
+    services: Any, later: Later, everywhere: bool
+) -> None:
+    one, failures = copying(), list[LinkEngineError]()
+    side = SourceSide(services, ADDRESS, planned=pytest.fail, failed=lambda _, error: failures.append(error))
+    told = SteppedBackError("t-0", epoch=3, seen=Seen(epoch=5, end=10), everywhere=everywhere)
+    for later.now in (0.0, 5.0, 9.0):
+        side._not_located([one], told)
+    assert failures == []
+    assert one.source_trouble is not None
+    assert (one.source_trouble.phase, one.source_trouble.code) == (PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR)
+
+    later.now = 10.0
+    side._not_located([one], told)
+
+    assert [error.code for error in failures] == ([ErrorCode.UNEXPECTED_TRUNCATION] if everywhere else [])

@@ -14,9 +14,11 @@ from kafka.protocol.admin import AlterClientQuotasRequest, AlterClientQuotasResp
 
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob import intake, outlet
+from linkengine.copyjob.fence import fence_partitions
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka import produce
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.reading import read_batches
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
@@ -87,6 +89,37 @@ def test_the_quotas_of_both_clusters_are_waited_out_in_silence(
         (PartitionPhase.COPYING, ""),
         (PartitionPhase.RELEASED, ""),
     }
+
+
+def test_a_fence_waits_for_the_quota_with_which_it_reads_the_end(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    mirror = clusters[1]
+    write(mirror, topic_name, 2)
+    plan = plan_of(clusters, topic_name)
+    session = Cluster(plan.destination)
+    try:
+        with quotas(clusters):
+            limit(mirror, "consumer_byte_rate", FETCHED_PER_S)
+            read_twice(session, topic_name)
+            limit(mirror, "consumer_byte_rate", FETCHED_PER_S / 2.5)
+            began = time.monotonic()
+            assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 2}
+            assert time.monotonic() - began > 5.0
+    finally:
+        limit(mirror, "consumer_byte_rate", None)
+        session.close()
+
+
+def read_twice(session: Cluster, topic: str) -> None:
+    """Use up most of a quota."""
+    view = session.newest_topics([topic])[topic]
+    connection = session.open(view.partitions[0].broker)
+    try:
+        for offset in range(2):
+            place = (topic, view.topic_id, 0)
+            assert read_batches(connection, topic=place, leader_epoch=0, offset=offset, max_bytes=1)[1]
+    finally:
+        connection.close()
 
 
 def write(cluster: KafkaCluster, topic: str, count: int) -> None:

@@ -1,0 +1,132 @@
+"""What one answer's share means for its partition, without brokers: answers are decoded as they came."""
+
+import uuid
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer import FetchResponse
+
+from linkengine.batches.steps import Append, Fill
+from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Origin, Stage
+from linkengine.copyjob.stretches import Intake, IntakeEvents
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.cluster import Leader
+from linkengine.kafka.codes import RedirectedError
+from linkengine.kafka.fetch import BY_ID, FetchedPartition, decode_fetch
+from tests.linkengine.batches.batchlog import Batch, Rec, dense
+from tests.linkengine.copyjob.partitions import partition
+
+TOPIC_ID = uuid.UUID(int=77)
+HUGE = Rec(value=b"x" * 70_000)  # too large to be merged with a neighbour
+
+
+class Heard:
+    """What an intake tells."""
+
+    def __init__(self) -> None:
+        self.planned = 0
+        self.refusals: list[LinkEngineError] = []
+        self.ends: list[int] = []
+        events = IntakeEvents(planned=self._plan, refused=self._refuse, emptied=self._empty, lost=pytest.fail)
+        tuning, clock = SimpleNamespace(coalesce_bytes=1 << 20), SimpleNamespace(now_ms=lambda: 5)
+        services: Any = SimpleNamespace(clock=clock, tuning=tuning, pool=SimpleNamespace(loose=lambda _: None))
+        self.intake = Intake(services, events)
+
+    def take(self, one: MirrorPartition, part: FetchedPartition, *, alone: bool = False) -> None:
+        self.intake.take(one, part, Buffer(), alone=alone)
+
+    def _plan(self, _: MirrorPartition) -> None:
+        self.planned += 1
+
+    def _refuse(self, _: MirrorPartition, error: LinkEngineError) -> None:
+        self.refusals.append(error)
+
+    def _empty(self, _: MirrorPartition, end: int) -> None:
+        self.ends.append(end)
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+def copying(position: int) -> MirrorPartition:
+    one = partition()
+    one.stage, one.position, one.origin = Stage.COPYING, position, Origin(Leader(broker=0, epoch=1), TOPIC_ID.bytes)
+    return one
+
+
+def answer(*batches: Batch, end: int, replica: int = -1) -> FetchedPartition:
+    data = FetchResponse.FetchableTopicResponse.PartitionData(
+        partition_index=0, error_code=0, high_watermark=end, last_stable_offset=end, log_start_offset=0,
+        aborted_transactions=[], preferred_read_replica=replica, records=b"".join(one.encode() for one in batches),
+    )  # fmt: skip
+    topic = FetchResponse.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])
+    whole = FetchResponse(version=BY_ID, throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+    (part,) = decode_fetch(memoryview(bytearray(b"\x00" + whole.encode())), version=BY_ID).partitions
+    return part
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_answer_that_names_a_replica_instead_says_nothing_of_the_log(heard: Heard, alone: bool) -> None:
+    one = copying(100)
+
+    heard.take(one, answer(end=5_000, replica=2), alone=alone)
+
+    assert (heard.ends, heard.planned) == ([], 0)
+    (refusal,) = heard.refusals
+    assert isinstance(refusal, RedirectedError)
+    assert refusal.code is ErrorCode.MISCONFIGURATION_ERROR
+    assert "source t-0 sends readers to broker 2" in refusal.message
+    assert (one.account.source_end, one.past.proven) == (None, False)
+
+
+def test_an_answer_with_nothing_else_in_it_is_an_empty_end(heard: Heard) -> None:
+    heard.take(copying(100), answer(end=5_000), alone=True)
+
+    assert (heard.ends, heard.refusals) == ([5_000], [])
+
+
+def test_a_hole_that_nothing_confirms_is_filled_when_it_is_read_again(heard: Heard) -> None:
+    one = copying(4)
+
+    heard.take(one, answer(dense(9, [HUGE]), end=20))
+    assert (heard.planned, heard.refusals, len(one.chunks)) == (0, [], 0)
+    heard.take(one, answer(dense(9, [HUGE]), end=20))
+
+    (chunk,) = one.chunks
+    assert [(type(step), step.start, step.end) for step in chunk.steps] == [(Fill, 4, 9), (Append, 9, 10)]
+
+
+def test_a_hole_that_comes_and_goes_is_not_filled(heard: Heard) -> None:
+    one = copying(4)
+
+    heard.take(one, answer(dense(12, [HUGE]), end=20))  # a bit was turned over on the way
+    heard.take(one, answer(dense(4, [HUGE]), end=20))
+
+    assert [(type(step), step.start, step.end) for chunk in one.chunks for step in chunk.steps] == [(Append, 4, 5)]
+
+
+def test_a_batch_beyond_the_stable_end_is_damage_when_it_goes_on_to_be_there(heard: Heard) -> None:
+    one = copying(4)
+
+    for _ in range(3):
+        heard.take(one, answer(dense(1 << 40, [HUGE]), end=20))
+
+    assert (heard.planned, one.position) == (0, 4)
+    assert [error.code for error in heard.refusals] == [ErrorCode.CORRUPT_RECORDS] * 2
+
+
+def test_what_stands_before_a_batch_that_was_moved_is_copied_and_nothing_behind_it(heard: Heard) -> None:
+    one = copying(0)
+    log = [dense(0, [HUGE]), dense(1 ^ 8, [HUGE]), dense(2, [HUGE]), dense(3, [HUGE])]
+
+    heard.take(one, answer(*log, end=4))
+    assert [(step.start, step.end) for chunk in one.chunks for step in chunk.steps] == [(0, 1)]
+    heard.take(one, answer(*log[1:], end=4))
+
+    assert one.position == 1
+    assert [error.code for error in heard.refusals] == [ErrorCode.CORRUPT_RECORDS]
