@@ -87,8 +87,7 @@ class MirrorPartition:
 
     def dispossessed(self) -> list[Chunk]:
         """Forget all that depends on the lease, which is gone; answer the chunks to let go."""
-        self.grant = self.lost_marker = None
-        self.stage = Stage.WAITING
+        self.grant, self.lost_marker, self.stage = None, None, Stage.WAITING
         self.writer.drop()
         dropped, self.sent_end, self.doubt = self._new_attempt(), None, None
         return dropped
@@ -122,8 +121,7 @@ class MirrorPartition:
             self._fills_from = grant.valid_until + OVERLAP_S if self.writer.must_raise else 0.0
         if self.lost_marker is not None and self._unverified is not None and tail.end < self._unverified.end:
             self.writer.raise_next()
-        self.tail = tail
-        self.lost_marker = self.doubt = None
+        self.tail, self.lost_marker, self.doubt = tail, None, None
         self._settle_unverified(tail.end, now_ms=now_ms)
         self.to_prove = tail.stretch
         self.position = self.sent_end = tail.end
@@ -217,8 +215,7 @@ class MirrorPartition:
     def source_answered(self, *, start: int, end: int, now_ms: int) -> None:
         """The source's leader served us; ``end`` is its last stable offset."""
         self.account.observed_source(start=start, end=end, now_ms=now_ms)
-        self.past.proven = True
-        self.source_trouble = None
+        self.past.proven, self.source_trouble = True, None
 
     def planned(self, steps: list[Step], buffer: Buffer) -> None:
         """Take in the next stretch."""
