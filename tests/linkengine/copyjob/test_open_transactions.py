@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from linkengine.copyjob.account import Account
+from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.intake import SourceBroker, _Asked
+from linkengine.copyjob.pieces import Stage
+from linkengine.copyjob.ports import SystemClock
+from linkengine.copyjob.session import Reading
 from linkengine.copyjob.sourcewatch import _bounds
-from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from linkengine.domain.plans import CopyTuning, PartitionPhase, PartitionProgress
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.fetch import FetchAnswer, FetchedPartition, FetchPosition
 from tests.linkengine.copyjob.copying import Copier, Pair, address, create_pair, plan_of, producer_for, topic_id
+from tests.linkengine.copyjob.partitions import partition
 
 AT_REST_S = 2.0  # four times a long poll
 pytestmark = pytest.mark.kafka
@@ -91,3 +100,20 @@ def test_the_age_counts_from_when_the_mirror_last_held_all_below_the_high_waterm
     account.observed_source(start=0, end=50_001, high_watermark=50_001, now_ms=9_000)
     account.observed_mirror(start=0, end=50_000)
     assert account.caught_up_at_ms == 8_000
+
+
+def test_an_answer_that_comes_too_late_to_be_planned_still_tells_where_the_source_ends() -> None:
+    """Within a fetch session nobody would say it again: the high watermark has not changed since."""
+    one = partition()
+    one.stage, one.position = Stage.COPYING, 10
+    services: Any = SimpleNamespace(clock=SystemClock(), tuning=CopyTuning(), bandwidth=None)
+    broker = SourceBroker(services, cluster=None, broker=0, events=None)  # type: ignore[arg-type]
+    broker._session.want((b"t", 0), Reading(one, one.attempt, FetchPosition(0, 0, 10, 1 << 20)))
+    told = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))
+
+    one.interrupt(retry_at=0.0)
+    broker._take_all(_Asked(1, 13, 0.0, 0.0, 1, None), FetchAnswer(0, 0, 7, [told]), Buffer(), roomy=True)
+    one.account.observed_mirror(start=0, end=10)
+
+    assert (one.account.source_end, one.account.source_high_watermark) == (10, 50_000)
+    assert one.account.caught_up_at_ms is None
