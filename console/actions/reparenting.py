@@ -30,7 +30,15 @@ from linkengine.domain.states import MirrorState
 MEASURE_TIMEOUT_S = 30.0  # the copier may take six to let go, then two clusters are asked
 _UNKNOWN_YET = (
     dict.fromkeys(
-        ("source_start", "source_end", "last_source_end", "last_source_seen_at", "last_source_fetch_offset", "caught_up_at")
+        (
+            "source_start",
+            "source_end",
+            "last_source_end",
+            "last_source_seen_at",
+            "last_high_watermark",
+            "last_source_fetch_offset",
+            "caught_up_at",
+        )
     )
     | {"source_epoch": None, "source_epoch_end": None}
     | {

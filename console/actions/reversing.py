@@ -93,7 +93,7 @@ def _announce(mirror: MirrorTopic, there: ClusterLink, operation: MirrorEvent, *
         )
         row.save(force_insert=True)
         transitions.note_creation(mirror=row, by=by, now=now)
-    forget_ends(row)
+    forget_ends(row, whole_at=now)  # until both change places it is the source itself
     return row
 
 
@@ -112,10 +112,15 @@ def fresh_life() -> dict[str, Any]:
     }
 
 
-def forget_ends(mirror: MirrorTopic) -> None:
-    """Forget where the mirror's last life ended: its next fence is another one."""
-    rows = MirrorPartition.objects.filter(mirror=mirror)
-    rows.update(stopped_end=None, source_end=None, mirror_end=None, mirror_start=None, caught_up_at=None, phase="")
+def forget_ends(mirror: MirrorTopic, *, whole_at: datetime | None) -> None:
+    """Forget where the mirror's last life ended: its next fence is another one.
+
+    ``whole_at``: when the topic, if it stays, last held all of what is to be its source.
+    """
+    missing = [MirrorPartition(mirror=mirror, partition=number) for number in range(mirror.num_partitions)]
+    MirrorPartition.objects.bulk_create(missing, ignore_conflicts=True)
+    ends = dict.fromkeys(("stopped_end", "source_end", "mirror_end", "mirror_start", "caught_up_at"))
+    MirrorPartition.objects.filter(mirror=mirror).update(**ends, whole_at=whole_at, phase="")
 
 
 def _forget(mirror: MirrorTopic) -> MirrorTopic:

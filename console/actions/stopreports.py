@@ -81,7 +81,8 @@ def _at_stop(row: MirrorPartition, now: datetime) -> PartitionAtStop:
     return PartitionAtStop(
         partition=row.partition,
         mirrored_end=row.stopped_end,
-        source_end=row.last_source_end,
+        source_end=row.last_high_watermark,
+        stable_end=row.last_source_end,
         source_seen_at_ms=_known_ms(row.last_source_seen_at, now),
         caught_up_at_ms=_known_ms(row.caught_up_at, now),
         last_timestamp_ms=row.last_timestamp_ms,
@@ -99,6 +100,7 @@ def _as_answered(partitions: Sequence[PartitionAtStop], ends: Mapping[int, int],
             known.get(number, nobody),
             partition=number,
             source_end=ends.get(number),
+            stable_end=None,
             source_seen_at_ms=seen_at_ms if number in ends else None,
         )
         for number in sorted(known | dict(ends))

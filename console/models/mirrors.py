@@ -16,7 +16,8 @@ from linkengine.domain.stopreports import estimated_bytes
 
 RECORDS_LOST = "RECORDS_LOST"  # transition error that stays: retention was quicker than the copier
 RECORDS_DIFFER = "RECORDS_DIFFER"  # transition error that stays: a comparison found records that are not equal
-STAYING = (RECORDS_LOST, RECORDS_DIFFER)  # no action and no success of the copier removes these
+TOMBSTONES_MISSED = "TOMBSTONES_MISSED"  # transition error that stays: a compacted source may have deleted keys unseen
+STAYING = (RECORDS_LOST, RECORDS_DIFFER, TOMBSTONES_MISSED)  # no action and no success of the copier removes these
 UNSEEN = timedelta(seconds=15)  # the source's end has moved on: an old one would make up a lag, perhaps 0
 AHEAD = timedelta(milliseconds=AHEAD_MS)  # of now: a time beyond is of a clock that was set back, and tells nothing
 STATES = [(s.value, s.value) for s in MirrorState]
@@ -61,6 +62,7 @@ class MirrorTopic(models.Model):
     drained_at = models.DateTimeField(null=True)  # a promotion saw both sides equal and has ordered the copier to let go
     fencing_at = models.DateTimeField(null=True)  # from here on the copier must never touch the topic again
     synced_at = models.DateTimeField(null=True)  # last round of configs and partitions that was begun
+    doubted_at = models.DateTimeField(null=True)  # it had missed tombstones by then: what was compared before counts no more
     deletion_requested_at = models.DateTimeField(null=True)  # the topic is being deleted; the row goes with it
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
@@ -89,13 +91,17 @@ class MirrorPartition(models.Model):
     source_end = models.BigIntegerField(null=True)  # last stable offset; null while nobody sees the source
     last_source_end = models.BigIntegerField(null=True)  # the same as last seen, and when: what a failover may have left behind
     last_source_seen_at = models.DateTimeField(null=True)
+    last_high_watermark = models.BigIntegerField(null=True)  # of the source, seen at that time; between both is held back
     mirror_start = models.BigIntegerField(null=True)
     mirror_end = models.BigIntegerField(null=True)
     last_source_fetch_offset = models.BigIntegerField(null=True)
     source_epoch = models.IntegerField(null=True)  # leader epoch of the source under which all below the next was read
     source_epoch_end = models.BigIntegerField(null=True)
     last_timestamp_ms = models.BigIntegerField(null=True)
-    caught_up_at = models.DateTimeField(null=True)  # when the mirror last held everything: age of the lag
+    caught_up_at = models.DateTimeField(null=True)  # when it last held all below the high watermark: age of the lag
+    # When it last had everything that its source may clean, of whichever source; at first, when the copy began. Tombstones that
+    # were written later were seen, or will be in time (``reconciling.tombstones``).
+    whole_at = models.DateTimeField(null=True)
     bytes_per_s = models.FloatField(null=True)
     records_per_s = models.FloatField(null=True)
     bytes_copied = models.BigIntegerField(default=0)  # since the mirror exists
@@ -125,13 +131,26 @@ class MirrorPartition(models.Model):
 
     @property
     def lag(self) -> int | None:
-        """Offsets the mirror still has to copy; None while either end is unknown, or the source's was seen too long ago."""
+        """Offsets the mirror can copy now; None while either end is unknown, or the source's was seen too long ago."""
         seen_at = self.last_source_seen_at
         if self.source_end is None or self.mirror_end is None:
             return None
         if seen_at and not is_fresh(seen_at, now=timezone.now(), within=UNSEEN):
             return None
         return max(0, self.source_end - self.mirror_end)
+
+    @property
+    def held_back(self) -> int | None:
+        """Offsets behind an open transaction, which nobody can copy before it ends; None while the lag is unknown."""
+        if self.lag is None or self.source_end is None or self.last_high_watermark is None:
+            return None
+        return max(0, self.last_high_watermark - self.source_end)
+
+    @property
+    def missing(self) -> int | None:
+        """Offsets that a failover now would leave behind; markers and aborted records behind an open transaction count too."""
+        lag, held_back = self.lag, self.held_back
+        return None if lag is None or held_back is None else lag + held_back
 
     def behind_ms(self, now: datetime) -> int | None:
         """Answer how long ago the mirror held everything its source had; None while nobody knows."""
@@ -154,6 +173,11 @@ def unknown_lags(now: datetime) -> Q:
     """Choose the partitions whose ``lag`` is None."""
     seen = Q(last_source_seen_at=None) | Q(last_source_seen_at__gte=now - UNSEEN, last_source_seen_at__lte=now + AHEAD)
     return Q(source_end=None) | Q(mirror_end=None) | ~seen
+
+
+def incomplete(now: datetime) -> Q:
+    """Choose the partitions that lack something their source was seen to have, or may: ``missing`` is not 0."""
+    return Q(last_high_watermark=None) | Q(last_high_watermark__gt=F("mirror_end")) | unknown_lags(now)
 
 
 def unknown_ages(now: datetime) -> Q:

@@ -19,7 +19,7 @@ class StopReport(models.Model):
     requested_by = models.CharField(max_length=150)
     requested_at = models.DateTimeField()
     writable_at = models.DateTimeField()
-    records_not_copied = models.BigIntegerField(null=True)  # as last seen at source_seen_at
+    records_not_copied = models.BigIntegerField(null=True)  # as last seen at source_seen_at; an upper bound
     source_seen_at = models.DateTimeField(null=True)  # oldest of the partitions' last looks at the source
     rpo_ms = models.BigIntegerField(null=True)
     rto_ms = models.BigIntegerField()

@@ -16,6 +16,7 @@ from console.pages.linkpages import link_head
 from console.presenters import numbers
 from console.presenters.gates import gate_view
 from console.presenters.groups import clamped_row
+from console.presenters.heldback import held_back
 from console.presenters.lineage import origin_rows
 from console.presenters.links import Tile, link_url, source_name
 from console.presenters.looks import Look
@@ -126,6 +127,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "note": error_note(mirror.error_code, mirror.error_message, now=now, since=mirror.error_since),
         "transition_notes": transition_notes(mirror.transition_errors.all(), now=now),
         "silence": _silence(summary, now=now),
+        "held_back": held_back(mirror, summary.partitions, now=now),
         "tiles": mirror_tiles(summary),
         "partitions": [partition_row(row, now=now) for row in summary.partitions],
         "gaps": gap_groups(mirror.gaps.all()),

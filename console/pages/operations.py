@@ -124,13 +124,15 @@ def risk_of(summary: MirrorSummary, verb: Verb) -> Risk | None:
     """Say how many records stay behind, as far as anybody knows."""
     if not verb.loses_lag and verb.event is not MirrorEvent.PROMOTE:
         return None
-    total = summary.total_lag
+    total = summary.missing if verb.loses_lag else summary.total_lag
     words = {
         True: "The source is asked no more, so what it received since the last sample is not counted.",
         False: "The promotion waits until this is 0.",
     }[verb.loses_lag]
     if total is None:
         words = "Not all partitions have been measured, so nobody can say how many records the mirror lacks. " + words
+    elif verb.loses_lag and total != summary.total_lag:
+        words = "Some wait behind an open transaction; aborted records and markers among them would be no loss. " + words
     return Risk(
         label="Records at risk" if verb.loses_lag else "Lag, all partitions",
         value="unknown" if total is None else numbers.count(total),
@@ -161,7 +163,7 @@ def _many(
     request: HttpRequest, link: ClusterLink, verb: Verb, chosen: Sequence[MirrorSummary], *, status: int = 200, **more: object
 ) -> HttpResponse:
     now = timezone.now()
-    lags = [one.total_lag for one in chosen]
+    lags = [one.missing for one in chosen]
     known = [lag for lag in lags if lag is not None]
     context = {
         "link": link_head(link, now=now),

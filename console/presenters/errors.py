@@ -218,6 +218,11 @@ _CONSOLE_ROWS: tuple[tuple[str, str, str], ...] = (
         "Look at the offsets named before either topic is changed. Once it is right, verify the whole mirror; that ends this.",
     ),
     (
+        "TOMBSTONES_MISSED",
+        "The mirror was behind its compacted source for longer than that keeps tombstones, so it may still show deleted keys.",
+        "Verify the whole mirror: if all is equal, that ends this. Else delete the keys named at the source once more.",
+    ),
+    (
         "COPY_ENGINE_UNAVAILABLE",
         "Both clusters may be fine, but no copy job can run.",
         "Check Spark and Redis. It is tried again by itself, and nothing is lost meanwhile.",

@@ -92,7 +92,7 @@ class PartitionRow:
 
 def partition_row(row: MirrorPartition, *, now: datetime) -> PartitionRow:
     """Present one partition; unknown offsets are dashes."""
-    goal = None if row.source_end is None else row.source_end - (row.mirror_start or 0)
+    goal = None if row.source_end is None else row.source_end + (row.held_back or 0) - (row.mirror_start or 0)
     there = None if row.mirror_end is None else row.mirror_end - (row.mirror_start or 0)
     return PartitionRow(
         partition=row.partition,

@@ -113,8 +113,20 @@ def _sentence(report: StopReport) -> str:
         return _promoted(report)
     if report.records_not_copied is None or report.source_seen_at is None:
         return "Nobody saw how far the source was, so how many records were left behind is not known."
-    seen = f"when the source was last seen, {numbers.exact(report.source_seen_at)}"
+    seen, held_back = f"when the source was last seen, {numbers.exact(report.source_seen_at)}", _held_back(report)
     if not report.records_not_copied:
         return f"The mirror held everything {seen}. What the source took in after that is not here."
     records = numbers.plural(report.records_not_copied, "record")
-    return f"{records} were not copied {seen}. What the source took in after that is not here either."
+    if not held_back:
+        return f"{records} were not copied {seen}. What the source took in after that is not here either."
+    return (
+        f"Up to {records} were not copied {seen}. Of these offsets {numbers.count(held_back)} stood behind an open "
+        "transaction, where nothing can be copied. Aborted records and transaction markers among them are no loss. "
+        "What the source took in after that is not here either."
+    )
+
+
+def _held_back(report: StopReport) -> int:
+    """Count the offsets behind open transactions; reports from before these were counted have none."""
+    known = [one for one in report.partitions if None not in (one.get("stable_end"), one["source_end"], one["mirrored_end"])]
+    return sum(max(0, one["source_end"] - max(one["stable_end"], one["mirrored_end"])) for one in known)

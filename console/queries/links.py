@@ -15,7 +15,7 @@ from console.access import visible_links
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, Environment, MirrorPartition, MirrorTopic
-from console.models.mirrors import unknown_ages, unknown_lags
+from console.models.mirrors import incomplete, unknown_ages, unknown_lags
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkconfigspec import LinkConfigSpec
@@ -146,14 +146,15 @@ def _mirror_counts(links: list[ClusterLink]) -> tuple[dict[int, Counter[MirrorSt
 
 def _partition_totals(links: list[ClusterLink], now: datetime) -> dict[int, dict[str, Any]]:
     hidden = unknown_lags(now)
-    behind = Q(source_end__gt=F("mirror_end"))
+    behind, lacking = Q(source_end__gt=F("mirror_end")), incomplete(now)
     lag = Case(When(behind, then=F("source_end") - F("mirror_end")), default=Value(0))
     rows = MirrorPartition.objects.filter(mirror__link__in=links, mirror__drill=None).exclude(mirror__state=MirrorState.STOPPED)
     totals = rows.order_by().values("mirror__link_id").annotate(
         max_lag=Max(lag, filter=~hidden),
-        behind_since=Min("caught_up_at", filter=behind | hidden),
+        behind_since=Min("caught_up_at", filter=lacking),
         hidden=Count("pk", filter=hidden),
-        never=Count("pk", filter=(behind | hidden) & unknown_ages(now)),
+        lacking=Count("pk", filter=lacking),
+        never=Count("pk", filter=lacking & unknown_ages(now)),
         total_bytes=Sum("bytes_per_s"),
         total_records=Sum("records_per_s"),
         **lag_bytes_columns(now),
@@ -163,7 +164,7 @@ def _partition_totals(links: list[ClusterLink], now: datetime) -> dict[int, dict
 
 def _figures(total: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     max_lag, since = total.get("max_lag"), total.get("behind_since")
-    oldest = 0 if max_lag == 0 and not total["hidden"] else None
+    oldest = 0 if max_lag == 0 and not total["lacking"] else None
     if since is not None and not total["never"]:
         oldest = max(0, int((now - since).total_seconds() * 1000))
     return {

@@ -9,7 +9,7 @@ from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.utils import timezone
 
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StopReport
-from console.models.mirrors import unknown_ages, unknown_lags
+from console.models.mirrors import incomplete, unknown_ages, unknown_lags
 from console.queries.acls import acl_samples
 from console.queries.groups import group_samples
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
@@ -49,12 +49,19 @@ def _partition_metrics() -> list[str]:
     rows, totals = _lags(), _copied()
     lags = [(_of(row), row["largest"] or 0) for row in rows if not row["hidden"]]
     ages = [(_of(row), age) for row in rows if (age := _age_s(row)) is not None]
+    held = [(_of(row), row["held"] or 0) for row in rows if not row["held_unknown"]]
     sizes = [(_of(row), size) for row in rows if (size := lag_bytes(row)) is not None]
     rates = [(_of(row), row["rate"]) for row in rows if row["rate"] is not None]
     return [
         *_metric("clusterlink_max_lag_messages", "gauge", "Largest lag of a partition; no sample while one is unknown.", lags),
+        *_metric(
+            "clusterlink_held_back_offsets",
+            "gauge",
+            "Offsets behind open transactions on the source, not part of the lag; no sample while one is unknown.",
+            held,
+        ),
         *_metric("clusterlink_lag_bytes", "gauge", "Lag, estimated from sizes so far; no sample while unknown.", sizes),
-        *_metric("clusterlink_max_lag_seconds", "gauge", "Age of the oldest lag: the RPO a failover would have now.", ages),
+        *_metric("clusterlink_max_lag_seconds", "gauge", "Age of what is missing: the RPO a failover would have now.", ages),
         *_metric(
             "clusterlink_unknown_lag_partitions",
             "gauge",
@@ -76,6 +83,9 @@ def _lags() -> list[dict[str, Any]]:
         largest=Max(F("source_end") - F("mirror_end"), filter=behind),
         since=Min("caught_up_at"),
         hidden=Count("pk", filter=hidden),
+        lacking=Count("pk", filter=incomplete(now)),
+        held=Sum(F("last_high_watermark") - F("source_end"), filter=Q(last_high_watermark__gt=F("source_end")) & ~hidden),
+        held_unknown=Count("pk", filter=hidden | Q(last_high_watermark=None)),
         never=Count("pk", filter=unknown_ages(now)),
         rate=Sum("bytes_per_s"),
         **lag_bytes_columns(now),
@@ -84,8 +94,8 @@ def _lags() -> list[dict[str, Any]]:
 
 
 def _age_s(row: Mapping[str, Any]) -> float | None:
-    """Answer the age of the oldest lag; None where a partition has never been seen caught up."""
-    if not row["hidden"] and not row["largest"]:
+    """Answer the age of the oldest record that is missing; None where a partition has never been seen caught up."""
+    if not row["lacking"]:
         return 0.0
     return None if row["never"] else max(0.0, (timezone.now() - row["since"]).total_seconds())
 

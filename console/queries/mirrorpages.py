@@ -34,7 +34,7 @@ from django.utils import timezone
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
-from console.models.mirrors import AHEAD, unknown_ages, unknown_lags
+from console.models.mirrors import AHEAD, incomplete, unknown_ages, unknown_lags
 from console.queries.mirrors import MirrorSummary, summarize
 from console.sharing import with_links
 from linkengine.domain.states import COPYING, MirrorState
@@ -114,16 +114,16 @@ def link_figures(*, link: ClusterLink) -> LinkFigures:
     """Add up the mirrors of a link; two queries, however many there are."""
     states, since = _state_figures(link)
     now = timezone.now()
-    behind = Q(source_end__gt=F("mirror_end"))
-    hidden = unknown_lags(now)
+    hidden, lacking = unknown_lags(now), incomplete(now)
     total = (
         MirrorPartition.objects.filter(mirror__link=link, mirror__drill=None)
         .exclude(mirror__state=MirrorState.STOPPED)
         .aggregate(
             max_lag=Max(F("source_end") - F("mirror_end"), filter=~hidden),
             hidden=Count("pk", filter=hidden),
-            never=Count("pk", filter=(behind | hidden) & unknown_ages(now)),
-            behind_since=Min("caught_up_at", filter=behind | hidden),
+            lacking=Count("pk", filter=lacking),
+            never=Count("pk", filter=lacking & unknown_ages(now)),
+            behind_since=Min("caught_up_at", filter=lacking),
             bytes=Sum("bytes_per_s"),
             records=Sum("records_per_s"),
             heard_at=Max("observed_at", filter=Q(mirror__state__in=COPYING, observed_at__lte=now + AHEAD)),
@@ -206,7 +206,7 @@ def _errors_of(mirror: MirrorTopic) -> int:
 
 
 def _oldest_ms(total: Mapping[str, Any], *, max_lag: int | None, now: datetime) -> int | None:
-    if not max_lag and not total["hidden"]:
+    if not total["lacking"]:
         return max_lag
     return None if total["never"] else _age_ms(total["behind_since"], now)
 

@@ -47,6 +47,12 @@ class MirrorSummary:
         return None if not lags or None in lags else sum(lag for lag in lags if lag is not None)
 
     @property
+    def missing(self) -> int | None:
+        """Offsets that a failover now would leave behind, also those behind open transactions; None while one is unknown."""
+        counts = [one.missing for one in self.partitions]
+        return None if not counts or None in counts else sum(count for count in counts if count is not None)
+
+    @property
     def lag_bytes(self) -> int | None:
         """Estimate the bytes that the mirror still has to copy from the mean size of its records so far."""
         return estimated_bytes(
@@ -163,7 +169,7 @@ def _lag_ms(mirror: MirrorTopic, partitions: Sequence[MirrorPartition], now: dat
 
 
 def _age_ms(partition: MirrorPartition, now: datetime) -> int | None:
-    if partition.lag == 0 and is_fresh(partition.observed_at, now=now, within=FRESH):
+    if partition.missing == 0 and is_fresh(partition.observed_at, now=now, within=FRESH):
         return 0
     return partition.behind_ms(now)
 

@@ -56,7 +56,7 @@ def _mirrors_by_link(links: Iterable[int | None]) -> dict[int | None, list[tuple
     found: dict[int | None, list[tuple[MirrorTopic, Follower]]] = defaultdict(list)
     for mirror in MirrorTopic.objects.filter(link__in=list(links), drill=None).prefetch_related("partitions"):
         summary = summarize(mirror, now=now, errors=0)
-        follower = Follower(state=MirrorState(mirror.state), lag=summary.total_lag, lag_ms=summary.lag_ms)
+        follower = Follower(state=MirrorState(mirror.state), lag=summary.missing, lag_ms=summary.lag_ms)
         found[mirror.link_id].append((mirror, follower))
     return found
 

@@ -6,7 +6,7 @@ Figures are of the last reports, and unknown is None, never 0. What a restore wo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from console.models import GroupOffset, MirrorTopic
@@ -56,7 +56,7 @@ def preview(mirror: MirrorTopic, operation: MirrorEvent) -> Preview:
         reason=reason,
         state_after="" if reason else next_state(MirrorState(mirror.state), operation),
         records_at_risk=_at_risk(mirror, operation),
-        records_to_copy=_lag(mirror) if operation in _DRAINS else 0,
+        records_to_copy=_sum(mirror, [row.lag for row in mirror.partitions.all()]) if operation in _DRAINS else 0,
         groups_clamped=tuple(_groups(mirror)) if operation is _E.FAILOVER else (),
         configs_to_change=_configs(mirror) if stops else {},
     )
@@ -64,7 +64,7 @@ def preview(mirror: MirrorTopic, operation: MirrorEvent) -> Preview:
 
 def _at_risk(mirror: MirrorTopic, operation: MirrorEvent) -> int | None:
     if operation is _E.FAILOVER:
-        return _lag(mirror)
+        return _sum(mirror, [row.missing for row in mirror.partitions.all()])
     if operation is _E.DELETE:
         return _held(mirror)
     return None if operation is _E.RESTORE else 0  # what a restore drops was written past us: nobody has counted it
@@ -79,11 +79,10 @@ def _held(mirror: MirrorTopic) -> int | None:
     return sum(known) if len(known) == len(ends) else None
 
 
-def _lag(mirror: MirrorTopic) -> int | None:
-    lags = [row.lag for row in mirror.partitions.all()]
-    if len(lags) < mirror.num_partitions or None in lags:
+def _sum(mirror: MirrorTopic, counts: Sequence[int | None]) -> int | None:
+    if len(counts) < mirror.num_partitions or None in counts:
         return None
-    return sum(lag for lag in lags if lag is not None)
+    return sum(count for count in counts if count is not None)
 
 
 def _groups(mirror: MirrorTopic) -> list[GroupAtRisk]:

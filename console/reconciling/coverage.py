@@ -15,7 +15,7 @@ from django.db.models import F
 from console import audit
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorTopic, VerifiedRange, VerifyRun
-from console.models.mirrors import RECORDS_DIFFER
+from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.reconciling import troubles
 from linkengine.domain.coverage import CheckedRange, RecordDifference, combine
 from linkengine.domain.mirrorjobs import MirrorCreated
@@ -37,13 +37,16 @@ def covered(mirror: MirrorTopic) -> Covered:
 def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run: VerifyRun | None = None) -> None:
     """Keep what a comparison saw; raise the alarm where records differ. Only a ``run`` that somebody asked for can end it.
 
-    ``mirror`` is the row as it was when the comparison began: of topics that were created anew meanwhile it says nothing.
+    ``mirror`` is the row as it was when the comparison began: of topics that were created anew meanwhile it says nothing, and
+    where the ledger was doubted meanwhile only the differences count.
     """
-    ordered = sorted(report.checked, key=lambda one: (one.partition, one.start))
     with transaction.atomic():
         now_is = MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)  # one writer of the ledger at a time
         if _topics(now_is) != _topics(mirror):
             return
+        doubted = now_is.doubted_at != mirror.doubted_at
+        checked = [one for one in report.checked if one.differences or not doubted]
+        ordered = sorted(checked, key=lambda one: (one.partition, one.start))
         before = _differing(mirror)
         for partition, ranges in groupby(ordered, key=lambda one: one.partition):
             fresh = [_row(mirror, one, report.first_differences, now=now) for one in ranges]
@@ -52,6 +55,7 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
             _alarm(mirror, now=now)
         elif run is not None:
             _end_differences(mirror, before, run=run, now=now)
+            _end_doubt(mirror, run=run, now=now)
         ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
 
 
@@ -61,7 +65,28 @@ def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None
         return
     with transaction.atomic():
         _end_alarm(mirror, _differing(mirror), now=now, why={"reason": "a topic was created anew"})
+        if mirror.mirror_topic_id != made.mirror_topic_id:
+            troubles.end(mirror=mirror, codes=[TOMBSTONES_MISSED])
         mirror.verified_ranges.all().delete()
+
+
+def doubt(*, mirror: MirrorTopic, partitions: Sequence[int], now: datetime) -> None:
+    """Have partitions compared anew: what was equal may hold keys by now that the source has deleted unseen."""
+    with transaction.atomic():
+        MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)
+        mirror.verified_ranges.filter(partition__in=partitions, differences=0).delete()
+        MirrorTopic.objects.filter(pk=mirror.pk).update(doubted_at=now)
+
+
+def _end_doubt(mirror: MirrorTopic, *, run: VerifyRun, now: datetime) -> None:
+    """End the alarm of missed tombstones: nothing was copied late any more when this comparison of everything began."""
+    if run.started_at is None:
+        return
+    missed = mirror.transition_errors.filter(code=TOMBSTONES_MISSED, last_seen_at__lt=run.started_at)
+    for one in missed:
+        detail = {"run": run.pk, "requested_by": run.requested_by, "message": one.message}
+        audit.record(by=ENGINE, action="EndTombstoneAlarm", resource=audit.path_of(mirror), now=now, detail=detail)
+    missed.delete()
 
 
 def _end_differences(mirror: MirrorTopic, before: Sequence[VerifiedRange], *, run: VerifyRun, now: datetime) -> None:

@@ -19,17 +19,20 @@ SILENT = timedelta(seconds=5)  # then nobody knows the rate any more
 SAME = timedelta(milliseconds=200)  # two readings of one report differ by less, two reports of one phase by more
 # The source's end has moved on unseen: an old one would make up a lag, perhaps 0, when the truth is unknown.
 _SOURCE_UNSEEN = (PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN)
-_TIMES = ("caught_up_at", "last_source_seen_at", "observed_at")
+_TIMES = ("caught_up_at", "whole_at", "last_source_seen_at", "observed_at")
 _COPIED = ("source_start", "source_end", "mirror_start", "mirror_end", "last_timestamp_ms")
-_SHOWN = ("source_start", "source_end", "mirror_start", "mirror_end", "phase", "error_code", "error_message")
+_ENDS = ("source_start", "source_end", "last_high_watermark", "mirror_start", "mirror_end")
+_SHOWN = (*_ENDS, "phase", "error_code", "error_message")
 _WRITTEN = (
     *_COPIED,
     "last_source_end",
     "last_source_seen_at",
+    "last_high_watermark",
     "last_source_fetch_offset",
     "source_epoch",
     "source_epoch_end",
     "caught_up_at",
+    "whole_at",
     "bytes_per_s",
     "records_per_s",
     "bytes_copied",
@@ -77,9 +80,24 @@ def ensure_rows(mirror: MirrorTopic) -> list[MirrorPartition]:
     return [rows[number] for number in sorted(rows) if number < mirror.num_partitions]
 
 
+def whole_at(row: MirrorPartition, report: PartitionProgress) -> datetime | None:
+    """Answer when the mirror last had everything its source may clean; before it ever had, when the copy began.
+
+    Nothing is cleaned behind an open transaction, so there it has everything at the last stable offset, too.
+    """
+    ends = report.mirror_end, report.source_end
+    level = ends[0] is not None and ends[1] is not None and ends[0] >= ends[1]
+    begins = row.whole_at is None and report.mirror_end is not None
+    times = [report.observed_at_ms] if level or begins else []
+    times += [] if report.caught_up_at_ms is None else [report.caught_up_at_ms]
+    known = [time_of(one) for one in times] + ([row.whole_at] if row.whole_at else [])
+    return max(known, default=None)
+
+
 def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
     """Copy one report into its row, unsaved. What the report does not know stays as it was."""
-    observed_at = _time(report.observed_at_ms)
+    observed_at = time_of(report.observed_at_ms)
+    row.whole_at = whole_at(row, report)
     row.failed_again = _failed_since(row.observed_at, report)
     _count(row, report, observed_at)
     for name in _COPIED:
@@ -90,6 +108,7 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
         row.source_end = None
     elif report.source_end is not None:
         row.last_source_end, row.last_source_seen_at = report.source_end, observed_at
+        row.last_high_watermark = report.source_high_watermark  # None: of a copier that does not tell
     if row.mirror_start is not None and row.mirror_end is not None and row.mirror_start > row.mirror_end:
         row.mirror_start = None  # two readings of different moments; the next report has both
     if report.last_fetch_offset is not None:
@@ -97,7 +116,7 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
     if report.source_epoch is not None and report.mirror_end is not None:
         row.source_epoch, row.source_epoch_end = report.source_epoch, report.mirror_end
     if report.caught_up_at_ms is not None:
-        row.caught_up_at = _time(report.caught_up_at_ms)
+        row.caught_up_at = time_of(report.caught_up_at_ms)
     row.phase, row.error_code, row.error_message = report.phase, report.error_code, report.error_message
     row.observed_at = observed_at
 
@@ -105,13 +124,13 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
 def _is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> bool:
     if row.observed_at is None or row.observed_at > now + AHEAD or report.slice_id != row.slice_id:
         return True
-    later_by = _time(report.observed_at_ms) - row.observed_at
+    later_by = time_of(report.observed_at_ms) - row.observed_at
     return later_by > (SAME if report.phase == row.phase else timedelta(0))
 
 
 def _failed_since(observed_at: datetime | None, report: PartitionProgress) -> bool:
     """Tell whether another try has failed since the last report that was taken over."""
-    return report.failed_at_ms is not None and (observed_at is None or _time(report.failed_at_ms) > observed_at)
+    return report.failed_at_ms is not None and (observed_at is None or time_of(report.failed_at_ms) > observed_at)
 
 
 def _count(row: MirrorPartition, report: PartitionProgress, observed_at: datetime) -> None:
@@ -161,5 +180,6 @@ def _shown(row: MirrorPartition) -> tuple[object, ...]:
     return (*(getattr(row, name) for name in _SHOWN), *rates)
 
 
-def _time(unix_ms: int) -> datetime:
+def time_of(unix_ms: int) -> datetime:
+    """Answer a time of a report."""
     return datetime.fromtimestamp(unix_ms / 1000, tz=UTC)

@@ -14,6 +14,7 @@ from django.utils import timezone
 from console import dispatch, store
 from console.actions import gates
 from console.models import GateRun, MirrorTopic, VerifyRun
+from console.models.mirrors import TOMBSTONES_MISSED
 from console.queries.linktasks import list_tasks
 from console.reconciling import plans
 from console.tasks.acls import acl_inequalities
@@ -113,6 +114,9 @@ _LOOKS = {TaskName.CONSUMER_OFFSETS: _unequal_groups, TaskName.ACLS: _unequal_ac
 def _comparison(run: VerifyRun | None) -> VerifiedData:
     if run is None or run.status in _UNFINISHED or run.status == VerifyRun.Status.ERROR:
         problem = run.error_message if run and run.error_message else "it did not end in time."
+        return VerifiedData(records=0, differences=None, problem=problem)
+    if run.mirror.transition_errors.filter(code=TOMBSTONES_MISSED).exists() and not run.differences:
+        problem = "it began before the mirror had everything again, and tombstones may have been missed. Run the checks again."
         return VerifiedData(records=0, differences=None, problem=problem)
     return VerifiedData(records=run.records_compared or 0, differences=run.differences or 0)
 

@@ -18,7 +18,19 @@ from console import dispatch, store
 from console.actions.links import remove_link
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
-from console.reconciling import chores, gaps, history, linkhealth, linktasks, phases, plans, sampling, slicing, waits
+from console.reconciling import (
+    chores,
+    gaps,
+    history,
+    linkhealth,
+    linktasks,
+    phases,
+    plans,
+    sampling,
+    slicing,
+    tombstones,
+    waits,
+)
 from console.tasks.covering import look_after_coverage
 from console.tasks.drills import look_after_drills
 from console.tasks.gates import look_after_gates
@@ -139,6 +151,7 @@ def _load(link_id: int) -> ClusterLink | None:
 def _observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress]) -> None:
     now = timezone.now()
     changed = _keep_gaps(mirrors, rows=rows, reports=reports)  # first: a loss lies behind the last timestamp known before it
+    changed |= tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=now)  # before the rows forget it
     changed |= sampling.store_progress(rows=rows, reports=reports, now=now)
     verdicts = []
     for mirror in mirrors:

@@ -74,7 +74,7 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
         )
     points = restore_points(held, common=dict(plans.stopped_ends(last)))
     in_place = last.pk != mirror.pk and _ends_at_the_fence(mirror, points)
-    return _note_agreed(mirror, run, points, in_place=in_place, now=now)
+    return _note_agreed(mirror, run, points, equal_until=last.state_since if in_place else None, now=now)
 
 
 def _as_it_was(mirror: MirrorTopic) -> MirrorTopic:
@@ -92,19 +92,19 @@ def _ends_at_the_fence(mirror: MirrorTopic, points: tuple[RestorePoint, ...]) ->
 
 
 def _note_agreed(
-    mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ...], *, in_place: bool, now: datetime
+    mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ...], *, equal_until: datetime | None, now: datetime
 ) -> MirrorTopic:
     here = jobs.find_topic(mirror.link.destination.address, mirror.name)
     with transaction.atomic():
         RestoreRun.objects.filter(pk=run.pk).update(
             points=[{**asdict(one), "records": None} for one in points],
             agreed_at=now,
-            in_place=in_place,
+            in_place=equal_until is not None,
             diverged_topic_id=here.topic_id if here else "",
         )
         facts = {**reversing.fresh_life(), "holds_copy": False, "start_spec": "earliest"}
         moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.OFFSETS_AGREED, by=ENGINE, now=now, **facts)
-        reversing.forget_ends(mirror)
+        reversing.forget_ends(mirror, whole_at=equal_until)
     run.refresh_from_db()
     return moved
 

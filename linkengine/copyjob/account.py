@@ -18,6 +18,7 @@ class Account:
     __slots__ = (
         "_catch_up",
         "_fills",
+        "_stood_at_end",
         "bytes_copied",
         "last_timestamp_ms",
         "mirror_end",
@@ -25,33 +26,38 @@ class Account:
         "records_copied",
         "source_end",
         "source_heard_ms",
+        "source_high_watermark",
         "source_start",
     )
 
     def __init__(self) -> None:
         self.source_start: int | None = None
-        self.source_end: int | None = None
+        self.source_end: int | None = None  # last stable offset: there is nothing to copy beyond
+        self.source_high_watermark: int | None = None  # further on while a transaction is open: acknowledged, and held back
         self.source_heard_ms = 0  # when its leader last told where it ends
         self.mirror_start: int | None = None
         self.mirror_end: int | None = None
         self.last_timestamp_ms: int | None = None
-        self._catch_up = CatchUp()
+        self._catch_up, self._stood_at_end = CatchUp(), False
         self.bytes_copied = 0
         self.records_copied = 0
         self._fills = FillRuns()
 
-    def observed_source(self, *, start: int, end: int, now_ms: int) -> None:
-        """Take in the source's log start and last stable offset."""
-        self.source_start, self.source_end = start, end
+    def observed_source(self, *, start: int, end: int, high_watermark: int, now_ms: int) -> None:
+        """Take in the source's log start, last stable offset and high watermark.
+
+        The age of what the mirror lacks is that of the high watermark: what waits behind an open transaction is lacking too.
+        """
+        self.source_start, self.source_end, self.source_high_watermark = start, end, max(end, high_watermark)
         self.source_heard_ms = now_ms
-        self._catch_up.source_seen(end, at_ms=now_ms)
+        self._catch_up.source_seen(self.source_high_watermark, at_ms=now_ms)
         self._reach()
 
     def unchanged(self, now_ms: int) -> None:
         """The source's leader had no news at this moment."""
         self.source_heard_ms = max(self.source_heard_ms, now_ms)
-        if self.source_end is not None and now_ms > (self.caught_up_at_ms or 0):
-            self._catch_up.source_seen(self.source_end, at_ms=now_ms)
+        if self.source_high_watermark is not None and now_ms > (self.caught_up_at_ms or 0):
+            self._catch_up.source_seen(self.source_high_watermark, at_ms=now_ms)
             self._reach()
 
     def observed_mirror(self, *, start: int, end: int) -> None:
@@ -67,7 +73,7 @@ class Account:
     @property
     def moving(self) -> bool:
         """Whether something was written, or there was nothing to write: until then nobody knows that all is well."""
-        return self.bytes_copied > 0 or self.caught_up_at_ms is not None or bool(self._fills.since(0))
+        return self.bytes_copied > 0 or self._stood_at_end or bool(self._fills.since(0))
 
     def sending(self, step: Append) -> None:
         """A batch is about to be sent; afterwards its buffer may hold something else."""
@@ -95,3 +101,4 @@ class Account:
     def _reach(self) -> None:
         if self.mirror_end is not None:
             self._catch_up.mirror_at(self.mirror_end)
+            self._stood_at_end = self._stood_at_end or (self.source_end is not None and self.mirror_end >= self.source_end)

@@ -3,6 +3,9 @@
 Theory of operation. Each look at the source says "at this time it ended there". Once the mirror has reached that end, it holds
 all the source had at that time, whatever the source has got since. So under steady load the answer keeps up with the clock
 although the mirror never stands exactly at the source's end, and while nobody sees the source it stands still.
+
+The end is the high watermark. Behind an open transaction nothing can be copied, of other producers' records neither; they are
+acknowledged, and a failover would leave them behind. So meanwhile the answer stands still, too.
 """
 
 from __future__ import annotations

@@ -248,6 +248,8 @@ class SourceBroker:
                 self._stirred[reading.one] = None
                 if reading.current:
                     self._intake.take(reading.one, part, buffer, alone=asked.probe is not None)
+                else:
+                    self._intake.overhear(reading.one, part)
         if not answer.throttle_ms and asked.probe is None:
             if roomy or not news:  # nobody was left out for lack of room
                 self._heard_ms = self._services.clock.now_ms()

@@ -35,6 +35,7 @@ def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) ->
         generation=0 if one.grant is None else one.grant.generation,
         source_start=account.source_start,
         source_end=account.source_end if in_sight else None,
+        source_high_watermark=account.source_high_watermark if in_sight else None,
         mirror_start=account.mirror_start,
         mirror_end=account.mirror_end,
         last_fetch_offset=None if one.position is None or one.position == 0 else one.position - 1,

@@ -212,9 +212,9 @@ class MirrorPartition:
             and self.source_retry_at <= now
         )
 
-    def source_answered(self, *, start: int, end: int, now_ms: int) -> None:
+    def source_answered(self, *, start: int, end: int, high_watermark: int, now_ms: int) -> None:
         """The source's leader served us; ``end`` is its last stable offset."""
-        self.account.observed_source(start=start, end=end, now_ms=now_ms)
+        self.account.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
         self.past.proven, self.source_trouble = True, None
 
     def planned(self, steps: list[Step], buffer: Buffer) -> None:

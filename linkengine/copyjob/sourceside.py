@@ -179,9 +179,10 @@ class SourceSide:
             if one.failure is None and one.stage is not Stage.ENDED:
                 self._unlocated[one] = None
 
-    def _seen(self, one: MirrorPartition, start: int, end: int) -> None:
+    def _seen(self, one: MirrorPartition, start: int, end: int, high_watermark: int) -> None:
         """The source was looked at, not read."""
-        one.account.observed_source(start=start, end=end, now_ms=self._services.clock.now_ms())
+        now_ms = self._services.clock.now_ms()
+        one.account.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
         one.source_trouble = None
 
     def _refused(self, one: MirrorPartition, error: LinkEngineError) -> None:

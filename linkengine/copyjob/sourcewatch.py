@@ -19,14 +19,14 @@ from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offs
 
 EVERY_S = 2.0  # also how old the last news of a partition has to be
 _HELD_UP = frozenset({Stage.RESUMING, Stage.COPYING})
-Bounds = dict[TopicPartition, tuple[int, int, int]]  # error, log start, last stable offset
+Bounds = dict[TopicPartition, tuple[int, int, int, int]]  # error, log start, last stable offset, high watermark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchEvents:
     """What the source side hears."""
 
-    seen: Callable[[MirrorPartition, int, int], None]  # log start, last stable offset
+    seen: Callable[[MirrorPartition, int, int, int], None]  # log start, last stable offset, high watermark
     refused: Callable[[MirrorPartition, LinkEngineError], None]
 
 
@@ -63,13 +63,13 @@ class SourceWatch:
         for place, (one, attempt) in asked.items():
             if one.attempt != attempt or one.stage not in _HELD_UP:
                 continue
-            error, start, end = (0, 0, 0) if isinstance(bounds, LinkEngineError) else bounds[place]
+            error, *seen = (0, 0, 0, 0) if isinstance(bounds, LinkEngineError) else bounds[place]
             if isinstance(bounds, LinkEngineError):
                 self._events.refused(one, bounds)
             elif error:
                 self._events.refused(one, BrokerError(error, f"The end of source {place[0]}-{place[1]} cannot be seen"))
             else:
-                self._events.seen(one, start, end)
+                self._events.seen(one, *seen)
 
 
 def _bounds(cluster: Cluster, broker: int, places: Mapping[TopicPartition, str]) -> Bounds:
@@ -80,14 +80,17 @@ def _bounds(cluster: Cluster, broker: int, places: Mapping[TopicPartition, str])
     views = cluster.topics({topic for topic, _ in places})
     starts = list_offsets(cluster, broker, places, timestamp=EARLIEST)
     ends = list_offsets(cluster, broker, places, timestamp=LATEST, read_committed=True)
+    highs = list_offsets(cluster, broker, places, timestamp=LATEST)  # after the ends, so that none is above its own
     found: Bounds = {}
     for place, topic_id in places.items():
         view = views.get(place[0])
         if topic_id and view is not None and view.topic_id_text not in ("", topic_id):
-            found[place] = (KafkaCode.INCONSISTENT_TOPIC_ID, 0, 0)
+            found[place] = (KafkaCode.INCONSISTENT_TOPIC_ID, 0, 0, 0)
             continue
-        (start_error, start), (end_error, end) = starts.get(place, (3, -1)), ends.get(place, (3, -1))
-        found[place] = (start_error or end_error, start, end)
+        answers = [one.get(place, (KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, -1)) for one in (starts, ends, highs)]
+        error = next((error for error, _ in answers if error), 0)
+        (_, start), (_, end), (_, high_watermark) = answers
+        found[place] = (error, start, end, high_watermark)
     return found
 
 

@@ -47,7 +47,9 @@ class Intake:
             self._events.refused(one, RedirectedError(f"source {_name(one)}", replica=answer.preferred_replica))
             return
         now_ms = self._services.clock.now_ms()
-        one.source_answered(start=answer.log_start, end=answer.last_stable_offset, now_ms=now_ms)
+        one.source_answered(
+            start=answer.log_start, end=answer.last_stable_offset, high_watermark=answer.high_watermark, now_ms=now_ms
+        )
         try:
             steps = self._plan(one, answer) if len(answer.records) else []
         except (CorruptBatchError, DoubtfulBatchError) as error:
@@ -58,6 +60,16 @@ class Intake:
             self._planned(one, steps, buffer)
         elif not len(answer.records):
             self._nothing_there(one, answer, alone=alone)
+
+    def overhear(self, one: MirrorPartition, answer: FetchedPartition) -> None:
+        """Take in where the source ends though the rest is not wanted any more: a session tells it only once."""
+        if not answer.error:
+            one.account.observed_source(
+                start=answer.log_start,
+                end=answer.last_stable_offset,
+                high_watermark=answer.high_watermark,
+                now_ms=self._services.clock.now_ms(),
+            )
 
     def _planned(self, one: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:
         if self._doubtful:

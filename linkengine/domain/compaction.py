@@ -1,4 +1,5 @@
-"""When the mirror of a compacted topic is compacted itself: not while records without a key are still to be copied.
+"""When the mirror of a compacted topic is compacted itself: not while records without a key are still to be copied. And for
+how long the source shows a reader which keys were deleted.
 
 A compacted topic takes no record without a key, but may hold some from before it was compacted, until its cleaner removes
 them. The mirror takes them as long as its policy is ``delete`` (with unlimited retention it deletes nothing), and treats
@@ -14,6 +15,8 @@ from linkengine.domain.configs import ConfigChange, is_compacted
 
 POLICY = "cleanup.policy"
 OPEN = "delete"
+TOMBSTONES_KEPT = "delete.retention.ms"
+_DEFAULT_KEPT = "86400000"  # Kafka's; used where the link does not read the source's value
 
 
 def with_compaction_in_time(
@@ -31,3 +34,11 @@ def with_compaction_in_time(
     if POLICY in change.values and not copied():
         return replace(change, values={name: value for name, value in change.values.items() if name != POLICY})
     return change
+
+
+def tombstones_kept_ms(source_configs: Mapping[str, str]) -> int | None:
+    """Answer for how long a source keeps tombstones at least, None where it is not compacted.
+
+    A reader that takes longer from one complete state to the next may miss that a key was deleted.
+    """
+    return int(source_configs.get(TOMBSTONES_KEPT, _DEFAULT_KEPT)) if is_compacted(source_configs) else None

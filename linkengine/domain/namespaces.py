@@ -30,7 +30,7 @@ class Follower:
     """A mirror as the state of its namespace needs it. Unknown is None, never 0."""
 
     state: MirrorState
-    lag: int | None  # offsets, all partitions
+    lag: int | None  # offsets, all partitions, those behind open transactions too
     lag_ms: int | None
 
 

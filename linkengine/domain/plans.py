@@ -112,12 +112,13 @@ class PartitionProgress:
     generation: int = 0  # of the lease under which this was seen; 0: without one
     source_start: int | None = None  # the source's log start offset
     source_end: int | None = None  # the source's last stable offset: the mirror's goal
+    source_high_watermark: int | None = None  # seen along with it; what lies between waits behind an open transaction
     mirror_start: int | None = None
     mirror_end: int | None = None  # log end offset: the checkpoint
     last_fetch_offset: int | None = None  # highest source offset fetched
     source_epoch: int | None = None  # of the leader that is read; all below mirror_end was read under it or earlier ones
     last_timestamp_ms: int | None = None  # max timestamp of the last batch written
-    caught_up_at_ms: int | None = None  # when mirror_end last reached source_end: lag in time is now minus this
+    caught_up_at_ms: int | None = None  # the mirror holds all that was below the high watermark then: age of the lag
     bytes_copied: int = 0  # since the slice took the partition, as stored
     records_copied: int = 0  # likewise; offsets with a record, fillers not counted
     error_code: str = ""

@@ -17,10 +17,11 @@ class PartitionAtStop:
 
     partition: int
     mirrored_end: int | None  # offset after the last mirrored one; None: it was never set up
-    source_end: int | None  # failover: last stable offset of the source, as last seen; promotion: its end after the fence
+    source_end: int | None  # failover: high watermark of the source, as last seen; promotion: its end after the fence
     source_seen_at_ms: int | None
     caught_up_at_ms: int | None  # when the mirror last held everything the source had
     last_timestamp_ms: int | None  # newest timestamp among the mirrored records
+    stable_end: int | None = None  # failover: last stable offset; from there to source_end stood behind an open transaction
 
     @property
     def not_copied(self) -> int | None:
@@ -34,7 +35,8 @@ class PartitionAtStop:
 class StopCost:
     """A stop in three numbers.
 
-    ``records_not_copied`` counts offsets as last seen; a source that lived on unseen has more. ``rpo_ms`` is an upper bound:
+    ``records_not_copied`` counts offsets as last seen, behind an open transaction too, where markers and aborted records are
+    among them; a source that lived on unseen has more. ``rpo_ms`` is an upper bound:
     everything the source had at that age before the stop is in the mirror.
     """
 

@@ -194,6 +194,7 @@ def _partition(mirror: MirrorTopic, number: int, lag: int, rate: float | None, n
         partition=number,
         source_start=1_000 * number,
         source_end=end,
+        last_high_watermark=end,
         mirror_start=1_000 * number,
         mirror_end=end - lag,
         last_source_fetch_offset=end - lag - 1,

@@ -144,7 +144,9 @@ def make_mirror(link: ClusterLink) -> MakeMirror:
         row = {"link": link, "source_topic": name, "num_partitions": partitions, "source_topic_id": "topic-id", **fields}
         mirror = MirrorTopic.objects.create(name=name, state=state, state_since=NOW, created_at=NOW, created_by="owner", **row)
         for number in range(partitions):
-            MirrorPartition.objects.create(mirror=mirror, partition=number, source_end=10, mirror_end=10)
+            MirrorPartition.objects.create(
+                mirror=mirror, partition=number, source_end=10, last_high_watermark=10, mirror_end=10
+            )
         return mirror
 
     return make

@@ -57,7 +57,9 @@ def test_without_redis_nothing_is_ready(client: Client, no_redis: None) -> None:
 
 def test_metrics_are_prometheus_text(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
     mirror = make_mirror()
-    MirrorPartition.objects.filter(partition=0).update(source_end=17, caught_up_at=NOW, bytes_copied=1024)
+    MirrorPartition.objects.filter(partition=0).update(
+        source_end=17, last_high_watermark=17, caught_up_at=NOW, bytes_copied=1024
+    )
     GapRange.objects.create(mirror=mirror, partition=0, start=1, end=5, reason="LOST", filled=4, noted_at=NOW)
 
     answer = client.get("/metrics")

@@ -139,7 +139,7 @@ class MirrorLag(serializers.Serializer[Any]):
     """How far one partition is."""
 
     partition = Number()
-    lag = OffsetField(help_text="Offsets still to be copied; -1 while that is not known.")
+    lag = OffsetField(help_text="Offsets still to be copied, up to the source's last stable offset; -1 while unknown.")
     last_source_fetch_offset = OffsetField(help_text="The highest source offset fetched; -1 before the first fetch.")
 
 

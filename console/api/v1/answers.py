@@ -194,9 +194,12 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
     last_timestamp_ms = OffsetField(allow_null=True)
     bytes_copied = OffsetField()
     records_copied = OffsetField()
-    lag = OffsetField(allow_null=True)
+    lag = OffsetField(allow_null=True, help_text="Up to the source's last stable offset: what can be copied now.")
+    held_back = OffsetField(
+        allow_null=True, help_text="Offsets behind an open transaction on the source, not part of the lag: copied once it ends."
+    )
     lag_bytes = OffsetField(allow_null=True, help_text="Estimated from the mean size of the records copied so far.")
-    lag_ms = serializers.SerializerMethodField(help_text="Age of the lag: how long ago the mirror last held everything.")
+    lag_ms = serializers.SerializerMethodField(help_text="How long ago the mirror last held all the source had.")
     stopped_end = OffsetField(allow_null=True, help_text="Where the mirror ended when it was stopped.")
 
     class Meta:
@@ -208,6 +211,7 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
             "mirror_start",
             "mirror_end",
             "lag",
+            "held_back",
             "lag_bytes",
             "lag_ms",
             "last_source_fetch_offset",
@@ -226,9 +230,9 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
 
     @extend_schema_field(serializers.IntegerField(allow_null=True))
     def get_lag_ms(self, row: MirrorPartition) -> int | None:
-        """Answer 0 without lag, null while it is not known."""
+        """Answer 0 where nothing is missing, null while the lag is not known."""
         now: datetime = self.context["now"]
-        if row.lag == 0:
+        if row.missing == 0:
             return 0
         return None if row.lag is None else row.behind_ms(now)
 

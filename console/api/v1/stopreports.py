@@ -26,7 +26,11 @@ class PartitionAtStop(serializers.Serializer[Any]):
     mirrored_end = OffsetField(allow_null=True, help_text="Offset after the last mirrored one.")
     source_end = OffsetField(
         allow_null=True,
-        help_text="Failover: the source's last stable offset, as last seen. Promotion: its end after the fence.",
+        help_text="Failover: the source's high watermark, as last seen. Promotion: its end after the fence.",
+    )
+    stable_end = OffsetField(
+        allow_null=True,
+        help_text="Failover: the source's last stable offset, as last seen; beyond it was an open transaction.",
     )
     source_seen_at_ms = OffsetField(allow_null=True)
     caught_up_at_ms = OffsetField(allow_null=True, help_text="The mirror holds everything the source had then.")
@@ -39,7 +43,9 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
 
     mirror_topic_name = serializers.CharField(source="mirror.name")
     records_not_copied = OffsetField(
-        allow_null=True, help_text="Offsets the source was seen to have and the mirror has not. Unseen, it may have more."
+        allow_null=True,
+        help_text="Offsets the source was seen to have and the mirror has not; behind an open transaction some may be "
+        "markers or aborted records. Unseen, it may have more.",
     )
     rpo_ms = OffsetField(allow_null=True, help_text="Upper bound: what the source had that long before is in the mirror.")
     rto_ms = OffsetField(help_text="From the request until producers could write.")

@@ -47,6 +47,7 @@ def test_both_rows_move_together(mirror: MirrorTopic, other: MirrorTopic) -> Non
     assert states() == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
     assert (other.name, other.source_topic, other.num_partitions) == ("orders", "orders", 2)
     assert not other.holds_copy
+    assert list(other.partitions.values_list("partition", "whole_at")) == [(0, NOW), (1, NOW)]
 
 
 def test_validate_only_makes_no_row(mirror: MirrorTopic, owner: Actor) -> None:

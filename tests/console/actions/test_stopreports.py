@@ -10,6 +10,7 @@ from console.actions import transitions
 from console.actions.stopreports import write_stop_report
 from console.actors import Actor
 from console.models import MirrorPartition, MirrorTopic
+from console.presenters.stopreports import report_row
 from linkengine.domain.states import MirrorEvent, StopReason
 from tests.console.conftest import NOW, MakeMirror
 
@@ -22,7 +23,7 @@ def ask(mirror: MirrorTopic, event: MirrorEvent, reason: StopReason, *, by: Acto
 def test_a_failover_is_written_down_with_what_was_last_seen(make_mirror: MakeMirror, owner: Actor) -> None:
     mirror = make_mirror(partitions=2)
     seen = {"last_source_seen_at": NOW - timedelta(seconds=3), "caught_up_at": NOW - timedelta(seconds=5)}
-    MirrorPartition.objects.update(last_source_end=25, stopped_end=20, source_end=None, **seen)
+    MirrorPartition.objects.update(last_source_end=25, last_high_watermark=25, stopped_end=20, source_end=None, **seen)
     mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
 
     report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
@@ -34,7 +35,9 @@ def test_a_failover_is_written_down_with_what_was_last_seen(make_mirror: MakeMir
 
 def test_what_was_seen_ahead_of_the_stop_makes_no_small_loss(mirror: MirrorTopic, owner: Actor) -> None:
     ahead = NOW + timedelta(hours=1)  # a clock was set back since
-    MirrorPartition.objects.update(last_source_end=20, stopped_end=20, last_source_seen_at=ahead, caught_up_at=ahead)
+    MirrorPartition.objects.update(
+        last_source_end=20, last_high_watermark=20, stopped_end=20, last_source_seen_at=ahead, caught_up_at=ahead
+    )
     mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
 
     report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
@@ -62,7 +65,7 @@ def test_a_promotion_reports_what_the_source_answered_after_the_fence(
     make_mirror: MakeMirror, owner: Actor, answered: dict[int, int] | None, lost: int | None
 ) -> None:
     mirror = make_mirror(partitions=2)
-    MirrorPartition.objects.update(last_source_end=20, last_source_seen_at=NOW, stopped_end=20)
+    MirrorPartition.objects.update(last_source_end=20, last_high_watermark=20, last_source_seen_at=NOW, stopped_end=20)
     mirror = ask(mirror, MirrorEvent.PROMOTE, StopReason.PROMOTE, by=owner, after_s=0)
     now = NOW + timedelta(seconds=5)
 
@@ -71,3 +74,28 @@ def test_a_promotion_reports_what_the_source_answered_after_the_fence(
     assert report.records_not_copied == lost
     assert report.rpo_ms == (0 if lost == 0 else None)
     assert (report.source_seen_at == now) is (answered is not None and len(answered) > 1)
+
+
+def test_what_waited_behind_an_open_transaction_is_counted_too(mirror: MirrorTopic, owner: Actor) -> None:
+    seen = {"last_source_seen_at": NOW, "caught_up_at": NOW - timedelta(minutes=15)}
+    MirrorPartition.objects.update(last_source_end=10, last_high_watermark=10, stopped_end=10, **seen)
+    MirrorPartition.objects.filter(partition=0).update(last_source_end=1_000, last_high_watermark=50_001, stopped_end=1_000)
+    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+
+    report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
+
+    assert (report.records_not_copied, report.rpo_ms) == (49_001, 15 * 60_000)
+    assert [(one["stable_end"], one["source_end"]) for one in report.partitions] == [(1_000, 50_001), (10, 10)]
+    sentence = report_row(report, now=NOW).sentence
+    assert sentence.startswith("Up to 49,001 records were not copied when the source was last seen")
+    assert "49,001 stood behind an open transaction" in sentence
+
+
+def test_a_high_watermark_nobody_saw_is_no_loss_of_0(mirror: MirrorTopic, owner: Actor) -> None:
+    MirrorPartition.objects.update(last_source_end=10, last_high_watermark=None, stopped_end=10, last_source_seen_at=NOW)
+    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+
+    report = write_stop_report(mirror=mirror, now=NOW)
+
+    assert report.records_not_copied is None
+    assert "is not known" in report_row(report, now=NOW).sentence

@@ -106,6 +106,7 @@ def make_mirror(link: ClusterLink) -> MakeMirror:
                     mirror=mirror,
                     partition=number,
                     source_end=source_end,
+                    last_high_watermark=source_end,
                     mirror_end=mirror_end,
                     last_source_fetch_offset=mirror_end,
                 )

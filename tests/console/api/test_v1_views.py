@@ -181,12 +181,22 @@ def test_partitions_tell_their_lag_and_its_age(owner: Rest, orders: MirrorTopic)
     assert rows[1]["bytes_per_s"] is None
 
 
+def test_what_waits_behind_an_open_transaction_is_no_lag_but_has_an_age(owner: Rest, orders: MirrorTopic) -> None:
+    since = timezone.now() - timedelta(seconds=30)
+    MirrorPartition.objects.filter(partition=1).update(last_high_watermark=12, caught_up_at=since)
+
+    rows = owner.get(f"{ORDERS}/partitions").json()["data"]
+
+    assert [(row["lag"], row["held_back"]) for row in rows] == [(5, 0), (0, 5)]
+    assert rows[1]["lag_ms"] == pytest.approx(30_000, abs=20_000)
+
+
 def test_unknown_offsets_are_null(owner: Rest, orders: MirrorTopic) -> None:
     MirrorPartition.objects.filter(partition=0).update(source_end=None)
 
     row = owner.get(f"{ORDERS}/partitions").json()["data"][0]
 
-    assert row["source_end"] is row["lag"] is row["lag_ms"] is None
+    assert row["source_end"] is row["lag"] is row["lag_ms"] is row["held_back"] is None
 
 
 def test_rates_of_a_link_are_summed(owner: Rest, orders: MirrorTopic, make_mirror: Any) -> None:

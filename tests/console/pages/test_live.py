@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from console.models import ClusterLink, MirrorPartition
 from tests.browser.scene import Scene
@@ -114,3 +115,19 @@ def test_a_long_list_comes_in_pages(scene: Scene, admin: Client) -> None:
 
     assert "1 to 50 of 73" in first
     assert "51 to 73 of 73" in last
+
+
+@pytest.mark.parametrize(("waited_s", "shown"), [(3, False), (60, True)])
+def test_a_mirror_before_an_open_transaction_says_what_waits_and_how_to_find_it(
+    scene: Scene, admin: Client, waited_s: int, shown: bool
+) -> None:
+    rows = MirrorPartition.objects.filter(mirror=scene.mirrors["flights"])
+    rows.update(source_end=F("mirror_end"), last_high_watermark=F("mirror_end"), last_source_seen_at=timezone.now())
+    since = timezone.now() - timedelta(seconds=waited_s)
+    rows.filter(partition=1).update(last_high_watermark=F("source_end") + 49_000, caught_up_at=since)
+
+    text = admin.get(scene.mirror_url("flights")).content.decode()
+
+    assert ("49,000 offsets wait behind an open transaction." in text) is shown
+    assert ("find-hanging --topic flights --partition 1" in text) is shown
+    assert "49,000" in admin.get(f"{scene.mirror_url('flights')}failover/").content.decode()

@@ -44,7 +44,9 @@ def test_totals_leave_stopped_mirrors_out(link: ClusterLink, make_mirror: MakeMi
     behind = make_mirror("behind")
     make_mirror("done", MirrorState.STOPPED)
     since = timezone.now() - timedelta(seconds=30)
-    MirrorPartition.objects.filter(mirror=behind, partition=0).update(source_end=25, caught_up_at=since, bytes_per_s=100)
+    MirrorPartition.objects.filter(mirror=behind, partition=0).update(
+        source_end=25, last_high_watermark=25, caught_up_at=since, bytes_per_s=100
+    )
     MirrorPartition.objects.filter(mirror__name="done").update(source_end=1000, bytes_per_s=7)
     StateTransitionError.objects.create(mirror=behind, code="X", message="", since=NOW, last_seen_at=NOW)
 

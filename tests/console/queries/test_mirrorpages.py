@@ -29,6 +29,7 @@ def five(make_mirror: MakeMirror) -> dict[str, MirrorTopic]:
         mirror = found[name] = make_mirror(name, state)
         mirror.partitions.update(
             source_end=10 + lag,
+            last_high_watermark=10 + lag,
             caught_up_at=timezone.now() - timedelta(minutes=number),
             bytes_per_s=float(lag),
             records_per_s=1.0,

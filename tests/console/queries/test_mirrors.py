@@ -16,6 +16,7 @@ from console.queries.links import list_links
 from console.queries.metrics import prometheus_text
 from console.queries.mirrorpages import link_figures
 from console.queries.mirrors import find_by_topic, get_mirror, list_mirrors, rest_status, shown_state
+from console.queries.previews import preview
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
@@ -48,7 +49,9 @@ def test_every_state_has_a_word_of_rest(state: S) -> None:
 def test_figures_are_known_when_every_partition_is(mirror: MirrorTopic, link: ClusterLink, owner: Actor) -> None:
     now = timezone.now()
     MirrorPartition.objects.update(observed_at=now, caught_up_at=now, bytes_per_s=5, records_per_s=2)
-    MirrorPartition.objects.filter(partition=1).update(source_end=17, caught_up_at=now - timedelta(seconds=3))
+    MirrorPartition.objects.filter(partition=1).update(
+        source_end=17, last_high_watermark=17, caught_up_at=now - timedelta(seconds=3)
+    )
 
     (row,) = list_mirrors(link=link, by=owner)
 
@@ -164,3 +167,41 @@ def test_source_topics_say_why_they_cannot_be_mirrored(make_mirror: MakeMirror, 
     assert "Internal" in choices["__consumer_offsets"].reason
     assert "already has a topic" in choices["taken"].reason
     assert [one.name for one in topics.source_topics_for(link=link, by=owner, search="fre")] == ["free"]
+
+
+def test_a_mirror_that_stands_before_an_open_transaction_has_no_lag_and_yet_an_age(
+    mirror: MirrorTopic, link: ClusterLink, owner: Actor
+) -> None:
+    now = timezone.now()
+    since = now - timedelta(minutes=15)
+    MirrorPartition.objects.update(observed_at=now, last_source_seen_at=now, caught_up_at=now)
+    MirrorPartition.objects.filter(partition=1).update(last_high_watermark=49_010, caught_up_at=since)
+
+    (row,) = list_mirrors(link=link, by=owner)
+    (summary,) = list_links(by=owner)
+    metrics = prometheus_text()
+
+    assert (row.max_lag, row.missing) == (0, 49_000)
+    assert (summary.max_lag, link_figures(link=link).max_lag) == (0, 0)
+    for age in (row.lag_ms, summary.oldest_lag_ms, link_figures(link=link).oldest_lag_ms):
+        assert 15 * 60_000 <= (age or 0) < 16 * 60_000
+    assert 'clusterlink_held_back_offsets{cluster="destination-id",link="west-to-east"} 49000' in metrics
+    assert 'clusterlink_max_lag_messages{cluster="destination-id",link="west-to-east"} 0' in metrics
+    assert 'clusterlink_max_lag_seconds{cluster="destination-id",link="west-to-east"} 9' in metrics
+    assert preview(mirror, MirrorEvent.FAILOVER).records_at_risk == 49_000
+    assert preview(mirror, MirrorEvent.PROMOTE).records_to_copy == 0
+
+
+def test_where_the_high_watermark_is_not_known_nobody_says_that_nothing_is_missing(
+    mirror: MirrorTopic, link: ClusterLink, owner: Actor
+) -> None:
+    now = timezone.now()
+    MirrorPartition.objects.update(observed_at=now, last_source_seen_at=now, last_high_watermark=None, caught_up_at=None)
+
+    (row,) = list_mirrors(link=link, by=owner)
+    (summary,) = list_links(by=owner)
+
+    assert (row.max_lag, row.missing, row.lag_ms) == (0, None, None)
+    assert summary.oldest_lag_ms is link_figures(link=link).oldest_lag_ms is None
+    assert preview(mirror, MirrorEvent.FAILOVER).records_at_risk is None
+    assert "clusterlink_held_back_offsets{" not in prometheus_text()

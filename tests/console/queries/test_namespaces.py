@@ -52,3 +52,9 @@ def test_without_a_list_of_the_sources_topics_nobody_knows(namespace: Namespace,
 def test_a_lag_seen_long_ago_is_not_in_sync(namespace: Namespace) -> None:
     MirrorPartition.objects.update(last_source_seen_at=timezone.now() - timedelta(minutes=1))
     assert summary_of(namespace).state is R.CATCHING_UP
+
+
+@pytest.mark.parametrize(("waited", "state"), [(timedelta(seconds=1), R.FOLLOWING), (timedelta(minutes=5), R.CATCHING_UP)])
+def test_what_waits_behind_an_open_transaction_is_not_in_sync(namespace: Namespace, waited: timedelta, state: R) -> None:
+    MirrorPartition.objects.filter(partition=0).update(last_high_watermark=11, caught_up_at=timezone.now() - waited)
+    assert summary_of(namespace).state is state

@@ -179,3 +179,12 @@ def test_hundreds_of_reports_are_few_statements(mirror: MirrorTopic, django_asse
 
     with django_assert_max_num_queries(12):
         store_progress(rows=rows, reports=reports, now=NOW)
+
+
+def test_the_high_watermark_is_kept_with_the_end_it_was_seen_with(row: MirrorPartition) -> None:
+    store(row, report(source_end=40, source_high_watermark=90, mirror_end=30))
+    store(row, report(500, phase=PartitionPhase.SOURCE_UNREACHABLE), after_s=1)
+    assert (row.source_end, row.last_source_end, row.last_high_watermark, row.missing) == (None, 40, 90, None)
+
+    store(row, report(1_000, source_end=40, mirror_end=40), after_s=2)  # of a copier that does not tell
+    assert (row.last_source_end, row.last_high_watermark) == (40, None)

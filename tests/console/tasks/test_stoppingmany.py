@@ -47,7 +47,10 @@ def _stopping(make_mirror: MakeMirror, name: str, kind: int) -> MirrorTopic:
     mirror = make_mirror(name, S.PENDING_STOPPED, stop_reason="failover", drained_at=NOW, error_code="X", error_since=NOW)
     open_lineage(mirror=mirror, starts={0: kind * 5}, now=NOW)  # kind 2: nothing came; 3 and 4: begins behind its end
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(
-        last_source_end=25, last_source_seen_at=NOW if kind % 2 else None, mirror_end=None if kind == 1 else 10
+        last_source_end=25,
+        last_high_watermark=25,
+        last_source_seen_at=NOW if kind % 2 else None,
+        mirror_end=None if kind == 1 else 10,
     )
     for number in range(kind):  # a failover after a promotion: the last request counts
         at = NOW - timedelta(seconds=number % 3)

@@ -287,7 +287,7 @@ def test_data_without_an_answer_is_in_doubt_also_where_transactions_fill_the_gap
 
 def served(one: MirrorPartition, *, epoch: int) -> MirrorPartition:
     one.origin = Origin(Leader(broker=0, epoch=epoch), b"topic")
-    one.source_answered(start=0, end=10, now_ms=1)
+    one.source_answered(start=0, end=10, high_watermark=10, now_ms=1)
     return one
 
 

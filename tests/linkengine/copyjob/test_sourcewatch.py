@@ -39,7 +39,7 @@ def test_the_bounds_of_a_topic_that_was_made_again_are_not_told(source_cluster: 
         assert producer.flush(60) == 0
         view = cluster.newest_topics([topic_name])[topic_name]
         before, broker = view.topic_id_text, view.partitions[0].broker
-        assert _bounds(cluster, broker, {place: before}) == {place: (0, 0, 1)}
+        assert _bounds(cluster, broker, {place: before}) == {place: (0, 0, 1, 1)}
 
         admin.delete_topics([topic_name])[topic_name].result(30)
         make(admin, topic_name)

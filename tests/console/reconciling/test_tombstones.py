@@ -1,0 +1,177 @@
+"""A mirror that was behind for longer than its source keeps tombstones: told, and compared anew."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from console.models import AuditEvent, MirrorPartition, MirrorTopic, RestoreRun, VerifyRun
+from console.models.mirrors import TOMBSTONES_MISSED
+from console.reconciling import coverage, tombstones, troubles
+from console.reconciling.plans import mirror_key
+from console.reconciling.sampling import store_progress
+from console.tasks import restoring
+from console.tasks.gates import _comparison
+from linkengine import jobs
+from linkengine.domain.mirrorjobs import MirrorCreated
+from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW, MakeMirror
+from tests.console.reconciling.test_coverage import checked, ledger, report
+
+COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": "3600000"}
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def mirror(make_mirror: MakeMirror) -> MirrorTopic:
+    """Compacted, whole at 10 a moment ago, and compared up to there."""
+    mirror = make_mirror(partitions=1, source_configs=COMPACTED, mirror_topic_id="mirror-id")
+    see(mirror, NOW, mirror_end=10, source_end=10)
+    coverage.note_report(mirror=mirror, report=report(checked(0, 10)), now=NOW)
+    return MirrorTopic.objects.get(pk=mirror.pk)
+
+
+def see(mirror: MirrorTopic, at: datetime, **values: Any) -> None:
+    """Take in a report as the heart beat does."""
+    key = f"{mirror_key(mirror)}/0"
+    fixed = {"key": key, "slice_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": int(at.timestamp() * 1000)}
+    reports, rows = [PartitionProgress(**{**fixed, **values})], {key: MirrorPartition.objects.get(mirror=mirror, partition=0)}
+    mirrors = MirrorTopic.objects.filter(pk=mirror.pk).prefetch_related("transition_errors")
+    tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=at)
+    store_progress(rows=rows, reports=reports, now=at)
+
+
+def compare(mirror: MirrorTopic, began: datetime, *, differences: int = 0, row: MirrorTopic | None = None) -> None:
+    run = VerifyRun.objects.create(mirror=mirror, requested_by="owner", requested_at=began, started_at=began)
+    found = report(checked(0, 300, differences=differences))
+    coverage.note_report(mirror=row or MirrorTopic.objects.get(pk=mirror.pk), report=found, run=run, now=began + HOUR)
+
+
+def alarms(mirror: MirrorTopic) -> list[str]:
+    return [one.code for one in mirror.transition_errors.all()]
+
+
+def test_who_copies_on_after_the_tombstones_are_gone_is_told_and_compared_anew(mirror: MirrorTopic) -> None:
+    back = NOW + timedelta(days=3)
+
+    see(mirror, back, mirror_end=300, source_end=300, slice_id="after the weekend")
+
+    (error,) = mirror.transition_errors.all()
+    assert error.code == TOMBSTONES_MISSED
+    assert "from 2026-01-01 12:00:00 UTC on (partition 0)" in error.message
+    assert "delete.retention.ms=3600000" in error.message
+    assert ledger(mirror) == []
+    troubles.clear(mirror=mirror)
+    assert alarms(mirror) == [TOMBSTONES_MISSED]
+
+
+@pytest.mark.parametrize(
+    ("configs", "away", "values"),
+    [
+        (COMPACTED, HOUR, {"mirror_end": 300, "source_end": 300}),
+        (COMPACTED, timedelta(days=3), {"mirror_end": 10, "source_end": 10}),
+        ({"cleanup.policy": "delete", "delete.retention.ms": "1"}, timedelta(days=3), {"mirror_end": 300, "source_end": 300}),
+        ({"cleanup.policy": "compact"}, timedelta(hours=23), {"mirror_end": 300, "source_end": 300}),
+        (COMPACTED | {"delete.retention.ms": "0"}, timedelta(seconds=9), {"mirror_end": 300, "source_end": 300}),
+        (COMPACTED | {"delete.retention.ms": str(2**63 - 1)}, timedelta(days=3), {"mirror_end": 300, "source_end": 300}),
+    ],
+    ids=["in time", "nothing was written", "not compacted", "Kafka's default", "between two slices", "kept for ever"],
+)
+def test_who_missed_nothing_is_left_alone(
+    mirror: MirrorTopic, configs: dict[str, str], away: timedelta, values: dict[str, int]
+) -> None:
+    MirrorTopic.objects.update(source_configs=configs)
+
+    see(mirror, NOW + away, **values)
+
+    assert (alarms(mirror), ledger(mirror)) == ([], [(0, 0, 10, 10)])
+
+
+def test_a_first_copy_that_takes_too_long_is_told_and_compared_anew_once_it_is_through(make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(partitions=1, source_configs=COMPACTED)
+    for minutes in range(0, 90, 10):
+        see(mirror, NOW + timedelta(minutes=minutes), mirror_end=10 + minutes, source_end=300)
+        assert bool(alarms(mirror)) is (minutes > 60)
+    coverage.note_report(mirror=mirror, report=report(checked(0, 90)), now=NOW)
+
+    see(mirror, NOW + timedelta(minutes=90), mirror_end=300, source_end=310)
+    assert ledger(mirror) == [(0, 0, 90, 90)]  # it is not through
+    see(mirror, NOW + timedelta(minutes=91), mirror_end=300, source_end=300)
+    assert ledger(mirror) == []
+
+
+def test_what_waits_behind_an_open_transaction_is_not_cleaned_and_may_come_late(mirror: MirrorTopic) -> None:
+    for hours in range(1, 30):
+        see(mirror, NOW + hours * HOUR, mirror_end=10, source_end=10, source_high_watermark=300)
+    see(mirror, NOW + 30 * HOUR, mirror_end=300, source_end=300, source_high_watermark=300)
+
+    assert alarms(mirror) == []
+
+
+def test_only_a_comparison_that_began_after_the_last_late_record_ends_it(mirror: MirrorTopic) -> None:
+    late, later = NOW + 5 * HOUR, NOW + 6 * HOUR
+    see(mirror, late, mirror_end=100, source_end=300)
+    before = MirrorTopic.objects.get(pk=mirror.pk)
+    see(mirror, later, mirror_end=300, source_end=300)
+
+    compare(mirror, late, row=before)
+    assert (alarms(mirror), ledger(mirror)) == ([TOMBSTONES_MISSED], [])
+    compare(mirror, later + HOUR, differences=1)
+    assert TOMBSTONES_MISSED in alarms(mirror)
+
+    compare(mirror, later + HOUR)
+    assert (alarms(mirror), ledger(mirror)) == ([], [(0, 0, 300, 300)])
+    event = AuditEvent.objects.get(action="EndTombstoneAlarm")
+    assert event.detail["requested_by"] == "owner"
+
+
+def test_continuous_verification_that_began_before_says_nothing_of_what_was_equal(mirror: MirrorTopic) -> None:
+    before = MirrorTopic.objects.get(pk=mirror.pk)
+    see(mirror, NOW + 5 * HOUR, mirror_end=300, source_end=300)
+
+    coverage.note_report(mirror=before, report=report(checked(10, 20), checked(20, 30, differences=2)), now=NOW)
+    assert ledger(mirror) == [(0, 20, 30, 10)]
+
+    coverage.note_report(mirror=MirrorTopic.objects.get(pk=mirror.pk), report=report(checked(0, 20)), now=NOW)
+    assert ledger(mirror) == [(0, 0, 20, 20), (0, 20, 30, 10)]
+    assert TOMBSTONES_MISSED in alarms(mirror)
+
+
+def test_a_topic_that_is_made_anew_has_no_old_keys(mirror: MirrorTopic) -> None:
+    see(mirror, NOW + 5 * HOUR, mirror_end=300, source_end=300)
+    made = {"partitions": 1, "read_only": True, "source_configs": {}}
+
+    coverage.keep_for(
+        mirror=mirror, made=MirrorCreated(source_topic_id="of another side", mirror_topic_id="mirror-id", **made), now=NOW
+    )
+    assert alarms(mirror) == [TOMBSTONES_MISSED]
+    coverage.keep_for(mirror=mirror, made=MirrorCreated(source_topic_id="topic-id", mirror_topic_id="new", **made), now=NOW)
+    assert alarms(mirror) == []
+
+
+@pytest.mark.parametrize("equal_until", [NOW - timedelta(days=3), None], ids=["in place", "made anew"])
+def test_a_topic_that_is_restored_where_it_stands_has_everything_up_to_the_other_sides_stop(
+    make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch, equal_until: datetime | None
+) -> None:
+    monkeypatch.setattr(jobs, "find_topic", lambda *_: None)
+    mirror = make_mirror(state=MirrorState.PENDING_SETUP_FOR_RESTORE, partitions=1, source_configs=COMPACTED)
+    run = RestoreRun.objects.create(mirror=mirror, requested_by="owner", requested_at=NOW)
+
+    restoring._note_agreed(mirror, run, (), equal_until=equal_until, now=NOW)
+    see(mirror, NOW, mirror_end=20, source_end=20, bytes_copied=5)
+
+    assert bool(alarms(mirror)) is (equal_until is not None)
+
+
+def test_a_gate_does_not_open_by_a_comparison_that_began_too_early(mirror: MirrorTopic) -> None:
+    see(mirror, NOW + 5 * HOUR, mirror_end=300, source_end=300)
+    run = VerifyRun.objects.create(
+        mirror=mirror, requested_by="owner", requested_at=NOW, status=VerifyRun.Status.EQUAL, records_compared=9, differences=0
+    )
+
+    assert _comparison(run).differences is None
+    mirror.transition_errors.all().delete()
+    assert _comparison(run).differences == 0

@@ -1,0 +1,102 @@
+"""A key that is deleted at a compacted source while its mirror is paused: the tombstone is gone before anybody reads it."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from django.utils import timezone
+
+from console.models import LinkConfig, MirrorPartition, MirrorTopic, VerifyRun
+from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
+from console.queries import verification
+from console.tasks.covering import verify_next
+from console.tasks.verifying import verify_mirror
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW
+from tests.console.tasks.reversal import Drive, do
+from tests.linkengine.copyjob.copying import ends_of, read_topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
+CLEANED_SOON = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "delete.retention.ms": "100",
+    "min.cleanable.dirty.ratio": "0.01",
+    "max.compaction.lag.ms": "100",
+}
+
+
+@pytest.fixture
+def users(link: Any, topic_name: str, source_cluster: KafkaCluster, source_admin: AdminClient) -> MirrorTopic:
+    """A mirror to be set up of a compacted topic that holds a key to be deleted and some that stay."""
+    source_admin.create_topics([NewTopic(topic_name, 1, 1, config=CLEANED_SOON)])[topic_name].result(30)
+    send(source_cluster, topic_name, doomed="v1", one="1", two="2")
+    LinkConfig.objects.create(link=link, name="verify.continuous.enable", value="false")  # the test does it, one by one
+    dated = {"state_since": NOW, "created_at": NOW}
+    return MirrorTopic.objects.create(
+        link=link, name=topic_name, source_topic=topic_name, state=MirrorState.PENDING_SETUP, **dated
+    )
+
+
+def send(cluster: KafkaCluster, topic: str, **values: str | None) -> None:
+    producer = Producer({**cluster.client("admin"), "linger.ms": 0})
+    for key, value in values.items():
+        producer.produce(topic, value, key, partition=0)
+    assert producer.flush(30) == 0
+
+
+def values_of(cluster: KafkaCluster, topic: str, key: bytes) -> list[bytes | None]:
+    return [value for _, _, found, value, *_ in read_topic(cluster, topic) if found == key]
+
+
+def forget(cluster: KafkaCluster, topic: str) -> None:
+    """Delete the key, and wait until the cleaner has removed its record, then the tombstone."""
+    send(cluster, topic, doomed=None)
+    deadline = time.monotonic() + 120
+    while values_of(cluster, topic, b"doomed"):
+        assert time.monotonic() < deadline, "the cleaner has not come by"
+        send(cluster, topic, roll="on")  # a new segment, so that the one before can be cleaned
+        time.sleep(0.3)
+
+
+def codes(mirror: MirrorTopic) -> set[str]:
+    return set(mirror.transition_errors.values_list("code", flat=True))
+
+
+def test_a_deleted_key_that_stayed_is_told_of_found_and_can_be_deleted_again(
+    users: MirrorTopic, drive: Drive, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, spark_connect_url: str
+) -> None:
+    def is_copied() -> bool:
+        row = MirrorPartition.objects.filter(mirror=users).first()
+        return row is not None and row.missing == 0 and row.mirror_end == ends_of(source_cluster, users.name)[0]
+
+    drive(is_copied)
+    verify_next(mirror_id=users.pk)
+    assert users.verified_ranges.get().start == 0
+    do(users, MirrorEvent.PAUSE)
+    drive(lambda: MirrorPartition.objects.get(mirror=users).phase == "RELEASED")
+    forget(source_cluster, users.name)
+    long_ago = timezone.now() - timedelta(days=3)
+    MirrorPartition.objects.filter(mirror=users).update(whole_at=long_ago, caught_up_at=long_ago)
+
+    do(users, MirrorEvent.RESUME)
+    drive(is_copied)
+
+    assert values_of(destination_cluster, users.name, b"doomed") == [b"v1"]
+    assert codes(users) == {TOMBSTONES_MISSED}
+    while verification.coverage(mirror=users)[0].unverified and RECORDS_DIFFER not in codes(users):
+        verify_next(mirror_id=users.pk)
+    assert "offset 0: not on the source" in users.transition_errors.get(code=RECORDS_DIFFER).message
+
+    send(source_cluster, users.name, doomed=None)
+    drive(is_copied)
+    run = VerifyRun.objects.create(mirror=users, requested_by="owner", requested_at=NOW)
+    verify_mirror(run_id=run.pk)
+
+    assert (VerifyRun.objects.get().status, codes(users)) == (VerifyRun.Status.EQUAL, set())

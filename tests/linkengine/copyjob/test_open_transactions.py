@@ -1,0 +1,119 @@
+"""While a transaction is open at the source its mirror stands before it, and says that it lacks what lies behind."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from linkengine.copyjob.account import Account
+from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.intake import SourceBroker, _Asked
+from linkengine.copyjob.pieces import Stage
+from linkengine.copyjob.ports import SystemClock
+from linkengine.copyjob.session import Reading
+from linkengine.copyjob.sourcewatch import _bounds
+from linkengine.domain.plans import CopyTuning, PartitionPhase, PartitionProgress
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.fetch import FetchAnswer, FetchedPartition, FetchPosition
+from tests.linkengine.copyjob.copying import Copier, Pair, address, create_pair, plan_of, producer_for, topic_id
+from tests.linkengine.copyjob.partitions import partition
+
+AT_REST_S = 2.0  # four times a long poll
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def open_one(clusters: Pair, topic_name: str) -> Producer:
+    """A producer whose transaction is open behind ten records; ten records of another one follow."""
+    create_pair(clusters, topic_name)
+    send(clusters, topic_name)
+    producer = producer_for(clusters[0], transactional_id=topic_name, linger_ms=0)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic_name, "in doubt")
+    assert producer.flush(30) == 0
+    send(clusters, topic_name)
+    return producer
+
+
+def send(clusters: Pair, topic: str, count: int = 10) -> None:
+    producer = producer_for(clusters[0], acks="all")
+    for number in range(count):
+        producer.produce(topic, f"{number}")
+    assert producer.flush(30) == 0
+
+
+def stands_at(one: PartitionProgress, end: int, *, high_watermark: int) -> bool:
+    return (one.mirror_end, one.source_end, one.source_high_watermark) == (end, end, high_watermark)
+
+
+def test_what_waits_behind_an_open_transaction_is_missing_however_long_the_mirror_stands_at_the_stable_end(
+    clusters: Pair, topic_name: str, open_one: Producer
+) -> None:
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_until(lambda one: stands_at(one, 10, high_watermark=21))
+        time.sleep(AT_REST_S)
+        copier.wait_until(lambda one: one.caught_up_at_ms is None and one.phase is PartitionPhase.COPYING)
+
+        send(clusters, topic_name)  # the stable end stays where it is: is the high watermark told all the same?
+        copier.wait_until(lambda one: stands_at(one, 10, high_watermark=31))
+
+        open_one.commit_transaction(30)
+        copier.wait_until(lambda one: stands_at(one, 32, high_watermark=32))
+        copier.wait_until(lambda one: one.caught_up_at_ms is not None)
+
+
+def test_a_slice_with_nothing_to_copy_before_an_open_transaction_is_copying_all_the_same(
+    clusters: Pair, topic_name: str, open_one: Producer
+) -> None:
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as first:
+        first.wait_for_ends({0: 10})
+
+    with Copier(plan, lease=first.lease) as second:
+        second.wait_until(lambda one: one.phase is PartitionPhase.COPYING and one.bytes_copied == 0)
+        assert next(iter(second.progress.latest.values())).caught_up_at_ms is None
+
+
+def test_a_source_that_is_looked_at_and_not_read_tells_both_ends(clusters: Pair, topic_name: str, open_one: Producer) -> None:
+    cluster, place = Cluster(address(clusters[0])), (topic_name, 0)
+    try:
+        broker = cluster.newest_topics([topic_name])[topic_name].partitions[0].broker
+        assert _bounds(cluster, broker, {place: topic_id(clusters[0], topic_name)}) == {place: (0, 0, 10, 21)}
+    finally:
+        cluster.close()
+
+
+def test_the_age_counts_from_when_the_mirror_last_held_all_below_the_high_watermark() -> None:
+    account = Account()
+    account.observed_mirror(start=0, end=1_000)
+    account.observed_source(start=0, end=1_000, high_watermark=1_000, now_ms=5_000)
+    for now_ms in (6_000, 7_000):
+        account.observed_source(start=0, end=1_000, high_watermark=50_000, now_ms=now_ms)
+    account.unchanged(8_000)
+    assert account.caught_up_at_ms == 5_000
+
+    account.observed_source(start=0, end=50_001, high_watermark=50_001, now_ms=9_000)
+    account.observed_mirror(start=0, end=50_000)
+    assert account.caught_up_at_ms == 8_000
+
+
+def test_an_answer_that_comes_too_late_to_be_planned_still_tells_where_the_source_ends() -> None:
+    """Within a fetch session nobody would say it again: the high watermark has not changed since."""
+    one = partition()
+    one.stage, one.position = Stage.COPYING, 10
+    services: Any = SimpleNamespace(clock=SystemClock(), tuning=CopyTuning(), bandwidth=None)
+    broker = SourceBroker(services, cluster=None, broker=0, events=None)  # type: ignore[arg-type]
+    broker._session.want((b"t", 0), Reading(one, one.attempt, FetchPosition(0, 0, 10, 1 << 20)))
+    told = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))
+
+    one.interrupt(retry_at=0.0)
+    broker._take_all(_Asked(1, 13, 0.0, 0.0, 1, None), FetchAnswer(0, 0, 7, [told]), Buffer(), roomy=True)
+    one.account.observed_mirror(start=0, end=10)
+
+    assert (one.account.source_end, one.account.source_high_watermark) == (10, 50_000)
+    assert one.account.caught_up_at_ms is None
