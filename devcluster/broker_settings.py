@@ -36,7 +36,6 @@ _FAST: Mapping[str, object] = {
     "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,  # 128 MB by default: a quarter of the heap
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
     "group.min.session.timeout.ms": 1000,
-    "broker.session.timeout.ms": 4000,  # a killed broker may come back only after this time
     "broker.heartbeat.interval.ms": 500,
 }
 
@@ -80,8 +79,8 @@ class BrokerPlan:
 def broker_properties(plan: BrokerPlan) -> str:
     """Return the text of `server.properties`; `extra` wins over everything."""
     settings = {
-        **_FAST, **_identity(plan), **_listeners(plan), **_replication(plan.brokers), **_internal_login(plan),
-        **_client_login(plan), **_encryption(plan), **_authorization(plan),
+        **_FAST, **_identity(plan), **_listeners(plan), **_session(plan.brokers), **_replication(plan.brokers),
+        **_internal_login(plan), **_client_login(plan), **_encryption(plan), **_authorization(plan),
     }  # fmt: skip
     if plan.doors:
         settings |= door_properties(plan.doors, certificates=plan.certificates, known=settings, jwks_url=plan.jwks_url)
@@ -110,6 +109,11 @@ def _listeners(plan: BrokerPlan) -> dict[str, object]:
         "inter.broker.listener.name": "INTERNAL",
         "controller.listener.names": "CONTROLLER",
     }
+
+
+def _session(brokers: int) -> dict[str, object]:
+    """A killed broker may come back only after this time; a lone one must not be fenced because the machine stood still."""
+    return {"broker.session.timeout.ms": 4000 if brokers > 1 else 9000}
 
 
 def _replication(brokers: int) -> dict[str, object]:

@@ -158,6 +158,7 @@ def sync_of(mirror: MirrorTopic, *, keyless: bool = False) -> MirrorSync:
         source_topic=mirror.source_topic,
         source_topic_id=mirror.source_topic_id,
         mirror_topic=mirror.name,
+        mirror_topic_id=mirror.mirror_topic_id,
         sync_include=sync_include(mirror.link),
         previous=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),

@@ -17,7 +17,7 @@ from console import dispatch, lineage, store
 from console.actions import transitions
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorTopic, SourceTopic
-from console.reconciling import configreverts, gaps, plans, sampling, troubles
+from console.reconciling import configreverts, followers, gaps, plans, sampling, troubles
 from console.tasks import leases
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -94,7 +94,8 @@ def load(mirror_id: int) -> MirrorTopic | None:
 def follow_source(mirror: MirrorTopic) -> None:
     """Run one round of synchronisation for one mirror and keep what it saw."""
     plan = plans.sync_of(mirror, keyless=mirror.pk in plans.keyless([mirror]))
-    note_synced(mirror, jobs.sync_mirror(plan), now=timezone.now())
+    synced = jobs.sync_mirror(plan, still_mirrors=followers.still_mirrors(mirror.link))
+    note_synced(mirror, synced, now=timezone.now())
 
 
 def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime) -> None:

@@ -82,6 +82,8 @@ def _promote(mirror: MirrorTopic) -> None:
     while _is_stopping(mirror) and mirror.stop_reason == StopReason.PROMOTE:
         blockers = blockers_of(mirror)
         note_blockers(mirror, blockers, now=timezone.now())
+        if blockers and mirror.drained_at is not None:
+            _set_drained(mirror, at=None)  # by a worker that died before it could look once more: copy on
         if not blockers:
             _let_go_and_stop(mirror)
         elif not blockers.keys() <= _WAITING:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from console.models import ClusterLink, MirrorTopic
 from console.presenters.numbers import plural
-from console.reconciling import plans
+from console.reconciling import followers, plans
 from console.tasks.mirrors import note_failure, note_synced
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -35,7 +35,8 @@ def follow_topics(link: ClusterLink) -> TaskOutcome:
         return TaskOutcome(summary="No mirror topic was due.")
     MirrorTopic.objects.filter(pk__in=[one.pk for one in chosen]).update(synced_at=timezone.now())
     keyless = plans.keyless(chosen)
-    outcomes = jobs.sync_mirrors([plans.sync_of(mirror, keyless=mirror.pk in keyless) for mirror in chosen])
+    wanted = [plans.sync_of(mirror, keyless=mirror.pk in keyless) for mirror in chosen]
+    outcomes = jobs.sync_mirrors(wanted, still_mirrors=followers.still_mirrors(link))
     errors, changes = [], 0
     for mirror, outcome in zip(chosen, outcomes, strict=True):
         if isinstance(outcome, LinkEngineError):

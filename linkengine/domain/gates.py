@@ -74,6 +74,11 @@ def is_green(checks: Sequence[GateCheck]) -> bool:
     return bool(checks) and all(one.state is not GateCheckState.FAILED for one in checks)
 
 
+def fail_all(why: str) -> list[GateCheck]:
+    """Answer the checklist of a topic that cannot be looked at."""
+    return [_failed(name, why) for name in GateCheckName]
+
+
 def check_data(seen: VerifiedData) -> GateCheck:
     """Judge the comparison of every record."""
     if seen.differences is None:

@@ -52,6 +52,7 @@ class MirrorSync:
     source_topic: str
     source_topic_id: str
     mirror_topic: str
+    mirror_topic_id: str = ""  # "": not known; a topic of this name with another id is somebody else's
     sync_include: tuple[str, ...] | None = None  # topic.config.sync.include; None: the default list
     previous: dict[str, str] = field(default_factory=dict)  # source configs of the last round; empty: there was none
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup

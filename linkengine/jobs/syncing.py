@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import source_values
@@ -11,39 +12,44 @@ from linkengine.domain.filters import NameFilter
 from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.sync.configs import follow_configs
+from linkengine.sync.configs import plan_configs
 from linkengine.sync.progress import holds_all
-from linkengine.sync.topics import discover_topics, grow_mirror, missing_mirror, observe_sources
+from linkengine.sync.topics import discover_topics, grow_mirror, observe_mirror, observe_sources
 
 Outcome = MirrorSynced | LinkEngineError
+StillMirrors = Callable[[str], bool]  # asked with the mirror topic's name, right before anything is changed
 
 
-def sync_mirror(mirror: MirrorSync) -> MirrorSynced:
+def always(_: str) -> bool:
+    """Answer that nobody but the caller could have stopped a mirror meanwhile."""
+    return True
+
+
+def sync_mirror(mirror: MirrorSync, *, still_mirrors: StillMirrors = always) -> MirrorSynced:
     """Make partitions and configs of a mirror follow its source once; about six requests.
 
     Raises SOURCE_TOPIC_MAY_BE_DELETED, SOURCE_TOPIC_ID_CHANGED, SOURCE_PARTITIONS_DECREASED and MIRROR_TOPIC_MISSING, which are
     permanent, and what keeps us from either cluster, which is not.
     """
-    (outcome,) = sync_mirrors([mirror])
+    (outcome,) = sync_mirrors([mirror], still_mirrors=still_mirrors)
     if isinstance(outcome, LinkEngineError):
         raise outcome
     return outcome
 
 
-def sync_mirrors(mirrors: Sequence[MirrorSync]) -> list[Outcome]:
+def sync_mirrors(mirrors: Sequence[MirrorSync], *, still_mirrors: StillMirrors = always) -> list[Outcome]:
     """Let many mirrors of one link follow once; answer, in order, what came of each, or its error (``sync_mirror``).
 
-    Looking costs about six requests per 500 mirrors, following one or two for each that has something to follow. Raises only
-    what keeps us from a whole cluster.
+    Looking costs about six requests per 500 mirrors, following one or two for each that has something to follow. Between the
+    look and the change somebody may make an ordinary topic of a mirror: ``still_mirrors`` tells, and it stays as it is. Raises
+    only what keeps us from a whole cluster.
     """
     source, destination = ClusterAdmin(mirrors[0].source), ClusterAdmin(mirrors[0].destination)
     topics = observe_sources(source, {one.source_topic: one.source_topic_id for one in mirrors})
     values = source.effective_configs_of([name for name, topic in topics.items() if isinstance(topic, TopicDescription)])
     here = {topic.name: topic for topic in destination.topics([one.mirror_topic for one in mirrors])}
-    return [
-        _follow((source, destination), one, topics[one.source_topic], values=values.get(one.source_topic), here=here)
-        for one in mirrors
-    ]
+    follow = partial(_follow, (source, destination), here=here, still_mirrors=still_mirrors)
+    return [follow(one, topics[one.source_topic], values=values.get(one.source_topic)) for one in mirrors]
 
 
 def _follow(
@@ -53,6 +59,7 @@ def _follow(
     *,
     values: Mapping[str, str] | None,
     here: Mapping[str, TopicDescription],
+    still_mirrors: StillMirrors,
 ) -> Outcome:
     if isinstance(topic, LinkEngineError):
         return topic
@@ -60,18 +67,18 @@ def _follow(
         return _unreadable(plan)
     source, destination = clusters
     try:
-        mirror = here.get(plan.mirror_topic) or destination.find(plan.mirror_topic)
-        if mirror is None:
-            return missing_mirror(plan.mirror_topic)
+        name, topic_id = plan.mirror_topic, plan.mirror_topic_id
+        mirror = observe_mirror(destination, here.get(name), mirror_topic=name, topic_id=topic_id)
+        unchanged = MirrorSynced(partitions=mirror.partitions, source_configs=plan.previous)
+        if mirror.partitions < topic.partitions and not still_mirrors(name):
+            return unchanged
         partitions = grow_mirror(destination, mirror, partitions=topic.partitions)
         wanted = source_values(values, include=plan.sync_include)
-        change, edits = follow_configs(
-            destination,
-            mirror,
-            plan,
-            source_configs=wanted,
-            copied=lambda: holds_all(source, destination, topic=topic, mirror=mirror),
-        )
+        copied = partial(holds_all, source, destination, topic=topic, mirror=mirror)
+        change, edits = plan_configs(mirror, plan, source_configs=wanted, copied=copied)
+        if change and not still_mirrors(name):
+            return unchanged
+        destination.change_configs(mirror.name, change)
     except LinkEngineError as error:
         return error
     return MirrorSynced(partitions=partitions, source_configs=wanted, changed=change.names, reverted=edits)

@@ -46,15 +46,14 @@ def sync_configs(
     return change.names
 
 
-def follow_configs(
-    destination: ClusterAdmin,
+def plan_configs(
     mirror: TopicDescription,
     plan: MirrorSync,
     *,
     source_configs: Mapping[str, str],
     copied: Callable[[], bool],
 ) -> tuple[ConfigChange, tuple[LocalEdit, ...]]:
-    """Let a mirror that was just described follow; answer what changed, and what of it somebody had changed there.
+    """Answer what a mirror that was just described has to change to follow, and what of it somebody had changed there.
 
     ``copied`` tells whether the mirror holds all that the source had when ``source_configs`` were read.
     """
@@ -67,6 +66,4 @@ def follow_configs(
     before = mirror_configs(plan.previous, include=include) if same_list else {}
     if is_compacted(wanted):
         before.pop(POLICY, None)  # it is changed on behalf of the copy
-    edits = local_edits(change, previous=before, present=mirror.configs)
-    destination.change_configs(mirror.name, change)
-    return change, edits
+    return change, local_edits(change, previous=before, present=mirror.configs)

@@ -97,10 +97,33 @@ def grow_mirror(destination: ClusterAdmin, mirror: TopicDescription, *, partitio
     return partitions
 
 
-def missing_mirror(mirror_topic: str) -> LinkEngineError:
-    """Answer the error for a mirror topic that somebody deleted."""
+def observe_mirror(
+    destination: ClusterAdmin,
+    seen: TopicDescription | None,
+    *,
+    mirror_topic: str,
+    topic_id: str,
+    second_look_after_s: float = SECOND_LOOK_AFTER_S,
+) -> TopicDescription:
+    """Answer the topic of a mirror, ``seen`` a moment ago if at all; raise MIRROR_TOPIC_MISSING once it was missed twice.
+
+    A topic with another id than ``topic_id``, where that is known, is somebody else's.
+    """
+    if seen is not None and topic_id in ("", seen.topic_id):
+        return seen
+    if seen is not None:
+        time.sleep(second_look_after_s)
+    found = destination.find(mirror_topic)
+    if found is None or topic_id not in ("", found.topic_id):
+        raise missing_mirror(mirror_topic, replaced=found is not None)
+    return found
+
+
+def missing_mirror(mirror_topic: str, *, replaced: bool = False) -> LinkEngineError:
+    """Answer the error for a mirror topic that somebody deleted; ``replaced`` where another one of its name is there now."""
+    other = " and created another one of its name, which is left alone" if replaced else ""
     return LinkEngineError(
         ErrorCode.MIRROR_TOPIC_MISSING,
-        f"Mirror topic {mirror_topic!r} does not exist on the destination cluster; somebody deleted it. Delete the mirror here "
-        "and create it again.",
+        f"Mirror topic {mirror_topic!r} does not exist on the destination cluster; somebody deleted it{other}. Delete the "
+        "mirror here and create it again.",
     )

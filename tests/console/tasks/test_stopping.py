@@ -42,6 +42,16 @@ def test_a_stop_that_was_taken_over_neither_opens_the_topic_nor_changes_it(
     assert not here.denies_writes(twin.name)
 
 
+def test_a_promotion_whose_worker_died_when_all_was_copied_copies_on_what_came_later(twin: MirrorTopic, drive: Drive) -> None:
+    do(twin, MirrorEvent.PROMOTE)
+    MirrorTopic.objects.filter(pk=twin.pk).update(drained_at=NOW)  # it died here; the source's 200 records came after
+
+    drive(lambda: states(twin) == [MirrorState.STOPPED])
+
+    report = twin.stop_reports.get()
+    assert [(one["mirrored_end"], one["source_end"]) for one in report.partitions] == [(100, 100), (100, 100)]
+
+
 def test_a_promotion_that_goes_on_after_its_fence_tells_what_it_did_not_copy(twin: MirrorTopic) -> None:
     do(twin, MirrorEvent.PROMOTE)
     MirrorTopic.objects.filter(pk=twin.pk).update(fencing_at=NOW)  # a worker died here; the source's 200 records came after

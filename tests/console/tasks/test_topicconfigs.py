@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from console.models import AuditEvent, ClusterLink, ConfigRevert, LinkConfig, MirrorTopic
+from console.models import AuditEvent, ClusterLink, ConfigRevert, GateRun, LinkConfig, MirrorTopic
 from console.reconciling import plans
-from console.tasks import mirrors, topicconfigs
+from console.tasks import gates, mirrors, topicconfigs
 from linkengine.domain.linktasks import TaskOutcome
 from linkengine.domain.states import MirrorState
+from linkengine.jobs import syncing
 from linkengine.kafka.admin import ClusterAdmin
+from tests.console.conftest import NOW
 
 pytestmark = pytest.mark.kafka
 
@@ -57,6 +61,47 @@ def test_a_link_that_leaves_retention_out_gives_its_mirrors_their_own(
     entries = destination_admin.describe_configs([resource])[resource].result(30)
     assert entries["retention.ms"].is_default
     assert not ConfigRevert.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"state": MirrorState.STOPPED},
+        {"state": MirrorState.PENDING_STOPPED, "stop_reason": "failover"},
+        {"state": MirrorState.PENDING_STOPPED, "stop_reason": "promote", "fencing_at": NOW},
+        {"deletion_requested_at": NOW},
+    ],
+)
+def test_a_mirror_that_is_stopped_while_its_source_is_looked_at_keeps_its_configs(
+    mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch, facts: dict[str, object]
+) -> None:
+    here, look = ClusterAdmin(mirror.link.destination.address), syncing.observe_sources
+
+    def stop_meanwhile(*arguments: Any, **options: Any) -> Any:
+        MirrorTopic.objects.update(**facts)
+        here.set_configs(mirror.name, {"retention.ms": "60000"})
+        return look(*arguments, **options)
+
+    monkeypatch.setattr(syncing, "observe_sources", stop_meanwhile)
+    outcome = run(mirror.link)
+
+    assert (outcome.errors, outcome.changes) == ((), 0)
+    assert here.describe(mirror.name).configs["retention.ms"] == "60000"
+    assert not ConfigRevert.objects.exists()
+
+
+def test_a_gate_whose_topic_was_stopped_meanwhile_leaves_it_alone_and_is_red(mirror: MirrorTopic) -> None:
+    here = ClusterAdmin(mirror.link.destination.address)
+    MirrorTopic.objects.update(state=MirrorState.STOPPED)
+    here.set_configs(mirror.name, {"retention.ms": "60000"})
+    gate = GateRun.objects.create(mirror=mirror, status="RUNNING", requested_by="test", requested_at=NOW)
+
+    gates.advance_gate(run_id=gate.pk)
+
+    gate.refresh_from_db()
+    assert gate.status == "RED"
+    assert {one["state"] for one in gate.checks} == {"FAILED"}
+    assert here.describe(mirror.name).configs["retention.ms"] == "60000"
 
 
 def test_a_mirror_that_somebody_deleted_fails_and_stops_no_other(mirror: MirrorTopic) -> None:

@@ -102,6 +102,38 @@ def test_a_deleted_source_topic_and_a_deleted_mirror_are_permanent_errors(
     assert deleted.value.code is ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
 
 
+def test_a_topic_that_has_become_an_ordinary_one_since_the_look_is_not_changed(
+    mirror: MirrorSync, there: ClusterAdmin, here: ClusterAdmin
+) -> None:
+    there.add_partitions(mirror.source_topic, total=4)
+    here.set_configs(mirror.mirror_topic, {"retention.ms": "60000"})
+    asked: list[str] = []
+
+    def stopped(name: str) -> bool:
+        asked.append(name)
+        return False
+
+    synced = jobs.sync_mirror(mirror, still_mirrors=stopped)
+
+    assert asked == [mirror.mirror_topic]
+    assert (synced.changed, synced.reverted, synced.source_configs) == ((), (), mirror.previous)
+    found = here.describe(mirror.mirror_topic)
+    assert (found.partitions, found.configs["retention.ms"]) == (synced.partitions, "60000")
+
+
+def test_a_topic_that_took_the_place_of_the_mirror_is_left_alone(mirror: MirrorSync, here: ClusterAdmin) -> None:
+    known = replace(mirror, mirror_topic_id=here.describe(mirror.mirror_topic).topic_id)
+    here.delete_topic(mirror.mirror_topic)
+    here.create_topic(mirror.mirror_topic, partitions=1, configs={"retention.ms": "60000"})
+
+    with pytest.raises(LinkEngineError, match="another one of its name, which is left alone") as replaced:
+        jobs.sync_mirror(known)
+
+    assert replaced.value.code is ErrorCode.MIRROR_TOPIC_MISSING
+    found = here.describe(mirror.mirror_topic)
+    assert (found.partitions, found.configs["retention.ms"]) == (1, "60000")
+
+
 def test_topics_without_a_mirror_are_discovered(mirror: MirrorSync, there: ClusterAdmin) -> None:
     fresh, promised = f"{mirror.source_topic}.new", f"{mirror.source_topic}.promised"
     there.create_topic(fresh, partitions=1)
