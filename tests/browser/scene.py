@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
+from django.db.models import F
 from django.utils import timezone
 
 from console.models import (
@@ -95,6 +96,7 @@ def make_scene(now: datetime | None = None) -> Scene:
     )
     for name, state, lag, rate in MIRRORS:
         scene.mirrors[name] = make_mirror(link, name, state, lag=lag, rate=rate, now=now)
+    _hold_back(scene.mirrors["journeys"], now)
     _add_other_links(scene)
     furnish(scene)
     return scene
@@ -206,6 +208,12 @@ def _partition(mirror: MirrorTopic, number: int, lag: int, rate: float | None, n
         phase="COPYING" if rate else "",
         observed_at=now,
     )
+
+
+def _hold_back(mirror: MirrorTopic, now: datetime) -> None:
+    """Let a transaction be open at the source, with acknowledged records of others behind it."""
+    waiting = {"last_high_watermark": F("source_end") + 48_731, "caught_up_at": now - timedelta(minutes=4)}
+    mirror.partitions.filter(partition=1).update(**waiting)
 
 
 def _add_other_links(scene: Scene) -> None:
