@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from linkengine.batches.steps import Append
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.tails import TailQuery
 from linkengine.domain.leases import FIRST_GENERATION, Grant
+
+REMEMBERED_MS = 3_600_000  # brokers keep a producer for a day after its newest record, if nobody has set it to less
 
 
 def tail_query(one: MirrorPartition) -> TailQuery:
@@ -33,6 +38,17 @@ def is_settled(one: MirrorPartition, grant: Grant) -> bool:
     shut_out = one.writer.adopted and not one.writer.must_raise
     on_their_way = one.writer.memory_lost or (grant.armed and not grant.clean)
     return shut_out or not on_their_way
+
+
+def is_held_up(one: MirrorPartition, step: Append, *, now_ms: Callable[[], int]) -> bool:
+    """Tell whether data has to wait as markers do, because a former owner may still believe in its lease.
+
+    The leader decides between two owners by what it remembers of their producer. Where it knows nothing, and where it may
+    forget from one batch to the next, since it counts from the times of the records, it would take the same batch from both.
+    """
+    if one.may_fill(0.0):  # nobody is waited for
+        return False
+    return one.writer.epoch < 0 or step.max_timestamp < now_ms() - REMEMBERED_MS
 
 
 def _inherited(one: MirrorPartition) -> tuple[int, int] | None:

@@ -92,7 +92,7 @@ class Filler:
         for one in waiting:
             del self._ready[one]
             if one.must_look_again(now):
-                self._events.interrupted(one, _waited(one))  # its step is gone then: nothing is sent for it now
+                self._events.interrupted(one, waited(one))  # its step is gone then: nothing is sent for it now
         share = max(1, ROUND_MARKERS // max(1, len(waiting)))
         late_until = now + self._timeout_s
         entries = [entry for one in waiting if (entry := self._begin(one, share, late_until)) is not None]
@@ -203,7 +203,8 @@ def _marker_fill(one: MirrorPartition, fill: FillInFlight) -> MarkerFill:
     )
 
 
-def _waited(one: MirrorPartition) -> LinkEngineError:
+def waited(one: MirrorPartition) -> LinkEngineError:
+    """Answer why a partition is resumed whose new owner had to wait first."""
     where = f"{one.assignment.mirror_topic}-{one.assignment.partition}"
     return BrokerError(KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"The former owner of mirror {where} may have written")
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from linkengine.batches.steps import Append, Fill
+from linkengine.copyjob.asking import is_held_up
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import BUDGET, Buffer
-from linkengine.copyjob.filling import Filler
+from linkengine.copyjob.filling import Filler, waited
 from linkengine.copyjob.foreign import overtaken
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage, Trouble
@@ -174,6 +175,9 @@ class MirrorBroker:
                 if isinstance(step, Fill):
                     (self._transactions if one.assignment.transactional_id else self._filler).wake(one)
                 continue
+            if is_held_up(one, step, now_ms=self._services.clock.now_ms):
+                self._look_again_in_time(one)
+                continue
             if entries and size + len(step.payload) > REQUEST_BYTES:
                 break
             chunk = one.send_append(step)
@@ -183,6 +187,11 @@ class MirrorBroker:
             if chunk is not None:
                 done.append((one, chunk))
         return entries
+
+    def _look_again_in_time(self, one: MirrorPartition) -> None:
+        if one.must_look_again(self._services.clock.monotonic()):
+            del self._ready[one]
+            self._events.interrupted(one, waited(one))
 
     def _request(self, channel: Channel, entries: list[tuple[MirrorPartition, int, Append]], now: float) -> list[Bytes]:
         version = self._version

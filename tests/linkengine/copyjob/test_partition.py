@@ -6,7 +6,7 @@ import pytest
 
 from linkengine.batches.fillers import dense_filler
 from linkengine.batches.steps import Append, Fill
-from linkengine.copyjob.asking import is_settled, tail_query
+from linkengine.copyjob.asking import REMEMBERED_MS, is_held_up, is_settled, tail_query
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.doubts import Doubt
 from linkengine.copyjob.observing import progress_of
@@ -21,6 +21,7 @@ from linkengine.kafka.transactions import TransactionalProducer
 from tests.linkengine.copyjob.partitions import partition
 
 UNTIL = 1_000.0
+NOW_MS = 1_700_000_000_000
 SEEN = ProducerState(epoch=3, last_sequence=9, coordinator_epoch=8)
 
 
@@ -56,6 +57,10 @@ def assert_goes_alone(one: MirrorPartition, first: Append, second: Append) -> No
     assert one.next_step() is None
     one.acknowledged(first)
     assert one.next_step() is second
+
+
+def now_ms() -> int:
+    return NOW_MS
 
 
 def settled(one: MirrorPartition) -> bool:
@@ -120,6 +125,24 @@ def test_after_that_wait_the_end_is_read_again_before_the_first_marker() -> None
     assert one.must_look_again(UNTIL + OVERLAP_S)
     assert not one.must_look_again(UNTIL + OVERLAP_S)
     assert not owned(generation=9, clean=True).must_look_again(UNTIL + OVERLAP_S)
+
+
+@pytest.mark.parametrize(
+    ("written_ms", "producer", "held_up"),
+    [(NOW_MS, SEEN, False), (NOW_MS - REMEMBERED_MS - 1, SEEN, True), (NOW_MS, ProducerState(), True)],
+    ids=["of today", "of an archive", "for a leader that knows nothing"],
+)
+def test_records_that_two_owners_could_write_twice_wait_like_markers(
+    written_ms: int, producer: ProducerState, held_up: bool
+) -> None:
+    """A leader forgets producers by the time of their records: it would take a batch from a former owner and from us."""
+    clean, unclean = (owned(generation=9, clean=clean, producer=producer) for clean in (True, False))
+    step = replace(planned(unclean, 10)[0], max_timestamp=written_ms)
+
+    assert is_held_up(unclean, step, now_ms=now_ms) is held_up
+    assert not is_held_up(clean, step, now_ms=now_ms)
+    assert unclean.must_look_again(UNTIL + OVERLAP_S)
+    assert not is_held_up(unclean, step, now_ms=now_ms)
 
 
 def test_after_a_clean_hand_over_markers_may_be_sent_at_once() -> None:
