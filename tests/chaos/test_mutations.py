@@ -72,12 +72,18 @@ class Scene:
         return self.end(self.ground.destination) >= self.end(self.ground.source)
 
     def hold_what_is_sent(self, send: Callable[[], None], *, least: int = 1) -> None:
-        """Hold the connections of this moment, and wait until the copier has sent so many bytes over them."""
+        """Hold the connections of this moment, and wait until the copier has sent so many bytes over them.
+
+        Not before it has heard that all is written: nothing follows a first append whose answer is held.
+        """
         self.until(self.caught_up)
+        end = self.end(self.ground.source)
+        self.until(lambda: any(seen.mirror_end == end for seen in self.engine.reports()))
         self.ground.destination.proxy.hold()
         send()
-        proxy, held = self.ground.destination.proxy, 0
+        proxy, held, deadline = self.ground.destination.proxy, 0, time.monotonic() + TIMEOUT_S
         while proxy.held_bytes > held or held < least:  # its own look-ups are held as well: what was to be sent follows at once
+            assert time.monotonic() < deadline, f"only {held} bytes were sent"
             held = self.until(lambda: proxy.held_bytes)
             time.sleep(QUIET_S)
 
