@@ -83,7 +83,11 @@ def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
 
 @contextmanager
 def interrupted_after(spark: SparkSession, tag: str, *, timeout_s: float) -> Iterator[None]:
-    """Interrupt what runs with ``tag`` when it takes longer; Spark itself waits forever. If that helps nothing, give it up."""
+    """Interrupt what runs with ``tag`` when it takes longer; Spark itself waits forever. If that helps nothing, give it up.
+
+    The caller is freed in any case. Tasks of a plan that Spark (4.2) was not done with are begun all the same and run to their
+    end, so that no job may be without one.
+    """
     timer = Timer(timeout_s, _interrupt, args=(spark, tag))
     timer.daemon = True
     timer.start()

@@ -41,9 +41,13 @@ def hold_leases(
     return [_seen(plan, one, generation=grants[one.key].generation if one.key in grants else 0) for one in share]
 
 
-def outlive_the_slice(plan: CopyPlan, share: Sequence[PartitionAssignment], **_: object) -> list[PartitionProgress]:
-    """Hang for a while, whatever the plan says."""
-    time.sleep(plan.tuning.slice_ms / 1000 + 5)
+def outlive_the_slice(
+    plan: CopyPlan, share: Sequence[PartitionAssignment], *, orders: RedisOrders, **_: object
+) -> list[PartitionProgress]:
+    """Hang until there are orders, or for a minute, whatever the plan says."""
+    gives_up_at = time.monotonic() + 60
+    while orders.read() is None and time.monotonic() < gives_up_at:
+        time.sleep(0.05)
     return [_seen(plan, one, generation=0) for one in share]
 
 
