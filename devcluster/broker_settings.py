@@ -37,6 +37,7 @@ _FAST: Mapping[str, object] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
     "group.min.session.timeout.ms": 1000,
     "broker.heartbeat.interval.ms": 500,
+    "initial.broker.registration.timeout.ms": 240_000,  # a broker gives up and ends after 60 s without controllers, by default
 }
 
 

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devcluster.demo import dataset, flights
 from devcluster.demo.live import LiveFlights
 from devcluster.kafka import KafkaCluster
+from tests.watermarks import watermarks
 
 pytestmark = pytest.mark.kafka
 TIMEOUT_S = 60
@@ -82,7 +83,7 @@ def test_weather_has_headers(loaded: KafkaCluster) -> None:
 def ends(cluster: KafkaCluster) -> int:
     """The end offsets of all partitions together; a stream cannot be read to an end."""
     consumer = Consumer({**cluster.client("app"), "group.id": "test"})
-    total = sum(consumer.get_watermark_offsets(TopicPartition("live", number), timeout=TIMEOUT_S)[1] for number in range(2))
+    total = sum(watermarks(consumer, TopicPartition("live", number))[1] for number in range(2))
     consumer.close()
     return total
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from threading import Event, Thread
-from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -15,6 +14,7 @@ from console.tasks import reconcile
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent
 from tests.console.conftest import NOW
+from tests.watermarks import watermarks
 
 Records = dict[tuple[int, int], bytes]
 Worker = Callable[[], None]
@@ -153,7 +153,7 @@ def records(cluster: KafkaCluster, topic: str, *, partitions: int = 2) -> Record
     """Read everything, as a committed reader sees it, by partition and offset."""
     consumer = Consumer({**cluster.client("app"), "group.id": "reader", "enable.auto.commit": False, "log_level": 0})
     places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
-    bounds: dict[int, Any] = {place.partition: consumer.get_watermark_offsets(place, timeout=20) for place in places}
+    bounds = {place.partition: watermarks(consumer, place) for place in places}
     consumer.assign(places)
     found: Records = {}
     while any(

@@ -25,6 +25,7 @@ from linkengine.domain.plans import (
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.producers import ProducerState, describe_producers
 from tests.linkengine.copyjob.memory import MemoryLease, MemoryOrders, MemoryProgress
+from tests.watermarks import watermarks
 
 DEADLINE_S = 60.0
 T = TypeVar("T")
@@ -220,14 +221,14 @@ def read_topic(cluster: KafkaCluster, topic: str, *, partitions: int = 1, **clie
 def ends_of(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> dict[int, int]:
     """The high watermarks."""
     consumer = Consumer({**cluster.client("admin"), "group.id": "ends"})
-    ends = {one: consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=10)[1] for one in range(partitions)}
+    ends = {one: watermarks(consumer, TopicPartition(topic, one))[1] for one in range(partitions)}
     consumer.close()
     return ends
 
 
 def starts_of(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> dict[int, int]:
     consumer = Consumer({**cluster.client("admin"), "group.id": "starts"})
-    starts = {one: consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=10)[0] for one in range(partitions)}
+    starts = {one: watermarks(consumer, TopicPartition(topic, one))[0] for one in range(partitions)}
     consumer.close()
     return starts
 

@@ -135,11 +135,8 @@ def test_rules_of_an_attempt_that_died_are_taken_off_a_topic_that_somebody_else_
     send_there(source_topic, count=100)
     there.trim(source_topic, {0: 60})
 
-    def crash(*_: object, **__: object) -> None:
-        raise ConnectionAbortedError
-
     with monkeypatch.context() as patch:
-        patch.setattr(setting_up, "_create", crash)
+        patch.setattr(setting_up, "_create", _crash)
         with pytest.raises(ConnectionAbortedError):
             jobs.setup_mirror(setup_plan, assignments_factory=assignments)
     assert (here.denies_writes(source_topic), here.denies_reads(source_topic)) == (True, True)
@@ -188,11 +185,8 @@ def test_a_crash_while_seeding_leaves_the_mirror_hidden_and_the_next_attempt_fin
     send_there(source_topic, count=100)
     there.trim(source_topic, {0: 60})
 
-    def crash(*_: object, **__: object) -> None:
-        raise ConnectionAbortedError
-
     with monkeypatch.context() as patch:
-        patch.setattr(setting_up, "seed_head", crash)
+        patch.setattr(setting_up, "seed_head", _crash)
         with pytest.raises(ConnectionAbortedError):
             jobs.setup_mirror(setup_plan, assignments_factory=assignments)
     hidden = here.denies_reads(source_topic)
@@ -246,3 +240,7 @@ def test_without_an_authorizer_a_mirror_is_made_and_said_to_be_unprotected(
     assert not created.read_only
     assert jobs.setup_mirror(setup, assignments_factory=assignments) == created
     assert jobs.delete_mirror(destination=open_house, mirror_topic=source_topic)
+
+
+def _crash(*_: object, **__: object) -> None:
+    raise ConnectionAbortedError

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from devcluster.kafka import KafkaCluster
+from tests.watermarks import watermarks
 
 BASE_MS = time.time_ns() // 1_000_000 - 60_000  # recent: older records would fall to retention
 
@@ -33,7 +34,6 @@ class Rec:
     transaction: str = field(default="", metadata={"values": ("", "commit", "abort")})
 
 
-_NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
 HOLE = Rec(value=b"never seen", transaction="abort")
 
 
@@ -72,14 +72,7 @@ class Log:
         self.close = self._consumer.close
 
     def end(self) -> int:
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                return int(self._consumer.get_watermark_offsets(self._partition, timeout=30)[1])
-            except KafkaException as error:  # a topic that was just created gets its leader a moment later
-                if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+        return watermarks(self._consumer, self._partition)[1]
 
     def wait_for(self, end: int, *, timeout_s: float = 90.0) -> None:
         deadline = time.monotonic() + timeout_s
