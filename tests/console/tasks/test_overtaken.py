@@ -1,4 +1,4 @@
-"""Failovers that come while a mirror is being set up: an ordinary, writable topic is left, or none, and nobody's records go."""
+"""Failovers that come while a topic becomes a mirror: an ordinary, writable topic is left, or none, and nobody's records go."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.jobs import setup as engine
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from tests.console.tasks.reversal import do, fresh, records, states, write
+from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("sent")]
 S, E = MirrorState, MirrorEvent
@@ -175,3 +175,23 @@ def test_what_producers_wrote_behind_a_set_up_that_slept_is_neither_deleted_nor_
 
     assert_open(mirror)
     assert list(records(destination_cluster, mirror.name).values()) == [value.encode() for value in values]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it", "behind it"])
+@pytest.mark.usefixtures("copier")
+def test_a_take_over_in_a_reversal_that_slept_through_a_failover_leaves_the_topic_open(
+    twin: MirrorTopic, interleave: Interleave, drive: Drive, source_cluster: KafkaCluster, after: bool
+) -> None:
+    do(twin, E.REVERSE_AND_START)
+    other = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic)
+    undone: list[str] = []
+    interleave(jobs, "turn_mirror", lambda: fail_over_without_holds(other), after=after)
+    interleave(overtaking, "_undo", lambda: undone.append(other.name), after=True)
+
+    drive(lambda: undone == [other.name])
+
+    assert states(twin, other) == [S.STOPPED, S.STOPPED]
+    assert_open(fresh(other))
+    assert not looks_like_mirror(here_of(fresh(other)).describe(other.name).configs)
+    assert write(source_cluster, other.name, "mine now") == [None]
+    assert len(records(source_cluster, other.name)) == 201
