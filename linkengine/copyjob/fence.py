@@ -114,11 +114,10 @@ def _fenced_end(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> int |
 
     A fence is a COMMIT marker of our producer at the end. Where answers were lost there may be more than one in a row.
     """
-    end = tail.end
-    while tail.producer.epoch >= 0 and last_marker(cluster, one, replace(tail, end=end)) == (
-        tail.producer_id,
-        ControlType.COMMIT,
-    ):
+    if tail.producer.epoch < 0:
+        return None
+    fence, end = (tail.producer_id, ControlType.COMMIT), tail.end
+    while last_marker(cluster, one, replace(tail, end=end)) == fence:
         end -= 1
     return end if end < tail.end else None
 

@@ -11,10 +11,11 @@ from collections.abc import Container
 from linkengine.batches.view import iter_batches
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.kafka.cluster import Cluster, Leader
+from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode, UnreplicatedError
 from linkengine.kafka.offsets import LATEST, TopicPartition, list_offsets
 from linkengine.kafka.reading import read_batches
+from linkengine.kafka.topicviews import Leader
 
 PATIENCE_S = 10.0  # for reading what may be some requests of ours
 

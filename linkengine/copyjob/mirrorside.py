@@ -17,8 +17,9 @@ from linkengine.copyjob.writer import FencedError
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
-from linkengine.kafka.cluster import Cluster, TopicView
+from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import LEADER_MOVED, BrokerError, KafkaCode
+from linkengine.kafka.topicviews import TopicView
 
 WAIT_RETRY_S = 0.5  # while a lost marker may still come
 TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics

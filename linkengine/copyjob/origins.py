@@ -11,9 +11,10 @@ from linkengine.copyjob.pieces import Origin
 from linkengine.copyjob.tails import locate
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.kafka.cluster import Cluster, Leader
+from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, list_offsets, log_ends
+from linkengine.kafka.topicviews import Leader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,18 +29,18 @@ def locate_sources(
     cluster: Cluster, assignments: Sequence[PartitionAssignment], *, seen: Mapping[str, Seen] = MappingProxyType({})
 ) -> dict[str, Origin | LinkEngineError]:
     """Answer, by key, where to read, or why it cannot be told; ``seen`` is what was read before (``history.py``)."""
-    topics, everywhere = cluster.survey({one.source_topic for one in assignments})
+    survey = cluster.survey({one.source_topic for one in assignments})
     results: dict[str, Origin | LinkEngineError] = {}
     for one in assignments:
         try:
-            leader, topic_id = locate(topics, one.source_topic, one.partition)
-            _check_topic_id(one, topics[one.source_topic].topic_id_text)
+            leader, topic_id = locate(survey.topics, one.source_topic, one.partition)
+            _check_topic_id(one, survey.topics[one.source_topic].topic_id_text)
         except LinkEngineError as error:
             results[one.key] = error
         else:
             by_id = any(topic_id)
             results[one.key] = Origin(leader, topic_id if by_id else one.source_topic.encode(), by_id)
-    return results | find_rewound(cluster, assignments, found=results, seen=seen, everywhere=everywhere)
+    return results | find_rewound(cluster, assignments, found=results, seen=seen, everywhere=survey.complete)
 
 
 def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> SourceExtent:

@@ -11,7 +11,7 @@ from linkengine.batches.steps import Append, Step
 from linkengine.copyjob.buffers import Buffer, BufferPool
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
-from linkengine.kafka.cluster import Leader
+from linkengine.kafka.topicviews import Leader
 
 
 class Stage(StrEnum):

@@ -13,6 +13,7 @@ from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.history import Seen, SteppedBackError
 from linkengine.copyjob.intake import SourceBroker
+from linkengine.copyjob.leaderwatch import LeaderWatch
 from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent, read_local_start
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage, Trouble
@@ -68,6 +69,7 @@ class SourceSide:
         proofs = ProverEvents(proven=self.wake, short=self._examine, refused=self._refused, failed=failed)
         self._prover = Prover(services, self._cluster, proofs)
         self._watch = SourceWatch(services, self._cluster, WatchEvents(seen=self._seen, refused=self._refused))
+        self._leaders = LeaderWatch(services, self._cluster, succeeded=self._relocate)
         self._gone = Suspicion(observations=2, seconds=0.0)  # unknown topic: metadata of a starting broker may be late
         self._empty = Suspicion(observations=2, seconds=EMPTY_AGAIN_S)
         self._set_back = Suspicion(observations=3, seconds=10.0)  # metadata may be late everywhere, for a moment
@@ -128,7 +130,9 @@ class SourceSide:
         if any(one.source_retry_at <= now for one in self._unlocated):
             self._locate([one for one in self._unlocated if one.source_retry_at <= now + TOGETHER_S])
         self._prover.tick(now)
-        self._watch.tick(now, {key: broker.members for key, broker in self._brokers.items()})
+        members = {place: broker.members for place, broker in self._brokers.items()}
+        self._watch.tick(now, members)
+        self._leaders.tick(now, members)
         for broker in self._brokers.values():
             broker.check(now)
 
@@ -195,7 +199,7 @@ class SourceSide:
             self._relocate(one)
 
     def _relocate(self, one: MirrorPartition) -> None:
-        if one.origin is not None and one.failure is None:
+        if one.origin is not None and one.failure is None and one.stage is not Stage.ENDED:
             broker = self._broker_of(one)
             if broker is not None:
                 broker.forget(one)

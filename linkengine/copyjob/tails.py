@@ -22,11 +22,12 @@ from linkengine.copyjob.foreign import check_mirror, first_foreign_batch, foreig
 from linkengine.copyjob.proving import Stretch, read_stretch
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.kafka.cluster import Cluster, Leader, TopicView
+from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets, log_ends
 from linkengine.kafka.producers import ProducerState, describe_producers
+from linkengine.kafka.topicviews import Leader, TopicView
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
 
 READINGS = 5  # two of them in a row must agree; a log that changes under our eyes has another writer
@@ -269,12 +270,10 @@ def _with_stretch(
     connection: Connection, query: TailQuery, tail: Tail, *, error: int, high_watermark: int
 ) -> Tail | LinkEngineError:
     name, partition = _place(query)
-    if error or high_watermark < tail.end:
-        return (
-            BrokerError(error, f"The end of mirror {name}-{partition} cannot be seen")
-            if error
-            else UnreplicatedError(name, partition)
-        )
+    if error:
+        return BrokerError(error, f"The end of mirror {name}-{partition} cannot be seen")
+    if high_watermark < tail.end:
+        return UnreplicatedError(name, partition)
     try:
         stretch = read_stretch(
             connection,

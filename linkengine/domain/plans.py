@@ -151,17 +151,6 @@ class TopicDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOffsets:
-    """Where both sides of a mirror partition stand. Unknown is None, never 0."""
-
-    partition: int
-    source_start: int | None = None
-    source_end: int | None = None  # last stable offset
-    mirror_start: int | None = None
-    mirror_end: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
     """What a partition holds now: ``end`` is the log end, ``stable_end`` the last stable offset."""
 

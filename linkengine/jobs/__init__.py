@@ -15,7 +15,6 @@ from linkengine.jobs.looking import (
     find_mirror,
     find_topic,
     list_topics,
-    partition_offsets,
     probe_cluster,
     topic_ends,
 )
@@ -25,7 +24,7 @@ from linkengine.jobs.reversing import close_topic, log_ranges, open_topic, turn_
 from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import reopen_mirror, stop_mirror
 from linkengine.jobs.stoppingmany import stop_many
-from linkengine.jobs.syncing import discover_mirrors, sync_mirror, sync_mirrors
+from linkengine.jobs.syncing import sync_mirror, sync_mirrors
 from linkengine.jobs.verifying import verify, verify_next
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "copy_slice",
     "delete_diverged",
     "delete_mirror",
-    "discover_mirrors",
     "export_records",
     "find_mirror",
     "find_topic",
@@ -47,7 +45,6 @@ __all__ = [
     "list_topics",
     "log_ranges",
     "open_topic",
-    "partition_offsets",
     "probe_cluster",
     "promotion_blockers",
     "read_acls",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.plans import TopicDescription
 from linkengine.jobs.reversing import open_topic
-from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.newestends import newest_ends
 from linkengine.sync.topics import find_mirror
 
 
@@ -35,7 +37,12 @@ def delete_diverged(*, destination: ClusterAddress, topic: str, topic_id: str) -
     found = admin.find(topic)
     if found is None:
         return False
-    made_by_a_client = not looks_like_mirror(found.configs) and not any(admin.offsets(topic, OffsetKind.END).values())
-    if found.topic_id != topic_id and not made_by_a_client:
+    if found.topic_id != topic_id and (looks_like_mirror(found.configs) or not _is_empty(destination, found)):
         return False
     return admin.delete_topic_by_id(found)
+
+
+def _is_empty(destination: ClusterAddress, topic: TopicDescription) -> bool:
+    """Ask the newest leaders: one that was cut off may hold nothing of what producers have written since."""
+    found = newest_ends(destination, topic.name)
+    return found.topic_id == topic.topic_id and not any(found.ends.values())

@@ -1,20 +1,17 @@
-"""Look at clusters without changing anything: probe, list topics, check a link, sample offsets."""
+"""Look at clusters without changing anything: probe, list topics, check a link, tell where a topic ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
-
-import structlog
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import ClusterProbe, PartitionOffsets, TopicDescription
-from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.domain.plans import ClusterProbe, TopicDescription
+from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.gapfillers import choose_gap_filler
+from linkengine.kafka.newestends import newest_ends
 from linkengine.sync import topics as mirror_topics
 
-log = structlog.get_logger(__name__)
 _UNREACHABLE = frozenset(
     {ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, ErrorCode.TIMEOUT_ERROR}
 )
@@ -45,11 +42,10 @@ def topic_ends(address: ClusterAddress, topic: str, *, topic_id: str) -> dict[in
 
     Raises where the topic cannot be asked, and SOURCE_TOPIC_ID_CHANGED where it is another one of the same name.
     """
-    admin = ClusterAdmin(address)
-    found = admin.describe(topic)
+    found = newest_ends(address, topic)
     if found.topic_id != topic_id:
         raise LinkEngineError(ErrorCode.SOURCE_TOPIC_ID_CHANGED, f"Topic '{topic}' was deleted and created again.")
-    return admin.offsets(topic, OffsetKind.END, partitions=found.partitions)
+    return found.ends
 
 
 def check_link(
@@ -75,43 +71,6 @@ def check_link(
             f"Source and destination are the same cluster ({here.cluster_id}). A link needs two clusters.",
         )
     return replace(there, gap_filler=choose_gap_filler(destination))
-
-
-def partition_offsets(
-    *, source: ClusterAddress, destination: ClusterAddress, topics: Sequence[tuple[str, str, int]]
-) -> dict[str, tuple[PartitionOffsets, ...]]:
-    """Sample both sides of mirrors given as (source topic, mirror topic, partitions); answer by mirror topic.
-
-    Two requests per cluster, whatever the number of topics. A side that does not answer leaves None.
-    """
-    there = [(topic, partition) for topic, _, count in topics for partition in range(count)]
-    here = [(topic, partition) for _, topic, count in topics for partition in range(count)]
-    source_start, source_end = _sample(source, there, kinds=(OffsetKind.START, OffsetKind.STABLE_END))
-    mirror_start, mirror_end = _sample(destination, here, kinds=(OffsetKind.START, OffsetKind.END))
-    return {
-        mirror: tuple(
-            PartitionOffsets(
-                partition=partition,
-                source_start=source_start.get((topic, partition)),
-                source_end=source_end.get((topic, partition)),
-                mirror_start=mirror_start.get((mirror, partition)),
-                mirror_end=mirror_end.get((mirror, partition)),
-            )
-            for partition in range(count)
-        )
-        for topic, mirror, count in topics
-    }
-
-
-def _sample(
-    address: ClusterAddress, places: Iterable[tuple[str, int]], *, kinds: tuple[OffsetKind, OffsetKind]
-) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
-    admin, wanted = ClusterAdmin(address), list(places)
-    try:
-        return admin.many_offsets(wanted, kinds[0]), admin.many_offsets(wanted, kinds[1])
-    except LinkEngineError as error:
-        log.info("offsets_not_sampled", bootstrap=address.bootstrap_servers, code=error.code)
-        return {}, {}
 
 
 def _probe_destination(destination: ClusterAddress) -> ClusterProbe:

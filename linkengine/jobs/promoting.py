@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.newestends import TopicEnds, newest_ends
 from linkengine.sync.configs import pending_change, read_source_configs
 from linkengine.sync.topics import missing_mirror
 
@@ -30,23 +31,21 @@ def promotion_blockers(
     """
     there, here = ClusterAdmin(source), ClusterAdmin(destination)
     try:
-        topic, mirror = there.describe(source_topic), here.find(mirror_topic)
+        ends, mirror = newest_ends(source, source_topic), here.find(mirror_topic)
         if mirror is None:
             raise missing_mirror(mirror_topic)
-        if topic.partitions != mirror.partitions:
-            return [_partitions(topic, mirror)]
+        if len(ends.ends) != mirror.partitions:
+            return [_partitions(ends, mirror)]
         values = read_source_configs(there, source_topic, include=sync_include)
         change = pending_change(here, mirror_topic, source_configs=values, include=sync_include)
         configs = [_configs(change.names)] if change else []
-        return [*_lags(there, here, topic=topic, mirror=mirror), *configs]
+        return [*_lags(ends, here.offsets(mirror_topic, OffsetKind.END, partitions=mirror.partitions)), *configs]
     except LinkEngineError as error:
         return [(error.code, error.message)]
 
 
-def _lags(there: ClusterAdmin, here: ClusterAdmin, *, topic: TopicDescription, mirror: TopicDescription) -> Iterator[Blocker]:
-    stable = there.offsets(topic.name, OffsetKind.STABLE_END, partitions=topic.partitions)
-    ends = there.offsets(topic.name, OffsetKind.END, partitions=topic.partitions)
-    mirrored = here.offsets(mirror.name, OffsetKind.END, partitions=topic.partitions)
+def _lags(source: TopicEnds, mirrored: Mapping[int, int]) -> Iterator[Blocker]:
+    stable, ends = source.stable, source.ends
     behind = {partition: stable[partition] - end for partition, end in mirrored.items() if stable[partition] > end}
     if behind:
         yield ErrorCode.WAITING_FOR_LAG, _lag_message(behind)
@@ -78,9 +77,9 @@ def _open_transaction_message(partition: int) -> str:
     )
 
 
-def _partitions(topic: TopicDescription, mirror: TopicDescription) -> Blocker:
+def _partitions(source: TopicEnds, mirror: TopicDescription) -> Blocker:
     return ErrorCode.WAITING_FOR_PARTITIONS, (
-        f"The source topic has {topic.partitions} partitions, the mirror {mirror.partitions}. The next round adds them."
+        f"The source topic has {len(source.ends)} partitions, the mirror {mirror.partitions}. The next round adds them."
     )
 
 

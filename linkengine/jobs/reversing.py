@@ -7,8 +7,8 @@ it over. A Produce that passed the authorizer before the rule came is over withi
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import closing
 
 import structlog
 
@@ -17,11 +17,13 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorTurn
 from linkengine.domain.plans import LogRange
-from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.closing import brokers_that_let_write
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
-from linkengine.kafka.offsets import log_ends
+from linkengine.kafka.newestends import newest_view, read_ends, read_offsets
+from linkengine.kafka.offsets import EARLIEST, log_ends
+from linkengine.kafka.topicviews import TopicView
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions
 
@@ -59,39 +61,30 @@ def open_topic(address: ClusterAddress, topic: str) -> None:
 
 
 def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> tuple[LogRange, ...]:
-    """Answer what each partition of a topic holds; raise while one has no leader.
+    """Answer what each partition of a topic holds; raise while one has no leader, or a broker is silent (``newest_view``).
 
     Of a ``closed`` topic this is final, so it also raises while the leader holds what its followers do not have.
     """
-    admin = ClusterAdmin(address)
-    partitions = admin.describe(topic).partitions
-    starts, ends, stable = (
-        admin.offsets(topic, kind, partitions=partitions) for kind in (OffsetKind.START, OffsetKind.END, OffsetKind.STABLE_END)
-    )
-    if closed:
-        _check_replicated(address, topic, visible=ends)
+    with closing(Cluster(address)) as cluster:
+        view = newest_view(cluster, topic)
+        starts, found = read_offsets(cluster, topic, view, timestamp=EARLIEST), read_ends(cluster, topic, view)
+        if closed:
+            _check_replicated(cluster, topic, view, visible=found.ends)
     return tuple(
-        LogRange(partition=number, start=starts[number], end=ends[number], stable_end=stable[number])
-        for number in range(partitions)
+        LogRange(partition=number, start=starts[number], end=end, stable_end=found.stable[number])
+        for number, end in sorted(found.ends.items())
     )
 
 
-def _check_replicated(address: ClusterAddress, topic: str, *, visible: Mapping[int, int]) -> None:
+def _check_replicated(cluster: Cluster, topic: str, view: TopicView, *, visible: Mapping[int, int]) -> None:
     """Records beyond the high watermark may have been acknowledged (acks=1) although nobody can read them yet."""
-    cluster = Cluster(address)
-    try:
-        view = cluster.newest_topics([topic])[topic]
-        by_broker: dict[int, dict[tuple[str, int], int]] = defaultdict(dict)
-        for number, leader in view.partitions.items():
-            by_broker[leader.broker][topic, number] = leader.epoch
-        for broker, epochs in by_broker.items():
-            for (_, number), (error, end) in log_ends(cluster, broker, epochs).items():
-                if error:
-                    raise BrokerError(error, f"The end of {topic}-{number} cannot be seen")
-                if end > visible.get(number, end):
-                    raise UnreplicatedError(topic, number)
-    finally:
-        cluster.close()
+    for broker, epochs in view.by_leader().items():
+        places = {(topic, number): epoch for number, epoch in epochs.items()}
+        for (_, number), (error, end) in log_ends(cluster, broker, places).items():
+            if error:
+                raise BrokerError(error, f"The end of {topic}-{number} cannot be seen")
+            if end > visible.get(number, end):
+                raise UnreplicatedError(topic, number)
 
 
 def turn_mirror(turn: MirrorTurn) -> MirrorCreated:

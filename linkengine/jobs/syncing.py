@@ -1,20 +1,18 @@
-"""One round of following the source: find new topics, grow partitions, carry configs over."""
+"""One round of following the source: grow partitions, carry configs over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import source_values
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.filters import NameFilter
 from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sync.configs import plan_configs
 from linkengine.sync.progress import holds_all
-from linkengine.sync.topics import discover_topics, find_mirror, grow_mirror, missing_mirror, observe_sources
+from linkengine.sync.topics import find_mirror, grow_mirror, missing_mirror, observe_sources
 
 Outcome = MirrorSynced | LinkEngineError
 StillMirrors = Callable[[str], bool]  # asked with the mirror topic's name, right before anything is changed
@@ -92,19 +90,3 @@ def _unreadable(plan: MirrorSync) -> LinkEngineError:
         f"User {plan.source.sasl_username!r} may not read the configs of source topic {plan.source_topic!r}. Grant it "
         "DESCRIBE_CONFIGS on the topic.",
     )
-
-
-def discover_mirrors(
-    *,
-    source: ClusterAddress,
-    destination: ClusterAddress,
-    filters: Iterable[NameFilter],
-    prefix: str = "",
-    taken: Collection[str] = (),
-) -> list[str]:
-    """List source topics that the filters choose and that have no topic of the mirror's name yet; two requests.
-
-    ``taken`` are mirror names the caller knows beyond the destination's topics (mirrors being set up).
-    """
-    existing = {*taken, *ClusterAdmin(destination).topic_names()}
-    return discover_topics(ClusterAdmin(source), filters=filters, prefix=prefix, taken=existing)

@@ -27,6 +27,7 @@ class LocalCode(IntEnum):
     AUTHENTICATION = -169
     TIMED_OUT_QUEUE = -166
     UNSUPPORTED_FEATURE = -165
+    DESTROY_BROKER = -137  # the cluster gave the broker up while it was asked
 
 
 NO_ANSWER: frozenset[int] = frozenset(LocalCode) - {LocalCode.INVALID_ARG, LocalCode.UNSUPPORTED_FEATURE}

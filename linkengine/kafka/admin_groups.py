@@ -9,7 +9,7 @@ life between our look and our commit is never overwritten. ``None`` among result
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -44,7 +44,7 @@ def list_groups(cluster: Cluster) -> tuple[dict[str, Group], str]:
     """List the groups the principal may describe, by name, and why the list may not be complete ("" if it is)."""
     found: dict[str, Group] = {}
     missing = []
-    cluster.topics([])
+    cluster.survey()  # a broker that was cut off does not know all
     for broker in cluster.brokers():
         try:
             found |= {group.name: group for group in _groups_of(cluster, broker)}
@@ -62,9 +62,10 @@ def committed(
 
     ``stable_at``: only of these partitions, and a group with an offset there that a transaction has not decided yet cannot be
     read (KIP-447). They are named, since a broker that is asked for all offsets leaves out those that nobody committed before.
+    Raises TIMEOUT_ERROR then while a broker is silent that may know of newer coordinators.
     """
     topics = None if stable_at is None else _by_topic(stable_at)
-    answers = _at_coordinators(cluster, groups, partial(_fetch, stable_at=topics))
+    answers = _at_coordinators(cluster, groups, partial(_fetch, stable_at=topics), certain=topics is not None)
     offsets = {name: one for name, one in answers.items() if not isinstance(one, LinkEngineError)}
     return offsets, {name: one for name, one in answers.items() if isinstance(one, LinkEngineError)}
 
@@ -89,26 +90,46 @@ def commit(
 
 
 def _at_coordinators(
-    cluster: Cluster, groups: Iterable[str], work: Callable[[Cluster, int, Sequence[str]], _Answers[_Result]]
+    cluster: Cluster,
+    groups: Iterable[str],
+    work: Callable[[Cluster, int, Sequence[str]], _Answers[_Result]],
+    *,
+    certain: bool = False,
 ) -> _Answers[_Result]:
-    """Do ``work`` where each group is coordinated; again while coordinators are being made or move."""
+    """Do ``work`` where each group is coordinated; again while coordinators are being made or move.
+
+    A broker that another one does not name any more is asked for coordinators last: those it names may be long past. Where one
+    is silent that may know better, TIMEOUT_ERROR is raised if it has to be ``certain``.
+    """
     left = list(groups)
+    past = _given_up(cluster, certain=certain) if left else set()
     answers: _Answers[_Result] = {}
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(RETRY_AFTER_S)
         for batch in _batches(left):
-            answers |= _once(cluster, batch, work)
+            answers |= _once(cluster, batch, work, past=past)
         left = [name for name in left if _is_moving(answers[name])]
         if not left:
             break
     return answers
 
 
+def _given_up(cluster: Cluster, *, certain: bool) -> set[int]:
+    survey = cluster.survey()
+    if certain:
+        survey.check_complete("consumer groups have got another coordinator, with newer offsets")
+    return survey.given_up
+
+
 def _once(
-    cluster: Cluster, batch: Sequence[str], work: Callable[[Cluster, int, Sequence[str]], _Answers[_Result]]
+    cluster: Cluster,
+    batch: Sequence[str],
+    work: Callable[[Cluster, int, Sequence[str]], _Answers[_Result]],
+    *,
+    past: Collection[int],
 ) -> _Answers[_Result]:
-    coordinators = _coordinators(cluster, batch)
+    coordinators = _coordinators(cluster, batch, past=past)
     answers: _Answers[_Result] = {name: one for name, one in coordinators.items() if isinstance(one, LinkEngineError)}
     for broker in sorted({one for one in coordinators.values() if isinstance(one, int)}):
         names = [name for name in batch if coordinators[name] == broker]
@@ -119,12 +140,12 @@ def _once(
     return answers
 
 
-def _coordinators(cluster: Cluster, names: Sequence[str]) -> dict[str, int | LinkEngineError]:
+def _coordinators(cluster: Cluster, names: Sequence[str], *, past: Collection[int] = ()) -> dict[str, int | LinkEngineError]:
     def build(connection: Connection) -> Any:
         version = connection.version_for(FindCoordinatorRequest.API_KEY, highest=4, lowest=4)
         return FindCoordinatorRequest(version=version, key_type=_GROUP, coordinator_keys=list(names))
 
-    answer = cluster.call_any(build, response=FindCoordinatorResponse)
+    answer = cluster.call_any(build, response=FindCoordinatorResponse, last=past)
     return {
         one.key: _error(one.error_code, f"Consumer group {one.key!r} has no coordinator now")
         if one.error_code

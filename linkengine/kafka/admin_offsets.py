@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its own type hints leave it out
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined]  # its own type hints leave it out
 
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from linkengine.kafka.admin_topics import LAG_POLL_S, LAG_S, names
+
+NO_SUCH_RECORD = -1  # by time; librdkafka's OFFSET_INVALID, of a partition nobody told anything of, is far below
 
 
 class OffsetKind(StrEnum):
@@ -54,7 +57,8 @@ def _offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind:
         lambda client: client.list_offsets(wanted, isolation_level=stable, request_timeout=REQUEST_TIMEOUT_S),
         what="read offsets",
     )
-    return {(place.topic, place.partition): result.offset for place, result in found.items()}
+    # a success without an offset was seen: -1001
+    return {place: offset for place, offset in _by_place(found).items() if offset >= 0}
 
 
 def offsets_at(session: AdminSession, partitions: Iterable[tuple[str, int]], timestamp_ms: int) -> dict[tuple[str, int], int]:
@@ -68,7 +72,12 @@ def offsets_at(session: AdminSession, partitions: Iterable[tuple[str, int]], tim
         ),
         what="read offsets by time",
     )
-    return {(place.topic, place.partition): result.offset for place, result in found.items()}
+    told = _by_place(found)
+    for (topic, partition), offset in told.items():
+        if offset < NO_SUCH_RECORD:
+            message = f"Partition {partition} of topic {topic!r} does not tell its offsets by time just now. Try again."
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
+    return told
 
 
 def trim(session: AdminSession, starts: Mapping[tuple[str, int], int]) -> None:
@@ -79,3 +88,7 @@ def trim(session: AdminSession, starts: Mapping[tuple[str, int], int]) -> None:
         session.all(
             lambda client: client.delete_records(wanted, request_timeout=REQUEST_TIMEOUT_S), what="delete records of a topic"
         )
+
+
+def _by_place(found: Mapping[TopicPartition, ListOffsetsResultInfo]) -> dict[tuple[str, int], int]:
+    return {(place.topic, place.partition): result.offset for place, result in found.items()}

@@ -6,13 +6,11 @@ with them is decided elsewhere.
 
 from __future__ import annotations
 
-import base64
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any
 
@@ -21,6 +19,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection, connect
+from linkengine.kafka.topicviews import Survey, TopicView, newest, view_of
 
 ASK_ALL_TIMEOUT_S = 2.0  # one look at every broker; whoever is slower is not asked this time
 SHUN_S = 5.0  # a broker that did not answer is left alone for this long when others can tell the same
@@ -37,26 +36,7 @@ _PERMANENT = frozenset(
 _METADATA_VERSION = 12  # topic ids (10) and queries by id (12); 13 adds nothing we need
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leader:
-    """Who leads a partition, as of one leader epoch. ``broker`` is -1 while there is none."""
-
-    broker: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicView:
-    """A topic as metadata shows it; ``error`` is Kafka's code, 0 where all is well."""
-
-    topic_id: bytes  # 16 bytes, zeros where the cluster has no topic ids
-    partitions: dict[int, Leader]
-    error: int = 0
-
-    @property
-    def topic_id_text(self) -> str:
-        """The id as Kafka prints it: base64 for URLs without padding; empty where there is none."""
-        return base64.urlsafe_b64encode(self.topic_id).decode().rstrip("=") if any(self.topic_id) else ""
+Seen = tuple[set[int], dict[str, TopicView]]  # by one broker: who is alive, and the topics asked for
 
 
 class Cluster:
@@ -115,12 +95,12 @@ class Cluster:
         timeout_s = timeout_s or self._timeout_s
         return self._call_at(self.endpoint(broker), build, response=response, timeout_s=timeout_s, repeatable=repeatable)
 
-    def call_any(self, build: Callable[[Connection], Any], *, response: Any) -> Any:
-        """Send the request to the first broker that answers; raise what the first one said where none does."""
+    def call_any(self, build: Callable[[Connection], Any], *, response: Any, last: Collection[int] = ()) -> Any:
+        """Send the request to the first broker that answers, to those in ``last`` last; raise what the first one said."""
         if not self._brokers:
             self.topics([])
         failure: LinkEngineError | None = None
-        for broker in self.brokers():
+        for broker in sorted(self.brokers(), key=last.__contains__):
             try:
                 return self.call(broker, build, response=response)
             except LinkEngineError as error:
@@ -145,25 +125,38 @@ class Cluster:
 
         A broker that was cut off goes on naming an old leader, even itself; the highest epoch is the truth.
         """
-        return self.survey(names)[0]
+        return self.survey(names).topics
 
-    def survey(self, names: Iterable[str]) -> tuple[dict[str, TopicView], bool]:
-        """Answer the same, and whether every broker ever heard of has answered: then none knows of a newer leader."""
+    def survey(self, names: Iterable[str] = ()) -> Survey:
+        """Ask the same, and whom the brokers take for alive; one that is silent is left out."""
         wanted = list(names)
-        views = [self.topics(wanted)]  # also learns who all the brokers are
-        others = [one for one in self._brokers.values() if not self._is_shunned(one)]
-        asked = [
-            self._askers.submit(self._topics_at, endpoint, wanted, timeout_s=ASK_ALL_TIMEOUT_S)
-            for endpoint in others
-            if len(others) > 1
-        ]
-        for answer in asked:
-            try:
-                views.append(answer.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S))
-            except (LinkEngineError, TimeoutError):
-                continue  # its view is missing; the others' newest epoch is what counts
-        everybody = len(self._brokers) <= max(1, len(views) - 1)  # the first view is of one of them, who is asked again
-        return {name: _newest([view[name] for view in views if name in view]) for name in wanted}, everybody
+        if not self._brokers:
+            self.topics([])
+        seen = self._ask_all(wanted)
+        views = [topics for _, (_, topics) in seen] or [self.topics(wanted)]
+        return Survey(
+            topics={name: newest([view[name] for view in views if name in view]) for name in wanted},
+            complete=len(self._brokers) <= max(1, len(seen)),
+            given_up={one for one in self.brokers() for asked, (alive, _) in seen if asked != one and one not in alive},
+        )
+
+    def _ask_all(self, names: list[str]) -> list[tuple[int, Seen]]:
+        """Answer, by broker, what each that answers soon enough sees; nothing where there is one broker only.
+
+        Where a view is missing, the others' newest is what counts.
+        """
+        others = {broker: endpoint for broker, endpoint in dict(self._brokers).items() if not self._is_shunned(endpoint)}
+        if len(others) < 2:
+            return []
+        asked = {
+            broker: self._askers.submit(self._seen_by, endpoint, names, timeout_s=ASK_ALL_TIMEOUT_S)
+            for broker, endpoint in others.items()
+        }
+        found = []
+        for broker, answer in asked.items():
+            with suppress(LinkEngineError, TimeoutError):
+                found.append((broker, answer.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S)))
+        return found
 
     def _candidates(self) -> list[tuple[str, int]]:
         known = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
@@ -173,6 +166,9 @@ class Cluster:
         return self._shunned.get(endpoint, 0.0) > time.monotonic()
 
     def _topics_at(self, endpoint: tuple[str, int], names: list[str], *, timeout_s: float) -> dict[str, TopicView]:
+        return self._seen_by(endpoint, names, timeout_s=timeout_s)[1]
+
+    def _seen_by(self, endpoint: tuple[str, int], names: list[str], *, timeout_s: float) -> Seen:
         def build(connection: Connection) -> Any:
             version = connection.version_for(MetadataRequest.API_KEY, highest=_METADATA_VERSION, lowest=4)
             topics = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
@@ -182,7 +178,7 @@ class Cluster:
         self.address.check_identity(answer.cluster_id)
         if answer.brokers:
             self._brokers |= {one.node_id: (one.host, one.port) for one in answer.brokers}
-        return {topic.name: _view(topic) for topic in answer.topics}
+        return {one.node_id for one in answer.brokers}, {topic.name: view_of(topic) for topic in answer.topics}
 
     def _call_at(
         self,
@@ -238,24 +234,3 @@ def _endpoints(bootstrap_servers: str) -> Iterator[tuple[str, int]]:
                 ErrorCode.MISCONFIGURATION_ERROR, f"bootstrap.servers names {server!r}; write host:port, separated by commas."
             )
         yield host.strip("[]"), int(port)
-
-
-def _view(topic: Any) -> TopicView:
-    partitions = {one.partition_index: Leader(broker=one.leader_id, epoch=one.leader_epoch) for one in topic.partitions}
-    topic_id = topic.topic_id.bytes if topic.topic_id else bytes(16)
-    return TopicView(topic_id=topic_id, partitions=partitions, error=topic.error_code)
-
-
-def _newest(views: list[TopicView]) -> TopicView:
-    best = views[0]
-    for view in views[1:]:
-        if best.error and not view.error:
-            best = view
-        elif not view.error:
-            newer = {
-                number: leader
-                for number, leader in view.partitions.items()
-                if number not in best.partitions or leader.epoch > best.partitions[number].epoch
-            }
-            best = TopicView(topic_id=best.topic_id, partitions=best.partitions | newer, error=best.error)
-    return best

@@ -13,9 +13,10 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import BrokerView, ConfigView, HeldReplica, ReassignmentView
 from linkengine.kafka import view_topics
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
-from linkengine.kafka.cluster import Cluster, TopicView
+from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
+from linkengine.kafka.topicviews import TopicView
 
 FOR_ALL = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 _TIMEOUT_MS = int(REQUEST_TIMEOUT_S * 1000)

@@ -1,4 +1,4 @@
-"""Follow the source's topics: which are there, whether one is still the same topic, how many partitions it has.
+"""Follow the source's topics: whether one is still the same topic, how many partitions it has.
 
 A topic that seems to be gone or to have another id is looked at twice: right after a restart a broker may answer from old
 metadata, and a mirror that is declared dead is not brought back by itself.
@@ -7,26 +7,18 @@ metadata, and a mirror that is declared dead is not brought back by itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 
 import structlog
 
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.filters import NameFilter, chosen_topics
-from linkengine.domain.naming import mirror_name
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
 
 SECOND_LOOK_AFTER_S = 2.0  # a broker that has just started catches up with the metadata log within this time
 
 log = structlog.get_logger(__name__)
-
-
-def discover_topics(source: ClusterAdmin, *, filters: Iterable[NameFilter], prefix: str, taken: Collection[str]) -> list[str]:
-    """List the source topics that the filters choose and whose mirror name is not ``taken`` at the destination."""
-    chosen = chosen_topics(filters, source.topic_names())
-    return [name for name in chosen if mirror_name(name, prefix=prefix) not in taken]
 
 
 def observe_sources(
@@ -45,16 +37,6 @@ def observe_sources(
         log.info("source_topics_second_look", topics=strange[:10], number=len(strange))
         time.sleep(second_look_after_s)
     return found | {name: _second_look(source, name, topic_id=wanted[name]) for name in strange}
-
-
-def observe_source(
-    source: ClusterAdmin, topic: str, *, topic_id: str, second_look_after_s: float = SECOND_LOOK_AFTER_S
-) -> TopicDescription:
-    """Describe the source topic; raise SOURCE_TOPIC_MAY_BE_DELETED or SOURCE_TOPIC_ID_CHANGED once seen twice."""
-    found = observe_sources(source, {topic: topic_id}, second_look_after_s=second_look_after_s)[topic]
-    if isinstance(found, LinkEngineError):
-        raise found
-    return found
 
 
 def _second_look(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDescription | LinkEngineError:

@@ -15,8 +15,8 @@ from linkengine.copyjob.pieces import FillInFlight, Origin
 from linkengine.copyjob.tails import LostMarker, Tail
 from linkengine.domain.leases import Grant, coordinator_epoch_for
 from linkengine.domain.states import GapReason
-from linkengine.kafka.cluster import Leader
 from linkengine.kafka.producers import ProducerState
+from linkengine.kafka.topicviews import Leader
 from linkengine.kafka.transactions import TransactionalProducer
 from tests.linkengine.copyjob.partitions import partition
 

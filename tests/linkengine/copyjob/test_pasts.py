@@ -11,8 +11,8 @@ from linkengine.copyjob.history import Seen, SteppedBackError, find_rewound
 from linkengine.copyjob.pieces import Origin
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.kafka.cluster import Leader
 from linkengine.kafka.codes import LEADER_MOVED, BrokerError, KafkaCode
+from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 
 

@@ -15,7 +15,7 @@ from linkengine.copyjob.sourceside import EMPTY_AGAIN_S, SourceSide
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
-from linkengine.kafka.cluster import Leader
+from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 
 STRETCH = Stretch(start=0, end=10, records={}, markers=frozenset())

@@ -4,7 +4,7 @@ import pytest
 
 from linkengine.copyjob.pieces import Origin
 from linkengine.copyjob.sourcepast import SourcePast
-from linkengine.kafka.cluster import Leader
+from linkengine.kafka.topicviews import Leader
 
 ORIGIN = Origin(Leader(broker=0, epoch=7), b"topic")
 

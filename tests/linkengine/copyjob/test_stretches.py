@@ -13,9 +13,9 @@ from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.stretches import Intake, IntakeEvents
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.cluster import Leader
 from linkengine.kafka.codes import RedirectedError
 from linkengine.kafka.fetch import BY_ID, FetchedPartition, decode_fetch
+from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Batch, Rec, dense
 from tests.linkengine.copyjob.partitions import partition
 

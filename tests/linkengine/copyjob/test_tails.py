@@ -10,8 +10,8 @@ from linkengine.copyjob.proving import Stretch
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.kafka.cluster import Leader, TopicView
 from linkengine.kafka.producers import ProducerState
+from linkengine.kafka.topicviews import Leader, TopicView
 
 PLACE = ("t", 0)
 VIEW = TopicView(topic_id=b"0123456789abcdef", partitions={0: Leader(broker=1, epoch=2)})

@@ -1,5 +1,4 @@
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -18,7 +17,7 @@ from devcluster.ports import free_port
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import GapFiller, PartitionOffsets
+from linkengine.domain.plans import GapFiller
 from linkengine.kafka.admin import ClusterAdmin
 
 pytestmark = pytest.mark.kafka
@@ -108,37 +107,3 @@ def test_a_principal_that_may_use_neither_markers_nor_transactions_is_told_what_
 
 def test_the_topics_of_a_cluster_are_listed(source: ClusterAddress, there: ClusterAdmin, source_topic: str) -> None:
     assert there.describe(source_topic) in jobs.list_topics(source)
-
-
-def test_offsets_of_both_sides_are_sampled_at_once(
-    source: ClusterAddress,
-    destination: ClusterAddress,
-    here: ClusterAdmin,
-    source_topic: str,
-    send_there: Callable[..., None],
-) -> None:
-    here.create_topic(source_topic, partitions=1)
-    send_there(source_topic, partition=1, count=4)
-
-    sampled = jobs.partition_offsets(source=source, destination=destination, topics=[(source_topic, source_topic, 2)])
-
-    assert sampled == {
-        source_topic: (
-            PartitionOffsets(partition=0, source_start=0, source_end=0, mirror_start=0, mirror_end=0),
-            PartitionOffsets(partition=1, source_start=0, source_end=4),
-        )
-    }
-
-
-def test_a_side_that_is_down_leaves_its_offsets_unknown(
-    source: ClusterAddress, destination: ClusterAddress, source_topic: str
-) -> None:
-    def sample() -> tuple[PartitionOffsets, ...]:
-        places = [(source_topic, source_topic, 1)]
-        return jobs.partition_offsets(source=source, destination=nowhere(destination), topics=places)[source_topic]
-
-    deadline = time.monotonic() + 30
-    while (sampled := sample())[0].source_end is None and time.monotonic() < deadline:
-        time.sleep(0.2)  # a new topic has no leader for a moment
-
-    assert sampled == (PartitionOffsets(partition=0, source_start=0, source_end=0),)

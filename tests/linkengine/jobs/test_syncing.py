@@ -3,9 +3,8 @@ from dataclasses import replace
 import pytest
 
 from linkengine import jobs
-from linkengine.domain.configs import LocalEdit
+from linkengine.domain.configs import ConfigChange, LocalEdit
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.filters import NameFilter, PatternType
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorSync, MirrorSynced
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin
@@ -49,7 +48,7 @@ def test_a_config_removed_at_the_source_follows_and_a_local_edit_is_set_back_and
 ) -> None:
     there.set_configs(mirror.source_topic, {"delete.retention.ms": "5000"})
     first = jobs.sync_mirror(mirror)
-    there.delete_configs(mirror.source_topic, ["delete.retention.ms"])
+    there.change_configs(mirror.source_topic, ConfigChange(deletions=("delete.retention.ms",)))
     here.set_configs(mirror.mirror_topic, {"retention.ms": "1000", "min.insync.replicas": "1"})
 
     second = jobs.sync_mirror(replace(mirror, previous=first.source_configs))
@@ -132,18 +131,3 @@ def test_a_topic_that_took_the_place_of_the_mirror_is_left_alone(mirror: MirrorS
     assert replaced.value.code is ErrorCode.MIRROR_TOPIC_MISSING
     found = here.describe(mirror.mirror_topic)
     assert (found.partitions, found.configs["retention.ms"]) == (1, "60000")
-
-
-def test_topics_without_a_mirror_are_discovered(mirror: MirrorSync, there: ClusterAdmin) -> None:
-    fresh, promised = f"{mirror.source_topic}.new", f"{mirror.source_topic}.promised"
-    there.create_topic(fresh, partitions=1)
-    there.create_topic(promised, partitions=1)
-
-    found = jobs.discover_mirrors(
-        source=mirror.source,
-        destination=mirror.destination,
-        filters=[NameFilter(name=mirror.source_topic, pattern_type=PatternType.PREFIXED)],
-        taken={promised},
-    )
-
-    assert found == [fresh]

@@ -1,33 +1,17 @@
 import pytest
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.filters import FilterType, NameFilter, PatternType
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.sync.topics import discover_topics, follow_partitions, observe_source
+from linkengine.sync.topics import follow_partitions, observe_sources
 
 pytestmark = pytest.mark.kafka
-
-
-def test_new_source_topics_are_found_by_the_filters_unless_their_mirror_name_is_taken(
-    there: ClusterAdmin, topic_name: str
-) -> None:
-    for suffix in ("a", "b", "secret"):
-        there.create_topic(f"{topic_name}.{suffix}", partitions=1)
-    filters = [
-        NameFilter(name=topic_name, pattern_type=PatternType.PREFIXED),
-        NameFilter(name=f"{topic_name}.secret", filter_type=FilterType.EXCLUDE),
-    ]
-
-    found = discover_topics(there, filters=filters, prefix="us_", taken={f"us_{topic_name}.b"})
-
-    assert found == [f"{topic_name}.a"]
 
 
 def test_a_source_topic_that_is_still_the_same_is_described(there: ClusterAdmin, topic_name: str) -> None:
     there.create_topic(topic_name, partitions=2)
     topic = there.describe(topic_name)
 
-    assert observe_source(there, topic_name, topic_id=topic.topic_id) == topic
+    assert observe_sources(there, {topic_name: topic.topic_id}) == {topic_name: topic}
 
 
 def test_a_deleted_source_topic_is_declared_dead_after_a_second_look(there: ClusterAdmin, topic_name: str) -> None:
@@ -35,10 +19,10 @@ def test_a_deleted_source_topic_is_declared_dead_after_a_second_look(there: Clus
     topic_id = there.describe(topic_name).topic_id
     there.delete_topic(topic_name)
 
-    with pytest.raises(LinkEngineError) as dead:
-        observe_source(there, topic_name, topic_id=topic_id, second_look_after_s=0.2)
+    dead = observe_sources(there, {topic_name: topic_id}, second_look_after_s=0.2)[topic_name]
 
-    assert dead.value.code is ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
+    assert isinstance(dead, LinkEngineError)
+    assert dead.code is ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
 
 
 def test_a_source_topic_created_again_is_another_topic(there: ClusterAdmin, topic_name: str) -> None:
@@ -47,10 +31,11 @@ def test_a_source_topic_created_again_is_another_topic(there: ClusterAdmin, topi
     there.delete_topic(topic_name)
     there.create_topic(topic_name, partitions=1)
 
-    with pytest.raises(LinkEngineError, match=topic_id) as dead:
-        observe_source(there, topic_name, topic_id=topic_id, second_look_after_s=0.0)
+    dead = observe_sources(there, {topic_name: topic_id}, second_look_after_s=0.0)[topic_name]
 
-    assert dead.value.code is ErrorCode.SOURCE_TOPIC_ID_CHANGED
+    assert isinstance(dead, LinkEngineError)
+    assert dead.code is ErrorCode.SOURCE_TOPIC_ID_CHANGED
+    assert topic_id in dead.message
 
 
 def test_a_topic_missing_for_a_moment_only_is_not_declared_dead(there: ClusterAdmin, topic_name: str) -> None:
@@ -66,9 +51,9 @@ def test_a_topic_missing_for_a_moment_only_is_not_declared_dead(there: ClusterAd
         def find(self, topic: str) -> object:
             return there.find(topic)
 
-    seen = observe_source(SlowBroker(), topic_name, topic_id=topic_id, second_look_after_s=0.0)  # type: ignore[arg-type]
+    seen = observe_sources(SlowBroker(), {topic_name: topic_id}, second_look_after_s=0.0)  # type: ignore[arg-type]
 
-    assert seen.topic_id == topic_id
+    assert seen == {topic_name: there.describe(topic_name)}
 
 
 def test_a_mirror_grows_with_its_source(here: ClusterAdmin, topic_name: str) -> None:

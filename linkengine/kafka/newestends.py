@@ -1,0 +1,67 @@
+"""Where a topic ends as its newest leaders tell it: for answers on which records depend. Blocking.
+
+An admin client believes the broker it happens to ask. One that was cut off from its controllers names the leaders of that time,
+perhaps itself, and their ends stand still while producers write to the successors. So all brokers are asked who leads.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import LinkEngineError
+from linkengine.kafka.admin_errors import refused
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.offsets import LATEST, list_offsets
+from linkengine.kafka.topicviews import TopicView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicEnds:
+    """One topic, by partition."""
+
+    topic_id: str
+    stable: dict[int, int]  # before the first open transaction
+    ends: dict[int, int]  # high watermarks, read after them
+
+
+def newest_ends(address: ClusterAddress, topic: str) -> TopicEnds:
+    """Answer the ends; raise where a partition has no leader, and where a broker that may know a newer one is silent."""
+    with closing(Cluster(address)) as cluster:
+        return read_ends(cluster, topic, newest_view(cluster, topic))
+
+
+def read_ends(cluster: Cluster, topic: str, view: TopicView) -> TopicEnds:
+    """Answer the ends as the leaders of this view tell them; raise where a partition has none."""
+    stable = read_offsets(cluster, topic, view, timestamp=LATEST, read_committed=True)
+    return TopicEnds(topic_id=view.topic_id_text, stable=stable, ends=read_offsets(cluster, topic, view, timestamp=LATEST))
+
+
+def newest_view(cluster: Cluster, topic: str) -> TopicView:
+    """Answer who leads the topic; raise where a broker is silent that may know a newer leader."""
+    try:
+        survey = cluster.survey([topic])
+    except LinkEngineError as error:
+        raise refused(error, what=f"describe topic {topic!r}") from None
+    view = survey.topics[topic]
+    if view.error:
+        raise BrokerError(view.error, f"Topic {topic!r} cannot be seen")
+    survey.check_complete(f"topic {topic!r} has got another leader, with more records")
+    return view
+
+
+def read_offsets(
+    cluster: Cluster, topic: str, view: TopicView, *, timestamp: int, read_committed: bool = False
+) -> dict[int, int]:
+    """Ask ListOffsets of the leaders of this view, by partition; raise where a partition has none."""
+    found: dict[int, int] = {}
+    for broker, epochs in view.by_leader().items():
+        places = [(topic, partition) for partition in epochs]
+        answers = list_offsets(cluster, broker, places, timestamp=timestamp, read_committed=read_committed)
+        for (_, partition), (error, offset) in answers.items():
+            if error:
+                raise BrokerError(error, f"The offsets of {topic}-{partition} cannot be seen")
+            found[partition] = offset
+    return found

@@ -1,0 +1,84 @@
+"""Topics and their leaders as brokers show them, and what the views of several brokers are worth together. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Who leads a partition, as of one leader epoch. ``broker`` is -1 while there is none."""
+
+    broker: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """A topic as metadata shows it; ``error`` is Kafka's code, 0 where all is well."""
+
+    topic_id: bytes  # 16 bytes, zeros where the cluster has no topic ids
+    partitions: dict[int, Leader]
+    error: int = 0
+
+    @property
+    def topic_id_text(self) -> str:
+        """The id as Kafka prints it: base64 for URLs without padding; empty where there is none."""
+        return base64.urlsafe_b64encode(self.topic_id).decode().rstrip("=") if any(self.topic_id) else ""
+
+    def by_leader(self) -> dict[int, dict[int, int]]:
+        """Answer the leader epochs by broker and partition; under -1 those of partitions without a leader."""
+        found: dict[int, dict[int, int]] = {}
+        for partition, leader in self.partitions.items():
+            found.setdefault(leader.broker, {})[partition] = leader.epoch
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What all brokers of a cluster together know.
+
+    ``given_up``: brokers that another one does not name any more. Such a one is down, or cut off from the controllers and
+    answers as if nothing had happened. May be wrong for a moment: whoever asks has to ask for the leaders then.
+    """
+
+    topics: dict[str, TopicView]  # with the newest leaders
+    complete: bool  # every broker ever heard of has answered: then none knows of a newer leader
+    given_up: set[int]
+
+    def check_complete(self, what: str) -> None:
+        """Raise TIMEOUT_ERROR where a broker is silent that may know better, so that ``what`` cannot be told."""
+        if not self.complete:
+            raise LinkEngineError(
+                ErrorCode.TIMEOUT_ERROR,
+                f"Not every broker of the cluster answers, so nobody can tell whether {what}. "
+                "Bring the brokers back or wait until the cluster has given them up.",
+            )
+
+
+def view_of(topic: Any) -> TopicView:
+    """Read one topic of an answer to Metadata."""
+    partitions = {one.partition_index: Leader(broker=one.leader_id, epoch=one.leader_epoch) for one in topic.partitions}
+    topic_id = topic.topic_id.bytes if topic.topic_id else bytes(16)
+    return TopicView(topic_id=topic_id, partitions=partitions, error=topic.error_code)
+
+
+def newest(views: Sequence[TopicView]) -> TopicView:
+    """Put views of one topic together: per partition the leader with the newest epoch."""
+    best = views[0]
+    for view in views[1:]:
+        if best.error and not view.error:
+            best = view
+        elif not view.error:
+            newer = {
+                number: leader
+                for number, leader in view.partitions.items()
+                if number not in best.partitions or leader.epoch > best.partitions[number].epoch
+            }
+            best = TopicView(topic_id=best.topic_id, partitions=best.partitions | newer, error=best.error)
+    return best
