@@ -199,6 +199,11 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         "Delete the mirror topic and begin again, or fail over to keep it as it is.",
     ),
     (
+        _E.TIMESTAMPS_REPLACED,
+        "The mirror topic was set to LogAppendTime by somebody, so records were given the broker's time instead of their own.",
+        "Set it back to CreateTime and deny others to alter the topic, then delete the mirror topic and begin again.",
+    ),
+    (
         _E.MIRROR_TOPIC_MISSING,
         "Somebody deleted the mirror topic on the destination; one that has its name by now is somebody else's.",
         "Delete the mirror here and add it again. A topic that is not the mirror's keeps its records and configs.",

@@ -20,7 +20,7 @@ from linkengine.copyjob.filling import Filler, waited
 from linkengine.copyjob.foreign import overtaken
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage, Trouble
-from linkengine.copyjob.refusals import LargestOnItsWay, refusal, repeated, silence
+from linkengine.copyjob.refusals import LargestOnItsWay, refusal, repeated, replaced_times, silence
 from linkengine.copyjob.txfilling import TransactionFiller
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
@@ -240,16 +240,21 @@ class MirrorBroker:
                     one.refused_at = step.base_offset
                 self._events.interrupted(one, refusal(one, step, answer))
             elif answer.base_offset == step.base_offset:
-                one.acknowledged(step)
-                if one.chunks:
-                    self._ready[one] = None
-                if one.stage is Stage.STOPPING:
-                    self._events.advanced(one)
+                self._appended(one, step, answer)
             elif answer.base_offset > step.base_offset:
                 one.overtaken = (step.base_offset, step.base_offset + 1)
                 self._events.interrupted(one, overtaken(one.assignment, step.base_offset))
             else:  # the answer of an earlier batch with these sequences: ours was not written
                 self._events.interrupted(one, repeated(one, step))
+
+    def _appended(self, one: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> None:
+        one.acknowledged(step)
+        if answer.log_append_time >= 0 and one.failure is None and (error := replaced_times(one, step, answer)):
+            self._events.failed(one, error)
+        if one.chunks:
+            self._ready[one] = None
+        if one.stage is Stage.STOPPING:
+            self._events.advanced(one)
 
     def _throttle(self, pause_s: float) -> None:
         """Send nothing for a while; the broker does not read what is on its way either, and is not silent for that."""

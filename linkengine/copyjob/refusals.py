@@ -33,6 +33,22 @@ def repeated(one: MirrorPartition, step: Append) -> LinkEngineError:
     )
 
 
+def replaced_times(one: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> LinkEngineError | None:
+    """Answer the error of a batch that was taken and given the broker's own time; None where the answer names the batch's.
+
+    That is how a broker answers a batch that it had taken before.
+    """
+    if answer.log_append_time == step.max_timestamp:
+        return None
+    return LinkEngineError(
+        ErrorCode.TIMESTAMPS_REPLACED,
+        f"Somebody set message.timestamp.type of mirror topic {one.assignment.mirror_topic!r} to LogAppendTime. The records of "
+        f"partition {one.assignment.partition} from offset {step.base_offset} on have the broker's time instead of their own, "
+        "so copying stopped. Set it back to CreateTime and deny ALTER_CONFIGS on the topic to others; then delete the mirror "
+        "topic and create it again, or fail over to keep it as it is.",
+    )
+
+
 def silence() -> LinkEngineError:
     """Answer the error of a broker that keeps a Produce waiting."""
     return LinkEngineError(

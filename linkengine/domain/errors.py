@@ -55,6 +55,7 @@ class ErrorCode(StrEnum):
     KEYLESS_RECORDS = "KEYLESS_RECORDS"  # a compacted mirror refuses them; its policy is changed until they are copied
     FOREIGN_WRITE = "FOREIGN_WRITE"  # somebody else appended to the mirror
     MARKER_OVERRUN = "MARKER_OVERRUN"  # a gap fill of our own came late and took the place of a record
+    TIMESTAMPS_REPLACED = "TIMESTAMPS_REPLACED"  # the mirror topic was switched to LogAppendTime while it was copied to
     MIRROR_TOPIC_MISSING = "MIRROR_TOPIC_MISSING"  # somebody deleted the mirror topic
     ILLEGAL_STATE = "ILLEGAL_STATE"
 

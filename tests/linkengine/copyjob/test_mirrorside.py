@@ -21,7 +21,9 @@ from tests.linkengine.copyjob.copying import (
     plan_of,
     producer_for,
     read_topic,
+    set_config,
 )
+from tests.linkengine.copyjob.rawwriter import send_batches
 from tests.linkengine.copyjob.test_txfilling import transactional
 
 
@@ -92,6 +94,56 @@ def test_a_foreign_write_between_two_of_ours_is_found_by_its_offset(clusters: Pa
         write(clusters[0], topic_name, "fourth")
 
     assert b"fourth" not in [record[3] for record in read_topic(clusters[1], topic_name)]
+
+
+@pytest.mark.parametrize("records", [1, 3_000])
+def test_a_mirror_whose_broker_replaces_the_records_times_fails_at_once(clusters: Pair, topic_name: str, records: int) -> None:
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, "with its own time")
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_for_ends({0: 1})
+        set_config(clusters[1], topic_name, "message.timestamp.type", "LogAppendTime")
+        write(clusters[0], topic_name, *[f"{number}" for number in range(records)])
+
+        copier.wait_until(failed_with(ErrorCode.TIMESTAMPS_REPLACED))
+        (progress,) = copier.progress.latest.values()
+        write(clusters[0], topic_name, "after it")
+
+    assert "from offset 1 on" in progress.error_message
+    (result,) = copier.join()
+    assert result.mirror_end == ends_of(clusters[1], topic_name)[0] <= 1 + records
+    values = [record[3] for record in read_topic(clusters[1], topic_name)]
+    assert values[0] == b"with its own time"
+    assert b"after it" not in values
+
+
+def test_a_batch_that_the_broker_had_taken_before_is_not_taken_for_one_with_another_time(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to a repetition names the time of the batch that is there."""
+    create_pair(clusters, topic_name)
+    encode, decode, answers = produce.encode_produce, produce.decode_produce, list[produce.ProducedPartition]()
+
+    def encode_after_another(batches: Mapping[bytes, list[tuple[int, Bytes]]], **settings: int) -> list[Bytes]:
+        before = [bytes(batch) for group in batches.values() for _, batch in group]
+        assert [one.error for one in send_batches(clusters[1], topic_name, before)] == [0]
+        return encode(batches, **settings)
+
+    def decode_and_keep(body: memoryview, *, version: int) -> tuple[int, list[produce.ProducedPartition]]:
+        decoded = decode(body, version=version)
+        answers.extend(decoded[1])
+        return decoded
+
+    monkeypatch.setattr(produce, "encode_produce", encode_after_another)
+    monkeypatch.setattr(produce, "decode_produce", decode_and_keep)
+    write(clusters[0], topic_name, "first")
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_for_ends({0: 1})
+        write(clusters[0], topic_name, "second")
+        copier.wait_for_ends({0: 2})
+
+    assert [(one.error, one.base_offset, one.log_append_time > 0) for one in answers] == [(0, 0, True), (0, 1, True)]
+    assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name)
 
 
 def test_a_deleted_mirror_topic_fails_the_mirror(clusters: Pair, topic_name: str) -> None:
