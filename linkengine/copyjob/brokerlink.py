@@ -76,6 +76,10 @@ class BrokerLink:
             self._reading = read
             self._services.poller.watch(self.channel, self._ready, read=read, write=self.channel.wants_write)
 
+    def look(self) -> None:
+        """Read what is there, even if it was not worth being woken for."""
+        self._ready(readable=True, writable=False)
+
     def lose(self, error: LinkEngineError) -> None:
         """Close the connection after an error; everything asked on it has an unknown outcome."""
         if self.channel is None:

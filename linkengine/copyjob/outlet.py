@@ -18,6 +18,7 @@ from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import BUDGET, Buffer
 from linkengine.copyjob.filling import Filler, waited
 from linkengine.copyjob.foreign import overtaken
+from linkengine.copyjob.pacing import due_before_burst
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage, Trouble
 from linkengine.copyjob.refusals import LargestOnItsWay, refusal, repeated, replaced_times, silence
@@ -31,7 +32,6 @@ from linkengine.kafka.codes import OF_THE_BATCH
 from linkengine.kafka.wire import Bytes
 
 REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
-BURST = 3  # requests that go out together while others are in flight: fewer calls, and the broker is woken less often
 SILENCE_S = 5.0  # without an answer until the trouble is shown; the connection is given up at the request timeout only
 BROKER_SHARE = 0.8  # of the request timeout, for the broker to wait for its followers; the rest is for the way
 
@@ -102,15 +102,19 @@ class MirrorBroker:
     def pump(self, now: float) -> None:
         """Send what can be sent."""
         most = self._services.tuning.produce_in_flight
-        if self._ready and now >= self._throttled_until and len(self._unanswered) <= most - min(BURST, most):
+        if self._ready and now >= self._throttled_until and due_before_burst(len(self._unanswered), most=most) <= 0:
             channel = self._link.ensure()
             if channel is not None:
                 self._send_burst(channel, now, most=most)
+        if self._link.channel is not None:
+            self._link.channel.wake_after(produce.bytes_of_answers(due_before_burst(len(self._unanswered), most=most)))
         self._filler.pump(now)
         self._transactions.pump()
 
     def check(self, now: float) -> None:
-        """Give up a broker that does not answer in time."""
+        """Give up a broker that does not answer in time; see answers that were too few to wake us."""
+        if self._unanswered:
+            self._link.look()
         if self._unanswered and now > self._unanswered[0].deadline:
             self._link.lose(silence())
         elif self._unanswered and now > self._unanswered[0].sent_at + SILENCE_S:

@@ -1,8 +1,8 @@
-"""When the next Fetch may go out and how much it may bring. No I/O; times are monotonic seconds.
+"""When the next Fetch may go out and how much it may bring, and when Produce requests do. No I/O; times are monotonic seconds.
 
-Four things decide: what the broker said of its quota (KIP-219: a throttled client waits), the link's bandwidth limit, how many
-partitions share the requests (each request has a fixed price, so many nearly idle partitions are asked together a few
-milliseconds later), and how far away the source is: answers grow as long as they are full and slow to come.
+For a Fetch four things decide: what the broker said of its quota (KIP-219: a throttled client waits), the link's bandwidth
+limit, how many partitions share the requests (each request has a fixed price, so many nearly idle partitions are asked together
+a few milliseconds later), and how far away the source is: answers grow as long as they are full and slow to come.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ FIRST_BYTES = 2 << 20  # of an answer: fits the caches of the processor, so patc
 FAR_S = 0.02  # a full answer that took longer comes over a long way, or from a slow disk: ask for more at a time
 FULL = 0.7  # of the bytes asked for
 LIMITED_S = 0.25  # of a bandwidth limit in one answer
+BURST = 3  # Produce requests that go out together while others are in flight: fewer calls, the broker is woken less often
+
+
+def due_before_burst(unanswered: int, *, most: int) -> int:
+    """Answer how many answers to Produce are awaited before anything is sent; to be woken by fewer is of no use."""
+    return unanswered - (most - min(BURST, most))
 
 
 class Bandwidth:

@@ -49,6 +49,7 @@ class Channel:
         self.tls = isinstance(self._sock, ssl.SSLSocket)
         self._out: deque[memoryview] = deque()
         self._correlation = 0
+        self._crumbs = 1  # less than this does not wake us
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -109,8 +110,10 @@ class Channel:
 
     def wake_after(self, count: int) -> None:
         """Ask the kernel to report readiness only when ``count`` bytes are there. A hint: not every socket heeds it."""
-        with suppress(OSError):
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+        if count != self._crumbs:
+            self._crumbs = count
+            with suppress(OSError):
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def close(self) -> None:
         """Close the socket and forget what was not sent; safe to repeat."""
@@ -190,7 +193,6 @@ class LargeFrames:
         self._head_got = 0
         self._body: memoryview | None = None
         self._got = 0
-        self._crumbs = 1  # less than this does not wake us
 
     @property
     def starved(self) -> bool:
@@ -225,10 +227,7 @@ class LargeFrames:
             if count == 0 or not self._channel.tls:  # a short read means that no more is there: save the call that says so
                 break
         missing = len(body) - self._got
-        crumbs = max(1, min(missing, WAKE_BYTES))
-        if crumbs != self._crumbs:
-            self._crumbs = crumbs
-            self._channel.wake_after(crumbs)
+        self._channel.wake_after(max(1, min(missing, WAKE_BYTES)))
         return missing == 0
 
 

@@ -40,10 +40,9 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 class Connection:
     """A blocking connection; use ``connect``. Not for several threads at once."""
 
-    def __init__(self, sock: socket.socket, *, host: str, port: int, address: ClusterAddress) -> None:
+    def __init__(self, sock: socket.socket, *, host: str, port: int) -> None:
         self.sock = sock
         self.host, self.port = host, port
-        self._user = address.sasl_username
         self._correlation = 0
         self.versions: dict[int, tuple[int, int]] = {}  # api key -> lowest and highest version of the broker
 
@@ -110,7 +109,7 @@ def connect(host: str, port: int, *, address: ClusterAddress, timeout_s: float =
     try:
         if address.uses_tls:
             sock = _tls(sock, host, port, address=address)
-        connection = Connection(sock, host=host, port=port, address=address)
+        connection = Connection(sock, host=host, port=port)
         connection.versions = _api_versions(connection)
         if address.uses_sasl:
             _authenticate(connection, address)

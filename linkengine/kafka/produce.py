@@ -31,6 +31,7 @@ _PARTITION_ANSWER = struct.Struct(">ihqqq")  # index, error, base offset, log ap
 _ALONE = struct.Struct(">BhiB16sBi")  # the head, one topic's id, one partition: what mostly is asked
 # what mostly is answered to that: no tags and one topic, its id, one partition, its answer, all is well, throttle time, no tags
 _ALONE_ANSWER = struct.Struct(">2s16sBihqqq4siB")
+_ANSWER_HEAD = 8  # size and correlation id
 _ALL_IN_SYNC = -1
 _ALL_WELL = b"\x01\x00" + NO_TAGS  # no record errors, no message
 _ONE = 2  # the length of an array of one
@@ -98,6 +99,11 @@ def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[Produce
         return reader.int32(), found
     except UNREADABLE as error:
         raise MalformedAnswerError("Produce") from error
+
+
+def bytes_of_answers(count: int) -> int:
+    """Answer how many bytes show that so many answers have come, if all is well; longer ones show it too early."""
+    return max(0, count - 1) * (_ANSWER_HEAD + _ALONE_ANSWER.size) + 1
 
 
 def _decode_alone(body: memoryview) -> tuple[int, list[ProducedPartition]] | None:

@@ -1,21 +1,22 @@
 """The non-blocking channel over a real pair of sockets."""
 
+import select
 import socket
 import struct
 from collections.abc import Iterator
 
 import pytest
 
-from linkengine.domain.addresses import ClusterAddress
 from linkengine.kafka.channel import Channel, ChannelClosedError, LargeFrames, SmallFrames
 from linkengine.kafka.connection import Connection
+from linkengine.kafka.produce import bytes_of_answers
 
 
 @pytest.fixture
 def ends() -> Iterator[tuple[Channel, socket.socket]]:
     """A channel and the broker's end of its socket."""
     ours, theirs = socket.socketpair()
-    channel = Channel(Connection(ours, host="broker", port=9092, address=ClusterAddress(bootstrap_servers="broker:9092")))
+    channel = Channel(Connection(ours, host="broker", port=9092))
     theirs.settimeout(5)
     yield channel, theirs
     channel.close()
@@ -70,6 +71,29 @@ def test_small_frames_come_in_any_portions(ends: tuple[Channel, socket.socket]) 
         found += [(correlation, bytes(body)) for correlation, body in frames.read()]
 
     assert found == [(1, b"one"), (2, b""), (3, b"z" * 100_000)]
+
+
+def test_nobody_is_woken_by_fewer_answers_than_are_wanted_and_those_can_be_read_all_the_same() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, select.epoll() as poll:
+        channel = Channel(Connection(socket.create_connection(server.getsockname()), host="broker", port=9092))
+        theirs, _ = server.accept()
+        frames, one = SmallFrames(channel), frame(1, b"x" * 58)
+        poll.register(channel.fileno(), select.EPOLLIN)
+
+        channel.wake_after(bytes_of_answers(3))
+        theirs.sendall(one * 2)
+        assert poll.poll(0.2) == []
+        theirs.sendall(one)
+        assert len(poll.poll(5)) == 1
+        assert len(frames.read()) == 3
+
+        theirs.sendall(one)
+        assert poll.poll(0.2) == []
+        assert len(frames.read()) == 1
+
+        theirs.close()  # which is told at once, whatever is wanted
+        assert len(poll.poll(5)) == 1
+        channel.close()
 
 
 def test_a_large_frame_goes_straight_into_the_given_buffer(ends: tuple[Channel, socket.socket]) -> None:

@@ -1,0 +1,148 @@
+"""A destination broker played by the test, at the other end of a socket: which answers wake the copier, which it looks for."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import pytest
+
+from linkengine.batches.fillers import dense_filler
+from linkengine.batches.steps import Append
+from linkengine.copyjob.background import Background
+from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.buffers import Buffer, BufferPool
+from linkengine.copyjob.outlet import MirrorBroker, OutletEvents
+from linkengine.copyjob.pacing import Bandwidth
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.poller import Poller
+from linkengine.copyjob.ports import SystemClock
+from linkengine.copyjob.tails import Tail
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.leases import Grant
+from linkengine.domain.plans import CopyTuning
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.producers import ProducerState
+from linkengine.kafka.topicviews import Leader
+from tests.linkengine.copyjob.copying import wait_for
+from tests.linkengine.copyjob.partitions import partition
+
+TOPIC_ID = bytes(range(16))
+EACH = 2  # records of a batch
+
+
+class Broker:
+    """The broker's end: reads requests, and answers one when it is told to."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._theirs: list[socket.socket] = []
+        self._asked: socket.socket | None = None
+
+    def open(self, _: int) -> Connection:
+        """Connect as ``Cluster.open`` does; one connection is that of Produce, the other that of fillers."""
+        connection = Connection(socket.create_connection(self._server.getsockname()), host="broker", port=9092)
+        connection.versions[0] = (0, 13)
+        self._theirs.append(self._server.accept()[0])
+        return connection
+
+    def take_requests(self, count: int) -> None:
+        """Read requests; their correlation ids are 1, 2, 3 and so on."""
+        [self._asked], _, _ = select.select(self._theirs, [], [], 10)
+        stream = self._asked.makefile("rb", buffering=0)
+        for _ in range(count):
+            (size,) = struct.unpack(">i", stream.read(4))
+            while size:
+                size -= len(stream.read(size))
+
+    def answer(self, *requests: int) -> None:
+        """Say of these requests that their batch stands where it belongs."""
+        assert self._asked is not None
+        for number in requests:
+            entry = struct.pack(">ihqqq", 0, 0, (number - 1) * EACH, -1, 0) + b"\x01\x00\x00"
+            body = b"\x00\x02" + TOPIC_ID + b"\x02" + entry + b"\x00" + bytes(4) + b"\x00"
+            self._asked.sendall(struct.pack(">ii", len(body) + 4, number) + body)
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for one in (self._server, *self._theirs):
+            one.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    one = Broker()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def services() -> Iterator[Services]:
+    background, poller = Background(), Poller()
+    poller.watch(background, lambda _readable, _writable: background.run_events())
+    yield Services(
+        background=background,
+        poller=poller,
+        clock=SystemClock(),
+        tuning=CopyTuning(),
+        pool=BufferPool(),
+        bandwidth=Bandwidth(),
+    )
+    background.close()
+    poller.close()
+
+
+def writable(*, batches: int) -> MirrorPartition:
+    """A partition of an empty mirror with so many batches to write."""
+    one = partition()
+    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=1_000.0))
+    seen = ProducerState(epoch=3, last_sequence=-1, coordinator_epoch=8)
+    leader = Leader(broker=0, epoch=1)
+    tail = Tail(leader=leader, topic_id=TOPIC_ID, start=0, end=0, producer=seen, producer_id=1 << 62)
+    one.resumed(tail, now_ms=0)
+    batch = dense_filler(EACH, 0)
+    starts = range(0, batches * EACH, EACH)
+    one.planned([Append(at, EACH, memoryview(bytearray(batch)), records=EACH, max_timestamp=0) for at in starts], Buffer())
+    return one
+
+
+def test_a_full_pipeline_is_woken_by_a_burst_of_answers_and_fewer_are_seen_at_the_next_tick(
+    broker: Broker, services: Services
+) -> None:
+    def ignore(_: object) -> None: ...
+
+    def refuse(_: object, error: LinkEngineError) -> None:
+        raise error
+
+    events = OutletEvents(may_write=bool, arm=ignore, advanced=ignore, interrupted=refuse, failed=refuse, lost=refuse)
+    outlet = MirrorBroker(services, cast(Cluster, broker), 0, events=events)
+    one = writable(batches=20)
+    outlet.adopt(one)
+    outlet.wake(one)
+
+    def turn() -> bool:
+        services.poller.wait(0.02)
+        outlet.pump(services.clock.monotonic())
+        return True
+
+    def turned_until(look: Callable[[], bool]) -> None:
+        wait_for(lambda: turn() and look())
+
+    turned_until(lambda: len(one.unanswered) == 1)  # the first one goes alone
+    broker.take_requests(1)
+    broker.answer(1)
+    turned_until(lambda: len(one.unanswered) == 5)
+    broker.take_requests(5)
+
+    broker.answer(2, 3)
+    assert all(turn() and one.account.mirror_end == EACH for _ in range(10))  # nobody is woken
+    wait_for(lambda: outlet.check(services.clock.monotonic()) or one.account.mirror_end == 3 * EACH)
+
+    broker.answer(4)
+    turned_until(lambda: len(one.unanswered) == 5)
+    assert one.account.mirror_end == 4 * EACH
+    outlet.close()
