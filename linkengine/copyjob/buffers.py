@@ -6,11 +6,14 @@ so that its memory is bounded whatever their number. Must not know what is in th
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
+from contextlib import suppress
 
 BUDGET = 40 << 20  # of one task; a single answer may be larger (messages up to 100 MB), it is then the only one
 LOOSE_BUDGET = 32 << 20  # of merged batches, and of copies made because a slow destination holds the buffers
 SMALLEST = 1 << 20
+HUGE_PAGE = 2 << 20  # of the kernel; larger buffers are multiples of it
 
 
 class Buffer:
@@ -19,7 +22,7 @@ class Buffer:
     __slots__ = ("_on_free", "data", "users")
 
     def __init__(self, size: int = 0, *, on_free: Callable[[], None] | None = None) -> None:
-        self.data = bytearray(size)
+        self.data = _memory(size) if size else bytearray()
         self.users = 0
         self._on_free = on_free
 
@@ -54,7 +57,7 @@ class BufferPool:
         fitting = [one for one in self._buffers if one.users == 0 and len(one.data) >= size]
         found = min(fitting, key=lambda one: len(one.data), default=None)
         if found is None:
-            wanted = max(SMALLEST, 1 << (size - 1).bit_length()) if size <= self._budget else size
+            wanted = _rounded(size) if size <= self._budget else size
             self._make_room(wanted)
             if self._buffers and self.size + wanted > self._budget:
                 return None
@@ -82,3 +85,15 @@ class BufferPool:
                 return
             if one.users == 0:
                 self._buffers.remove(one)
+
+
+def _memory(size: int) -> mmap.mmap:
+    """Answer memory in huge pages, where the kernel has any. Unlike a bytearray it takes none where nothing was written yet."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
+def _rounded(size: int) -> int:
+    return SMALLEST if size <= SMALLEST else -(-size // HUGE_PAGE) * HUGE_PAGE

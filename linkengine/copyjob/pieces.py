@@ -89,7 +89,7 @@ def payload_bytes(steps: Iterable[Step]) -> int:
     return sum(len(step.payload) for step in steps if isinstance(step, Append))
 
 
-def _copied(step: Step, data: bytearray) -> Step:
+def _copied(step: Step, data: object) -> Step:
     if isinstance(step, Append) and step.payload.obj is data:
         return replace(step, payload=memoryview(bytearray(step.payload)))
     return step

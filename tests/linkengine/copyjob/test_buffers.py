@@ -1,6 +1,8 @@
 """Receive buffers are reused, and their bytes are bounded."""
 
-from linkengine.copyjob.buffers import LOOSE_BUDGET, SMALLEST, BufferPool
+import pytest
+
+from linkengine.copyjob.buffers import BUDGET, HUGE_PAGE, LOOSE_BUDGET, SMALLEST, BufferPool
 
 
 def test_a_released_buffer_is_taken_again_and_the_bytes_are_bounded() -> None:
@@ -42,6 +44,19 @@ def test_an_answer_beyond_the_budget_is_read_when_nothing_else_is_held() -> None
     huge.release()
     assert pool.take(10) is not huge
     assert pool.size == SMALLEST
+
+
+@pytest.mark.parametrize("size", [1, SMALLEST, SMALLEST + 1, (8 << 20) + 108, BUDGET])
+def test_a_buffer_is_hardly_larger_than_its_answer_and_takes_what_comes(size: int) -> None:
+    pool = BufferPool()
+    one = pool.take(size)
+    assert one is not None
+
+    view = one.view(size)
+    view[-1] = 7
+
+    assert len(view) == size
+    assert pool.size - size < HUGE_PAGE
 
 
 def test_what_is_copied_out_of_buffers_is_bounded_too() -> None:
