@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -16,12 +15,12 @@ from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, UnavailableError
 from console.models import Cluster, ClusterLink, LinkConfig, RoleBinding
-from linkengine.domain.errors import ErrorCode
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.naming import check_link_name
 from linkengine.domain.states import LinkState, MirrorState
 
 __all__ = ["ConfigChange", "alter_configs", "create_link", "delete_link", "remove_link"]
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NAMES_SHOWN = 5  # in a message that lists mirrors
 
 
@@ -161,11 +160,10 @@ def _answer_repeat(existing: ClusterLink, draft: linkchecks.LinkDraft, *, by: Ac
 
 
 def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name) or name == "-":
-        raise InvalidInputError(
-            "A link name has 1 to 249 letters, digits, dots, underscores and dashes, and is not a single dash.",
-            field="link_name",
-        )
+    try:
+        check_link_name(name)
+    except LinkEngineError as error:
+        raise InvalidInputError(error.message, field="link_name") from error
 
 
 def _exists(name: str) -> BadRequestError:

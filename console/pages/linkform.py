@@ -10,6 +10,7 @@ from console.errors import ConsoleError
 from console.models import Cluster
 from console.pages.forms import ConnectionForm
 from console.presenters.directions import Direction
+from linkengine.domain.naming import MAX_LINK_LENGTH
 
 _NAME_ATTRIBUTES = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
 
@@ -34,7 +35,7 @@ class CreateLinkForm(ConnectionForm):
     destination = forms.ChoiceField()
     name = forms.CharField(
         label="Link name",
-        max_length=200,
+        max_length=MAX_LINK_LENGTH,
         error_messages={"required": "A link is found by its name. Enter one, for example west-to-east."},
         widget=forms.TextInput(attrs=_NAME_ATTRIBUTES),
     )

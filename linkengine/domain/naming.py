@@ -1,7 +1,7 @@
-"""Names of topics, links and prefixes: what is legal, what is internal, what a mirror is called.
+"""Names of topics and links: what is legal, what is internal, what a mirror is called. ``linkrules`` has those of a prefix.
 
-Topic rules are those of Kafka's ``Topic`` class (249 characters, ``[a-zA-Z0-9._-]``, not ``.`` or ``..``); prefix rules those
-of ``cluster.link.prefix``. Every ``check_…`` raises LinkEngineError with a sentence that can be shown beside the field.
+Topic rules are those of Kafka's ``Topic`` class (249 characters, ``[a-zA-Z0-9._-]``, not ``.`` or ``..``). Every ``check_…``
+raises LinkEngineError with a sentence that can be shown beside the field.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 MAX_TOPIC_LENGTH = 249
-MAX_PREFIX_LENGTH = 12
 MAX_LINK_LENGTH = 200
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _CHARACTERS = "Use only letters, digits, '.', '_' and '-'."
@@ -35,7 +34,8 @@ def check_link_name(name: str) -> None:
     """Raise INVALID_REQUEST_ERROR if ``name`` cannot name a link."""
     code = ErrorCode.INVALID_REQUEST_ERROR
     _check(bool(name), "The link name is empty.", code=code)
-    _check(name not in {".", "..", "-"}, f"The link name cannot be {name!r}.", code=code)  # "-" means "all links" in REST
+    # "-" means "all links" in REST; dots alone are taken out of an address before it is sent, so nobody could ask for the link
+    _check(name not in {".", "..", "-"}, f"The link name cannot be {name!r}.", code=code)
     _check(
         len(name) <= MAX_LINK_LENGTH,
         f"The link name has {len(name)} characters; {MAX_LINK_LENGTH} are allowed.",
@@ -46,30 +46,11 @@ def check_link_name(name: str) -> None:
     )
 
 
-def check_prefix(prefix: str) -> None:
-    """Raise MISCONFIGURATION_ERROR if ``prefix`` cannot be a ``cluster.link.prefix``; the empty one means none."""
-    code = ErrorCode.MISCONFIGURATION_ERROR
-    _check(
-        len(prefix) <= MAX_PREFIX_LENGTH,
-        f"cluster.link.prefix has {len(prefix)} characters; {MAX_PREFIX_LENGTH} are allowed.",
-        code=code,
-    )
-    legal = not prefix or bool(_LEGAL.fullmatch(prefix))
-    _check(legal, f"cluster.link.prefix {prefix!r} has characters that are not allowed. {_CHARACTERS}", code=code)
-
-
 def mirror_name(source_topic: str, *, prefix: str = "") -> str:
     """Answer the mirror's name; raise INVALID_TOPIC if the prefix makes it too long."""
     name = f"{prefix}{source_topic}"
     check_topic_name(name)
     return name
-
-
-def check_mirror_name(name: str, *, source_topic: str, prefix: str = "") -> None:
-    """Raise INVALID_TOPIC unless ``name`` is what the link calls the mirror of ``source_topic``."""
-    expected = mirror_name(source_topic, prefix=prefix)
-    reason = f"the link's prefix is {prefix!r}" if prefix else "the link has no prefix, so a mirror keeps its source's name"
-    _check(name == expected, f"The mirror of {source_topic!r} must be named {expected!r}, not {name!r}: {reason}.")
 
 
 def is_internal(topic: str) -> bool:

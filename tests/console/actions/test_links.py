@@ -104,6 +104,9 @@ def test_a_wrong_password_is_a_bad_request_with_the_engines_words(destination: C
     [
         ({"name": "no spaces"}, "link_name"),
         ({"name": "-"}, "link_name"),
+        ({"name": "."}, "link_name"),
+        ({"name": ".."}, "link_name"),
+        ({"name": "x" * 201}, "link_name"),
         ({"configs": {"no.such.config": "1"}}, "no.such.config"),
         ({"configs": {**SOURCE_PROPERTIES, "acl.sync.ms": "soon"}}, "acl.sync.ms"),
         ({"configs": {"security.protocol": "PLAINTEXT"}, "source_cluster_id": "unknown"}, "bootstrap.servers"),
@@ -196,6 +199,19 @@ def test_a_link_with_mirrors_is_not_deleted(link: ClusterLink, make_mirror: Make
 
     with pytest.raises(ConflictError, match="'a', 'b', 'c', 'd', 'e' and 2 more"):
         delete_link(link=link, by=owner, now=NOW)
+
+
+@pytest.mark.parametrize("state", sorted(set(MirrorState) - {MirrorState.STOPPED}))
+def test_a_mirror_in_any_other_state_than_stopped_keeps_its_link_and_is_named(
+    state: MirrorState, link: ClusterLink, make_mirror: MakeMirror, owner: Actor
+) -> None:
+    make_mirror("done", MirrorState.STOPPED)
+    make_mirror("orders", state)
+
+    with pytest.raises(ConflictError, match="not stopped: 'orders'") as refused:
+        delete_link(link=link, by=owner, now=NOW)
+
+    assert "done" not in refused.value.message
 
 
 def test_a_link_whose_mirrors_are_stopped_is_deleted(

@@ -39,7 +39,12 @@ def test_what_terraform_sends_is_accepted() -> None:
         ("acl.filters", "{", "no JSON"),
         ("security.protocol", "TLS", "must be one of PLAINTEXT, SSL"),
         ("cluster.link.prefix", "a-prefix-too-long", "up to 12 letters"),
+        ("cluster.link.prefix", "A.b-c_1234567", "up to 12 letters"),
         ("cluster.link.prefix", "west/", "up to 12 letters"),
+        ("cluster.link.prefix", "us ", "up to 12 letters"),
+        ("cluster.link.prefix", "us\n", "up to 12 letters"),
+        ("cluster.link.prefix", "é", "up to 12 letters"),
+        ("cluster.link.prefix", "[a]", "up to 12 letters"),
         ("topic.config.sync.include", "retention.ms,compression.type", "compression.type, which cannot be synced"),
         ("acl.sync.ms", "", "must be a whole number"),
         ("acl.sync.enable", "", "true or false"),
@@ -99,6 +104,11 @@ def test_what_is_immutable_is_set_at_creation_only() -> None:
     check_configs({"cluster.link.prefix": "w."})
     with pytest.raises(LinkConfigError, match="only be set while the link is created"):
         check_configs({"cluster.link.prefix": "w."}, present={})
+
+
+@pytest.mark.parametrize("prefix", ["", "us_", "A.b-c_123456"])
+def test_a_prefix_of_up_to_twelve_legal_characters_is_accepted(prefix: str) -> None:
+    check_configs({"cluster.link.prefix": prefix})
 
 
 def test_no_value_means_the_default() -> None:
