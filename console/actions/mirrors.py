@@ -108,6 +108,7 @@ def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
 def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
     try:
         with transaction.atomic():
+            _reserve(mirror)
             mirror.save(force_insert=True)
             transitions.note_creation(mirror=mirror, by=by, now=now)
             audit.record(
@@ -122,6 +123,14 @@ def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
         raise _exists(mirror.name) from None
     dispatch.send("setup_mirror", mirror_id=mirror.pk)
     return mirror
+
+
+def _reserve(mirror: MirrorTopic) -> None:
+    """Look again, and let nobody else look until this row is there: two links would copy into one topic."""
+    Cluster.objects.select_for_update().get(pk=mirror.link.destination_id)
+    known = _known(mirror.link, mirror.name)
+    if known is not None:
+        raise _taken(known)
 
 
 def _mirror_name(link: ClusterLink, source_topic: str, mirror_topic: str | None) -> str:
@@ -174,7 +183,7 @@ def _check_repeat(known: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now: da
     same = all(getattr(known, name) == getattr(wanted, name) for name in fields)
     if same and linkchecks.is_recent(known, by=by, now=now):
         return known
-    raise _exists(wanted.name, f" It is a mirror topic of cluster link '{known.link.name}' in state {known.state}.")
+    raise _taken(known)
 
 
 def check_ring(mirror: MirrorTopic) -> None:
@@ -205,6 +214,10 @@ def _ask_clusters(link: ClusterLink, source_topic: str, name: str, **asked: Any)
     except LinkEngineError as error:
         field = "mirror_topic_name" if error.code == "TOPIC_EXISTS_ERROR" else "source_topic_name"
         raise from_engine(error, field=field) from error
+
+
+def _taken(known: MirrorTopic) -> BadRequestError:
+    return _exists(known.name, f" It is a mirror topic of cluster link '{known.link.name}' in state {known.state}.")
 
 
 def _exists(name: str, more: str = "") -> BadRequestError:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from console.actions import mirrors
 from console.actions.mirrors import create_mirror, delete_mirror
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, DeniedError, InvalidInputError, NotFoundError
@@ -60,6 +62,32 @@ def test_a_topic_that_exists_is_refused(link: ClusterLink, owner: Actor, engine:
     engine.refuses("check_mirror", LinkEngineError(ErrorCode.TOPIC_EXISTS_ERROR, "Topic 'orders' already exists."))
     with pytest.raises(BadRequestError, match=r"Topic 'orders' already exists\."):
         create(link, owner)
+
+
+@pytest.mark.parametrize("by_filter", [False, True], ids=["asked for", "chosen by a filter"])
+def test_of_two_links_that_ask_for_one_name_at_once_one_gets_it(
+    link: ClusterLink, owner: Actor, engine: Engine, monkeypatch: pytest.MonkeyPatch, by_filter: bool
+) -> None:
+    """While the clusters are asked, another link's request comes and is answered."""
+    other = ClusterLink.objects.get(pk=link.pk)
+    other.pk, other.name, other.link_uuid = None, "other", uuid4()
+    other.save()
+    asked = mirrors._ask_clusters
+
+    def ask_slowly(*args: Any, **values: Any) -> None:
+        asked(*args, **values)
+        monkeypatch.setattr(mirrors, "_ask_clusters", asked)
+        if by_filter:
+            mirrors.auto_create(link=other, source_topic="orders", now=NOW)
+        else:
+            create(other, owner)
+
+    monkeypatch.setattr(mirrors, "_ask_clusters", ask_slowly)
+
+    with pytest.raises(BadRequestError, match="It is a mirror topic of cluster link 'other'"):
+        create(link, owner)
+
+    assert MirrorTopic.objects.get().link == other
 
 
 def test_a_name_is_mirrored_once_per_destination(
