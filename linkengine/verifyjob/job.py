@@ -98,7 +98,7 @@ def _compare(spark: SparkSession, plan: VerifyPlan, pieces: Pieces) -> _Seen:
 
 
 def _first_look(spark: SparkSession, plan: VerifyPlan, pieces: Pieces, *, size: int) -> tuple[Block, ...]:
-    arguments = {"block_offsets": size, "secret": secrets.randbits(63)}
+    arguments = _digest_arguments(size)
     source, mirror = _read(spark, plan, pieces)
     rows = spark.sql(
         _sql("blocks"),
@@ -106,6 +106,11 @@ def _first_look(spark: SparkSession, plan: VerifyPlan, pieces: Pieces, *, size: 
         mirror=spark.sql(_sql("digests"), args=arguments, topic=mirror),
     ).collect()
     return tuple(block_of(row) for row in rows)
+
+
+def _digest_arguments(size: int) -> dict[str, object]:
+    # a text: Spark writes numbers into the code it generates, which the JVM would have to compile anew for each comparison
+    return {"block_offsets": size, "secret": secrets.token_hex(16)}
 
 
 def _differences(spark: SparkSession, plan: VerifyPlan, pieces: Pieces, doubts: Pieces) -> tuple[RecordDifference, ...]:
