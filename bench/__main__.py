@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from bench import figures, giants, holes, load, mirrormaker, product, report
-from bench.calm import Stolen, calm_takes
+from bench.calm import Stolen, calm_takes, unstalled
 from bench.engine import EngineCopy
 from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
@@ -169,16 +169,18 @@ def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     end = load.fill(stage.source, topic, workload)
     takes = ROUNDS if workload.bare else COPIES
     yield from medians(calm_takes(lambda: Turn(list(_round(stage, topic, workload, end=end))), takes))
-    yield from medians(calm_takes(lambda: Turn([_theirs(stage, topic, workload)]), COPIES))
+    yield from medians(calm_takes(lambda: Turn([unstalled(lambda: _theirs(stage, topic, workload))]), COPIES))
     load.delete_topic(stage.source, topic)
 
 
 def _theirs(stage: Stage, topic: str, workload: Workload) -> Row:
-    with stage.mirrormaker(
-        topic, partitions=workload.partitions, batch_bytes=workload.batch_bytes, codec=workload.codec
-    ) as other:
-        copy = _watch(stage, topic, workload, end=workload.records, pid=other.pid)
-    load.delete_topic(stage.destination, topic)
+    try:
+        with stage.mirrormaker(
+            topic, partitions=workload.partitions, batch_bytes=workload.batch_bytes, codec=workload.codec
+        ) as other:
+            copy = _watch(stage, topic, workload, end=workload.records, pid=other.pid)
+    finally:
+        load.delete_topic(stage.destination, topic)
     return _row(workload, MIRRORMAKER, copy, cpu_s=copy.cpu.total_s)
 
 

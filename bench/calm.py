@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import psutil
 
 CALM = 0.02  # of the machine
+STALLS = 2  # of one take, until it is given up
 
 
 class Take(Protocol):
@@ -29,6 +30,7 @@ class Takes(NamedTuple):
 
     wanted: int
     most: int
+    calm: float = CALM  # a take while more was stolen is disturbed
 
     def __str__(self) -> str:
         return f"{self.wanted} of at most {self.most}"
@@ -50,6 +52,16 @@ class Stolen:
 def calm_takes(take: Callable[[], _T], takes: Takes) -> list[_T]:
     """Measure until enough takes were left in peace; answer as many as are wanted, those or the calmest."""
     found: list[_T] = []
-    while len(found) < takes.most and sum(one.stolen <= CALM for one in found) < takes.wanted:
+    while len(found) < takes.most and sum(one.stolen <= takes.calm for one in found) < takes.wanted:
         found.append(take())
     return sorted(found, key=lambda one: one.stolen)[: takes.wanted]
+
+
+def unstalled(take: Callable[[], _T]) -> _T:
+    """Measure again where an engine stands still in the middle (TimeoutError): that says nothing of its rate."""
+    for _ in range(STALLS):
+        try:
+            return take()
+        except TimeoutError as error:
+            print(f"  Measured again: {error}", flush=True)
+    return take()
