@@ -8,8 +8,6 @@ from typing import Protocol
 from chaos.ground import Mend
 from chaos.schedule import Fault, Strike
 
-LEASE_MS = 4_000  # the product's
-
 
 class Engine(Protocol):
     """A copier of all topics, with everything that belongs to it."""

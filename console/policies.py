@@ -11,8 +11,7 @@ from linkengine.domain.errors import ErrorCode, IllegalTransitionError
 from linkengine.domain.filters import chooses, known_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
-from linkengine.domain.policies import LinkMode
-from linkengine.domain.states import BIDIRECTIONAL_ONLY, OPERATIONS, LinkState, MirrorEvent, MirrorState, next_state
+from linkengine.domain.states import BIDIRECTIONAL_ONLY, OPERATIONS, LinkMode, LinkState, MirrorEvent, MirrorState, next_state
 
 _E = MirrorEvent
 # In the order of buttons.

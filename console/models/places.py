@@ -83,7 +83,6 @@ class SourceTopic(models.Model):
     internal = models.BooleanField(default=False)
     is_mirror = models.BooleanField(default=False)  # carries the marks of a mirror topic
     retention_ms = models.BigIntegerField(null=True)  # null: the broker's default
-    cleanup_policy = models.CharField(max_length=40, blank=True, default="")
     seen_at = models.DateTimeField()
 
     class Meta:

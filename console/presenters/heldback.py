@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from console.presenters import numbers
+from console.presenters.links import source_servers
 
 if TYPE_CHECKING:
     from console.models import MirrorPartition, MirrorTopic
@@ -48,6 +49,4 @@ def _for_long(row: MirrorPartition, now: datetime) -> bool:
 
 
 def _server(mirror: MirrorTopic) -> str:
-    link = mirror.link
-    servers: str = link.properties.get("bootstrap.servers") or (link.source.bootstrap_servers if link.source else "")
-    return servers.split(",", maxsplit=1)[0] or "SOURCE:9092"
+    return source_servers(mirror.link).split(",", maxsplit=1)[0]

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.contrib.auth.models import User
 from django.db.models import Q
 
-from console.access import Permission, can, visible_clusters
+from console.access import Permission, can
 from console.access.keys import hash_secret
 from console.access.tokens import read_token
 from console.actors import Actor
@@ -61,12 +61,6 @@ def user_of_token(*, token: str, now: datetime) -> tuple[User, str] | None:
     if row is None or not row.user.is_active or (row.expires_at is not None and row.expires_at <= now):
         return None
     return row.user, row.key
-
-
-def grantable_places(*, by: Actor) -> list[object]:
-    """List the clusters whose access the actor manages."""
-    clusters = visible_clusters(by).select_related("environment__organization")
-    return [one for one in clusters if can(by, Permission.MANAGE_ACCESS, cluster=one)]
 
 
 def _manages(by: Actor, binding: RoleBinding) -> bool:

@@ -53,7 +53,6 @@ class EffectiveConfig:
     is_sensitive: bool
     description: str
     default: str | None = None
-    is_immutable: bool = False
 
 
 def get_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
@@ -128,7 +127,6 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
         is_sensitive=spec.sensitive,
         description=spec.description,
         default=None if spec.sensitive else spec.default,
-        is_immutable=spec.immutable,
     )
 
 

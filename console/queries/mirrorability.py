@@ -13,9 +13,8 @@ from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskError
 from linkengine.domain.mirrorability import KnownMirror, Surroundings, Topic, Verdict
 from linkengine.domain.mirrorchecks import judge, judge_all
-from linkengine.domain.policies import LinkMode
 from linkengine.domain.rings import Place
-from linkengine.domain.states import LinkState, MirrorState
+from linkengine.domain.states import LinkMode, LinkState, MirrorState
 
 _TROUBLES = {
     LinkState.PAUSED: "The link is paused.",

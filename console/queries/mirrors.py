@@ -43,14 +43,12 @@ class MirrorSummary:
     @property
     def total_lag(self) -> int | None:
         """Offsets the mirror still has to copy, over all partitions; None while one is unknown."""
-        lags = [one.lag for one in self.partitions]
-        return None if not lags or None in lags else sum(lag for lag in lags if lag is not None)
+        return sum_if_known([one.lag for one in self.partitions])
 
     @property
     def missing(self) -> int | None:
         """Offsets that a failover now would leave behind, also those behind open transactions; None while one is unknown."""
-        counts = [one.missing for one in self.partitions]
-        return None if not counts or None in counts else sum(count for count in counts if count is not None)
+        return sum_if_known([one.missing for one in self.partitions])
 
     @property
     def lag_bytes(self) -> int | None:
@@ -60,6 +58,12 @@ class MirrorSummary:
             bytes_copied=sum(one.bytes_copied for one in self.partitions),
             records_copied=sum(one.records_copied for one in self.partitions),
         )
+
+
+def sum_if_known(counts: Sequence[int | None]) -> int | None:
+    """Answer the sum; None where there is nothing to sum up, or one of the counts is unknown."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) -> MirrorTopic:
@@ -72,12 +76,6 @@ def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) 
         message = f"Topic '{mirror_name}' is not a mirror topic of cluster link '{link_name}'."
         raise NotFoundError(message, code="UNKNOWN_MIRROR")
     return mirror
-
-
-def get_summary(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) -> MirrorSummary:
-    """Answer a mirror with its figures."""
-    mirror = get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
-    return summarize(mirror, now=timezone.now())
 
 
 def find_by_topic(*, cluster_id: str, topic: str, by: Actor) -> MirrorTopic | None:

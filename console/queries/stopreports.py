@@ -1,4 +1,4 @@
-"""Reports of promotions and failovers: of one mirror, of a link, with the groups they set back; and the last measured RTO."""
+"""Reports of promotions and failovers: of one mirror, of a link, with the groups they set back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from console.models import ClampedOffset, ClusterLink, MirrorTopic, StopReport
-from linkengine.domain.states import StopReason
 
 CLAMPED_SHOWN = 1000  # rows over all reports of a list; a mirror's own list has the rest
 
@@ -52,11 +51,6 @@ def clamped_of(reports: Sequence[StopReport]) -> dict[int, list[ClampedOffset]]:
         if place < len(ordered):
             found[ordered[place][1]].append(row)
     return dict(found)
-
-
-def latest_failover(*, link: ClusterLink) -> StopReport | None:
-    """Answer the last failover on a link: its RTO was measured, not promised."""
-    return StopReport.objects.filter(mirror__drill=None, mirror__link=link, reason=StopReason.FAILOVER).first()
 
 
 def total_of(reports: Sequence[StopReport]) -> StopTotals:

@@ -14,11 +14,6 @@ from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRa
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 
 
-def latest_run(*, mirror: MirrorTopic) -> VerifyRun | None:
-    """Answer the newest run of a mirror."""
-    return mirror.verify_runs.first()
-
-
 def list_runs(*, mirror: MirrorTopic, limit: int = 50) -> list[VerifyRun]:
     """List the newest runs first."""
     return list(mirror.verify_runs.all()[:limit])

@@ -134,7 +134,6 @@ def store_topics(topics: Sequence[TopicDescription], *, now: datetime, **owner: 
         "internal",
         "is_mirror",
         "retention_ms",
-        "cleanup_policy",
         "seen_at",
     ]
     with transaction.atomic():
@@ -194,6 +193,5 @@ def _topic_row(topic: TopicDescription, *, now: datetime, **owner: Any) -> Sourc
         internal=topic.internal,
         is_mirror=looks_like_mirror(topic.configs),
         retention_ms=int(retention) if retention else None,
-        cleanup_policy=topic.configs.get("cleanup.policy", ""),
         seen_at=now,
     )

@@ -131,11 +131,6 @@ class BatchView(NamedTuple):
     def log_append_time(self) -> bool:
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
-    @property
-    def dense(self) -> bool:
-        """Every offset has its record: what a broker demands of a client's batch."""
-        return self.record_count == self.last_offset_delta + 1
-
 
 def iter_batches(buffer: memoryview, position: int = 0) -> Iterator[tuple[int, BatchView]]:
     """Yield (start, view) of each whole batch from ``position`` on; stop silently at the partial one a Fetch may end with.

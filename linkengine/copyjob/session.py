@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.kafka.codes import KafkaCode
-from linkengine.kafka.fetch import BY_ID, FetchPosition, SessionStep
+from linkengine.kafka.fetch import FetchPosition, SessionStep
 
 Place = tuple[bytes, int]  # topic as Fetch names it, partition
 LAST_EPOCH = (1 << 31) - 1
@@ -120,8 +120,3 @@ class ReadSession:
         self._forgotten.clear()
         self._named.clear()
         self._id = self._epoch = 0
-
-
-def version_of(request: Request, *, highest: int, by_name: int) -> int:
-    """Answer the version to ask for: topic ids where all topics have one."""
-    return highest if request.by_id and highest >= BY_ID else by_name

@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import Any
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.naming import is_internal
 
 WILDCARD = "*"
 _FIELDS = frozenset({"name", "patternType", "filterType"})
@@ -52,12 +51,6 @@ def chooses(filters: Iterable[NameFilter], name: str) -> bool:
     """Tell whether ``name`` is let in; EXCLUDE wins."""
     kinds = {one.filter_type for one in filters if one.matches(name)}
     return FilterType.INCLUDE in kinds and FilterType.EXCLUDE not in kinds
-
-
-def chosen_topics(filters: Iterable[NameFilter], topics: Iterable[str]) -> list[str]:
-    """List the topics the filters let in, sorted; internal topics never are."""
-    rows = tuple(filters)
-    return sorted(name for name in topics if not is_internal(name) and chooses(rows, name))
 
 
 def parse_filters(text: str, *, key: str = "topicFilters") -> tuple[NameFilter, ...]:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from linkengine.domain.policies import LinkMode
-from linkengine.domain.states import LinkState
+from linkengine.domain.states import LinkMode, LinkState
 
 ERRORS_KEPT = 50  # of one run; the number of all is kept beside them
 

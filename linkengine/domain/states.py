@@ -207,6 +207,14 @@ class LinkState(StrEnum):
     FAILED = "FAILED"  # credentials or config refused; somebody must edit the link
 
 
+class LinkMode(StrEnum):
+    """Which ends of a link may hold mirrors (``link.mode``)."""
+
+    DESTINATION = "DESTINATION"  # mirrors are here
+    SOURCE = "SOURCE"  # mirrors are on the other cluster, which cannot call us
+    BIDIRECTIONAL = "BIDIRECTIONAL"  # mirrors on both sides: reversal and restore are possible
+
+
 class StopReason(StrEnum):
     """Why a mirror is in PENDING_STOPPED: promote waits for equality, failover never waits."""
 

@@ -30,7 +30,6 @@ __all__ = ["ClusterAdmin", "OffsetKind"]
 
 VISIBLE_TIMEOUT_S = 20.0  # brokers show a change within a second; loaded ones need longer
 _LOOK_EVERY_S = 0.05
-_MARKER_RIGHTS = frozenset({"ALTER", "CLUSTER_ACTION"})  # either lets WriteTxnMarkers through
 
 
 class ClusterAdmin:
@@ -52,14 +51,6 @@ class ClusterAdmin:
             kafka_version=facts.release,
             authorizer=facts.authorizer,
         )
-
-    def may_write_markers(self) -> bool:
-        """Tell whether our principal may append transaction markers."""
-        cluster = self._session.one(
-            lambda client: client.describe_cluster(include_authorized_operations=True, request_timeout=REQUEST_TIMEOUT_S),
-            what="read our rights on the cluster",
-        )
-        return any(operation.name in _MARKER_RIGHTS for operation in cluster.authorized_operations or ())
 
     # topics
 
@@ -142,10 +133,6 @@ class ClusterAdmin:
     def set_configs(self, topic: str, values: Mapping[str, str]) -> None:
         """Set configs of a topic; the others stay."""
         self.change_configs(topic, ConfigChange(values=dict(values)))
-
-    def delete_configs(self, topic: str, names: Iterable[str]) -> None:
-        """Give configs of a topic back to the cluster's defaults; names that were not set are fine."""
-        self.change_configs(topic, ConfigChange(deletions=tuple(names)))
 
     def change_configs(self, topic: str, change: ConfigChange) -> None:
         """Set and delete configs of a topic at once and wait until they are in force."""

@@ -91,6 +91,31 @@ def test_a_reversal_needs_both_sides(link: ClusterLink, back: ClusterLink, make_
     assert "other side" in why_not(mirror, E.REVERSE_AND_START)
 
 
+@pytest.mark.parametrize("event", sorted(BIDIRECTIONAL_ONLY))
+@pytest.mark.parametrize("state", sorted(set(LinkState) - {LinkState.ACTIVE}))
+def test_what_needs_both_sides_needs_a_link_that_is_active(
+    event: E, state: LinkState, link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror
+) -> None:
+    link.state = state
+
+    reason = why_not(make_mirror("orders", S.STOPPED if event is E.RESTORE else S.ACTIVE), event)
+
+    assert f"is {state}; this needs both clusters" in reason
+
+
+@pytest.mark.parametrize("state", LinkState)
+def test_a_failover_never_depends_on_the_link(state: LinkState, link: ClusterLink, make_mirror: MakeMirror) -> None:
+    link.state = state
+
+    assert why_not(make_mirror("orders", S.LINK_FAILED), E.FAILOVER) == ""
+
+
+@pytest.mark.parametrize("event", sorted(set(E) - OPERATIONS))
+def test_nobody_may_ask_for_an_observation_of_the_engine(event: E, make_mirror: MakeMirror) -> None:
+    for state in S:
+        assert "not an operation of people" in why_not(make_mirror(state.value, state), event)
+
+
 def test_a_source_that_is_a_mirror_itself_cannot_turn_round(
     link: ClusterLink, back: ClusterLink, make_mirror: MakeMirror
 ) -> None:

@@ -65,8 +65,6 @@ def test_the_attribute_bits_have_names() -> None:
     assert view(TRANSACTIONAL).is_transactional
     assert view(LOG_APPEND_TIME).log_append_time
     assert not view(DELETE_HORIZON).is_control
-    assert view(0).dense
-    assert not view(0)._replace(record_count=2).dense
 
 
 def test_whole_batches_are_found_and_a_partial_one_at_the_end_is_left_out() -> None:

@@ -11,7 +11,7 @@ from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_errors import LocalCode
+from linkengine.kafka.admin_errors import LocalCode, translated
 from linkengine.kafka.admin_session import ClientPool
 
 pytestmark = pytest.mark.kafka
@@ -45,7 +45,6 @@ def test_a_cluster_without_an_authorizer_is_told_and_cannot_guard_topics(make_cl
     admin = ClusterAdmin(address_from_properties(cluster.client_properties("link")))
 
     assert not admin.probe().authorizer
-    assert admin.may_write_markers()
     with pytest.raises(LinkEngineError) as refused:
         admin.deny_writes("orders")
     assert refused.value.code is ErrorCode.SECURITY_DISABLED_ERROR
@@ -54,13 +53,6 @@ def test_a_cluster_without_an_authorizer_is_told_and_cannot_guard_topics(make_cl
     with pytest.raises(LinkEngineError) as unseen:
         admin.acls()
     assert unseen.value.code is ErrorCode.SECURITY_DISABLED_ERROR
-
-
-def test_only_principals_with_rights_on_the_cluster_may_write_markers(
-    here: ClusterAdmin, destination_as_app: ClusterAddress
-) -> None:
-    assert here.may_write_markers()
-    assert not ClusterAdmin(destination_as_app).may_write_markers()
 
 
 def test_a_topic_lives_from_creation_to_deletion(there: ClusterAdmin, topic_name: str) -> None:
@@ -279,3 +271,10 @@ def test_a_forked_worker_makes_its_own_client(source: ClusterAddress, monkeypatc
 def test_our_names_of_librdkafkas_own_errors_are_right(code: LocalCode) -> None:
     assert getattr(KafkaError, f"_{code.name}") == code
     assert KafkaException(KafkaError(code)).args[0].code() == code
+
+
+def test_a_broker_that_was_given_up_while_it_was_asked_is_something_to_try_again() -> None:
+    error = translated(KafkaError(LocalCode.DESTROY_BROKER), what="describe topic 'orders'")
+
+    assert error.code is ErrorCode.TIMEOUT_ERROR
+    assert error.message.endswith("try again.")
