@@ -82,7 +82,9 @@ def _take(consumer: SessionReader, *, seconds: float, pid: int) -> Latency:
 def _consumer(destination: KafkaCluster, topic: str, workload: LatencyWorkload) -> SessionReader:
     """Answer a consumer to which a first record has come."""
     try:
-        consumer = SessionReader(destination, topic, partitions=workload.partitions, timeout_s=START_TIMEOUT_S)
+        consumer = SessionReader(
+            destination, topic, partitions=workload.partitions, timeout_s=START_TIMEOUT_S, every=workload.read_every
+        )
     except TimeoutError as error:
         raise NothingCameError(str(error)) from error
     deadline = time.monotonic() + START_TIMEOUT_S

@@ -54,6 +54,7 @@ class LatencyWorkload:
     rate: int  # records/s in total
     record_bytes: int
     seconds: float
+    read_every: int = 1  # of so many partitions one is read: a consumer of a thousand is a load of its own
     most_p50_ms: float | None = None
     most_p99_ms: float | None = None
     most_worst_ms: float | None = None
@@ -86,7 +87,7 @@ LATENCY = (
     LatencyWorkload(name="100 records/s, 1 partition, while slices change", slug="slices", partitions=1, rate=100,
                     record_bytes=20, seconds=30.0, most_p50_ms=3, most_p99_ms=10, most_worst_ms=50),
     LatencyWorkload(name="1 MB/s over 1,000 partitions", slug="wide", partitions=1_000, rate=1_000, record_bytes=1_000,
-                    seconds=20.0, most_p99_ms=50, most_cores=0.15),
+                    seconds=20.0, read_every=10, most_p99_ms=50, most_cores=0.15),
 )  # fmt: skip
 ROUNDS = Takes(wanted=5, most=9)  # of our copy and the bare writer, in turn: their rates are compared with each other
 COPIES = Takes(wanted=1, most=3)  # of all other copies
