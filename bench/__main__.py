@@ -19,13 +19,14 @@ from bench.measure import Copy, count_records, end_offsets, watch_copy
 from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row, Turn, medians
 from bench.verifying import NAME as VERIFYING
 from bench.verifying import figure, measure_verifying, table
-from bench.workloads import COPIES, LATENCY, ROUNDS, THROUGHPUT, LatencyWorkload, Workload
+from bench.warming import until_settled
+from bench.workloads import COPIES, LATENCY, ROUNDS, THROUGHPUT, LatencyWorkload, Workload, throughput_of
 from bench.writer import measure_bare, measure_pair
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
 
-WARMED_BY = ("kb-4", "kb-lz4-4")  # the brokers' JVMs have compiled what a copy needs after some gigabytes
+WARMED_BY = ("kb-4", "kb-lz4-4", "kb-1")  # the last is the first that is measured
 WARMING_COPIES = 2
 COPIED_BESIDE = "kb-4"  # the workload that is copied while the witness compares
 MOST_TASKS = 4  # of MirrorMaker 2: each has a consumer and a producer, and there are two cores
@@ -124,7 +125,7 @@ def _of_product(stage: Stage, lines: list[str]) -> list[Figure]:
 
 def _verifying(stage: Stage) -> tuple[list[str], list[Figure]]:
     """Measure the witness, and what it costs a copy that goes on beside it."""
-    workload = next(one for one in THROUGHPUT if one.slug == COPIED_BESIDE)
+    workload = throughput_of(COPIED_BESIDE)
     topic = "bench-beside"
     end = load.fill(stage.source, topic, workload)
     rates: list[float] = []
@@ -151,8 +152,11 @@ def _verifying(stage: Stage) -> tuple[list[str], list[Figure]]:
 
 
 def _warm_up(stage: Stage) -> None:
-    """Copy without measuring, so that the first row does not pay for the compilers of the brokers' JVMs."""
-    for workload in (one for one in THROUGHPUT if one.slug in WARMED_BY):
+    """Copy without counting, until the brokers' rate rises no more: no row shall pay for the compilers of their JVMs.
+
+    What tells is the bare writer and reader's rate, not an engine's.
+    """
+    for workload in map(throughput_of, WARMED_BY):
         print(f"Warming up the brokers: {workload.name} ...", flush=True)
         topic = f"bench-warm-{workload.slug}"
         end = load.fill(stage.source, topic, workload)
@@ -160,6 +164,7 @@ def _warm_up(stage: Stage) -> None:
             with stage.engine(topic, partitions=workload.partitions) as running:
                 _watch(stage, topic, workload, end=end, pid=running.pid)
             load.delete_topic(stage.destination, topic)
+        until_settled(lambda: _bare(stage, topic, workload, name=PAIR, measure=measure_pair).mb_per_s or 0.0)  # noqa: B023
         load.delete_topic(stage.source, topic)
 
 

@@ -91,5 +91,11 @@ LATENCY = (
 )  # fmt: skip
 ROUNDS = Takes(wanted=5, most=9)  # of our copy and the bare writer, in turn: their rates are compared with each other
 COPIES = Takes(wanted=1, most=3)  # of all other copies
-LATENCIES = Takes(wanted=3, most=9, calm=0.002)  # the slowest hundredth is no engine's where the host takes a hundredth
+# the slowest hundredth of 20 s is 0.2 s: one pause of the host and what piles up behind it
+LATENCIES = Takes(wanted=3, most=12, calm=0.0005)
 KAFKA_VERSION = "4.3.1"  # of the brokers, the load generator and MirrorMaker 2
+
+
+def throughput_of(slug: str) -> Workload:
+    """Answer the workload with this name in topic names."""
+    return next(one for one in THROUGHPUT if one.slug == slug)
