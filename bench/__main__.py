@@ -3,64 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from bench import figures, giants, holes, load, mirrormaker, product, report
+from bench import figures, giants, holes, load, product, report
 from bench.calm import Stolen, calm_takes, unstalled
-from bench.engine import EngineCopy
 from bench.figures import Figure
 from bench.latency import Latency, NothingCameError, measure_latency
 from bench.measure import Copy, count_records, end_offsets, watch_copy
 from bench.report import BARE, ENGINE, ENGINE_LOOP, MIRRORMAKER, PAIR, Row, Turn, medians
+from bench.stage import Stage, open_stage
 from bench.verifying import NAME as VERIFYING
 from bench.verifying import figure, measure_verifying, table
 from bench.warming import until_settled
 from bench.workloads import COPIES, LATENCY, ROUNDS, THROUGHPUT, LatencyWorkload, Workload, throughput_of
 from bench.writer import measure_bare, measure_pair
-from devcluster.kafka import KafkaCluster
-from devcluster.redis import RedisServer
-from devcluster.spark import SparkConnectServer
+from devcluster.ending import INTERRUPTED, interruptible
 
 WARMED_BY = ("kb-4", "kb-lz4-4", "kb-1")  # the last is the first that is measured
 WARMING_COPIES = 2
 COPIED_BESIDE = "kb-4"  # the workload that is copied while the witness compares
-MOST_TASKS = 4  # of MirrorMaker 2: each has a consumer and a producer, and there are two cores
-_numbers = itertools.count(1)  # of copies: each needs producer ids, or a source's name, of its own
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """Everything both engines share."""
-
-    source: KafkaCluster
-    destination: KafkaCluster
-    redis: RedisServer
-    spark: SparkConnectServer
-
-    def engine(self, topic: str, *, partitions: int, bytes_per_s: float | None = None, overlap: bool = False) -> EngineCopy:
-        return EngineCopy(
-            clusters=(self.source, self.destination), redis=self.redis, spark=self.spark,
-            topic=topic, partitions=partitions, number=next(_numbers), bytes_per_s=bytes_per_s, overlap=overlap,
-        )  # fmt: skip
-
-    def mirrormaker(self, topic: str, *, partitions: int, batch_bytes: int, codec: str) -> mirrormaker.MirrorMaker:
-        tasks = min(partitions, MOST_TASKS)
-        return mirrormaker.MirrorMaker(
-            mirrormaker.settings(
-                self.source,
-                self.destination,
-                number=next(_numbers),
-                topic=topic,
-                partitions=tasks,
-                batch_bytes=batch_bytes,
-                codec=codec,
-            )
-        )
 
 
 def main() -> int:
@@ -68,15 +32,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("only", nargs="?", default="", help="run workloads whose name contains this; writes nothing")
     only = parser.parse_args().only
-    with ExitStack() as stack:
-        stage = Stage(
-            source=stack.enter_context(KafkaCluster("bench-source", heap="1g")),
-            destination=stack.enter_context(KafkaCluster("bench-destination", heap="1g")),
-            redis=stack.enter_context(RedisServer()),
-            spark=stack.enter_context(SparkConnectServer()),
-        )
-        rows = list(_measure(stage, only=only))
-        found, appendix = _beside(stage, only=only)
+    try:
+        with interruptible(), open_stage() as stage:
+            rows = list(_measure(stage, only=only))
+            found, appendix = _beside(stage, only=only)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     appendix = [*figures.table(found), "", *appendix]
     if not only:
         report.write(rows, now=datetime.now(tz=UTC), appendix=appendix)

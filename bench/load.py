@@ -8,13 +8,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from bench.measure import end_offsets
 from bench.transactions import ALL_TO_ALL, STREAMS, write_transactions
 from bench.workloads import KAFKA_VERSION, Shape, Workload
 from bench.writer import BareWriter, single_batches
 from devcluster import parts
+from devcluster.access import admin_client
 from devcluster.kafka import KafkaCluster
 
 LOAD_TIMEOUT_S = 300
@@ -24,7 +25,7 @@ WORDS = (b"carrier", b"departure", b"delay", b"tail number", b"air time", b"dist
 
 def create_topic(cluster: KafkaCluster, name: str, *, partitions: int, configs: Mapping[str, str] | None = None) -> None:
     """Create a topic of one replica and wait until all its partitions are led."""
-    admin = AdminClient(cluster.client())  # kept until the answer: its futures end with it
+    admin = admin_client(cluster)  # kept until the answer: its futures end with it
     [future] = admin.create_topics([NewTopic(name, partitions, 1, config={**(configs or {})})]).values()
     future.result(timeout=30)
     deadline = time.monotonic() + LEADERS_TIMEOUT_S
@@ -36,7 +37,7 @@ def create_topic(cluster: KafkaCluster, name: str, *, partitions: int, configs: 
 
 def delete_topic(cluster: KafkaCluster, name: str) -> None:
     """Delete a topic; its disk space must not weigh on the next run."""
-    admin = AdminClient(cluster.client())
+    admin = admin_client(cluster)
     [future] = admin.delete_topics([name]).values()
     future.result(timeout=30)
 

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from bench.calm import Stolen
+from devcluster.access import admin_client
 from devcluster.kafka import KafkaCluster
 
 WARM_UP_SHARE = 0.05  # start-up, connects and first assignments are not what is compared
@@ -82,7 +83,7 @@ def cpu_times(pid: int) -> CpuTimes:
 
 def end_offsets(cluster: KafkaCluster, topic: str, *, partitions: int) -> list[int]:
     """Answer the log end of each partition; empty while the topic does not exist (MirrorMaker creates it late)."""
-    admin = AdminClient(cluster.client())
+    admin = admin_client(cluster)
     return _ends(admin, topic, partitions=partitions)
 
 
@@ -99,6 +100,7 @@ def count_records(cluster: KafkaCluster, topic: str) -> int:
     consumer = Consumer(
         {
             **cluster.client(),
+            "log_level": 0,
             "group.id": f"bench-{time.time_ns()}",
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
@@ -128,7 +130,7 @@ def watch_copy(
     memory_every_s: float = MEMORY_EVERY_S,
 ) -> Copy:
     """Wait until the topic's log ends add up to ``end``; raises TimeoutError if they do not within COPY_TIMEOUT_S."""
-    admin = AdminClient(cluster.client())
+    admin = admin_client(cluster)
     deadline = time.monotonic() + COPY_TIMEOUT_S
     memory = PeakMemory(pid(), every_s=memory_every_s)
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from bench.figures import Figure
+from devcluster.access import admin_client
 from devcluster.demo import services
 from devcluster.demo.rest import Rest
 from devcluster.kafka import KafkaCluster
@@ -127,7 +128,7 @@ def _names() -> list[str]:
 
 
 def _create_topics(cluster: KafkaCluster) -> None:
-    admin = AdminClient(cluster.client())
+    admin = admin_client(cluster)
     for future in admin.create_topics([NewTopic(name, 1, 1) for name in _names()]).values():
         future.result(timeout=60)
 

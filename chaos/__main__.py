@@ -13,6 +13,7 @@ from chaos.loops import LoopEngine
 from chaos.product import Product
 from chaos.schedule import schedule
 from chaos.storm import Storm, Verdict
+from devcluster.ending import INTERRUPTED, interruptible
 
 SHOWN = 20
 
@@ -28,13 +29,22 @@ def main() -> int:
     asked = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
     print(f"chaos: logs in {directory}", flush=True)
-    verdict = run(directory, seed=asked.seed, seconds=asked.minutes * 60, engine_only=asked.engine, only=asked.only)
+    try:
+        with interruptible():
+            verdict = run(directory, seed=asked.seed, seconds=asked.minutes * 60, engine_only=asked.engine, only=asked.only)
+    except KeyboardInterrupt:
+        _put_away(directory, keep=asked.keep)
+        return INTERRUPTED
     for finding in verdict.findings[:SHOWN]:
         print(f"finding: {finding}")
     print(verdict.line())
-    if not asked.keep and not verdict.findings:
-        shutil.rmtree(directory, ignore_errors=True)
+    _put_away(directory, keep=asked.keep or bool(verdict.findings))
     return 1 if verdict.findings else 0
+
+
+def _put_away(directory: Path, *, keep: bool) -> None:
+    if not keep:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def run(directory: Path, *, seed: int, seconds: float, engine_only: bool, only: str = "") -> Verdict:

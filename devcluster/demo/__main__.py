@@ -7,11 +7,9 @@ import argparse
 import contextlib
 import fcntl
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType
 
 from confluent_kafka import KafkaException
 
@@ -21,6 +19,7 @@ from devcluster.demo.progress import Progress
 from devcluster.demo.rest import RestError
 from devcluster.demo.services import CommandFailedError
 from devcluster.demo.stage import USER, Stage
+from devcluster.ending import interruptible
 from devcluster.parts import VAR, PartsMissingError
 from devcluster.processes import ProcessFailedError
 
@@ -36,17 +35,14 @@ def main() -> int:
     parser.add_argument("--once", action="store_true", help="end after the report")
     parser.add_argument("--reload", action="store_true", help="restart web and worker when their code changes")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with only_one_demo():
+        with interruptible(), only_one_demo():
             return run(once=arguments.once, reload=arguments.reload)
     except KeyboardInterrupt:
         return 1 if arguments.once else 0
     except FAILURES as error:
         sys.stderr.write(f"\nThe demo failed: {error}\nLogs are in {DIRECTORY}.\n")
         return 1
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def run(*, once: bool, reload: bool) -> int:
@@ -96,10 +92,6 @@ def only_one_demo() -> Iterator[None]:
 def _stay(stage: Stage) -> None:
     while not threading.Event().wait(ALIVE_S):
         stage.check_alive()
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

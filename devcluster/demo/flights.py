@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its hints leave NewTopic out
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # its hints leave NewTopic out
 
+from devcluster.access import admin_client
 from devcluster.demo import dataset
 from devcluster.kafka import KafkaCluster
 
@@ -50,7 +51,7 @@ def create_topics(cluster: KafkaCluster) -> None:
         NewTopic(PLANES, num_partitions=1, replication_factor=1, config=compacted),
         NewTopic(WEATHER, num_partitions=2, replication_factor=1),
     ]
-    admin = AdminClient({**cluster.client("admin")})
+    admin = admin_client(cluster)
     for created in admin.create_topics(topics).values():
         created.result(TIMEOUT_S)
 
