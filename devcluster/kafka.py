@@ -52,6 +52,8 @@ class KafkaCluster:
 
         `authorizer` defaults to yes where clients have names (SASL) and to no where they have none.
         """
+        if authorizer and not security.startswith("SASL"):
+            raise ValueError("An authorizer needs named users: use security='SASL_PLAINTEXT' or authorizer=False.")
         self.name = name
         self.version = version
         self.security = security
@@ -67,8 +69,6 @@ class KafkaCluster:
     def _plan(self, *, brokers: int, authorizer: bool | None, extra: Mapping[str, object]) -> list[BrokerPlan]:
         named = self.security.startswith("SASL")
         wants_acls = named if authorizer is None else authorizer
-        if wants_acls and not named:
-            raise ValueError("An authorizer needs named users: use security='SASL_PLAINTEXT' or authorizer=False.")
         nodes = [(free_port(), free_port(), free_port()) for _ in range(brokers)]
         voters = ",".join(f"{node}@{LOOPBACK}:{ports[2]}" for node, ports in enumerate(nodes))
         return [

@@ -1,6 +1,8 @@
 """A development cluster: who gets in, what each may do, and that killed brokers come back with their data."""
 
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -162,6 +164,10 @@ def test_three_brokers_elect_another_leader_when_one_is_killed(make_cluster, top
     assert produce(cluster, topic_name, b"after") is None
 
 
-def test_acls_without_names_are_refused_at_once() -> None:
+def test_acls_without_names_are_refused_and_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     with pytest.raises(ValueError, match="named users"):
         KafkaCluster("odd", security="PLAINTEXT", authorizer=True)
+
+    assert list(tmp_path.iterdir()) == []
