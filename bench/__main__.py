@@ -118,15 +118,19 @@ def _warm_up(stage: Stage) -> None:
     What tells is the bare writer and reader's rate, not an engine's.
     """
     for workload in map(throughput_of, WARMED_BY):
-        print(f"Warming up the brokers: {workload.name} ...", flush=True)
-        topic = f"bench-warm-{workload.slug}"
-        end = load.fill(stage.source, topic, workload)
-        for _ in range(WARMING_COPIES):
-            with stage.engine(topic, partitions=workload.partitions) as running:
-                _watch(stage, topic, workload, end=end, pid=running.pid)
-            load.delete_topic(stage.destination, topic)
-        until_settled(lambda: _bare(stage, topic, workload, name=PAIR, measure=measure_pair).mb_per_s or 0.0)  # noqa: B023
-        load.delete_topic(stage.source, topic)
+        _warm_up_by(stage, workload)
+
+
+def _warm_up_by(stage: Stage, workload: Workload) -> None:
+    print(f"Warming up the brokers: {workload.name} ...", flush=True)
+    topic = f"bench-warm-{workload.slug}"
+    end = load.fill(stage.source, topic, workload)
+    for _ in range(WARMING_COPIES):
+        with stage.engine(topic, partitions=workload.partitions) as running:
+            _watch(stage, topic, workload, end=end, pid=running.pid)
+        load.delete_topic(stage.destination, topic)
+    until_settled(lambda: _bare(stage, topic, workload, name=PAIR, measure=measure_pair).mb_per_s or 0.0)
+    load.delete_topic(stage.source, topic)
 
 
 def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:

@@ -52,7 +52,8 @@ class KafkaCluster:
 
         `authorizer` defaults to yes where clients have names (SASL) and to no where they have none.
         """
-        if authorizer and not security.startswith("SASL"):
+        named = security.startswith("SASL")
+        if authorizer and not named:
             raise ValueError("An authorizer needs named users: use security='SASL_PLAINTEXT' or authorizer=False.")
         self.name = name
         self.version = version
@@ -63,18 +64,16 @@ class KafkaCluster:
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix=f"kafka-{name}-"))
         self.certificates = certificates_in(self.directory / "tls")
-        self._plans = self._plan(brokers=brokers, authorizer=authorizer, extra=extra or {})
+        self._plans = self._plan(brokers=brokers, authorizer=named if authorizer is None else authorizer, extra=extra or {})
         self._processes: dict[int, Process] = {}
 
-    def _plan(self, *, brokers: int, authorizer: bool | None, extra: Mapping[str, object]) -> list[BrokerPlan]:
-        named = self.security.startswith("SASL")
-        wants_acls = named if authorizer is None else authorizer
+    def _plan(self, *, brokers: int, authorizer: bool, extra: Mapping[str, object]) -> list[BrokerPlan]:
         nodes = [(free_port(), free_port(), free_port()) for _ in range(brokers)]
         voters = ",".join(f"{node}@{LOOPBACK}:{ports[2]}" for node, ports in enumerate(nodes))
         return [
             BrokerPlan(
                 node=node, client_port=ports[0], internal_port=ports[1], controller_port=ports[2], voters=voters,
-                directory=self.directory / f"broker-{node}", security=self.security, authorizer=wants_acls,
+                directory=self.directory / f"broker-{node}", security=self.security, authorizer=authorizer,
                 brokers=brokers, users=self.users, certificates=self.certificates, extra=extra,
             )
             for node, ports in enumerate(nodes)
