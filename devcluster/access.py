@@ -4,12 +4,14 @@ Three users: `admin` (super user), `link` (super user, the principal a cluster l
 client: reads everything, writes and creates any topic that no DENY protects). The fourth, `broker`, is for the brokers.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave these names out
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -26,6 +28,8 @@ APP = "app"
 USERS = (ADMIN, LINK, APP, BROKER_USER)
 REQUEST_TIMEOUT_S = 10.0
 PROBE_TIMEOUT_S = 2.0
+IN_FORCE_TIMEOUT_S = 60.0
+IN_FORCE_POLL_S = 0.02
 
 _APP_MAY: tuple[tuple[ResourceType, str, tuple[AclOperation, ...]], ...] = (
     (ResourceType.TOPIC, "*", (
@@ -35,6 +39,10 @@ _APP_MAY: tuple[tuple[ResourceType, str, tuple[AclOperation, ...]], ...] = (
     (ResourceType.TRANSACTIONAL_ID, "*", (AclOperation.WRITE, AclOperation.DESCRIBE)),
     (ResourceType.BROKER, "kafka-cluster", (AclOperation.IDEMPOTENT_WRITE,)),
 )  # fmt: skip
+_ANY: Any = None  # as a name, a principal or a host of a filter; its type hints know strings only
+_EVERY_ACL = AclBindingFilter(
+    ResourceType.ANY, _ANY, ResourcePatternType.ANY, _ANY, _ANY, AclOperation.ANY, AclPermissionType.ANY
+)
 
 
 class Cluster(Protocol):
@@ -102,8 +110,21 @@ def known_brokers(cluster: Cluster) -> set[int]:
 def grant_app(cluster: Cluster) -> None:
     """Create the ACLs of the ordinary client."""
     admin = admin_client(cluster)  # named: librdkafka drops the requests of a client that is collected
-    for result in admin.create_acls(list(_bindings(_APP_MAY))).values():
-        result.result(REQUEST_TIMEOUT_S)
+    create_acls(admin, list(_bindings(_APP_MAY)))
+
+
+def create_acls(admin: AdminClient, rules: Sequence[AclBinding]) -> None:
+    """Create ACLs and wait until a broker shows them: brokers hear of what the controller has confirmed some moments later.
+
+    Raises TimeoutError when none does within `IN_FORCE_TIMEOUT_S`.
+    """
+    for created in admin.create_acls(list(rules)).values():
+        created.result(REQUEST_TIMEOUT_S)
+    deadline = time.monotonic() + IN_FORCE_TIMEOUT_S
+    while not set(rules) <= set(admin.describe_acls(_EVERY_ACL).result(REQUEST_TIMEOUT_S)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"The broker shows not all of {len(rules)} new ACLs after {IN_FORCE_TIMEOUT_S:.0f} s.")
+        time.sleep(IN_FORCE_POLL_S)
 
 
 def _bindings(rules: Iterable[tuple[ResourceType, str, tuple[AclOperation, ...]]]) -> Iterable[AclBinding]:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from devcluster.access import create_acls
 from devcluster.kafka import KafkaCluster
 
 pytestmark = pytest.mark.kafka
@@ -103,8 +104,7 @@ def test_a_deny_stops_the_ordinary_client_and_not_the_link(source_cluster: Kafka
     deny = AclBinding(
         ResourceType.TOPIC, topic_name, ResourcePatternType.LITERAL, "User:*", "*", AclOperation.WRITE, AclPermissionType.DENY
     )
-    admin = AdminClient(source_cluster.client("admin"))
-    admin.create_acls([deny])[deny].result(TIMEOUT_S)
+    create_acls(AdminClient(source_cluster.client("admin")), [deny])
 
     refused = produce(source_cluster, topic_name, b"no")
 

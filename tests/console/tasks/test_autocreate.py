@@ -23,7 +23,7 @@ from console.errors import ConflictError
 from console.models import AuditEvent, AutoCreateFailure, ClusterLink, LinkConfig, MirrorTopic, SourceTopic
 from console.queries.mirrorability import judge_topic
 from console.tasks import autocreate
-from devcluster.access import APP
+from devcluster.access import APP, create_acls
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.linktasks import TaskOutcome
 from linkengine.domain.mirrorability import Standing
@@ -121,7 +121,7 @@ def test_what_the_links_user_may_not_read_is_reported_until_it_may(
     denial_filter = AclBindingFilter(
         ResourceType.TOPIC, topics[0], ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
-    source_admin.create_acls([denial])[denial].result(30)
+    create_acls(source_admin, [denial])
     ClusterLink.objects.update(properties=source_cluster.client_properties(APP))
 
     outcome = run(link)

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from devcluster.access import create_acls
 from devcluster.kafka import KafkaCluster
 from tests.watermarks import watermarks
 
@@ -98,6 +99,4 @@ def deny_read(cluster: KafkaCluster, topic: str) -> None:
     rule = AclBinding(
         ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", AclOperation.READ, AclPermissionType.DENY
     )
-    admin = AdminClient(cluster.client("admin"))
-    for created in admin.create_acls([rule]).values():
-        created.result(30)
+    create_acls(AdminClient(cluster.client("admin")), [rule])
