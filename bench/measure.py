@@ -100,7 +100,6 @@ def count_records(cluster: KafkaCluster, topic: str) -> int:
     consumer = Consumer(
         {
             **cluster.client(),
-            "log_level": 0,
             "group.id": f"bench-{time.time_ns()}",
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",

@@ -151,7 +151,7 @@ def _refused(cluster: KafkaCluster, names: Sequence[str]) -> list[str]:
 
     A producer of its own each time: one that was refused remembers it for a while.
     """
-    producer = Producer({**cluster.client("app"), "message.timeout.ms": 60_000, "log_level": 3})
+    producer = Producer({**cluster.client("app"), "message.timeout.ms": 60_000})
     refused: list[str] = []
     errors: list[Any] = []
 

@@ -34,7 +34,6 @@ def read_topic(client: Mapping[str, str], topic: str, *, partitions: int, commit
         "enable.partition.eof": True,
         "enable.auto.commit": False,
         "check.crcs": True,
-        "log_level": 0,
     }
     consumer = Consumer({**client, **settings})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
@@ -61,7 +60,7 @@ class Ends:
 
     def __init__(self, client: Mapping[str, str], topics: Mapping[str, int], *, stable: bool = False) -> None:
         """Ask nothing yet. ``stable``: where a reader of committed data stops."""
-        self._admin = AdminClient({**client, "log_level": 0})
+        self._admin = AdminClient({**client})
         self._places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
         self._level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
 

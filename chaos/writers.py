@@ -25,7 +25,7 @@ TRANSACTION_TIMEOUT_MS = 15_000
 KEYS = 40  # of a compacted topic
 ARCHIVED_MS = 1_500_000_000_000  # 2017: brokers take a producer for expired by the time of its records
 NOW = 0  # librdkafka's word for it
-_COMMON = {"log_level": 0, "linger.ms": 2, "acks": "all", "enable.idempotence": True}
+_COMMON = {"linger.ms": 2, "acks": "all", "enable.idempotence": True}
 # librdkafka raises its epoch where a message times out, or a request behind another one is refused, and may write again under
 # the new one what the log already holds (ADR 0012). A history that is to be known needs a writer that does neither.
 _ONCE = {"message.timeout.ms": 0, "max.in.flight.requests.per.connection": 1}

@@ -95,8 +95,8 @@ def java_security(cluster: Cluster, *, user: str, mechanism: str) -> dict[str, s
 
 
 def admin_client(cluster: Cluster, *, user: str = ADMIN) -> AdminClient:
-    """Return an admin client that does not print connection errors of brokers that are still starting."""
-    return AdminClient({**cluster.client(user), "log_level": 0, "reconnect.backoff.max.ms": 200})
+    """Return an admin client that finds brokers soon that are still starting."""
+    return AdminClient({**cluster.client(user), "reconnect.backoff.max.ms": 200})
 
 
 def known_brokers(cluster: Cluster) -> set[int]:

@@ -110,8 +110,9 @@ class KafkaCluster:
         return [plan.node for plan in self._plans]
 
     def client(self, user: str = access.ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
-        """Return librdkafka properties with which `user` connects."""
-        return {"bootstrap.servers": self.bootstrap, **access.client_security(self, user=user, mechanism=mechanism)}
+        """Return librdkafka properties with which `user` connects; quiet, since brokers come and go here on purpose."""
+        security = access.client_security(self, user=user, mechanism=mechanism)
+        return {"bootstrap.servers": self.bootstrap, "log_level": "0", **security}
 
     def client_properties(self, user: str = access.ADMIN, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
         """Return the same as properties of the Java clients."""

@@ -15,7 +15,7 @@ WAIT_S = 60
 @contextmanager
 def open_transaction(cluster: KafkaCluster, group: str, topic: str, offsets: Mapping[int, int]) -> Iterator[Callable[[], None]]:
     """Commit offsets in a transaction and leave that open; yields what commits it."""
-    settings = {**cluster.client("admin"), "log_level": 0}
+    settings = cluster.client("admin")
     producer = Producer({**settings, "transactional.id": f"app-{group}"})
     places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
     with closing(Consumer({**settings, "group.id": group})) as consumer:

@@ -28,7 +28,7 @@ ABORTED_ONCE = "15"  # its day whose first attempt is aborted
 HOUR_MS = 3_600_000
 STEP = 20_000  # records between two lines of progress
 # quiet: what is not written raises; librdkafka would also print a line for each attempt to reach a broker that was stopped
-PRODUCER = {"log_level": 0, "enable.idempotence": True, "linger.ms": 50, "batch.size": 131_072}
+PRODUCER = {"enable.idempotence": True, "linger.ms": 50, "batch.size": 131_072}
 
 Say = Callable[[str], None]
 

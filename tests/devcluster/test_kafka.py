@@ -50,7 +50,7 @@ def read_one(cluster: KafkaCluster, topic: str, *, user: str = "app") -> bytes |
 def is_refused(settings: dict[str, str]) -> bool:
     """Tell whether a client with these settings gets no metadata while the broker is up."""
     try:
-        AdminClient({**settings, "log_level": 0}).list_topics(timeout=3)
+        AdminClient(settings).list_topics(timeout=3)
     except KafkaException:
         return True
     return False

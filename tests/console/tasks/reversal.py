@@ -65,7 +65,7 @@ def write(cluster: KafkaCluster, topic: str, *values: str, partition: int = 0, u
     def note(error: KafkaError | None, _: object) -> None:
         errors.append(None if error is None else error.code())  # an error cannot be compared with None
 
-    producer = Producer({**cluster.client(user), "message.timeout.ms": 20_000, "log_level": 0})
+    producer = Producer({**cluster.client(user), "message.timeout.ms": 20_000})
     for value in values:
         producer.produce(topic, value, partition=partition, on_delivery=note)
     assert producer.flush(60) == 0
@@ -80,7 +80,7 @@ def write_one(cluster: KafkaCluster, topic: str, value: str) -> int | None:
         if error is None:
             offsets.append(message.offset())
 
-    producer = Producer({**cluster.client("app"), "enable.idempotence": True, "message.timeout.ms": 20_000, "log_level": 0})
+    producer = Producer({**cluster.client("app"), "enable.idempotence": True, "message.timeout.ms": 20_000})
     producer.produce(topic, value, partition=0, on_delivery=note)
     assert producer.flush(60) == 0
     return offsets[0] if offsets else None
@@ -132,7 +132,7 @@ class Application:
                 number += 1
 
     def _connect(self, side: int) -> Producer:
-        settings = {"enable.idempotence": True, "message.timeout.ms": 60_000, "linger.ms": 0, "log_level": 0}
+        settings = {"enable.idempotence": True, "message.timeout.ms": 60_000, "linger.ms": 0}
         return Producer({**self._clusters[side].client("app"), **settings})
 
     def _write(self, value: bytes) -> tuple[int | None, int]:
@@ -151,7 +151,7 @@ class Application:
 
 def records(cluster: KafkaCluster, topic: str, *, partitions: int = 2) -> Records:
     """Read everything, as a committed reader sees it, by partition and offset."""
-    consumer = Consumer({**cluster.client("app"), "group.id": "reader", "enable.auto.commit": False, "log_level": 0})
+    consumer = Consumer({**cluster.client("app"), "group.id": "reader", "enable.auto.commit": False})
     places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
     bounds = {place.partition: watermarks(consumer, place) for place in places}
     consumer.assign(places)

@@ -154,7 +154,7 @@ def test_a_restore_waits_for_an_open_transaction_and_its_records_are_in_the_file
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive
 ) -> None:
     topic = stopped.name
-    producer = Producer({**source_cluster.client("admin"), "transactional.id": f"{topic}-open", "log_level": 0})
+    producer = Producer({**source_cluster.client("admin"), "transactional.id": f"{topic}-open"})
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, "in doubt", partition=0)

@@ -98,7 +98,7 @@ def test_what_an_application_aborted_stays_unseen_and_a_reversal_is_paused_and_r
 ) -> None:
     topic = twin.name
     drive(lambda: len(records(destination_cluster, topic)) == 200)
-    producer = Producer({**source_cluster.client("app"), "transactional.id": topic, "log_level": 0})
+    producer = Producer({**source_cluster.client("app"), "transactional.id": topic})
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"never seen", partition=0)

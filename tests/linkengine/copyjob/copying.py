@@ -235,7 +235,7 @@ def starts_of(cluster: KafkaCluster, topic: str, *, partitions: int = 1) -> dict
 
 def producer_for(cluster: KafkaCluster, **settings: object) -> Producer:
     named = {key.replace("_", "."): value for key, value in settings.items()}
-    return Producer({**cluster.client("admin"), "log_level": 0, "linger.ms": 5, **named})
+    return Producer({**cluster.client("admin"), "linger.ms": 5, **named})
 
 
 def producer_state(cluster: KafkaCluster, plan: CopyPlan) -> ProducerState:

@@ -16,7 +16,7 @@ TOPIC = "rewound"
 
 
 def write(cluster: KafkaCluster, count: int) -> None:
-    producer = Producer({**cluster.client("admin"), "log_level": 0, "acks": "all"})
+    producer = Producer({**cluster.client("admin"), "acks": "all"})
     for number in range(count):
         producer.produce(TOPIC, value=f"{number}")
     assert producer.flush(60) == 0
@@ -24,7 +24,7 @@ def write(cluster: KafkaCluster, count: int) -> None:
 
 def leader_of(cluster: KafkaCluster) -> tuple[int, list[int]]:
     """The leader and the replicas in sync."""
-    partition = AdminClient({**cluster.client("admin"), "log_level": 0}).list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+    partition = AdminClient(cluster.client("admin")).list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
     return (partition[0].leader, list(partition[0].isrs)) if partition else (-1, [])
 
 

@@ -19,7 +19,7 @@ Send = Callable[..., None]
 
 def _send(cluster: KafkaCluster, topic: str, *, user: str, partition: int, count: int) -> None:
     refusals = []
-    producer = Producer({**cluster.client(user), "log_level": 0, "linger.ms": 5})
+    producer = Producer({**cluster.client(user), "linger.ms": 5})
     for number in range(count):
         producer.produce(
             topic,

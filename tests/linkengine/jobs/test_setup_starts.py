@@ -64,7 +64,7 @@ def test_the_mirror_begins_at_the_offset_the_source_has_there(begin: Begin, spec
 def test_the_end_of_a_source_is_before_its_open_transaction_and_a_later_attempt_moves_on(
     begin: Begin, source_cluster: KafkaCluster, source_topic: str, there: ClusterAdmin
 ) -> None:
-    producer = Producer({**source_cluster.client("admin"), "transactional.id": source_topic, "log_level": 0})
+    producer = Producer({**source_cluster.client("admin"), "transactional.id": source_topic})
     producer.init_transactions()
     producer.begin_transaction()
     for _ in range(5):

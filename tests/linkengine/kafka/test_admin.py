@@ -22,7 +22,7 @@ def send(cluster: KafkaCluster, topic: str, *, user: str, count: int = 1, transa
     """Produce ``count`` records and answer the first refusal; with ``transaction`` leave it open."""
     refusals: list[KafkaError | None] = []
     settings = {"transactional.id": transaction} if transaction else {}
-    producer = Producer({**cluster.client(user), **settings, "log_level": 0})
+    producer = Producer({**cluster.client(user), **settings})
     if transaction:
         producer.init_transactions(SEND_TIMEOUT_S)
         producer.begin_transaction()

@@ -29,7 +29,7 @@ def twin_topic(
 
 def fill(cluster: KafkaCluster, topic: str, *, partition: int, count: int) -> None:
     """Append records to a partition."""
-    producer = Producer({**cluster.client("link"), "log_level": 0})
+    producer = Producer(cluster.client("link"))
     for number in range(count):
         producer.produce(topic, str(number), partition=partition)
     assert producer.flush(WAIT_S) == 0
@@ -53,7 +53,7 @@ def offsets_of(admin: ClusterAdmin, group: str, topic: str) -> dict[int, int]:
 
 def member(cluster: KafkaCluster, group: str, topic: str) -> "closing[Consumer]":
     """Join a group as its only member, and own all partitions; leaves when closed."""
-    consumer = Consumer({**cluster.client("link"), "group.id": group, "enable.auto.commit": False, "log_level": 0})
+    consumer = Consumer({**cluster.client("link"), "group.id": group, "enable.auto.commit": False})
     consumer.subscribe([topic])
     deadline = time.monotonic() + WAIT_S
     while not consumer.assignment():

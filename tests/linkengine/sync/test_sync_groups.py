@@ -76,7 +76,7 @@ def test_leader_epochs_of_the_source_stay_there(
     link: Link, group: str, twin_topic: str, source_cluster: KafkaCluster, destination_cluster: KafkaCluster
 ) -> None:
     """The other cluster counts its leaders by itself: who believed the source's epochs would look for a truncation."""
-    settings = {"group.id": group, "enable.auto.commit": False, "log_level": 0}
+    settings = {"group.id": group, "enable.auto.commit": False}
     places = [TopicPartition(twin_topic, number, 40, leader_epoch=0) for number in (0, 1)]
     commit(link.there, group, twin_topic, {0: 1})  # its coordinator is there
     with closing(Consumer({**source_cluster.client("link"), **settings})) as consumer:
