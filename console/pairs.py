@@ -6,8 +6,11 @@ source-initiated link is a row of mode SOURCE at the source and an INBOUND one a
 
 from __future__ import annotations
 
-from console.models import ClusterLink, MirrorTopic
+from collections.abc import Iterator
+
+from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.links import ConnectionMode, LinkMode
+from linkengine.domain.restoring import CommonPart
 from linkengine.domain.states import MirrorState
 
 _OTHER_MODE = {
@@ -68,11 +71,30 @@ def counterpart(mirror: MirrorTopic, *, other: ClusterLink | None = None) -> Mir
     return rows.select_related("link__destination__environment", "link__source").first()
 
 
-def last_stop(mirror: MirrorTopic, other: MirrorTopic | None) -> MirrorTopic | None:
-    """Answer whichever of the two was stopped last as a copy of the other: up to there both sides hold the same records."""
-    stopped = [one for one in (mirror, other) if one is not None and _was_copy(one)]
-    return max(stopped, key=lambda one: one.state_since, default=None)
+def have_parted(mirror: MirrorTopic, other: MirrorTopic | None) -> bool:
+    """Tell whether one of the two was stopped as a copy of the other: up to there both topics hold the same records."""
+    return _was_copy(mirror) or (other is not None and was_stopped_as_copy(other))
+
+
+def common_parts(mirror: MirrorTopic, other: MirrorTopic | None) -> Iterator[CommonPart]:
+    """Answer what either row knows of the part that both topics have in common; ``here`` is the topic of ``mirror``."""
+    if _was_copy(mirror):
+        yield CommonPart(here_id=mirror.mirror_topic_id, there_id=mirror.source_topic_id, ends=_ends(mirror))
+    if other is not None and was_stopped_as_copy(other):
+        yield CommonPart(here_id=other.source_topic_id, there_id=other.mirror_topic_id, ends=_ends(other))
+
+
+def was_stopped_as_copy(mirror: MirrorTopic) -> bool:
+    """Tell whether the row knows where its topic ended as a copy."""
+    return mirror.state == MirrorState.STOPPED and mirror.holds_copy
 
 
 def _was_copy(mirror: MirrorTopic) -> bool:
-    return mirror.state == MirrorState.STOPPED and mirror.holds_copy
+    """Tell the same of a topic that is to be restored: it knows until the sides have agreed."""
+    waits = mirror.state == MirrorState.PENDING_SETUP_FOR_RESTORE and mirror.holds_copy
+    return waits or was_stopped_as_copy(mirror)
+
+
+def _ends(mirror: MirrorTopic) -> dict[int, int]:
+    rows = MirrorPartition.objects.filter(mirror=mirror).exclude(stopped_end=None)
+    return {row.partition: row.stopped_end for row in rows if row.stopped_end is not None}

@@ -206,7 +206,7 @@ def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
         return f"Topic '{there.name}' on the other side is {there.state}; it has to be STOPPED to be mirrored from."
     if there is None and _mirror_there(other, mirror.source_topic) is not None:
         return f"Topic '{mirror.source_topic}' on the other side is a mirror topic of another link."
-    if pairs.last_stop(mirror, there) is None:
+    if not pairs.have_parted(mirror, there):
         return (
             f"Neither '{mirror.name}' nor the topic on the other side was a mirror of the other: nobody knows where they part."
         )

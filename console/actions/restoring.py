@@ -6,7 +6,9 @@ It is asked for on the topic that shall become the mirror. That topic may never 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
 from django.utils import timezone
 
@@ -15,7 +17,7 @@ from console.access import Permission, can
 from console.actions import reversing, transitions
 from console.actors import Actor
 from console.errors import ConsoleError
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, RestoreRun, RoleBinding
+from console.models import ClusterLink, MirrorTopic, RestoreRun, RoleBinding
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -42,24 +44,23 @@ def candidate(link: ClusterLink, name: str, by: Actor) -> MirrorTopic | None:
 
 def count_divergence(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[str, tuple[RestorePoint, ...]]:
     """Count, by topic and partition, what a restore would drop now. Topics about which nobody can tell are left out."""
-    common = {one.name: _common(one) for one in mirrors}
-    known = {name: ends for name, ends in common.items() if ends is not None}
+    known = {one.name: _known(one) for one in mirrors if pairs.have_parted(one, pairs.counterpart(one))}
     if not known:
         return {}
     try:
-        found = dispatch.call("count_divergence", timeout_s=COUNT_TIMEOUT_S, link_id=link.pk, common=known)
+        found = dispatch.call("count_divergence", timeout_s=COUNT_TIMEOUT_S, link_id=link.pk, known=known)
     except (ConsoleError, LinkEngineError):
         return {}
     return {name: tuple(RestorePoint(**one) for one in points) for name, points in found.items()}
 
 
-def _common(mirror: MirrorTopic) -> list[tuple[int, int]] | None:
-    """Answer (partition, first offset that is not common), None where neither side was a copy of the other."""
-    last = pairs.last_stop(mirror, pairs.counterpart(mirror))
-    if last is None:
-        return None
-    rows = MirrorPartition.objects.filter(mirror=last).exclude(stopped_end=None)
-    return [(row.partition, row.stopped_end) for row in rows if row.stopped_end is not None]
+def _known(mirror: MirrorTopic) -> dict[str, Any]:
+    """Answer, as JSON has it, which topic the other side's is and what the rows know of the common part."""
+    parts = pairs.common_parts(mirror, pairs.counterpart(mirror))
+    return {
+        "source_topic": mirror.source_topic,
+        "parts": [{**asdict(one), "ends": sorted(one.ends.items())} for one in parts],
+    }
 
 
 def begin(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:

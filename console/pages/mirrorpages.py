@@ -161,7 +161,7 @@ def _restore_url(mirror: MirrorTopic) -> str:
     if mirror.state != MirrorState.STOPPED or mirror.link.mode != "BIDIRECTIONAL":
         return ""
     other = pairs.other_side(mirror.link)
-    if other is None or pairs.last_stop(mirror, pairs.counterpart(mirror, other=other)) is None:
+    if other is None or not pairs.have_parted(mirror, pairs.counterpart(mirror, other=other)):
         return ""
     return f"{link_url(other)}{mirror_path(mirror.source_topic)}{MirrorEvent.RESTORE}/"
 

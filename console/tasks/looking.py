@@ -17,12 +17,13 @@ from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import unseal
 from console.reconciling import linkhealth, plans
 from console.tasks.answers import answering
+from console.tasks.holdings import held_by
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
-from linkengine.domain.restoring import restore_points
+from linkengine.domain.restoring import CommonPart, RestorePoint, common_ends, restore_points
 
 _NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR}
 _LINKS = ("destination", "source")
@@ -56,14 +57,19 @@ def check_mirror(
 
 @shared_task(name="count_divergence")
 @answering
-def count_divergence(*, link_id: int, common: dict[str, list[list[int]]]) -> dict[str, list[dict[str, int]]]:
+def count_divergence(*, link_id: int, known: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, int]]]:
     """Count what restores would drop: by topic of the link's own cluster, one row per partition."""
-    here = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id).destination.address
-    found = {}
-    for topic, pairs_of_topic in common.items():
-        ends = {partition: end for partition, end in pairs_of_topic}  # noqa: C416 - JSON has lists where dict() wants tuples
-        found[topic] = [asdict(one) for one in restore_points(jobs.log_ranges(here, topic, closed=False), common=ends)]
-    return found
+    link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
+    return {topic: [asdict(one) for one in _points(link, topic, **facts)] for topic, facts in known.items()}
+
+
+def _points(link: ClusterLink, topic: str, *, source_topic: str, parts: list[dict[str, Any]]) -> tuple[RestorePoint, ...]:
+    here_id, held = held_by(link.destination.address, topic, closed=False)
+    there_id, _ = held_by(plans.source_address(link), source_topic, closed=False)
+    common = common_ends(
+        [CommonPart(**{**one, "ends": dict(one["ends"])}) for one in parts], here_id=here_id, there_id=there_id
+    )
+    return restore_points(held, common=common)
 
 
 @shared_task(name="probe_address")

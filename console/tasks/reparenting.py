@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,12 +11,10 @@ from console.models import ClusterLink, MirrorTopic
 from console.reconciling import plans
 from console.tasks import leases
 from console.tasks.answers import answering
+from console.tasks.holdings import held_by
 from console.tasks.stopping import give_orders
-from linkengine import jobs
-from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import FIRST_GENERATION
-from linkengine.domain.plans import LogRange
 from linkengine.domain.states import MirrorState
 
 RELEASE_S = 6.0  # a dead copier's lease runs out after four
@@ -34,8 +31,8 @@ def measure_reparenting(*, mirror_id: int, link_id: int, parent_topic: str) -> d
     give_orders(mirror.link_id)
     with leases.taken(mirror, wait_s=RELEASE_S) as taken:
         check_released(mirror, taken)
-        parent_id, parent = _held(plans.source_address(link), parent_topic, closed=False)
-        topic_id, held = _held(mirror.link.destination.address, mirror.name, closed=True)
+        parent_id, parent = held_by(plans.source_address(link), parent_topic, closed=False)
+        topic_id, held = held_by(mirror.link.destination.address, mirror.name, closed=True)
     return {
         "topic_id": topic_id,
         "held": [asdict(one) for one in held],
@@ -61,10 +58,3 @@ def check_released(mirror: MirrorTopic, taken: leases.Taken) -> None:
             "wait until its partitions are reported again, pause it and retry. If that does not help, the copier died while it "
             "filled a gap: do the same again half an hour after that.",
         )
-
-
-def _held(address: ClusterAddress, topic: str, *, closed: bool) -> tuple[str, Sequence[LogRange]]:
-    found = jobs.find_topic(address, topic)
-    if found is None:
-        raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, f"Topic {topic!r} does not exist any more.")
-    return found.topic_id, jobs.log_ranges(address, topic, closed=closed)

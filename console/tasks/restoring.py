@@ -8,6 +8,7 @@ where it stands if nothing diverged. Every step may be repeated: the run's row t
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -22,6 +23,7 @@ from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic, RestoreRun
 from console.reconciling import gaps, plans
+from console.tasks.holdings import held_by
 from console.tasks.mirrors import create_topic, note_delay
 from console.tasks.overtaking import OvertakenError, Watch, check_wanted, hold_name, unless_overtaken
 from console.tasks.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
@@ -29,8 +31,9 @@ from console.tasks.settingaside import set_aside
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated
-from linkengine.domain.restoring import RestorePoint, open_transactions, restore_points
-from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.domain.plans import LogRange
+from linkengine.domain.restoring import RestorePoint, common_ends, open_transactions, restore_points
+from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState
 
 
 @shared_task(name="advance_restore")
@@ -51,12 +54,30 @@ def advance_restore(*, mirror_id: int, **_: Any) -> None:
 
 def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopic:
     """Find, per partition, the first offset that is not common; write it down before anything is done about it."""
+    here_id, held = _close(mirror)
+    there_id, theirs = held_by(plans.source_address(mirror.link), mirror.source_topic, closed=False)
+    other = pairs.counterpart(mirror)
+    if not pairs.have_parted(mirror, other):
+        raise LinkEngineError(
+            ErrorCode.REMOTE_MIRROR_NOT_FOUND_ERROR,
+            f"The other side has no stopped mirror of '{mirror.name}' any more, so nobody knows up to where both are equal. "
+            "Fail over to make this topic writable again.",
+        )
+    common = common_ends(pairs.common_parts(mirror, other), here_id=here_id, there_id=there_id)
+    points, run.diverged_topic_id, equal_until = restore_points(held, common=common), here_id, None
+    if other is not None and (other.source_topic_id, other.mirror_topic_id) == (here_id, there_id):
+        equal_until = _equal_until(other, points) if len(points) <= len(theirs) else None
+    return _note_agreed(mirror, run, points, equal_until=equal_until, now=now)
+
+
+def _close(mirror: MirrorTopic) -> tuple[str, Sequence[LogRange]]:
+    """Keep producers out; answer the topic's id and what it holds, which nobody can add to any more."""
     here = mirror.link.destination.address
     check_wanted(mirror)
     jobs.close_topic(here, mirror.name)
     keep_compression(mirror)
     time.sleep(SETTLE_S)
-    held = jobs.log_ranges(here, mirror.name)
+    topic_id, held = held_by(here, mirror.name, closed=True)
     waiting = open_transactions(held)
     if waiting:
         raise LinkEngineError(
@@ -64,43 +85,33 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
             f"A transaction is still open on '{mirror.name}', partition {waiting[0]}. It ends by itself at its producer's "
             "transaction timeout; until then nobody can say which records were written.",
         )
-    other = pairs.counterpart(mirror)
-    last = pairs.last_stop(_as_it_was(mirror), other)
-    if last is None:
-        raise LinkEngineError(
-            ErrorCode.REMOTE_MIRROR_NOT_FOUND_ERROR,
-            f"The other side has no stopped mirror of '{mirror.name}' any more, so nobody knows up to where both are equal. "
-            "Fail over to make this topic writable again.",
-        )
-    points = restore_points(held, common=dict(plans.stopped_ends(last)))
-    in_place = last.pk != mirror.pk and _ends_at_the_fence(mirror, points)
-    return _note_agreed(mirror, run, points, equal_until=last.state_since if in_place else None, now=now)
+    return topic_id, held
 
 
-def _as_it_was(mirror: MirrorTopic) -> MirrorTopic:
-    """Answer the row as it was when the restore was asked for: its own stop may be the last one."""
-    was = MirrorTopic(pk=mirror.pk, state=MirrorState.STOPPED, holds_copy=mirror.holds_copy, link=mirror.link)
-    step = mirror.transitions.filter(to_state=MirrorState.STOPPED).first()
-    was.state_since = step.at if step else mirror.created_at
-    return was
+def _equal_until(other: MirrorTopic, points: tuple[RestorePoint, ...]) -> datetime | None:
+    """Answer when both sides were equal last if the other one was fenced exactly where this one ends, so that it can go on.
 
-
-def _ends_at_the_fence(mirror: MirrorTopic, points: tuple[RestorePoint, ...]) -> bool:
-    """Tell whether the other side was fenced exactly where this one ends, so that it can go on where it stands."""
-    theirs = len(jobs.log_ranges(plans.source_address(mirror.link), mirror.source_topic, closed=False))
-    return len(points) <= theirs and all(one.end == one.common for one in points)
+    A restore of the other one that was cut short afterwards has moved its ``state_since``.
+    """
+    if not pairs.was_stopped_as_copy(other):
+        return None
+    fenced = dict(plans.stopped_ends(other))
+    if any(not one.end == one.common == fenced.get(one.partition, 0) for one in points):
+        return None
+    stops = other.transitions.filter(to_state=MirrorState.PENDING_STOPPED)
+    step = stops.exclude(from_state__in=[*BECOMING, MirrorState.PENDING_STOPPED]).first()
+    return step.at if step else other.created_at
 
 
 def _note_agreed(
     mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ...], *, equal_until: datetime | None, now: datetime
 ) -> MirrorTopic:
-    here = jobs.find_topic(mirror.link.destination.address, mirror.name)
     with transaction.atomic():
         RestoreRun.objects.filter(pk=run.pk).update(
             points=[{**asdict(one), "records": None} for one in points],
             agreed_at=now,
             in_place=equal_until is not None,
-            diverged_topic_id=here.topic_id if here else "",
+            diverged_topic_id=run.diverged_topic_id,
         )
         facts = {**reversing.fresh_life(), "holds_copy": False, "start_spec": "earliest"}
         moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.OFFSETS_AGREED, by=ENGINE, now=now, **facts)
@@ -142,6 +153,7 @@ def _note_restored(mirror: MirrorTopic, run: RestoreRun, made: MirrorCreated, *,
             mirror.gaps.all().delete()  # of a log that is gone
             MirrorPartition.objects.filter(mirror=mirror, partition__gte=made.partitions).delete()
         gaps.note_head(mirror=mirror, seeded=made.seeded, now=now)
-    RestoreRun.objects.filter(pk=run.pk).update(finished_at=now)
     starts = {one["partition"]: one["common"] for one in run.points} if run.in_place else dict(made.seeded)
-    note_mirroring(mirror, made, event=MirrorEvent.MIRROR_READY, starts=starts, now=now)
+    with transaction.atomic():  # nobody goes on with a run that is finished
+        note_mirroring(mirror, made, event=MirrorEvent.MIRROR_READY, starts=starts, now=now)
+        RestoreRun.objects.filter(pk=run.pk).update(finished_at=now)

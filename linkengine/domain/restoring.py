@@ -9,6 +9,15 @@ from linkengine.domain.plans import LogRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommonPart:
+    """What the stop of a copy tells of two topics, named by their ids: up to ``ends``, by partition, they hold the same."""
+
+    here_id: str
+    there_id: str
+    ends: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePoint:
     """One partition: it holds ``[start, end)``; below ``common`` both sides are, or will be, equal."""
 
@@ -33,6 +42,18 @@ def restore_points(held: Iterable[LogRange], *, common: Mapping[int, int]) -> tu
     return tuple(
         RestorePoint(partition=one.partition, start=one.start, end=one.end, common=common.get(one.partition, 0)) for one in held
     )
+
+
+def common_ends(parts: Iterable[CommonPart], *, here_id: str, there_id: str) -> dict[int, int]:
+    """Answer, by partition, the first offset that is not known to be common to the two topics of these ids.
+
+    A topic that was deleted and created again has nothing but its name in common with what was copied.
+    """
+    found: dict[int, int] = {}
+    for part in parts:
+        if (part.here_id, part.there_id) == (here_id, there_id):
+            found |= {partition: max(end, found.get(partition, 0)) for partition, end in part.ends.items()}
+    return found
 
 
 def as_held_now(points: Iterable[RestorePoint], *, held: Iterable[LogRange]) -> tuple[RestorePoint, ...]:

@@ -170,6 +170,55 @@ def test_a_restore_waits_for_an_open_transaction_and_its_records_are_in_the_file
     assert not row.transition_errors.exists()
 
 
+@pytest.mark.parametrize("written", [5, 100])
+def test_a_topic_that_was_created_again_is_set_aside_as_a_whole(
+    stopped: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    written: int,
+) -> None:
+    """Its name alone was ever copied; also where each partition ends exactly where the other side was fenced."""
+    topic, admin = stopped.name, ClusterAdmin(pair[1].destination.address)
+    admin.delete_topic(topic)
+    admin.create_topic(topic, partitions=2)
+    values = [f"another topic's {number}" for number in range(written)]
+    for partition in (0, 1):
+        assert write(source_cluster, topic, *values, partition=partition) == [None] * written
+
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: len(records(source_cluster, topic)) == 200)
+
+    run = RestoreRun.objects.get()
+    assert (run.messages_truncated, run.export_records, run.in_place) == (2 * written, 2 * written, False)
+    assert [base64.b64decode(one["value"]).decode() for one in lines(run)] == values * 2
+    assert records(source_cluster, topic) == records(destination_cluster, topic)
+
+
+def test_a_worker_that_dies_before_the_topic_is_noted_as_a_mirror_leaves_the_restore_to_the_next_one(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert write(source_cluster, stopped.name, "only here") == [None]
+    note, left = restoring.note_mirroring, [True]
+
+    def die_once(*arguments: Any, **options: Any) -> None:
+        if left:
+            left.pop()
+            raise KeyboardInterrupt
+        note(*arguments, **options)
+
+    monkeypatch.setattr(restoring, "note_mirroring", die_once)
+    row = restore(pair[1], stopped.name)
+    with pytest.raises(KeyboardInterrupt):
+        restoring.advance_restore(mirror_id=row.pk)
+    assert states(row) == [S.PENDING_RESTORE_MIRROR]
+
+    drive(lambda: states(row) == [S.ACTIVE])
+    assert RestoreRun.objects.get().finished_at is not None
+
+
 def test_a_restore_that_is_cut_short_leaves_a_writable_topic(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

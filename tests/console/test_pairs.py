@@ -1,0 +1,67 @@
+"""What rows know of the part that two topics have in common, after restores that were begun and cut short."""
+
+from __future__ import annotations
+
+import pytest
+
+from console import pairs
+from console.actions.operations import operate
+from console.actors import SYSTEM
+from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from console.tasks import stopping
+from linkengine.domain.restoring import common_ends
+from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
+from tests.console.conftest import NOW, MakeMirror
+
+E, S = MirrorEvent, MirrorState
+pytestmark = pytest.mark.usefixtures("sent")
+
+
+@pytest.fixture
+def long_ago(make_mirror: MakeMirror, back: ClusterLink) -> MirrorTopic:
+    """A's topic: it was a copy of a topic at B that has been deleted since."""
+    return stopped(make_mirror, back, here="A-1", there="B-1", end=50_000)
+
+
+@pytest.fixture
+def lately(make_mirror: MakeMirror, link: ClusterLink) -> MirrorTopic:
+    """B's topic: made anew as a copy of A's and failed over before it had caught up."""
+    return stopped(make_mirror, link, here="B-2", there="A-1", end=20_000)
+
+
+def stopped(make_mirror: MakeMirror, link: ClusterLink, *, here: str, there: str, end: int) -> MirrorTopic:
+    facts = {"stop_reason": StopReason.FAILOVER, "fencing_at": NOW, "mirror_topic_id": here, "source_topic_id": there}
+    row = make_mirror("orders", S.STOPPED, link=link, **facts)
+    MirrorPartition.objects.filter(mirror=row).update(stopped_end=None)
+    MirrorPartition.objects.update_or_create(mirror=row, partition=0, defaults={"stopped_end": end})
+    return row
+
+
+def common(mirror: MirrorTopic, *, here: str, there: str) -> dict[int, int]:
+    row = MirrorTopic.objects.get(pk=mirror.pk)
+    return common_ends(pairs.common_parts(row, pairs.counterpart(row)), here_id=here, there_id=there)
+
+
+def do(mirror: MirrorTopic, operation: MirrorEvent) -> None:
+    operate(mirror=MirrorTopic.objects.get(pk=mirror.pk), operation=operation, by=SYSTEM, now=NOW)
+
+
+def test_a_restore_that_is_cut_short_makes_no_older_stop_the_one_that_counts(
+    long_ago: MirrorTopic, lately: MirrorTopic
+) -> None:
+    assert common(long_ago, here="A-1", there="B-2") == {0: 20_000}
+
+    do(long_ago, E.RESTORE)
+    assert common(long_ago, here="A-1", there="B-2") == {0: 20_000}
+
+    do(long_ago, E.FAILOVER)
+    stopping.note_stopped(MirrorTopic.objects.get(pk=long_ago.pk), now=NOW)
+    assert common(long_ago, here="A-1", there="B-2") == {0: 20_000}
+
+
+def test_where_the_newer_stop_is_forgotten_nothing_is_known_to_be_common(long_ago: MirrorTopic, lately: MirrorTopic) -> None:
+    MirrorTopic.objects.filter(pk=lately.pk).update(holds_copy=False)  # its own restore was cut short after the sides agreed
+    MirrorPartition.objects.filter(mirror=lately).update(stopped_end=None)
+
+    assert pairs.have_parted(long_ago, MirrorTopic.objects.get(pk=lately.pk))
+    assert common(long_ago, here="A-1", there="B-2") == {}
