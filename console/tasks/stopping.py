@@ -26,7 +26,7 @@ from console.actors import ENGINE
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import groups, plans, troubles, waits
 from console.rowwise import update_each
-from console.tasks import leases
+from console.tasks import leases, vouching
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source, note_failure
 from console.tasks.orders import write_orders
@@ -107,12 +107,18 @@ def _let_go_and_stop(mirror: MirrorTopic) -> None:
     _set_drained(mirror, at=timezone.now())
     give_orders(mirror.link_id)
     with leases.taken(mirror, wait_s=PROMOTE_RELEASE_S) as taken:
-        blockers = blockers_of(mirror) if taken.complete else {ErrorCode.WAITING_FOR_LAG: "The copier has not let go yet."}
+        blockers = _last_look(mirror, taken)
         note_blockers(mirror, blockers, now=timezone.now())
         if blockers:
             _set_drained(mirror, at=None)  # copy on
         else:
             _fence(mirror, generation=taken.generation)
+
+
+def _last_look(mirror: MirrorTopic, taken: leases.Taken) -> dict[ErrorCode, str]:
+    if not taken.complete:
+        return {ErrorCode.WAITING_FOR_LAG: "The copier has not let go yet."}
+    return blockers_of(mirror) or vouching.doubts(mirror, taken.grants)
 
 
 def _stop_now(mirror: MirrorTopic) -> None:
@@ -213,6 +219,9 @@ def give_orders(link_id: int) -> None:
 
 
 def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
+    given_up = vouching.verdict(mirror)
+    if given_up:
+        return given_up
     try:
         follow_source(mirror)
     except LinkEngineError as error:

@@ -26,6 +26,7 @@ from linkengine.jobs.stopping import reopen_mirror, stop_mirror
 from linkengine.jobs.stoppingmany import stop_many
 from linkengine.jobs.syncing import sync_mirror, sync_mirrors
 from linkengine.jobs.verifying import verify, verify_next
+from linkengine.jobs.vouching import unvouched
 
 __all__ = [
     "change_acls",
@@ -61,6 +62,7 @@ __all__ = [
     "topic_ends",
     "try_writing",
     "turn_mirror",
+    "unvouched",
     "verify",
     "verify_next",
     "write_orders",

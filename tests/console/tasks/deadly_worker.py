@@ -56,6 +56,7 @@ READING = frozenset(
         "promotion_blockers",
         "read_progress",
         "topic_ends",
+        "unvouched",
     }
 )
 WORKER = ["worker", "--loglevel=INFO", "--without-mingle", "--without-gossip", "--without-heartbeat"]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 
 from confluent_kafka import Producer
+from django.conf import settings
 
 from console.models import ClusterLink, GateRun, MirrorTopic
+from console.reconciling import plans
 from console.tasks import gates, groups
 from devcluster.kafka import KafkaCluster
+from linkengine.coordination.lease import RedisLease
 from linkengine.domain.groups import Committed
 from linkengine.domain.linktasks import TaskOutcome
 from linkengine.kafka.admin import ClusterAdmin
@@ -23,6 +26,15 @@ def fill(cluster: KafkaCluster, topic: str, *, records: range) -> None:
         for partition in range(2):
             producer.produce(topic, f"value {number * 2 + partition}", partition=partition)
     assert producer.flush(WAIT_S) == 0
+
+
+def vouch(mirror: MirrorTopic, *, end: int) -> None:
+    """Leave in the leases what a copier does that has brought every partition to ``end`` and lets go."""
+    lease = RedisLease(settings.REDIS_URL, ttl_ms=4_000)
+    grants = lease.acquire_all([one.key for one in plans.assignments_of(mirror)], "a copier")
+    assert len(grants) == mirror.num_partitions
+    for grant in grants:
+        lease.release(grant, seen=(0, end))
 
 
 def commit(admin: ClusterAdmin, group: str, topic: str, offsets: dict[int, int]) -> None:

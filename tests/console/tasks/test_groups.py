@@ -23,7 +23,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
-from tests.console.tasks.grouping import checks_of, commit, fill, offsets_of, run
+from tests.console.tasks.grouping import checks_of, commit, fill, offsets_of, run, vouch
 from tests.exactlyonce import open_transaction
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -151,6 +151,7 @@ def test_a_promotion_waits_for_a_group_in_use_and_goes_on_when_it_is_free(
     monkeypatch.setattr(stopping, "DRAIN_S", 0.5)
     group = f"{mirror.name}-app"
     fill(destination_cluster, mirror.name, records=range(60, 100))
+    vouch(mirror, end=100)
     commit(there, group, mirror.name, {0: 70, 1: 80})
     consumer = Consumer({**destination_cluster.client("admin"), "group.id": group, "enable.auto.commit": False})
     consumer.subscribe([mirror.name])
@@ -314,6 +315,7 @@ def test_gate_and_promotion_wait_for_an_offset_that_a_transaction_has_yet_to_dec
     monkeypatch.setattr(stopping, "DRAIN_S", 0.5)
     group = f"{mirror.name}-app"
     fill(destination_cluster, mirror.name, records=range(60, 100))
+    vouch(mirror, end=100)
     commit(there, group, mirror.name, {0: 70, 1: 80})
     LinkTask.objects.create(link=mirror.link, name="ConsumerOffsetSync", finished_at=NOW)
 

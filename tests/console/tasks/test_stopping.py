@@ -9,13 +9,17 @@ import pytest
 
 from console.models import MirrorTopic
 from console.tasks import stopping
+from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
 from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.jobs import stopping as engine
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
-from tests.console.tasks.reversal import Drive, do, states
+from tests.console.tasks.kills import phases
+from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 
@@ -73,3 +77,34 @@ def test_a_promotion_whose_source_goes_away_after_the_fence_does_not_know_what_i
     assert states(twin) == [MirrorState.STOPPED]
     report = twin.stop_reports.get()
     assert (report.records_not_copied, report.rpo_ms, report.source_seen_at) == (None, None, None)
+
+
+def test_a_record_of_a_stranger_in_the_place_of_a_source_record_is_not_promoted(
+    twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    """It came while nobody copied, and both sides end at the same offset."""
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    do(twin, MirrorEvent.PAUSE)
+    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
+    assert write(source_cluster, twin.name, "the source's 101st") == [None]
+    assert write(destination_cluster, twin.name, "a stranger's", user="admin") == [None]
+
+    do(twin, MirrorEvent.PROMOTE)
+    drive(lambda: ErrorCode.FOREIGN_WRITE in fresh(twin).transition_errors.values_list("code", flat=True))
+    for _ in range(3):
+        stopping.advance_stop(mirror_id=twin.pk)
+
+    assert list(fresh(twin).transition_errors.values_list("code", flat=True)) == [ErrorCode.FOREIGN_WRITE]
+    assert (states(twin), fresh(twin).fencing_at) == ([MirrorState.PENDING_STOPPED], None)
+
+
+def test_a_paused_mirror_that_is_as_its_copier_left_it_is_promoted_without_another_copier(
+    twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    do(twin, MirrorEvent.PAUSE)
+    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
+
+    do(twin, MirrorEvent.PROMOTE)
+    stopping.advance_stop(mirror_id=twin.pk)
+    assert states(twin) == [MirrorState.STOPPED]
