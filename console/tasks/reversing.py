@@ -29,7 +29,7 @@ from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, un
 from console.tasks.stopping import blockers_of, note_blockers
 from linkengine import jobs
 from linkengine.domain.configs import COMPRESSION, PHYSICAL
-from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
+from linkengine.domain.errors import ErrorCode, IllegalTransitionError
 from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
@@ -52,12 +52,7 @@ def advance_reversal(*, mirror_id: int, **_: Any) -> None:
         if other is None or other.state != MirrorState.PENDING_MIRROR:
             _end_reversal(mirror, now=timezone.now())
             return
-        try:
-            jobs.close_topic(plans.source_address(mirror.link), mirror.source_topic)
-        except LinkEngineError as error:
-            note_failure(mirror, error, fatal=False, now=timezone.now())
-            return
-        if _drain(mirror) and reversing.note_synchronized(mirror=mirror, now=timezone.now()):
+        if _close(mirror, other) and _drain(mirror) and reversing.note_synchronized(mirror=mirror, now=timezone.now()):
             dispatch.send("advance_stop", mirror_id=mirror_id)
 
 
@@ -142,6 +137,16 @@ def note_mirroring(
             lineage.open_lineage(mirror=moved, starts=starts, now=now)
     except IllegalTransitionError:  # failed over in the meantime
         raise OvertakenError from None
+
+
+def _close(mirror: MirrorTopic, other: MirrorTopic) -> bool:
+    """Keep producers out of the source; False where that failed. One that was failed over meanwhile is opened again."""
+    closed = False
+    with unless_overtaken(other, otherwise=lambda error: note_failure(mirror, error, fatal=False, now=timezone.now())):
+        jobs.close_topic(plans.source_address(mirror.link), mirror.source_topic)
+        check_wanted(other)
+        closed = True
+    return closed
 
 
 def _drain(mirror: MirrorTopic) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from console import store
 from console.models import LineageRange, MirrorTopic
-from console.tasks import mirrors, overtaking, stopping
+from console.tasks import mirrors, overtaking, reversing, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.copyjob import seed
@@ -195,3 +195,24 @@ def test_a_take_over_in_a_reversal_that_slept_through_a_failover_leaves_the_topi
     assert not looks_like_mirror(here_of(fresh(other)).describe(other.name).configs)
     assert write(source_cluster, other.name, "mine now") == [None]
     assert len(records(source_cluster, other.name)) == 201
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["closed", "and an answer that was lost"])
+def test_a_reversal_that_slept_through_a_failover_before_it_closes_the_source_leaves_it_open(
+    twin: MirrorTopic, monkeypatch: pytest.MonkeyPatch, source_cluster: KafkaCluster, refused: bool
+) -> None:
+    do(twin, E.REVERSE_AND_START)
+    other, close = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic), jobs.close_topic
+
+    def sleep_first(*arguments: Any) -> None:
+        fail_over_without_holds(other)
+        close(*arguments)
+        if refused:
+            fail()
+
+    monkeypatch.setattr(jobs, "close_topic", sleep_first)
+    reversing.advance_reversal(mirror_id=twin.pk)
+
+    assert states(twin, other) == [S.ACTIVE, S.STOPPED]
+    assert not here_of(fresh(other)).denies_writes(other.name)
+    assert write(source_cluster, other.name, "mine still") == [None]
