@@ -107,10 +107,13 @@ def remove_link(*, link: ClusterLink, by: Actor, now: datetime, detail: Mapping[
 
 
 def leave_pair(link: ClusterLink, *, now: datetime) -> None:
-    """Tell the other side that it is alone: an inbound link does nothing without the side that opens its connections."""
+    """Tell the other side that it is alone: an inbound link does nothing without the side that opens its connections.
+
+    One that a person has paused stays so, and is told when it is resumed.
+    """
     other = pairs.other_side(link)
     if other is not None and pairs.needs_other_side(other):
-        ClusterLink.objects.filter(pk=other.pk).update(
+        ClusterLink.objects.filter(pk=other.pk).exclude(state=LinkState.PAUSED).update(
             state=LinkState.FAILED,
             state_since=now,
             error_code=ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR,

@@ -126,8 +126,15 @@ def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
 
 
 def _reserve(mirror: MirrorTopic) -> None:
-    """Look again, and let nobody else look until this row is there: two links would copy into one topic."""
+    """Look again, and let nobody else look until this row is there: two links would copy into one topic.
+
+    The link too: one that is to go fails over the mirrors it has, and knows of no other.
+    """
     Cluster.objects.select_for_update().get(pk=mirror.link.destination_id)
+    link = ClusterLink.objects.select_for_update(of=("self",)).filter(pk=mirror.link_id).first()
+    if link is None:
+        raise ConflictError(f"Cluster link '{mirror.link.name}' has been deleted.")
+    check_link_state(link)
     known = _known(mirror.link, mirror.name)
     if known is not None:
         raise _taken(known)

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from console.actions.mirrors import auto_create, draft
 from console.actors import ENGINE
-from console.errors import BadRequestError
+from console.errors import BadRequestError, ConflictError
 from console.models import AutoCreateFailure, ClusterLink
 from console.presenters.numbers import plural
 from console.queries.mirrorability import surroundings_of
@@ -82,6 +82,8 @@ def _create(link: ClusterLink, waiting: Sequence[Verdict], *, now: datetime) -> 
             failures.append(TaskError(code=error.code, message=f"{one.topic}: {error.message}"))
         except BadRequestError:  # a person was quicker
             continue
+        except ConflictError:  # the link was paused or deleted meanwhile
+            break
     return created, failures
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from console.actions import mirrors
 from console.actions.links import create_link, delete_link
 from console.actors import Actor
 from console.errors import (
@@ -20,7 +21,7 @@ from console.errors import (
 from console.models import AuditEvent, Cluster, ClusterLink, LinkConfig, MirrorTopic
 from console.models.fields import unseal
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.states import MirrorState
+from linkengine.domain.states import LinkMode, LinkState, MirrorState
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine, MakeActor, MakeMirror
 
 Sent = list[tuple[str, dict[str, Any]]]
@@ -239,6 +240,36 @@ def test_force_fails_mirrors_over_first(link: ClusterLink, make_mirror: MakeMirr
     assert states == {"live": "PENDING_STOPPED", "done": "STOPPED"}
     assert ClusterLink.objects.get().deletion_requested_by == "owner"
     assert "reconcile_link" in [name for name, _ in sent]
+
+
+def test_a_link_that_is_to_go_gets_no_mirror_from_whoever_looked_before(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, engine: Engine, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever creates mirrors asks both clusters first, which may take long."""
+    make_mirror("live")
+    stale = ClusterLink.objects.get(pk=link.pk)
+    monkeypatch.setattr(mirrors, "check_free", lambda **_: delete_link(link=link, force=True, by=owner, now=NOW))
+    with pytest.raises(ConflictError, match="is being deleted"):
+        mirrors.create_mirror(link=stale, source_topic="late", by=owner, now=NOW)
+    with pytest.raises(ConflictError, match="is being deleted"):
+        mirrors.auto_create(link=stale, source_topic="late", now=NOW)
+
+    MirrorTopic.objects.all().delete()
+    ClusterLink.objects.all().delete()
+    with pytest.raises(ConflictError, match="has been deleted"):
+        mirrors.auto_create(link=stale, source_topic="late", now=NOW)
+
+
+@pytest.mark.parametrize(("state", "left"), [(LinkState.ACTIVE, LinkState.FAILED), (LinkState.PAUSED, LinkState.PAUSED)])
+def test_a_link_that_loses_its_other_side_fails_unless_somebody_paused_it(
+    link: ClusterLink, back: ClusterLink, owner: Actor, sent: Sent, state: LinkState, left: LinkState
+) -> None:
+    ClusterLink.objects.filter(pk=link.pk).update(mode=LinkMode.DESTINATION, connection_mode="INBOUND", state=state)
+    ClusterLink.objects.filter(pk=back.pk).update(mode=LinkMode.SOURCE)
+
+    delete_link(link=ClusterLink.objects.get(pk=back.pk), by=owner, now=NOW)
+
+    assert ClusterLink.objects.get().state == left
 
 
 def test_every_refusal_is_one_of_ours(destination: Cluster, stranger: Actor) -> None:
