@@ -26,7 +26,7 @@ from linkengine.domain.plans import (
     VerifyPlan,
     producer_id_for,
 )
-from linkengine.domain.states import MirrorState, StopReason
+from linkengine.domain.states import BECOMING, MirrorState, StopReason
 
 TUNING = CopyTuning()
 
@@ -216,6 +216,7 @@ def _stop(
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
         mirror_topic_id=mirror.mirror_topic_id,
+        was_mirror=mirror.prior_state not in BECOMING,
         fenced_ends=fenced_ends,
         source_configs=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),

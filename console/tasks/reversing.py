@@ -21,7 +21,7 @@ from django.utils import timezone
 from console import dispatch, lineage, pairs, store
 from console.actions import reversing, transitions
 from console.actors import ENGINE
-from console.models import MirrorPartition, MirrorTopic
+from console.models import GroupOffset, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, gaps, plans, sampling, troubles
 from console.tasks import leases
 from console.tasks.mirrors import note_delay, note_failure
@@ -131,6 +131,7 @@ def note_mirroring(
     try:
         with transaction.atomic():
             MirrorPartition.objects.filter(mirror=mirror).update(stopped_end=None, source_epoch=None, source_epoch_end=None)
+            GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier life, from which nothing follows for this one
             coverage.keep_for(mirror=mirror, made=made, now=now)
             troubles.clear(mirror=mirror)
             moved = transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)

@@ -38,7 +38,8 @@ def stop_mirror(
 
     ``on_fenced`` records the ends before producers are let in. Once they have written, the ends cannot be told from the log
     any more: an attempt after that needs them back in ``stop.fenced_ends``. ``check_ours`` raises where another worker has
-    gone on with this stop: the topic may be a mirror again by now, with configs and rules that it needs. Raises
+    gone on with this stop: the topic may be a mirror again by now, with configs and rules that it needs. A topic that was only
+    becoming a mirror keeps its configs and its groups, unless it has a mirror's configs already. Raises
     MIRROR_TOPIC_MISSING where the topic is gone, and what keeps us from the destination. A topic that is not this mirror's
     (``find_mirror``) is none: it keeps its records and configs, only our rules go.
     """
@@ -55,8 +56,15 @@ def stop_mirror(
     if stop.guard:
         _finish_seeding(destination, found.name)
     check_ours()
-    clamped = _clamp(destination, stop, stopped)
-    _let_producers_in(destination, stop, check_ours=check_ours)
+    clamped: list[ClampedOffset] = []
+    if stop.was_mirror or looks_like_mirror(found.configs):
+        clamped = _clamp(destination, stop, stopped)
+        change = _configs(stop)
+        check_ours()
+        destination.change_configs(found.name, change)
+    check_ours()
+    if stop.guard:
+        destination.allow_writes(found.name)
     log.info("mirror_stopped", topic=found.name, reason=stop.reason, ends=stopped.ends, clamped=len(clamped))
     return replace(stopped, clamped=tuple(clamped))
 
@@ -105,15 +113,6 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
     if tells and not destination.denies_writes(topic):
         return []
     return clamp_groups(destination, topic, ends=dict(stopped.ends), known=stop.group_offsets)
-
-
-def _let_producers_in(destination: ClusterAdmin, stop: MirrorStop, *, check_ours: Callable[[], None]) -> None:
-    change = _configs(stop)
-    check_ours()
-    destination.change_configs(_topic_of(stop), change)
-    check_ours()
-    if stop.guard:
-        destination.allow_writes(_topic_of(stop))
 
 
 def _configs(stop: MirrorStop) -> ConfigChange:

@@ -21,11 +21,12 @@ from console.models import ClusterLink, LineageRange, MirrorTopic, RestoreRun
 from console.tasks import overtaking, restoring, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
-from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.configs import ConfigChange, looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
+from tests.console.tasks.grouping import commit
 from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
@@ -223,8 +224,9 @@ def test_a_restore_that_is_cut_short_leaves_a_writable_topic(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the sides have agreed on offsets; and after that, while the records that differ are being exported."""
-    topic = stopped.name
+    topic, group = stopped.name, f"{stopped.name}-readers"
     assert write(source_cluster, topic, "only here") == [None]
+    own = make_its_own(pair[1], topic, group)
 
     row = restore(pair[1], topic)
     do(row, E.FAILOVER)
@@ -249,6 +251,30 @@ def test_a_restore_that_is_cut_short_leaves_a_writable_topic(
     assert there.describe(topic).topic_id == before
     assert write(source_cluster, topic, "and on") == [None]
     assert len(records(source_cluster, topic)) == 203
+    assert (there.describe(topic).configs, there.committed([group])[0][group]) == own
+
+
+def make_its_own(back: ClusterLink, topic: str, group: str) -> Any:
+    """Give a source topic configs that its mirror does not have, and a group; answer both as they are then."""
+    here, there = ClusterAdmin(back.destination.address), ClusterAdmin(back.source.address)
+    here.change_configs(topic, ConfigChange(values={"retention.ms": "604800000", "compression.type": "zstd"}))
+    there.change_configs(topic, ConfigChange(values={"retention.ms": "3600000"}))
+    commit(here, group, topic, {0: 101})
+    return here.describe(topic).configs, here.committed([group])[0][group]
+
+
+def test_a_source_that_was_to_become_a_mirror_keeps_its_configs_and_groups_when_it_is_failed_over(
+    twin: MirrorTopic, pair: Pair, drive: Drive
+) -> None:
+    do(twin, E.REVERSE_AND_PAUSE)
+    row, there = MirrorTopic.objects.get(link=pair[1]), ClusterAdmin(pair[1].destination.address)
+    own = make_its_own(pair[1], twin.name, group := f"{twin.name}-readers")
+    assert states(row) == [S.PENDING_MIRROR]
+
+    do(row, E.FAILOVER)
+    drive(lambda: states(row) == [S.STOPPED])
+
+    assert (there.describe(twin.name).configs, there.committed([group])[0][group]) == own
 
 
 @pytest.mark.parametrize("step", ["delete_diverged", "setup_mirror"])
