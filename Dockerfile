@@ -12,7 +12,8 @@ FROM python:3.11.11-slim-bookworm
 RUN apt-get update \
  && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
  && rm -rf /var/lib/apt/lists/* \
- && useradd --create-home --uid 10001 clusterlink
+ && useradd --create-home --uid 10001 clusterlink \
+ && install -d -o clusterlink -g clusterlink -m 700 /exports
 WORKDIR /srv/clusterlink
 COPY requirements-run.txt ./
 RUN pip install --no-cache-dir --require-hashes -r requirements-run.txt

@@ -47,7 +47,7 @@ def writing(name: str) -> Iterator[Callable[[bytes], object]]:
     The lock is the operating system's: a worker that slept keeps it, one that died does not.
     """
     path = path_of(name)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_directory(path.parent)
     unfinished = path.with_suffix(".unfinished")
     with unfinished.open("ab") as raw:
         _lock(raw, unfinished)
@@ -62,6 +62,19 @@ def writing(name: str) -> Iterator[Callable[[bytes], object]]:
             unfinished.unlink(missing_ok=True)
             raise
     _sync_directory(path.parent)
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.access(directory, os.W_OK):
+            raise PermissionError(f"no right to write to {directory}")
+    except OSError as error:
+        raise LinkEngineError(
+            ErrorCode.MISCONFIGURATION_ERROR,
+            f"Records cannot be set aside in {directory}, so nothing is deleted ({error.strerror or error}). Let the worker "
+            "write to CLUSTERLINK_EXPORT_DIR, or set it to a directory that worker and web process share.",
+        ) from error
 
 
 def _lock(raw: BinaryIO, path: Path) -> None:

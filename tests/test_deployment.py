@@ -47,6 +47,36 @@ def test_every_required_setting_is_passed_to_the_product() -> None:
     assert required - flags <= set(SERVICES["web"]["environment"])
 
 
+def test_example_environment_names_all_that_compose_wants() -> None:
+    wanted = set(re.findall(r"\$\{([A-Z_]+)", (ROOT / "docker-compose.yml").read_text()))
+
+    assert wanted <= set(re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+
+
+def test_every_setting_reaches_the_product() -> None:
+    from_a_file = {name for name in known_settings() if name.endswith("_FILE")}
+
+    assert set(SERVICES["web"]["environment"]) == known_settings() - from_a_file
+
+
+def test_what_a_restore_sets_aside_lies_where_the_web_process_and_later_containers_find_it() -> None:
+    place = SERVICES["web"]["environment"]["CLUSTERLINK_EXPORT_DIR"]
+
+    assert {f"exports:{place}"} == set(SERVICES["web"]["volumes"]) == set(SERVICES["worker"]["volumes"])
+    assert "exports" in COMPOSE["volumes"]
+    assert f"install -d -o clusterlink -g clusterlink -m 700 {place}" in (ROOT / "Dockerfile").read_text()
+
+
+def test_the_two_clusters_to_try_it_on_are_two() -> None:
+    assert len({SERVICES[name]["environment"]["CLUSTER_ID"] for name in ("kafka-source", "kafka-destination")}) == 2
+
+
+def test_the_spark_worker_may_write_where_it_works() -> None:
+    command = SERVICES["spark-worker"]["command"]
+
+    assert command[command.index("--work-dir") + 1].startswith("/tmp/")
+
+
 def test_example_environment_names_exactly_the_settings() -> None:
     example = (ROOT / ".env.example").read_text()
     named = set(re.findall(r"^(CLUSTERLINK_[A-Z_]+)=", example, re.MULTILINE))

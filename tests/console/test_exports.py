@@ -40,3 +40,10 @@ def test_a_file_that_could_not_be_completed_is_not_there(directory: Path) -> Non
         write_half()
 
     assert list(directory.iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_made_is_told_and_how_to_mend_it(directory: Path, settings: Any) -> None:
+    (directory / "file").write_text("")
+    settings.EXPORT_DIR = str(directory / "file" / "exports")
+    with pytest.raises(LinkEngineError, match="CLUSTERLINK_EXPORT_DIR"), exports.writing("one.jsonl.gz"):
+        pass
