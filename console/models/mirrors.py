@@ -180,6 +180,11 @@ def incomplete(now: datetime) -> Q:
     return Q(last_high_watermark=None) | Q(last_high_watermark__gt=F("mirror_end")) | unknown_lags(now)
 
 
+def measured_rates(now: datetime) -> Q:
+    """Choose the partitions whose rates count: what a copier said that has fallen silent since is no rate of now."""
+    return ~Q(observed_at__lt=now - UNSEEN)
+
+
 def unknown_ages(now: datetime) -> Q:
     """Choose the partitions whose ``behind_ms`` is None."""
     return Q(caught_up_at=None) | Q(caught_up_at__gt=now + AHEAD)

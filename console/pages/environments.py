@@ -161,6 +161,7 @@ def _card(environment: Environment, clusters: list[Any], links: list[Any]) -> di
         "links": len(related),
         "mirrors": sum(row.mirrors for row in related),
         "attention": sum(row.attention for row in related),
+        "unclear": sum(row.unclear for row in related),
     }
 
 

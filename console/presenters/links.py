@@ -39,6 +39,7 @@ class LinkRow:
     mirrors: int
     notable: Sequence[tuple[Look, int]]  # the states worth naming: the worst, up to NAMED_STATES
     attention: int
+    unclear: bool  # the link does not work, or is not heard from: nobody can say that all is well
     max_lag: str
     oldest_lag: str
     rate: str
@@ -131,6 +132,7 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         mirrors=sum(number for _, number in counts),
         notable=counts[:NAMED_STATES],
         attention=_attention(summary),
+        unclear=link_look(link.state).family is not Family.OK or summary.unknown_lags > 0 or bool(link.engine_error),
         max_lag=numbers.worst_lag(summary.max_lag, unknown=summary.unknown_lags),
         oldest_lag=numbers.lag_time(summary.oldest_lag_ms),
         rate=numbers.byte_rate(summary.bytes_per_s),
@@ -180,10 +182,16 @@ def tiles(figures: LinkFigures, *, look: Look) -> list[Tile]:
         Tile(
             label="Needs attention",
             value=numbers.count(troubled),
-            hint="all is well" if not troubled and mirrors and look.family is Family.OK else "mirror topics",
+            hint="all is well" if _is_well(figures, look) else "mirror topics",
             alarm=troubled > 0,
         ),
     ]
+
+
+def _is_well(figures: LinkFigures, look: Look) -> bool:
+    """Tell whether nothing needs attention, as far as everything is known."""
+    known = _mirrors(figures) > 0 and not figures.unknown_lags
+    return known and not attention_of(figures) and look.family is Family.OK
 
 
 def _mirrors(figures: LinkFigures) -> int:

@@ -15,7 +15,7 @@ from console.access import visible_links
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, Environment, MirrorPartition, MirrorTopic
-from console.models.mirrors import incomplete, unknown_ages, unknown_lags
+from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkconfigspec import LinkConfigSpec
@@ -153,8 +153,8 @@ def _partition_totals(links: list[ClusterLink], now: datetime) -> dict[int, dict
         hidden=Count("pk", filter=hidden),
         lacking=Count("pk", filter=lacking),
         never=Count("pk", filter=lacking & unknown_ages(now)),
-        total_bytes=Sum("bytes_per_s"),
-        total_records=Sum("records_per_s"),
+        total_bytes=Sum("bytes_per_s", filter=measured_rates(now)),
+        total_records=Sum("records_per_s", filter=measured_rates(now)),
         **lag_bytes_columns(now),
     )  # fmt: skip
     return {row["mirror__link_id"]: dict(row) for row in totals}

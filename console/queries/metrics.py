@@ -9,7 +9,7 @@ from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.utils import timezone
 
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StopReport
-from console.models.mirrors import incomplete, unknown_ages, unknown_lags
+from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
 from console.queries.acls import acl_samples
 from console.queries.groups import group_samples
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
@@ -87,7 +87,7 @@ def _lags() -> list[dict[str, Any]]:
         held=Sum(F("last_high_watermark") - F("source_end"), filter=Q(last_high_watermark__gt=F("source_end")) & ~hidden),
         held_unknown=Count("pk", filter=hidden | Q(last_high_watermark=None)),
         never=Count("pk", filter=unknown_ages(now)),
-        rate=Sum("bytes_per_s"),
+        rate=Sum("bytes_per_s", filter=measured_rates(now)),
         **lag_bytes_columns(now),
     )
     return [dict(row) for row in found]

@@ -34,7 +34,7 @@ from django.utils import timezone
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
-from console.models.mirrors import AHEAD, incomplete, unknown_ages, unknown_lags
+from console.models.mirrors import AHEAD, incomplete, measured_rates, unknown_ages, unknown_lags
 from console.queries.mirrors import MirrorSummary, summarize
 from console.sharing import with_links
 from linkengine.domain.states import COPYING, MirrorState
@@ -124,8 +124,8 @@ def link_figures(*, link: ClusterLink) -> LinkFigures:
             lacking=Count("pk", filter=lacking),
             never=Count("pk", filter=lacking & unknown_ages(now)),
             behind_since=Min("caught_up_at", filter=lacking),
-            bytes=Sum("bytes_per_s"),
-            records=Sum("records_per_s"),
+            bytes=Sum("bytes_per_s", filter=measured_rates(now)),
+            records=Sum("records_per_s", filter=measured_rates(now)),
             heard_at=Max("observed_at", filter=Q(mirror__state__in=COPYING, observed_at__lte=now + AHEAD)),
         )
     )

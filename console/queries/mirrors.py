@@ -13,7 +13,7 @@ from console.access import visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
-from console.models.mirrors import is_fresh
+from console.models.mirrors import UNSEEN, is_fresh
 from console.sharing import with_links
 from linkengine.domain.states import MirrorState
 from linkengine.domain.stopreports import estimated_bytes
@@ -123,13 +123,14 @@ def summarize(mirror: MirrorTopic, *, now: datetime, errors: int | None = None) 
     partitions = list(mirror.partitions.all())
     lags = [one.lag for one in partitions if one.lag is not None]
     max_lag = max(lags) if lags and len(lags) == len(partitions) else None
+    measured = [one for one in partitions if one.observed_at is None or one.observed_at >= now - UNSEEN]
     return MirrorSummary(
         mirror=mirror,
         partitions=partitions,
         max_lag=max_lag,
         lag_ms=_lag_ms(mirror, partitions, now),
-        bytes_per_s=_sum([one.bytes_per_s for one in partitions]),
-        records_per_s=_sum([one.records_per_s for one in partitions]),
+        bytes_per_s=_sum([one.bytes_per_s for one in measured]),
+        records_per_s=_sum([one.records_per_s for one in measured]),
         errors=len(mirror.transition_errors.all()) + bool(mirror.error_code) if errors is None else errors,
     )
 

@@ -12,7 +12,9 @@ from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, LinkConfig, MirrorPartition, StateTransitionError
 from console.queries.links import effective_configs, get_link, list_links
+from console.queries.metrics import prometheus_text
 from console.queries.mirrorpages import link_figures
+from console.queries.mirrors import summarize
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
@@ -65,6 +67,20 @@ def test_what_nobody_measured_is_unknown(link: ClusterLink, make_mirror: MakeMir
     (summary,) = list_links(by=owner)
 
     assert (summary.max_lag, summary.oldest_lag_ms, summary.bytes_per_s) == (None, None, None)
+
+
+def test_what_a_copier_said_hours_ago_is_no_rate(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
+    mirror = make_mirror()
+    mirror.partitions.update(bytes_per_s=5e6, records_per_s=5.0, observed_at=timezone.now())
+    assert [one.bytes_per_s for one in list_links(by=owner)] == [1e7]
+    assert link_figures(link=link).records_per_s == 10
+
+    mirror.partitions.update(observed_at=timezone.now() - timedelta(hours=8))
+
+    assert [one.bytes_per_s for one in list_links(by=owner)] == [None]
+    assert link_figures(link=link).records_per_s is None
+    assert summarize(mirror, now=timezone.now()).bytes_per_s is None
+    assert "clusterlink_bytes_per_second{" not in prometheus_text()
 
 
 def test_an_old_sight_of_the_source_is_no_lag_of_nought(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
