@@ -135,6 +135,7 @@ def _reserve(mirror: MirrorTopic) -> None:
     if link is None:
         raise ConflictError(f"Cluster link '{mirror.link.name}' has been deleted.")
     check_link_state(link)
+    check_free(cluster=mirror.link.destination, topic=mirror.name, link=link)
     known = _known(mirror.link, mirror.name)
     if known is not None:
         raise _taken(known)

@@ -23,7 +23,7 @@ from console.queries import links as link_queries
 from console.queries.mirrorability import filters_of, judge_source, judge_topic
 from linkengine.domain.filters import FilterType, NameFilter, PatternType, filters_to_json
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
-from linkengine.domain.mirrorability import Standing, Verdict
+from linkengine.domain.mirrorability import Check, CheckCode, Standing, Verdict
 
 EMPTY_ROWS = 3  # to add filters without JavaScript
 NAMES_SHOWN = 20
@@ -146,5 +146,11 @@ def _preview(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "created": len(waiting),
         "names": waiting[:NAMES_SHOWN],
         "left_out": counts[Standing.NOT_MIRRORED],
-        "problems": [f"{one.topic}: {found.finding}" for one in verdicts for found in one.problems][:NAMES_SHOWN],
+        "problems": [f"{one.topic}: {found.finding}" for one in verdicts for found in _surprises(one)][:NAMES_SHOWN],
     }
+
+
+def _surprises(verdict: Verdict) -> Sequence[Check]:
+    """Answer why a topic that filters choose is left out: a reserved namespace is no error, but their editor must see it."""
+    first = verdict.failed[:1]
+    return first if first and first[0].code is CheckCode.NAMESPACE else verdict.problems

@@ -48,6 +48,7 @@ CHECK_LABELS: Mapping[CheckCode, str] = MappingProxyType(
         CheckCode.STOPPED_MIRROR: "Stopped mirror",
         CheckCode.RING: "Ring",
         CheckCode.CHAIN: "Chain",
+        CheckCode.NAMESPACE: "Namespace",
         CheckCode.NAME_FREE: "Name at the destination",
         CheckCode.LINK_STATE: "Link",
         CheckCode.LAST_TRY: "Last try",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from django.db.models import prefetch_related_objects
 
-from console.models import AutoCreateFailure, Cluster, ClusterLink, MirrorTopic, SourceTopic
+from console.models import AutoCreateFailure, Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
 from linkengine.domain.filters import NameFilter, known_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskError
@@ -24,7 +24,7 @@ _TROUBLES = {
 
 
 def surroundings_of(link: ClusterLink, *, taken: Iterable[str] | None = None) -> Surroundings:
-    """Gather what is known around a link; six queries. ``taken`` are the destination's topics if they were just listed."""
+    """Gather what is known around a link; seven queries. ``taken`` are the destination's topics if they were just listed."""
     prefetch_related_objects([link], "configs")
     if taken is None:
         taken = SourceTopic.objects.filter(cluster=link.destination_id).values_list("name", flat=True)
@@ -37,6 +37,7 @@ def surroundings_of(link: ClusterLink, *, taken: Iterable[str] | None = None) ->
         link_trouble=_trouble(link),
         mirrors=_mirrors(link),
         taken=frozenset(taken),
+        reserved=_reserved(link),
         sources=sources(),
         cluster_names=dict(Cluster.objects.values_list("cluster_id", "name")),
         failures=_failures(link),
@@ -63,7 +64,7 @@ def judge_topic(*, link: ClusterLink, name: str) -> Verdict:
 
 
 def judge_source(*, link: ClusterLink, search: str = "", filters: tuple[NameFilter, ...] | None = None) -> list[Verdict]:
-    """Judge every topic of the source that was last seen, by name; seven queries. ``filters``: as if auto-create had these."""
+    """Judge every topic of the source that was last seen, by name; eight queries. ``filters``: as if auto-create had these."""
     rows = SourceTopic.objects.filter(link=link)
     if search:
         rows = rows.filter(name__icontains=search)
@@ -85,6 +86,12 @@ def _mirrors(link: ClusterLink) -> dict[str, KnownMirror]:
         if one.own or name not in known:
             known[name] = one
     return known
+
+
+def _reserved(link: ClusterLink) -> dict[str, str]:
+    """Answer the namespaces of the destination in which nobody may create a mirror topic of this link, by hand or not."""
+    rows = Namespace.objects.filter(cluster=link.destination_id, reserved=True).exclude(link=link.pk)
+    return {prefix: name or "" for prefix, name in rows.values_list("prefix", "link__name")}
 
 
 def _failures(link: ClusterLink) -> dict[str, TaskError]:

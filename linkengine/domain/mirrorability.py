@@ -28,9 +28,22 @@ class CheckCode(StrEnum):
     STOPPED_MIRROR = "STOPPED_MIRROR"
     RING = "RING"
     CHAIN = "CHAIN"
+    NAMESPACE = "NAMESPACE"
     NAME_FREE = "NAME_FREE"
     LINK_STATE = "LINK_STATE"
     LAST_TRY = "LAST_TRY"
+
+
+_UNWANTED = frozenset(  # people said so
+    {
+        CheckCode.INTERNAL_TOPIC,
+        CheckCode.AUTO_CREATE,
+        CheckCode.INCLUDED,
+        CheckCode.NOT_EXCLUDED,
+        CheckCode.RING,
+        CheckCode.NAMESPACE,
+    }
+)
 
 
 class Standing(StrEnum):
@@ -84,6 +97,9 @@ class Surroundings:
     link_trouble: str = ""  # why the link does nothing at present
     mirrors: Mapping[str, KnownMirror] = field(default_factory=dict)
     taken: Collection[str] = ()
+    reserved: Mapping[str, str] = field(
+        default_factory=dict
+    )  # prefixes of others, with the link that each follows, "" for none
     sources: Mapping[Place, Place] = field(default_factory=dict)  # of all mirrors that are not stopped, on all links
     cluster_names: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[str, TaskError] = field(default_factory=dict)  # of the last try, by source topic
@@ -106,5 +122,4 @@ class Verdict:
     @property
     def problems(self) -> tuple[Check, ...]:
         """What the task reports; nothing for topics that the filters leave out anyway."""
-        unwanted = {CheckCode.INTERNAL_TOPIC, CheckCode.AUTO_CREATE, CheckCode.INCLUDED, CheckCode.NOT_EXCLUDED, CheckCode.RING}
-        return () if unwanted & {one.code for one in self.failed} else tuple(one for one in self.failed if one.problem)
+        return () if _UNWANTED & {one.code for one in self.failed} else tuple(one for one in self.failed if one.problem)

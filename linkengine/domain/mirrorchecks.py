@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.filters import FilterType, NameFilter, PatternType
 from linkengine.domain.mirrorability import Check, CheckCode, Standing, Surroundings, Topic, Verdict
+from linkengine.domain.namespaces import contains
 from linkengine.domain.naming import is_internal, mirror_name
 from linkengine.domain.rings import Place, find_ring, ring_words
 from linkengine.domain.states import MirrorState
@@ -154,6 +155,23 @@ def _chain(topic: Topic, around: Surroundings) -> Check:
     )
 
 
+def _namespace(topic: Topic, around: Surroundings) -> Check:
+    code, name = CheckCode.NAMESPACE, _mirror_name(topic, around)
+    prefix = next((one for one in around.reserved if name and contains(one, name)), None)
+    if prefix is None:
+        return Check(code=code, passed=True, finding="No namespace of the destination keeps this link out.")
+    follows = around.reserved[prefix]
+    owner, step = (
+        (f"link {follows}", "Nothing to do where that link mirrors it. Else let") if follows else ("nobody yet", "Let")
+    )
+    return Check(
+        code=code,
+        passed=False,
+        finding=f"Its name is in the reserved namespace {prefix}* of the destination, in which {owner} creates topics.",
+        next_step=f"{step} the namespace follow this link, or use a link with another prefix.",
+    )
+
+
 def _name_free(topic: Topic, around: Surroundings) -> Check:
     code, name = CheckCode.NAME_FREE, _mirror_name(topic, around)
     known = around.mirrors.get(name)
@@ -211,6 +229,7 @@ _RULES: tuple[Callable[[Topic, Surroundings], Check], ...] = (
     _stopped_mirror,
     _ring,
     _chain,
+    _namespace,
     _name_free,
     _link_state,
     _last_try,

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from console.actions import namespaces
-from console.actions.mirrors import create_mirror
+from console.actions.mirrors import auto_create, create_mirror
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
-from console.models import AuditEvent, Cluster, ClusterLink, Namespace
+from console.models import AuditEvent, Cluster, ClusterLink, LinkConfig, MirrorTopic, Namespace, SourceTopic
+from console.queries.mirrorability import judge_topic
+from linkengine.domain.mirrorability import CheckCode, Standing
 from tests.console.conftest import NOW, Engine
 
 Sent = list[tuple[str, dict[str, Any]]]
@@ -23,7 +25,7 @@ def orders(destination: Cluster, owner: Actor, sent: Sent) -> Namespace:
 
 @pytest.fixture
 def other_link(link: ClusterLink) -> ClusterLink:
-    fields = {"source": link.source, "source_cluster_id": link.source_cluster_id, "properties": {}}
+    fields: dict[str, Any] = {"source": link.source, "source_cluster_id": link.source_cluster_id, "properties": {}}
     dates = {"state_since": NOW, "created_at": NOW}
     return ClusterLink.objects.create(name="other", destination=link.destination, created_by="owner", **fields, **dates)
 
@@ -81,6 +83,57 @@ def test_only_the_link_it_follows_creates_topics_in_it(
         create_mirror(link=other_link, source_topic="orders.new", by=owner, now=NOW)
     assert create_mirror(link=link, source_topic="orders.new", by=owner, now=NOW).name == "orders.new"
     assert create_mirror(link=other_link, source_topic="bills", by=owner, now=NOW).name == "bills"
+
+
+def test_auto_create_keeps_out_of_a_namespace_as_people_must(
+    orders: Namespace, link: ClusterLink, other_link: ClusterLink, owner: Actor, sent: Sent
+) -> None:
+    attach(orders, link, owner)
+
+    with pytest.raises(
+        ConflictError, match=r"reserved namespace 'orders\.\*', in which cluster link 'west-to-east'"
+    ) as refused:
+        auto_create(link=other_link, source_topic="orders.new", now=NOW)
+
+    assert refused.value.code == "NAMESPACE_RESERVED"
+    assert not MirrorTopic.objects.exists()
+    assert auto_create(link=link, source_topic="orders.new", now=NOW).name == "orders.new"
+
+
+@pytest.mark.parametrize(
+    ("reserved", "follows", "standing"),
+    [
+        (False, False, Standing.WAITING),
+        (True, False, Standing.NOT_MIRRORED),
+        (True, True, Standing.NOT_MIRRORED),
+    ],
+)
+def test_what_a_namespace_keeps_out_is_told_with_the_link_that_creates_it(
+    orders: Namespace,
+    link: ClusterLink,
+    other_link: ClusterLink,
+    owner: Actor,
+    sent: Sent,
+    *,
+    reserved: bool,
+    follows: bool,
+    standing: Standing,
+) -> None:
+    namespaces.reserve(namespace=orders, reserved=reserved, by=owner, now=NOW)
+    if follows:
+        attach(orders, link, owner)
+    filters = '{"topicFilters": [{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}]}'
+    for one in (link, other_link):
+        SourceTopic.objects.create(link=one, name="orders.new", partitions=1, seen_at=NOW)
+        for name, value in (("enable", "true"), ("filters", filters)):
+            LinkConfig.objects.create(link=one, name=f"auto.create.mirror.topics.{name}", value=value)
+
+    found = judge_topic(link=other_link, name="orders.new")
+
+    assert found.standing is standing
+    assert [one.code for one in found.failed] == ([CheckCode.NAMESPACE] if reserved else [])
+    assert ("link west-to-east creates" in "".join(one.finding for one in found.failed)) is follows
+    assert judge_topic(link=link, name="orders.new").standing is (Standing.WAITING if follows else standing)
 
 
 def test_an_open_namespace_refuses_nothing(orders: Namespace, destination: Cluster) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.test import Client
 
-from console.models import LinkConfig, LinkTask, SourceTopic
+from console.models import LinkConfig, LinkTask, Namespace, SourceTopic
 from tests.browser.scene import Scene
 from tests.console.pages.conftest import Queue, client_of
 
@@ -68,6 +68,22 @@ def test_a_preview_tells_what_would_be_created_and_stores_nothing(scene: Scene, 
     assert "1 are mirrored already, 2 would be created" in text
     assert "radar, rails" in text
     assert not LinkConfig.objects.filter(name=FILTERS).exists()
+
+
+def test_what_a_reserved_namespace_keeps_out_is_told_of_before_and_after_filters_choose_it(scene: Scene, admin: Client) -> None:
+    add_topics(scene, "radar", "rails")
+    place = {"cluster": scene.link.destination, "created_at": scene.now}
+    Namespace.objects.create(prefix="rad", reserved=True, created_by="owner", **place)
+
+    preview = admin.post(f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), intent="preview")).content.decode()
+    admin.post(f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE")))
+    listed = admin.get(f"{scene.link_url}topics/?q=radar").content.decode()
+    told = admin.get(f"{scene.link_url}topics/radar/").content.decode()
+
+    assert "1 would be created" in preview
+    assert "radar: Its name is in the reserved namespace rad*" in preview
+    assert "in the reserved namespace rad*" in listed
+    assert "Let the namespace follow this link" in told
 
 
 def test_auto_create_without_a_filter_is_refused_in_place(scene: Scene, admin: Client) -> None:

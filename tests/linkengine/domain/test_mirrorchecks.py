@@ -61,6 +61,8 @@ def test_a_topic_with_a_mirror_of_the_link_is_mirrored_whatever_the_filters_say(
         ("orders", {"sources": LOOPED}, CheckCode.RING, "destination:orders → source:orders → destination:orders", False),
         ("orders", {"sources": CHAINED, "prefix": "w."}, CheckCode.CHAIN, "mirror topic at the source", False),
         ("orders", {"topic": {"is_mirror": True}, "prefix": "w."}, CheckCode.CHAIN, "mirror topic at the source", False),
+        ("orders", {"reserved": {"ord": "north"}}, CheckCode.NAMESPACE, r"namespace ord\* .* link north creates", False),
+        ("orders", {"reserved": {"": ""}}, CheckCode.NAMESPACE, r"namespace \* .* nobody yet creates", False),
         ("orders", {"taken": {"orders"}}, CheckCode.NAME_FREE, "ordinary topic orders; it is not touched", True),
         (
             "orders",
@@ -95,6 +97,21 @@ def test_a_failed_try_is_told_and_tried_again() -> None:
     assert found.standing is Standing.WAITING
     assert [one.code for one in found.failed] == [CheckCode.LAST_TRY]
     assert "Grant READ." in found.failed[0].finding
+
+
+def test_a_namespace_is_one_of_the_destination() -> None:
+    assert verdict(prefix="w.", reserved={"orders": "north", "": "north"}).failed[0].code is CheckCode.NAMESPACE
+    assert verdict(prefix="w.", reserved={"orders": "north"}).standing is Standing.WAITING
+    assert verdict("x" * 245, prefix="prefix.", reserved={"": ""}).failed[0].code is CheckCode.MIRROR_NAME
+
+
+def test_a_mirror_of_the_link_that_a_namespace_follows_is_no_problem_of_another_one() -> None:
+    mirrors = {"orders": KnownMirror(link="north", state=MirrorState.ACTIVE, own=False)}
+
+    found = verdict(mirrors=mirrors, reserved={"ord": "north"})
+
+    assert [one.code for one in found.failed] == [CheckCode.NAMESPACE, CheckCode.NAME_FREE]
+    assert found.problems == ()
 
 
 def test_a_taken_name_is_no_problem_of_a_topic_that_nobody_wants() -> None:
