@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from console.models import ClusterLink, MirrorTopic
+from console.reconciling import waits
 from linkengine.domain.states import MirrorState, StopReason
 
 _ADVANCED_BY = {
@@ -37,7 +38,7 @@ def chores_of(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Chor
             task = _ADVANCED_BY[MirrorState(mirror.state)]
         else:
             continue
-        if mirror.retry_at is not None and mirror.retry_at > now:
+        if waits.is_postponed(mirror, now=now):
             continue
         found[task] += 1
         if task not in _IN_TURN or found[task] <= AT_A_TIME:

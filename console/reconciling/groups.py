@@ -11,6 +11,7 @@ from django.db.models import F, Max, Q, QuerySet
 
 from console.actions.gates import GATED
 from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic, SyncedGroup
+from console.models.mirrors import AHEAD
 from linkengine.domain import groupplans
 from linkengine.domain.filters import parse_filters
 from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, KnownOffset, MirroredTopic, PartitionOutcome
@@ -46,7 +47,7 @@ def still_following(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict
     return set(rows.values_list("name", flat=True))
 
 
-def sync_of(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict: bool = False) -> GroupSync:
+def sync_of(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict: bool = False, now: datetime) -> GroupSync:
     """Answer what a run over these mirrors shall do: a batch of groups, or all, ``strict``, as a promotion needs it."""
     text = link.config("consumer.offset.group.filters")
     prefixed = link.config("consumer.group.prefix.enable") == "true"
@@ -57,7 +58,7 @@ def sync_of(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict: bool =
     }
     if strict:
         return GroupSync(**common, batch=None, strict=True)  # type: ignore[arg-type]
-    return GroupSync(**common, after=_last_looked_at(link))  # type: ignore[arg-type]
+    return GroupSync(**common, after=_last_looked_at(link, now=now))  # type: ignore[arg-type]
 
 
 def recall(link: ClusterLink, names: Sequence[str], *, now: datetime) -> dict[str, Memory]:
@@ -124,9 +125,12 @@ def _topic(mirror: MirrorTopic) -> MirroredTopic:
     return MirroredTopic(source_topic=mirror.source_topic, mirror_topic=mirror.name, partitions=mirror.num_partitions)
 
 
-def _last_looked_at(link: ClusterLink) -> str:
-    """Answer the name at which the latest batch ended; the next one begins behind it."""
-    groups = SyncedGroup.objects.filter(link=link)
+def _last_looked_at(link: ClusterLink, *, now: datetime) -> str:
+    """Answer the name at which the latest batch ended; the next one begins behind it.
+
+    A look that lies ahead was noted before a clock was set back: it would stay the latest, and one batch come again and again.
+    """
+    groups = SyncedGroup.objects.filter(link=link, looked_at__lte=now + AHEAD)
     latest = groups.aggregate(latest=Max("looked_at"))["latest"]
     return groups.filter(looked_at=latest).aggregate(name=Max("name"))["name"] or "" if latest else ""
 

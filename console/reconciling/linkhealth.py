@@ -10,6 +10,7 @@ from django.db.models import F
 from console.models import ClusterLink
 from console.reconciling.phases import Verdict
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.moments import is_due
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import LinkState
 
@@ -28,7 +29,7 @@ def needs_probe(*, link: ClusterLink, verdicts: Collection[Verdict | None], now:
         return False
     if link.state == LinkState.ACTIVE and any(one and one.phase is PartitionPhase.COPYING for one in verdicts):
         return False
-    return link.looked_at is None or now - link.looked_at >= PROBE_EVERY
+    return _is_old(link.looked_at, now=now)
 
 
 def note_verdicts(*, link: ClusterLink, verdicts: Collection[Verdict | None], now: datetime) -> bool:
@@ -44,7 +45,7 @@ def note_verdicts(*, link: ClusterLink, verdicts: Collection[Verdict | None], no
 
 def note_success(*, link: ClusterLink, now: datetime) -> bool:
     """The source answers."""
-    if link.probed_at is None or now - link.probed_at >= PROBE_EVERY:  # called every second while records flow
+    if _is_old(link.probed_at, now=now):  # called every second while records flow
         ClusterLink.objects.filter(pk=link.pk).update(probed_at=now)
         link.probed_at = now
     return note_state(link=link, state=LinkState.ACTIVE, code="", message="", now=now)
@@ -70,3 +71,7 @@ def note_state(*, link: ClusterLink, state: LinkState, code: str, message: str, 
     for name, value in values.items():
         setattr(link, name, value)
     return bool(changed)
+
+
+def _is_old(look: datetime | None, *, now: datetime) -> bool:
+    return look is None or is_due(look + PROBE_EVERY, now=now, longest=PROBE_EVERY)

@@ -8,6 +8,7 @@ from django.db.models import F
 
 from console.models import ClusterLink, LinkTask
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskName, TaskOutcome, TaskSpec, is_configured
+from linkengine.domain.moments import is_due
 from linkengine.domain.states import LinkState
 
 MORE_AFTER = timedelta(milliseconds=500)  # where a run ended at its bound
@@ -19,7 +20,7 @@ def due_tasks(*, link: ClusterLink, mirrors: bool, now: datetime) -> list[TaskNa
         return []
     rows = {one.name: one for one in link.tasks.all()}
     configured = [spec for spec in TASKS.values() if is_configured(spec, value_of=link.config, mirrors=mirrors)]
-    return [spec.name for spec in configured if _is_due(rows.get(spec.name), now=now)]
+    return [spec.name for spec in configured if _is_due(rows.get(spec.name), longest=_interval(spec, link), now=now)]
 
 
 def begin(*, link: ClusterLink, name: TaskName, mirrors: bool, now: datetime) -> LinkTask | None:
@@ -56,8 +57,8 @@ def finish(*, row: LinkTask, outcome: TaskOutcome, now: datetime) -> None:
         ClusterLink.objects.filter(pk=row.link_id).update(sequence=F("sequence") + 1)
 
 
-def _is_due(row: LinkTask | None, *, now: datetime) -> bool:
-    return row is None or row.requested_at is not None or row.next_run_at is None or row.next_run_at <= now
+def _is_due(row: LinkTask | None, *, longest: timedelta, now: datetime) -> bool:
+    return row is None or row.requested_at is not None or is_due(row.next_run_at, now=now, longest=longest)
 
 
 def _interval(spec: TaskSpec, link: ClusterLink) -> timedelta:

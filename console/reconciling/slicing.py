@@ -12,12 +12,14 @@ from django.db.models import F
 from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
 from console.reconciling.plans import TUNING, mirror_key
 from linkengine.domain.errors import ErrorCode
+from linkengine.domain.moments import is_due
 from linkengine.domain.plans import life_of
 from linkengine.domain.slices import START_MS, NewSlice, RunningSlice, decide_slices
 from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
 
 BACKOFF_S = 1.0  # after the first failure of the copy engine; doubles
 LONGEST_BACKOFF_S = 30.0
+LONGEST_BACKOFF = timedelta(seconds=1.25 * LONGEST_BACKOFF_S)  # with what is added by chance
 SHORT = timedelta(seconds=3)  # a job that is over sooner did not copy; without a pause the next would follow at once
 START = timedelta(milliseconds=START_MS)
 HELD_AFTER = timedelta(seconds=1)  # what waits for a slice says so in Redis before it takes it; twice sure
@@ -86,7 +88,7 @@ def next_slices(
     if silent is not None:
         _note_failure(link, error=_why_silent(silent), now=now)
     lost = [one for one in known if one.taken_at is None and now - one.started_at > RESEND_AFTER]
-    if link.engine_retry_at is not None and link.engine_retry_at > now:
+    if not is_due(link.engine_retry_at, now=now, longest=LONGEST_BACKOFF):
         return lost
     return [*lost, *(_create(link, new, now=now) for new in decision.submit)]
 

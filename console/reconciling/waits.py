@@ -16,9 +16,11 @@ from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling.plans import mirror_key
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import TaskName, TaskOutcome
+from linkengine.domain.moments import is_due
 from linkengine.domain.states import MirrorState, StopReason
 
 FIRST_S, LONGEST_S = 0.1, 300.0
+LONGEST = timedelta(seconds=1.25 * LONGEST_S)  # of a mirror; failed steps spread their pauses a quarter beyond
 WAKE_MS = 5_000  # between wakings of one mirror by an empty lag: something else may hold it, an open transaction for instance
 _DOUBLINGS = 12  # beyond them the pause is the longest anyway
 _GROUPS = (ErrorCode.WAITING_FOR_GROUPS, ErrorCode.CONSUMER_GROUP_IN_USE_ERROR)
@@ -43,14 +45,18 @@ def postpone(*, mirror: MirrorTopic, looks: int, wait_s: float, now: datetime) -
     waiting.update(retry_count=looks, retry_at=now + timedelta(seconds=wait_s))
 
 
+def is_postponed(mirror: MirrorTopic, *, now: datetime) -> bool:
+    """Tell whether the mirror's next step waits for its time."""
+    return not is_due(mirror.retry_at, now=now, longest=LONGEST)
+
+
 def caught_up(*, mirrors: Iterable[MirrorTopic], rows: Rows, now: datetime) -> Iterator[MirrorTopic]:
     """List the postponed promotions that wait for a lag which is no more."""
     for mirror in mirrors:
         if mirror.state != MirrorState.PENDING_STOPPED or mirror.stop_reason != StopReason.PROMOTE:
             continue
-        postponed = mirror.retry_at is not None and mirror.retry_at > now
         waits = any(one.code == ErrorCode.WAITING_FOR_LAG for one in mirror.transition_errors.all())
-        if postponed and waits and _is_level(mirror, rows):
+        if is_postponed(mirror, now=now) and waits and _is_level(mirror, rows):
             yield mirror
 
 

@@ -55,7 +55,7 @@ def _run(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, strict: bool) -> 
     return jobs.sync_groups(
         source=plans.source_address(link),
         destination=link.destination.address,
-        sync=groups.sync_of(link, mirrors, strict=strict),
+        sync=groups.sync_of(link, mirrors, strict=strict, now=timezone.now()),
         recall=recall,
         following=following,
     )

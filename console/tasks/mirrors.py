@@ -18,7 +18,7 @@ from console import dispatch, lineage, store
 from console.actions import transitions
 from console.actors import ENGINE
 from console.models import ClusterLink, MirrorTopic, SourceTopic
-from console.reconciling import configreverts, followers, gaps, plans, sampling, troubles
+from console.reconciling import configreverts, followers, gaps, plans, sampling, troubles, waits
 from console.tasks import leases
 from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
 from linkengine import jobs
@@ -28,7 +28,6 @@ from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import MirrorEvent, MirrorState, can
 
 BACKOFF_S = 0.5
-LONGEST_BACKOFF_S = 300.0
 RELEASE_WAIT_S = 2.0
 _FATAL_IN_SETUP = {
     ErrorCode.TOPIC_EXISTS_ERROR,
@@ -124,7 +123,7 @@ def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, no
         facts = {"error_code": error.code, "error_message": error.message, "error_since": now}
         transitions.apply_event(mirror=mirror, event=MirrorEvent.FATAL, by=ENGINE, now=now, detail=error.message, **facts)
         return
-    wait_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
+    wait_s = min(waits.LONGEST_S, BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
     MirrorTopic.objects.filter(pk=mirror.pk).update(
         retry_count=F("retry_count") + 1, retry_at=now + timedelta(seconds=wait_s), error_since=mirror.error_since or now
     )

@@ -6,7 +6,7 @@ may lie ahead of now, since a clock was set back; it tells nothing then.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 AHEAD_MS = 2_000  # what the clocks of one installation may differ by
 _YEAR_10000_MS = 253_402_300_800_000
@@ -15,6 +15,15 @@ _YEAR_10000_MS = 253_402_300_800_000
 def is_recent(at_ms: int, *, now_ms: int, within_ms: int) -> bool:
     """Tell whether something was seen lately; a time ahead of now says no."""
     return -AHEAD_MS <= now_ms - at_ms <= within_ms
+
+
+def is_due(at: datetime | None, *, now: datetime, longest: timedelta) -> bool:
+    """Tell whether the time to do something has come; None is at once.
+
+    Whoever fixed ``at`` waits for ``longest`` at most. A time beyond that was fixed before a clock was set back, and would keep
+    the work away for as long as the clock was set.
+    """
+    return at is None or at <= now or at - now > longest + timedelta(milliseconds=AHEAD_MS)
 
 
 def utc_words(timestamp_ms: int) -> str:

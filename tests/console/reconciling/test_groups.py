@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from console.models import ClusterLink
+from console.models import ClusterLink, SyncedGroup
 from console.reconciling.groups import mirrors_of, still_following, sync_of
 from linkengine.domain.states import MirrorState, StopReason
 from tests.console.conftest import NOW, MakeMirror
@@ -21,7 +22,7 @@ def test_groups_have_the_links_prefix_only_where_it_is_switched_on(link: Cluster
     if switch is not None:
         link.configs.create(name="consumer.group.prefix.enable", value=switch)
 
-    assert sync_of(ClusterLink.objects.get(pk=link.pk), []).group_prefix == prefix
+    assert sync_of(ClusterLink.objects.get(pk=link.pk), [], now=NOW).group_prefix == prefix
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,20 @@ def test_groups_follow_until_a_stop_or_a_deletion_has_taken_hold(
     assert mirrors_of(link) == ([mirror] if chosen else [])
     assert still_following(link, [mirror]) == ({"orders"} if chosen else set())
     assert still_following(link, [mirror], strict=True) == ({"orders"} if strictly else set())
+
+
+def test_batches_go_on_where_the_last_one_ended_even_if_looks_lie_ahead_since_a_clock_was_set_back(link: ClusterLink) -> None:
+    def look(*names: str, at: datetime) -> str:
+        for name in names:
+            SyncedGroup.objects.update_or_create(
+                link=link, name=name, defaults={"destination_name": name, "looked_at": at, "listed_at": at}
+            )
+        return sync_of(link, [], now=NOW).after
+
+    ahead = NOW + timedelta(hours=1)
+    assert look("a", "b", "c", "d", at=NOW - timedelta(minutes=1)) == "d"
+    assert look("a", "b", at=NOW) == "b"
+    look("a", "b", at=ahead - timedelta(seconds=30))
+    assert look("c", "d", at=ahead) == ""  # from the beginning: nothing tells which batch was the last
+    assert look("a", "b", at=NOW) == "b"
+    assert look("c", "d", at=NOW + timedelta(seconds=1)) == "d"

@@ -71,5 +71,7 @@ def test_the_source_is_looked_at_where_copies_do_not_tell(link: ClusterLink) -> 
     assert not linkhealth.needs_probe(link=link, verdicts=[], now=NOW)
     link.looked_at = NOW - timedelta(seconds=5)
     assert linkhealth.needs_probe(link=link, verdicts=[], now=NOW)
+    link.looked_at = NOW + timedelta(hours=1)  # a clock was set back
+    assert linkhealth.needs_probe(link=link, verdicts=[], now=NOW)
     link.state = LinkState.PAUSED
     assert not linkhealth.needs_probe(link=link, verdicts=[], now=NOW)

@@ -35,11 +35,14 @@ def test_a_task_that_has_never_run_is_due_when_it_is_switched_on(link: ClusterLi
     [
         ({"next_run_at": NOW}, True),
         ({"next_run_at": NOW + SECOND}, False),
+        ({"next_run_at": NOW + 30 * SECOND}, False),
+        ({"next_run_at": NOW + timedelta(hours=1)}, True),  # a clock was set back
         ({"next_run_at": None}, True),
         ({"next_run_at": NOW + SECOND, "requested_at": NOW}, True),
     ],
 )
 def test_a_task_waits_for_its_time_unless_somebody_asked(link: ClusterLink, fields: dict[str, Any], is_due: bool) -> None:
+    LinkConfig.objects.create(link=link, name="topic.config.sync.ms", value="30000")
     LinkTask.objects.create(link=link, name=CONFIGS, **fields)
 
     assert (CONFIGS in due(link)) is is_due

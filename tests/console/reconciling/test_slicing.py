@@ -106,6 +106,15 @@ def test_an_engine_that_is_away_is_shown_and_waited_for(link: ClusterLink) -> No
     assert (link.engine_error, link.engine_failures) == ("", 0)
 
 
+@pytest.mark.parametrize(("ahead", "submitted"), [(timedelta(seconds=37), 0), (timedelta(hours=1), 1)])
+def test_an_engine_is_not_waited_for_longer_because_a_clock_was_set_back(
+    link: ClusterLink, ahead: timedelta, submitted: int
+) -> None:
+    link.engine_retry_at = NOW + ahead
+
+    assert len(next_slices(link, "a")) == submitted
+
+
 def test_a_spark_that_takes_a_job_and_does_not_begin_it_is_shown_and_waited_for(link: ClusterLink) -> None:
     (row,) = next_slices(link, "a")
     slicing.take(slice_id=row.slice_id, now=NOW)
