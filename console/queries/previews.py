@@ -13,7 +13,7 @@ from console.models import GroupOffset, MirrorTopic
 from console.policies import why_not
 from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.groups import GroupStatus
-from linkengine.domain.states import MirrorEvent, MirrorState, next_state
+from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState, next_state
 
 _E = MirrorEvent
 _DRAINS = (_E.PROMOTE, _E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)  # these wait until both sides are equal
@@ -48,7 +48,7 @@ class Preview:
 def preview(mirror: MirrorTopic, operation: MirrorEvent) -> Preview:
     """Answer what the operation would do to the mirror now; a few queries, no cluster is asked."""
     reason = why_not(mirror, operation)
-    stops = operation in _STOPS
+    stops = operation in _STOPS and mirror.state not in BECOMING  # such a topic keeps its configs, its groups their offsets
     return Preview(
         mirror_topic_name=mirror.name,
         operation=operation,
@@ -57,7 +57,7 @@ def preview(mirror: MirrorTopic, operation: MirrorEvent) -> Preview:
         state_after="" if reason else next_state(MirrorState(mirror.state), operation),
         records_at_risk=_at_risk(mirror, operation),
         records_to_copy=_sum(mirror, [row.lag for row in mirror.partitions.all()]) if operation in _DRAINS else 0,
-        groups_clamped=tuple(_groups(mirror)) if operation is _E.FAILOVER else (),
+        groups_clamped=tuple(_groups(mirror)) if stops and operation is _E.FAILOVER else (),
         configs_to_change=_configs(mirror) if stops else {},
     )
 

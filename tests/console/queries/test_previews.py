@@ -29,6 +29,19 @@ def test_a_failover_tells_records_groups_and_configs(mirror: MirrorTopic, link: 
     assert told.configs_to_change["compression.type"] is None
 
 
+@pytest.mark.parametrize("state", [MirrorState.PENDING_MIRROR, MirrorState.PENDING_SETUP_FOR_RESTORE])
+def test_a_topic_that_is_not_a_mirror_yet_keeps_its_configs_and_groups(
+    make_mirror: MakeMirror, link: ClusterLink, state: MirrorState
+) -> None:
+    mirror = make_mirror(state=state, source_configs={"retention.ms": "99000"})
+    group = SyncedGroup.objects.create(link=link, name="g", destination_name="g", status="SYNCED", listed_at=NOW)
+    GroupOffset.objects.create(group=group, mirror=mirror, partition=1, source_offset=99, target=99, outcome="EQUAL")
+
+    told = preview(mirror, E.FAILOVER)
+
+    assert (told.allowed, told.groups_clamped, told.configs_to_change) == (True, (), {})
+
+
 def test_an_unknown_lag_is_not_nothing(mirror: MirrorTopic) -> None:
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(source_end=None)
 
