@@ -24,6 +24,7 @@ from linkengine.domain.linktasks import TaskError, TaskOutcome
 from linkengine.domain.mirrorability import CheckCode, Standing, Topic, Verdict
 from linkengine.domain.mirrorchecks import judge_all
 from linkengine.domain.plans import TopicDescription
+from linkengine.domain.states import LinkState
 
 TRIES_PER_RUN = 100  # each asks both clusters; the next run follows at once where there are more
 # Nothing about one topic: the whole run ends and says so.
@@ -82,9 +83,14 @@ def _create(link: ClusterLink, waiting: Sequence[Verdict], *, now: datetime) -> 
             failures.append(TaskError(code=error.code, message=f"{one.topic}: {error.message}"))
         except BadRequestError:  # a person was quicker
             continue
-        except ConflictError:  # the link was paused or deleted meanwhile
-            break
+        except ConflictError:  # the link was paused or deleted meanwhile, or a namespace was reserved
+            if not _goes_on(link):
+                break
     return created, failures
+
+
+def _goes_on(link: ClusterLink) -> bool:
+    return ClusterLink.objects.filter(pk=link.pk, deletion_requested_at=None).exclude(state=LinkState.PAUSED).exists()
 
 
 def _note_failure(link: ClusterLink, topic: str, error: LinkEngineError, *, now: datetime) -> None:
