@@ -1,4 +1,5 @@
-# The verbs of this project. `make` alone lists them. Everything they install lies in .venv/, var/ and static/vendor/.
+# The verbs of this project. `make` alone lists them. What they install lies in .venv/, var/ and static/vendor/; missing programs
+# come from the system's packages.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
