@@ -88,9 +88,12 @@ def whole_at(row: MirrorPartition, report: PartitionProgress) -> datetime | None
     ends = report.mirror_end, report.source_end
     level = ends[0] is not None and ends[1] is not None and ends[0] >= ends[1]
     begins = row.whole_at is None and report.mirror_end is not None
-    times = [report.observed_at_ms] if level or begins else []
-    times += [] if report.caught_up_at_ms is None else [report.caught_up_at_ms]
-    known = [time_of(one) for one in times] + ([row.whole_at] if row.whole_at else [])
+    times = (
+        report.source_seen_at_ms if level else None,
+        report.observed_at_ms if begins else None,
+        report.caught_up_at_ms,
+    )
+    known = [time_of(one) for one in times if one is not None] + ([row.whole_at] if row.whole_at else [])
     return max(known, default=None)
 
 
@@ -106,8 +109,8 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
             setattr(row, name, value)
     if report.phase in _SOURCE_UNSEEN:
         row.source_end = None
-    elif report.source_end is not None:
-        row.last_source_end, row.last_source_seen_at = report.source_end, observed_at
+    elif report.source_end is not None and report.source_seen_at_ms is not None:
+        row.last_source_end, row.last_source_seen_at = report.source_end, time_of(report.source_seen_at_ms)
         row.last_high_watermark = report.source_high_watermark  # None: of a copier that does not tell
     if row.mirror_start is not None and row.mirror_end is not None and row.mirror_start > row.mirror_end:
         row.mirror_start = None  # two readings of different moments; the next report has both

@@ -28,6 +28,7 @@ EXPIRY_MS = 600_000  # long enough to look at what a dead link did last, short e
 OWNER_SILENT_MS = 5_000  # an owner reports twice a second; after ten missed reports anybody may speak
 
 _FIELDS = tuple(one.name for one in fields(PartitionProgress))
+_TIMES = ("observed_at_ms", "source_seen_at_ms", "caught_up_at_ms", "failed_at_ms")  # by the clock of who reports
 _log = structlog.get_logger(__name__)
 # ARGV: expiry, silence, then per report: key, slice, generation of its lease (0: none), JSON
 _REPORT = (
@@ -127,10 +128,9 @@ def _readable(value: str, *, ahead_ms: int) -> PartitionProgress | None:
 
 def _moved(one: PartitionProgress, *, observed_at_ms: int) -> PartitionProgress:
     """Answer a report with the times it has by another clock."""
-    caught_up_at_ms = one.caught_up_at_ms
-    if caught_up_at_ms is not None:
-        caught_up_at_ms += observed_at_ms - one.observed_at_ms
-    return replace(one, observed_at_ms=observed_at_ms, caught_up_at_ms=caught_up_at_ms)
+    by = observed_at_ms - one.observed_at_ms
+    times = {name: at + by for name in _TIMES if (at := getattr(one, name)) is not None}
+    return replace(one, **times)
 
 
 def _name(link_id: str) -> str:

@@ -34,7 +34,7 @@ class Account:
         self.source_start: int | None = None
         self.source_end: int | None = None  # last stable offset: there is nothing to copy beyond
         self.source_high_watermark: int | None = None  # further on while a transaction is open: acknowledged, and held back
-        self.source_heard_ms = 0  # when its leader last told where it ends
+        self.source_heard_ms: int | None = None  # when its leader last told where it ends
         self.mirror_start: int | None = None
         self.mirror_end: int | None = None
         self.last_timestamp_ms: int | None = None
@@ -55,8 +55,10 @@ class Account:
 
     def unchanged(self, now_ms: int) -> None:
         """The source's leader had no news at this moment."""
-        self.source_heard_ms = max(self.source_heard_ms, now_ms)
-        if self.source_high_watermark is not None and now_ms > (self.caught_up_at_ms or 0):
+        if self.source_high_watermark is None or self.source_heard_ms is None or now_ms <= self.source_heard_ms:
+            return
+        self.source_heard_ms = now_ms
+        if now_ms > (self.caught_up_at_ms or 0):
             self._catch_up.source_seen(self.source_high_watermark, at_ms=now_ms)
             self._reach()
 

@@ -36,6 +36,7 @@ def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) ->
         source_start=account.source_start,
         source_end=account.source_end if in_sight else None,
         source_high_watermark=account.source_high_watermark if in_sight else None,
+        source_seen_at_ms=account.source_heard_ms if in_sight else None,
         mirror_start=account.mirror_start,
         mirror_end=account.mirror_end,
         last_fetch_offset=None if one.position is None or one.position == 0 else one.position - 1,

@@ -1,7 +1,8 @@
 """Looks where sources end whose partitions cannot be read at the moment, so that a lag never looks smaller than it is.
 
 A partition is read as long as its mirror takes what was read. While the destination is away, or slow, nothing is fetched; its
-source goes on growing. One request per source broker every few seconds tells by how much. Runs in the background.
+source goes on growing. One request per source broker every few seconds tells by how much. So it does where answers are full of
+other partitions: those they leave out may have news, or none. Runs in the background.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
 
-EVERY_S = 2.0  # also how old the last news of a partition has to be
+EVERY_S = 2.0  # also how old the last news of a partition has to be that is not read
+LEFT_OUT_S = 6.0  # how old those of one that is: it is told of with every report, which come every two seconds at least
 _HELD_UP = frozenset({Stage.RESUMING, Stage.COPYING})
 Bounds = dict[TopicPartition, tuple[int, int, int, int]]  # error, log start, last stable offset, high watermark
 
@@ -47,9 +49,10 @@ class SourceWatch:
                     self._ask(group[0], held_up)
 
     def _is_held_up(self, one: MirrorPartition, now: float) -> bool:
-        oldest_ms = self._services.clock.now_ms() - int(EVERY_S * 1000)
-        waiting = one.stage in _HELD_UP and not one.may_fetch(now) and not one.examining and one.source_retry_at <= now
-        return waiting and one.account.source_heard_ms < oldest_ms
+        if one.stage not in _HELD_UP or one.examining or one.source_retry_at > now:
+            return False
+        oldest_ms = self._services.clock.now_ms() - int((LEFT_OUT_S if one.may_fetch(now) else EVERY_S) * 1000)
+        return (one.account.source_heard_ms or 0) < oldest_ms
 
     def _ask(self, broker: int, held_up: Mapping[TopicPartition, tuple[MirrorPartition, int]]) -> None:
         places = {place: one.assignment.source_topic_id for place, (one, _) in held_up.items()}

@@ -113,6 +113,7 @@ class PartitionProgress:
     source_start: int | None = None  # the source's log start offset
     source_end: int | None = None  # the source's last stable offset: the mirror's goal
     source_high_watermark: int | None = None  # seen along with it; what lies between waits behind an open transaction
+    source_seen_at_ms: int | None = None  # when its leader told these two, or that nothing had changed
     mirror_start: int | None = None
     mirror_end: int | None = None  # log end offset: the checkpoint
     last_fetch_offset: int | None = None  # highest source offset fetched

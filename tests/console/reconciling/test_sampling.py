@@ -16,7 +16,10 @@ MS = int(NOW.timestamp() * 1000)
 
 
 def report(after_ms: int = 0, **values: Any) -> PartitionProgress:
-    defaults: dict[str, Any] = {"key": "k", "slice_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": MS + after_ms}
+    at_ms = MS + after_ms
+    defaults: dict[str, Any] = {"key": "k", "slice_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": at_ms}
+    if "source_end" in values:
+        defaults["source_seen_at_ms"] = at_ms
     return PartitionProgress(**{**defaults, **values})
 
 
@@ -105,6 +108,15 @@ def test_an_orderly_end_keeps_the_last_lag_for_a_hand_over_only(row: MirrorParti
 
     store(row, after_s=16)
     assert (row.source_end, row.last_source_end, row.lag) == (None, 40, None)
+
+
+def test_an_end_that_is_told_again_and_again_is_as_old_as_the_look_at_it(row: MirrorPartition) -> None:
+    for after_ms in range(0, 17_000, 500):  # the broker has fallen silent, or the partition's hold has ended
+        told = report(after_ms, source_end=40, mirror_end=40, source_seen_at_ms=MS)
+        store(row, told, after_s=after_ms / 1000)
+
+    assert (row.lag, row.source_end, row.last_source_end, row.last_source_seen_at) == (None, None, 40, NOW)
+    assert row.whole_at == NOW
 
 
 def test_a_slice_that_only_waits_does_not_keep_an_old_lag_alive(row: MirrorPartition) -> None:

@@ -37,7 +37,8 @@ def mirror(make_mirror: MakeMirror) -> MirrorTopic:
 def see(mirror: MirrorTopic, at: datetime, **values: Any) -> None:
     """Take in a report as the heart beat does."""
     key = f"{mirror_key(mirror)}/0"
-    fixed = {"key": key, "slice_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": int(at.timestamp() * 1000)}
+    at_ms = int(at.timestamp() * 1000)
+    fixed = {"key": key, "slice_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": at_ms, "source_seen_at_ms": at_ms}
     reports, rows = [PartitionProgress(**{**fixed, **values})], {key: MirrorPartition.objects.get(mirror=mirror, partition=0)}
     mirrors = MirrorTopic.objects.filter(pk=mirror.pk).prefetch_related("transition_errors")
     tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=at)

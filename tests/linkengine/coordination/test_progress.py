@@ -31,6 +31,7 @@ observations = st.builds(
     generation=st.integers(0, 2**31),
     source_start=st.none() | offsets,
     source_end=st.none() | offsets,
+    source_seen_at_ms=st.none() | offsets,
     mirror_start=st.none() | offsets,
     mirror_end=st.none() | offsets,
     last_fetch_offset=st.none() | offsets,
@@ -112,7 +113,8 @@ def test_offsets_up_to_the_last_one_survive_redis(redis_url: str, link_id: str) 
 def test_times_are_told_by_the_readers_clock_whatever_the_writers_says(redis_url: str, link_id: str, wrong_by_ms: int) -> None:
     before_ms = time.time_ns() // 1_000_000
     observed_at_ms = before_ms + wrong_by_ms
-    one = replace(seen(), observed_at_ms=observed_at_ms, caught_up_at_ms=observed_at_ms - 700)
+    ago = {"caught_up_at_ms": 700, "source_seen_at_ms": 200, "failed_at_ms": 400}
+    one = replace(seen(), observed_at_ms=observed_at_ms, **{name: observed_at_ms - ms for name, ms in ago.items()})
     RedisProgress(redis_url, link_id).report([one])
 
     asked_ms = time.time_ns() // 1_000_000
@@ -120,7 +122,7 @@ def test_times_are_told_by_the_readers_clock_whatever_the_writers_says(redis_url
     after_ms = time.time_ns() // 1_000_000
 
     assert before_ms - (after_ms - asked_ms) - 1 <= read.observed_at_ms <= after_ms  # looks older by as long as the answer took
-    assert read.caught_up_at_ms == read.observed_at_ms - 700
+    assert {name: read.observed_at_ms - getattr(read, name) for name in ago} == ago
 
 
 def test_a_writer_whose_clock_is_ahead_does_not_hide_the_next_slice(redis_url: str, link_id: str) -> None:

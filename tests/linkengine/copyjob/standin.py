@@ -58,5 +58,6 @@ def _seen(plan: CopyPlan, one: PartitionAssignment, *, generation: int) -> Parti
         phase=PartitionPhase.COPYING,
         observed_at_ms=time.time_ns() // 1_000_000,
         source_end=generation,
+        source_seen_at_ms=time.time_ns() // 1_000_000,
         mirror_end=os.getpid(),
     )

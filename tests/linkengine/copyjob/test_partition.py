@@ -327,3 +327,16 @@ def test_a_leader_that_has_not_served_since_the_mirror_was_looked_at_vouches_for
     assert progress_of(one, now_ms=1).source_epoch is None
     one.leave_origin()
     assert one.past.seen is None
+
+
+def test_the_end_of_a_source_that_is_read_no_more_is_told_with_the_time_at_which_it_was_seen() -> None:
+    one = served(owned(generation=2, clean=True), epoch=7)
+    heard_ms = one.account.source_heard_ms
+    assert heard_ms is not None
+    one.account.unchanged(heard_ms + 500)
+    one.account.unchanged(heard_ms + 400)  # a late word
+    one.stop()
+
+    told = progress_of(one, now_ms=heard_ms + 9_000)
+
+    assert (told.source_end, told.source_seen_at_ms) == (one.account.source_end, heard_ms + 500)

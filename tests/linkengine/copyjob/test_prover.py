@@ -12,6 +12,7 @@ from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.prover import Prover, ProverEvents
 from linkengine.copyjob.proving import Answer, Stretch
 from linkengine.copyjob.sourceside import EMPTY_AGAIN_S, SourceSide
+from linkengine.copyjob.sourcewatch import EVERY_S, LEFT_OUT_S, SourceWatch, WatchEvents
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
@@ -126,3 +127,22 @@ def test_a_leader_of_an_older_epoch_fails_a_mirror_only_where_every_broker_goes_
     side._not_located([one], told)
 
     assert [error.code for error in failures] == ([ErrorCode.UNEXPECTED_TRUNCATION] if everywhere else [])
+
+
+@pytest.mark.parametrize(("is_read", "after_s"), [(True, LEFT_OUT_S), (False, EVERY_S)])
+def test_the_end_of_a_source_that_no_answer_tells_of_is_asked_for(later: Later, is_read: bool, after_s: float) -> None:
+    one = copying()
+    one.account.observed_source(start=0, end=10, high_watermark=10, now_ms=0)
+    if not is_read:
+        one.mirror_retry_at, one.stage = 60.0, Stage.RESUMING
+    clock = SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: int(later.now * 1000))
+    services: Any = SimpleNamespace(background=later, clock=clock)
+    watch = SourceWatch(services, NOWHERE, WatchEvents(seen=pytest.fail, refused=pytest.fail))
+
+    asked = []
+    while len(later.asked) == 0:
+        watch.tick(later.now, {(0, 0): [one]})
+        asked.append(later.now)
+        later.now += 0.1
+
+    assert after_s < asked[-1] < after_s + EVERY_S + 0.2
