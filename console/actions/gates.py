@@ -15,6 +15,7 @@ from console.actions.verification import start_verify
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError
 from console.models import ClusterLink, GateRun, MirrorTopic
+from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.gates import GateCheck, is_green
 from linkengine.domain.states import MirrorState
 
@@ -35,7 +36,7 @@ def start_gate(*, mirror: MirrorTopic, by: Actor, now: datetime) -> GateRun:
         running = mirror.gate_runs.filter(status=Status.RUNNING).first()
         if running is not None:
             return running
-        comparison = start_verify(mirror=mirror, by=by, now=now)
+        comparison = start_verify(mirror=mirror, by=by, now=now, of_now=True)
         run = GateRun.objects.create(
             mirror=mirror, status=Status.RUNNING, requested_by=by.name, requested_at=now, verify_run=comparison
         )
@@ -83,14 +84,22 @@ def check_gate(*, mirror: MirrorTopic, now: datetime) -> None:
         return
     age = timedelta(milliseconds=int(mirror.link.config(MAX_AGE)))
     newest = mirror.gate_runs.exclude(status=Status.RUNNING).first()
-    if newest is not None and newest.status in _OPEN and newest.finished_at and now - newest.finished_at <= age:
+    fresh = newest is not None and newest.finished_at is not None and now - newest.finished_at <= age
+    if newest is not None and fresh and newest.status in _OPEN and not _is_refuted(newest):
         return
     raise ConflictError(_closed(mirror, newest), code="GATE_CLOSED")
+
+
+def _is_refuted(run: GateRun) -> bool:
+    """Tell whether records were found that differ although a run was green: comparisons go on behind the copy."""
+    return run.status == Status.GREEN and run.mirror.transition_errors.filter(code=RECORDS_DIFFER).exists()
 
 
 def _closed(mirror: MirrorTopic, newest: GateRun | None) -> str:
     if newest is None:
         what = "it has not been run yet"
+    elif _is_refuted(newest):
+        what = "records were found since its last run that differ from the source (RECORDS_DIFFER)"
     elif newest.status in _OPEN:
         what = "its last green run is too old"
     else:

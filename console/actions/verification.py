@@ -21,14 +21,18 @@ UNFINISHED = (Status.QUEUED, Status.RUNNING)
 OVERDUE = timedelta(hours=2)  # a run that has not come back is over: its worker died
 
 
-def start_verify(*, mirror: MirrorTopic, by: Actor, now: datetime) -> VerifyRun:
-    """Queue a comparison; answer the one that is under way if there is one."""
+def start_verify(*, mirror: MirrorTopic, by: Actor, now: datetime, of_now: bool = False) -> VerifyRun:
+    """Queue a comparison; answer the one that is under way if there is one.
+
+    ``of_now``: one that has begun does not do, since it leaves out what has been copied since.
+    """
     check_permission(by, Permission.VERIFY, mirror=mirror)
     if mirror.state == MirrorState.PENDING_SETUP:
         raise ConflictError(f"Topic '{mirror.name}' is still being created. Wait until it is ACTIVE, then verify.")
     with transaction.atomic():
         ClusterLink.objects.select_for_update(of=("self",)).get(pk=mirror.link_id)  # one starter at a time
-        running = mirror.verify_runs.filter(status__in=UNFINISHED, requested_at__gte=now - OVERDUE).first()
+        wanted = (Status.QUEUED,) if of_now else UNFINISHED
+        running = mirror.verify_runs.filter(status__in=wanted, requested_at__gte=now - OVERDUE).first()
         if running is not None:
             return running
         run = VerifyRun.objects.create(mirror=mirror, requested_by=by.name, requested_at=now)

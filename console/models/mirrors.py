@@ -62,7 +62,9 @@ class MirrorTopic(models.Model):
     drained_at = models.DateTimeField(null=True)  # a promotion saw both sides equal and has ordered the copier to let go
     fencing_at = models.DateTimeField(null=True)  # from here on the copier must never touch the topic again
     synced_at = models.DateTimeField(null=True)  # last round of configs and partitions that was begun
-    doubted_at = models.DateTimeField(null=True)  # it had missed tombstones by then: what was compared before counts no more
+    doubted_at = models.DateTimeField(
+        null=True
+    )  # what was compared before counts no more: tombstones were missed, or offsets lost
     deletion_requested_at = models.DateTimeField(null=True)  # the topic is being deleted; the row goes with it
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)

@@ -73,6 +73,13 @@ VERIFY_LOOKS: Mapping[str, Look] = MappingProxyType(
             family=Family.OK,
             meaning="Every compared record has the same offset, key, value, headers and timestamp on both sides.",
         ),
+        "NOTHING": Look(
+            code="NOTHING",
+            label="Nothing to compare",
+            icon="dash-circle",
+            family=Family.DONE,
+            meaning="The source had no record that the mirror could hold.",
+        ),
         "DIFFERENT": Look(
             code="DIFFERENT",
             label="Different",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -88,7 +88,7 @@ def run_view(run: VerifyRun | None, *, now: datetime) -> RunView | None:
     if run is None:
         return None
     return RunView(
-        look=VERIFY_LOOKS[run.status],
+        look=VERIFY_LOOKS["NOTHING" if run.status == "EQUAL" and not run.records_compared else run.status],
         live=run.status in _LIVE,
         records=numbers.count(run.records_compared),
         differences=numbers.count(run.differences),
@@ -123,13 +123,15 @@ def _value(value: object) -> str:
     return numbers.UNKNOWN if value is None else str(value)
 
 
-def _coverage_words(parts: Iterable[PartitionCoverage]) -> str:
+def _coverage_words(parts: Sequence[PartitionCoverage]) -> str:
     unverified = [one.unverified for one in parts]
     known = [one for one in unverified if one is not None]
     if not known or len(known) < len(unverified):
         return "How much is verified is not known yet."
+    if not any(one.comparable for one in parts):
+        return "Nothing was compared: the source has nothing, or nothing any more, that the mirror holds."
     if sum(known) == 0:
-        return "Every offset the mirror holds was compared and is equal."
+        return "Every offset that both sides hold was compared and is equal."
     return f"{numbers.count(sum(known))} offsets of the mirror are not verified."
 
 
@@ -140,7 +142,6 @@ def _habit_words(*, enabled: bool) -> str:
 
 
 def _coverage_row(one: PartitionCoverage, *, now: datetime) -> CoverageRow:
-    whole = None if one.start is None or one.end is None else one.end - one.start
     return CoverageRow(
         partition=one.partition,
         verified_to=numbers.count(one.verified_to),
@@ -148,6 +149,6 @@ def _coverage_row(one: PartitionCoverage, *, now: datetime) -> CoverageRow:
         unverified=numbers.count(one.unverified),
         differences=numbers.count(one.differences),
         differs=one.differences > 0,
-        share=numbers.percent_of(one.verified, whole),
+        share=numbers.percent_of(one.verified, one.comparable or None),
         at=moment(one.verified_at, now=now),
     )

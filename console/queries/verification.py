@@ -45,11 +45,14 @@ class PartitionCoverage:
     verified_at: datetime | None
 
     @property
+    def comparable(self) -> int | None:
+        """Offsets of the mirror that its source has, too, as last seen; None while the ends are unknown."""
+        return None if self.start is None or self.end is None else self.end - self.start
+
+    @property
     def unverified(self) -> int | None:
         """Offsets that nobody found equal; None while the mirror's ends are unknown."""
-        if self.start is None or self.end is None or self.verified is None:
-            return None
-        return self.end - self.start - self.verified
+        return None if self.comparable is None or self.verified is None else self.comparable - self.verified
 
 
 def coverage(*, mirror: MirrorTopic) -> list[PartitionCoverage]:

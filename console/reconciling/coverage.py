@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from itertools import groupby
@@ -14,12 +14,13 @@ from django.db.models import F
 
 from console import audit
 from console.actors import ENGINE
-from console.models import ClusterLink, MirrorTopic, VerifiedRange, VerifyRun
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.reconciling import troubles
+from console.reconciling.plans import mirror_key
 from linkengine.domain.coverage import CheckedRange, RecordDifference, combine
 from linkengine.domain.mirrorjobs import MirrorCreated
-from linkengine.domain.plans import VerifyReport
+from linkengine.domain.plans import PartitionProgress, VerifyReport
 from linkengine.domain.ranges import OffsetRange
 
 _log = structlog.get_logger(__name__)
@@ -76,6 +77,37 @@ def doubt(*, mirror: MirrorTopic, partitions: Sequence[int], now: datetime) -> N
         MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)
         mirror.verified_ranges.filter(partition__in=partitions, differences=0).delete()
         MirrorTopic.objects.filter(pk=mirror.pk).update(doubted_at=now)
+
+
+def forget_lost(
+    *, mirrors: Iterable[MirrorTopic], rows: Mapping[str, MirrorPartition], reports: Iterable[PartitionProgress], now: datetime
+) -> bool:
+    """Take back what was compared of offsets that a mirror has lost since, before the rows forget where it ended.
+
+    They are copied again, as others; a comparison that is under way has seen the lost ones. Answer whether there were any.
+    """
+    ends = {one.key: one.mirror_end for one in reports if one.mirror_end is not None and _is_shorter(rows.get(one.key), one)}
+    for mirror in mirrors if ends else ():
+        for number in range(mirror.num_partitions):
+            if (end := ends.get(f"{mirror_key(mirror)}/{number}")) is not None:
+                _cut(mirror, number, end, now=now)
+    return bool(ends)
+
+
+def _is_shorter(row: MirrorPartition | None, report: PartitionProgress) -> bool:
+    ends = (None if row is None else row.mirror_end), report.mirror_end
+    return ends[0] is not None and ends[1] is not None and ends[1] < ends[0]
+
+
+def _cut(mirror: MirrorTopic, partition: int, end: int, *, now: datetime) -> None:
+    with transaction.atomic():
+        MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)
+        gone = mirror.verified_ranges.filter(partition=partition, end__gt=end, differences=0)
+        kept = [_part(row, row.start, end) for row in gone if row.start < end]
+        gone.delete()
+        VerifiedRange.objects.bulk_create(kept)
+        MirrorTopic.objects.filter(pk=mirror.pk).update(doubted_at=now)
+    _log.warning("verify.mirror_became_shorter", mirror=mirror.name, link=mirror.link.name, partition=partition, end=end)
 
 
 def _end_doubt(mirror: MirrorTopic, *, run: VerifyRun, now: datetime) -> None:

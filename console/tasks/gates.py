@@ -14,7 +14,7 @@ from django.utils import timezone
 from console import dispatch, store
 from console.actions import gates
 from console.models import GateRun, MirrorTopic, VerifyRun
-from console.models.mirrors import TOMBSTONES_MISSED
+from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.queries.linktasks import list_tasks
 from console.reconciling import plans
 from console.tasks.acls import acl_inequalities
@@ -114,11 +114,19 @@ _LOOKS = {TaskName.CONSUMER_OFFSETS: _unequal_groups, TaskName.ACLS: _unequal_ac
 def _comparison(run: VerifyRun | None) -> VerifiedData:
     if run is None or run.status in _UNFINISHED or run.status == VerifyRun.Status.ERROR:
         problem = run.error_message if run and run.error_message else "it did not end in time."
-        return VerifiedData(records=0, differences=None, problem=problem)
-    if run.mirror.transition_errors.filter(code=TOMBSTONES_MISSED).exists() and not run.differences:
-        problem = "it began before the mirror had everything again, and tombstones may have been missed. Run the checks again."
-        return VerifiedData(records=0, differences=None, problem=problem)
+        return _doubtful(f"The comparison did not come about: {problem}")
+    alarms = {} if run.differences else dict(run.mirror.transition_errors.values_list("code", "message"))
+    if RECORDS_DIFFER in alarms:
+        return _doubtful(f"This comparison did not see it again, but it stands: {alarms[RECORDS_DIFFER]}")
+    if TOMBSTONES_MISSED in alarms:
+        return _doubtful(
+            "The comparison began before the mirror had everything again; tombstones may be missing. Run it again."
+        )
     return VerifiedData(records=run.records_compared or 0, differences=run.differences or 0)
+
+
+def _doubtful(problem: str) -> VerifiedData:
+    return VerifiedData(records=0, differences=None, problem=problem)
 
 
 def _lost(mirror: MirrorTopic) -> int:

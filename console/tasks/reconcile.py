@@ -20,6 +20,7 @@ from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
 from console.reconciling import (
     chores,
+    coverage,
     gaps,
     history,
     linkhealth,
@@ -152,6 +153,7 @@ def _observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, r
     now = timezone.now()
     changed = _keep_gaps(mirrors, rows=rows, reports=reports)  # first: a loss lies behind the last timestamp known before it
     changed |= tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=now)  # before the rows forget it
+    changed |= coverage.forget_lost(mirrors=mirrors, rows=rows, reports=reports, now=now)
     changed |= sampling.store_progress(rows=rows, reports=reports, now=now)
     verdicts = []
     for mirror in mirrors:

@@ -54,7 +54,7 @@ class CanaryRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedData:
-    """What the witness said. ``differences`` is None where it could not compare."""
+    """What the witness said. ``differences`` is None where that shows nothing, for the ``problem`` that is told."""
 
     records: int
     differences: int | None
@@ -82,9 +82,11 @@ def fail_all(why: str) -> list[GateCheck]:
 def check_data(seen: VerifiedData) -> GateCheck:
     """Judge the comparison of every record."""
     if seen.differences is None:
-        return _failed(GateCheckName.DATA_VERIFIED, f"The comparison did not come about: {seen.problem}")
+        return _failed(GateCheckName.DATA_VERIFIED, seen.problem)
     if seen.differences:
         return _failed(GateCheckName.DATA_VERIFIED, f"{seen.differences:,} of {seen.records:,} records differ from the source.")
+    if not seen.records:
+        return _passed(GateCheckName.DATA_VERIFIED, "No record was compared: the source has none that the mirror could hold.")
     return _passed(GateCheckName.DATA_VERIFIED, f"{seen.records:,} records compared, none differs.")
 
 

@@ -10,14 +10,18 @@ import pytest
 from console.access import Permission
 from console.actions.gates import override_gate, record_checks, start_gate
 from console.actions.operations import operate
+from console.actions.verification import mark_started, record_result, start_verify
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.models import AuditEvent, ClusterLink, GateRun, LinkConfig, MirrorTopic
-from linkengine.domain.gates import check_losses
+from console.tasks.gates import _comparison
+from linkengine.domain.gates import check_data, check_losses
+from linkengine.domain.plans import VerifyReport
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
 Sent = list[tuple[str, dict[str, Any]]]
+EQUAL = VerifyReport(records_compared=9, differences=0, first_differences=(), bytes_compared=9, duration_ms=1)
 REASON = "Sales moves tonight, the rest is agreed."
 
 
@@ -67,6 +71,39 @@ def test_a_red_gate_names_what_failed(gated: ClusterLink, mirror: MirrorTopic, o
     finished(mirror, owner, lost=3)
     with pytest.raises(ConflictError, match="NOTHING_LOST"):
         promote(mirror, owner)
+
+
+def test_a_run_does_not_take_a_comparison_that_began_before_it(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    begun = start_verify(mirror=mirror, by=owner, now=NOW)
+    mark_started(run=begun, now=NOW)
+    queued = start_gate(mirror=mirror, by=owner, now=NOW).verify_run
+
+    assert queued != begun
+    assert start_verify(mirror=mirror, by=owner, now=NOW, of_now=True) == queued
+
+
+def test_records_that_were_found_to_differ_close_a_green_gate(
+    gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
+) -> None:
+    finished(mirror, owner, lost=0)
+    mirror.transition_errors.create(code="RECORDS_DIFFER", message="3 differ.", since=NOW, last_seen_at=NOW)
+    with pytest.raises(ConflictError, match="RECORDS_DIFFER"):
+        promote(mirror, owner)
+
+    override_gate(mirror=mirror, reason=REASON, by=owner, now=NOW)
+    assert promote(mirror, owner).state == MirrorState.PENDING_STOPPED
+
+
+@pytest.mark.parametrize("code", ["RECORDS_DIFFER", "TOMBSTONES_MISSED"])
+def test_an_equal_comparison_beside_a_standing_alarm_shows_nothing(
+    mirror: MirrorTopic, owner: Actor, sent: Sent, code: str
+) -> None:
+    run = start_verify(mirror=mirror, by=owner, now=NOW)
+    record_result(run=run, report=EQUAL, now=NOW)
+    assert check_data(_comparison(run)).state == "PASSED"
+
+    mirror.transition_errors.create(code=code, message="3 differ.", since=NOW, last_seen_at=NOW)
+    assert check_data(_comparison(run)).state == "FAILED"
 
 
 def test_a_failover_never_asks_the_gate(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:

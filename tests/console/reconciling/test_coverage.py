@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from console.models import AuditEvent, MirrorTopic, StateTransitionError, VerifiedRange, VerifyRun
+from console.models import AuditEvent, MirrorPartition, MirrorTopic, StateTransitionError, VerifiedRange, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER
 from console.queries import verification
 from console.reconciling import coverage, troubles
+from console.reconciling.plans import mirror_key
 from linkengine.domain.coverage import CheckedRange, RecordDifference, combine, hash_of
 from linkengine.domain.mirrorjobs import MirrorCreated
-from linkengine.domain.plans import VerifyReport
+from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyReport
 from linkengine.domain.ranges import OffsetRange
 from tests.console.conftest import NOW
 
@@ -180,3 +181,35 @@ def test_a_stopped_mirror_keeps_its_ledger_and_is_verified_up_to_its_stop(mirror
 
     assert VerifiedRange.objects.count() == 1
     assert (one.verified_to, one.end, one.unverified) == (10, 10, 0)
+
+
+def shorten(mirror: MirrorTopic, *ends: int) -> bool:
+    """Take in reports of a mirror that ended at 100 and ends there now."""
+    MirrorPartition.objects.filter(mirror=mirror).update(mirror_end=100)
+    rows = {f"{mirror_key(mirror)}/{row.partition}": row for row in mirror.partitions.all()}
+    reports = [
+        PartitionProgress(key=key, slice_id="s", phase=PartitionPhase.COPYING, observed_at_ms=0, mirror_end=end)
+        for key, end in zip(rows, ends, strict=True)
+    ]
+    return coverage.forget_lost(mirrors=[mirror], rows=rows, reports=reports, now=LATER)
+
+
+def test_what_a_mirror_lost_is_not_verified_any_more(mirror: MirrorTopic) -> None:
+    whole = report(checked(0, 60), checked(60, 70, differences=1), checked(70, 100), checked(0, 100, partition=1))
+    coverage.note_report(mirror=mirror, report=whole, now=NOW)
+
+    assert shorten(mirror, 50, 100)
+    assert ledger(mirror) == [(0, 0, 50, None), (0, 60, 70, 10), (1, 0, 100, 100)]
+
+
+def test_a_comparison_that_saw_what_was_lost_since_verifies_nothing(mirror: MirrorTopic) -> None:
+    begun = MirrorTopic.objects.get(pk=mirror.pk)
+    shorten(mirror, 99, 100)
+    coverage.note_report(mirror=begun, report=report(checked(0, 100)), now=LATER)
+    assert ledger(mirror) == []
+
+
+def test_a_mirror_that_grows_loses_nothing(mirror: MirrorTopic) -> None:
+    coverage.note_report(mirror=mirror, report=report(checked(0, 100)), now=NOW)
+    assert not shorten(mirror, 101, 100)
+    assert ledger(mirror) == [(0, 0, 100, 100)]

@@ -1,0 +1,51 @@
+"""What is said of comparisons: equal is what was compared, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from console.models import VerifyRun
+from console.presenters.verify import coverage_view, run_view
+from console.queries.verification import PartitionCoverage
+from tests.console.conftest import NOW
+
+
+def part(start: int | None, end: int | None, *, verified: int | None) -> PartitionCoverage:
+    return PartitionCoverage(
+        partition=0, start=start, end=end, verified_to=start, verified=verified, differences=0, verified_at=None
+    )
+
+
+ALL, SOME, NOTHING, UNKNOWN = (
+    part(0, 9, verified=9),
+    part(0, 9, verified=4),
+    part(9, 9, verified=0),
+    part(None, 9, verified=None),
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ([ALL, NOTHING], "Every offset that both sides hold was compared and is equal."),
+        ([ALL, SOME], "5 offsets of the mirror are not verified."),
+        ([NOTHING, NOTHING], "Nothing was compared: "),
+        ([], "How much is verified is not known yet."),
+        ([ALL, UNKNOWN], "How much is verified is not known yet."),
+    ],
+    ids=["all", "some", "nothing", "no partition", "unknown"],
+)
+def test_the_ledger_is_summed_up_as_what_it_is(parts: list[PartitionCoverage], words: str) -> None:
+    assert coverage_view(parts, None, enabled=True, now=NOW).sentence.startswith(words)
+
+
+def test_no_share_of_nothing_is_verified() -> None:
+    shares = [one.share for one in coverage_view([ALL, SOME, NOTHING], None, enabled=True, now=NOW).rows]
+    assert shares == [100, 44, None]
+
+
+@pytest.mark.parametrize(("records", "label"), [(7, "Equal"), (0, "Nothing to compare"), (None, "Nothing to compare")])
+def test_a_run_that_compared_no_record_is_not_called_equal(records: int | None, label: str) -> None:
+    view = run_view(VerifyRun(status="EQUAL", records_compared=records), now=NOW)
+    assert view is not None
+    assert view.look.label == label
