@@ -17,11 +17,13 @@ from console.errors import NotFoundError
 from console.models import ClusterLink, Environment, MirrorPartition, MirrorTopic
 from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
+from console.queries.unseen import UNSEEN, with_unseen
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkconfigspec import LinkConfigSpec
 from linkengine.domain.states import MirrorState
 
 _RELATED = ("destination__environment__organization", "source__environment")
+_Counts = dict[int, Counter[MirrorState]]
 _HEALTH = {"FAILED": 0, "UNAVAILABLE": 1, "PAUSED": 2}
 
 
@@ -33,7 +35,7 @@ class LinkSummary:
     mirrors_by_state: Mapping[MirrorState, int] = field(default_factory=dict)  # states that occur
     mirrors: int = 0
     max_lag: int | None = None  # of the partitions whose lag is known
-    unknown_lags: int = 0  # partitions whose lag is not
+    unknown_lags: int = 0  # partitions whose lag is not, and mirrors without partitions yet
     oldest_lag_ms: int | None = None
     lag_bytes: int | None = None  # estimated, all partitions
     bytes_per_s: float | None = None
@@ -91,7 +93,7 @@ def list_links(
 def summarize(links: Iterable[ClusterLink]) -> list[LinkSummary]:
     """Add totals to links that were read already; two queries."""
     chosen = list(links)
-    states, errors = _mirror_counts(chosen)
+    states, errors, unseen = _mirror_counts(chosen)
     now = timezone.now()
     totals = _partition_totals(chosen, now)
     return [
@@ -101,7 +103,7 @@ def summarize(links: Iterable[ClusterLink]) -> list[LinkSummary]:
             mirrors=sum(states[link.pk].values()),
             errors=sum(errors[link.pk].values()),
             errors_by_state=errors[link.pk],
-            **_figures(totals.get(link.pk, {}), now),
+            **_figures(with_unseen(totals.get(link.pk, {}), unseen[link.pk]), now),
         )
         for link in chosen
     ]
@@ -130,16 +132,23 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
     )
 
 
-def _mirror_counts(links: list[ClusterLink]) -> tuple[dict[int, Counter[MirrorState]], dict[int, Counter[MirrorState]]]:
-    states: dict[int, Counter[MirrorState]] = defaultdict(Counter)
-    errors: dict[int, Counter[MirrorState]] = defaultdict(Counter)
+def _mirror_counts(links: list[ClusterLink]) -> tuple[_Counts, _Counts, Counter[int]]:
+    """Answer, by link: its mirrors by state, those with an error by state, and how many have no partitions yet."""
+    states: _Counts = defaultdict(Counter)
+    errors: _Counts = defaultdict(Counter)
+    unseen: Counter[int] = Counter()
     troubled = ~Q(error_code="") | Q(transition_errors__isnull=False)
     rows = MirrorTopic.objects.filter(link__in=links, drill=None).order_by().values("link_id", "state")
-    counted = rows.annotate(n=Count("pk", distinct=True), bad=Count("pk", distinct=True, filter=troubled))
+    counted = rows.annotate(
+        n=Count("pk", distinct=True),
+        bad=Count("pk", distinct=True, filter=troubled),
+        new=Count("pk", distinct=True, filter=UNSEEN),
+    )
     for row in counted:
         states[row["link_id"]][MirrorState(row["state"])] += row["n"]
         errors[row["link_id"]][MirrorState(row["state"])] += row["bad"]
-    return states, errors
+        unseen[row["link_id"]] += row["new"]
+    return states, errors, unseen
 
 
 def _partition_totals(links: list[ClusterLink], now: datetime) -> dict[int, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from console.queries.acls import acl_samples
 from console.queries.groups import group_samples
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
 from console.queries.taskmetrics import task_samples
+from console.queries.unseen import UNSEEN, with_unseen
 from console.queries.verifymetrics import verify_samples
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
@@ -23,7 +25,7 @@ Sample = tuple[dict[str, str], float]
 
 
 def prometheus_text() -> str:
-    """Answer all metrics; seven queries."""
+    """Answer all metrics; eight queries."""
     lines = [
         *_metric("clusterlink_links", "gauge", "Cluster links by state.", _by_state(ClusterLink.objects.all(), LinkState)),
         *_metric(
@@ -51,7 +53,7 @@ def _partition_metrics() -> list[str]:
     ages = [(_of(row), age) for row in rows if (age := _age_s(row)) is not None]
     held = [(_of(row), row["held"] or 0) for row in rows if not row["held_unknown"]]
     sizes = [(_of(row), size) for row in rows if (size := lag_bytes(row)) is not None]
-    rates = [(_of(row), row["rate"]) for row in rows if row["rate"] is not None]
+    rates = [(_of(row), row["rate"]) for row in rows if row.get("rate") is not None]
     return [
         *_metric("clusterlink_max_lag_messages", "gauge", "Largest lag of a partition; no sample while one is unknown.", lags),
         *_metric(
@@ -90,7 +92,12 @@ def _lags() -> list[dict[str, Any]]:
         rate=Sum("bytes_per_s", filter=measured_rates(now)),
         **lag_bytes_columns(now),
     )
-    return [dict(row) for row in found]
+    rows = {(row["cluster"], row["link"]): row for row in found}
+    places = MirrorTopic.objects.filter(UNSEEN, drill=None).order_by()
+    unseen = Counter(places.values_list("link__destination__cluster_id", "link__name"))
+    return [
+        with_unseen(rows.get(place, {"cluster": place[0], "link": place[1]}), unseen[place]) for place in {**rows, **unseen}
+    ]
 
 
 def _age_s(row: Mapping[str, Any]) -> float | None:

@@ -36,6 +36,7 @@ from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from console.models.mirrors import AHEAD, incomplete, measured_rates, unknown_ages, unknown_lags
 from console.queries.mirrors import MirrorSummary, summarize
+from console.queries.unseen import UNSEEN, with_unseen
 from console.sharing import with_links
 from linkengine.domain.states import COPYING, MirrorState
 
@@ -71,7 +72,7 @@ class LinkFigures:
 
     states: Mapping[MirrorState, StateFigures]
     max_lag: int | None  # of the partitions whose lag is known
-    unknown_lags: int  # partitions whose lag is not
+    unknown_lags: int  # partitions whose lag is not, and mirrors without partitions yet
     oldest_lag_ms: int | None
     bytes_per_s: float | None
     records_per_s: float | None
@@ -112,7 +113,7 @@ def mirror_page(
 
 def link_figures(*, link: ClusterLink) -> LinkFigures:
     """Add up the mirrors of a link; two queries, however many there are."""
-    states, since = _state_figures(link)
+    states, since, unseen = _state_figures(link)
     now = timezone.now()
     hidden, lacking = unknown_lags(now), incomplete(now)
     total = (
@@ -129,6 +130,7 @@ def link_figures(*, link: ClusterLink) -> LinkFigures:
             heard_at=Max("observed_at", filter=Q(mirror__state__in=COPYING, observed_at__lte=now + AHEAD)),
         )
     )
+    total = with_unseen(total, unseen)
     max_lag = None if total["max_lag"] is None else max(0, total["max_lag"])
     return LinkFigures(
         states=states,
@@ -142,13 +144,14 @@ def link_figures(*, link: ClusterLink) -> LinkFigures:
     )
 
 
-def _state_figures(link: ClusterLink) -> tuple[dict[MirrorState, StateFigures], datetime | None]:
+def _state_figures(link: ClusterLink) -> tuple[dict[MirrorState, StateFigures], datetime | None, int]:
     errors = StateTransitionError.objects.filter(mirror=OuterRef("pk"))
     troubled = Case(When(Exists(errors) | ~Q(error_code=""), then=1), default=0)
     rows = MirrorTopic.objects.filter(link=link, drill=None).annotate(troubled=troubled).order_by().values("state")
     counted = rows.annotate(
         n=Count("pk"),
         bad=Sum("troubled"),
+        unseen=Count("pk", filter=UNSEEN),
         parts=Sum("num_partitions"),
         since=Max("state_since", filter=Q(num_partitions__gt=0)),
     )
@@ -157,7 +160,7 @@ def _state_figures(link: ClusterLink) -> tuple[dict[MirrorState, StateFigures], 
     figures = {
         state: StateFigures(mirrors=row["n"], troubled=row["bad"], partitions=row["parts"]) for state, row in found.items()
     }
-    return figures, max(since, default=None)
+    return figures, max(since, default=None), sum(row["unseen"] for row in found.values())
 
 
 def _filtered(

@@ -118,6 +118,25 @@ def test_a_hundred_links_cost_as_much_as_one(
         assert len(list_links(by=owner)) == 101
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_mirror_that_is_not_made_yet_is_no_mirror_without_lag(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, others: int
+) -> None:
+    for number in range(others):
+        level = make_mirror(name=f"level-{number}").partitions
+        level.update(source_end=5, mirror_end=5, last_high_watermark=5, caught_up_at=timezone.now())
+    make_mirror(name="waits", state=MirrorState.PENDING_SETUP, partitions=0)
+    make_mirror(name="over", state=MirrorState.STOPPED, partitions=0)
+
+    (listed,), figures = list_links(by=owner), link_figures(link=link)
+    metrics = prometheus_text()
+
+    assert (listed.unknown_lags, figures.unknown_lags) == (1, 1)
+    assert (listed.oldest_lag_ms, figures.oldest_lag_ms, listed.lag_bytes) == (None, None, None)
+    assert 'clusterlink_unknown_lag_partitions{cluster="destination-id",link="west-to-east"} 1' in metrics
+    assert "clusterlink_max_lag_messages{" not in metrics
+
+
 def test_configs_say_what_counts_and_hide_secrets(link: ClusterLink, django_assert_num_queries: Any) -> None:
     LinkConfig.objects.create(link=link, name="acl.sync.ms", value="6000")
 
