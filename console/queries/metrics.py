@@ -92,7 +92,7 @@ def _lags() -> list[dict[str, Any]]:
         rate=Sum("bytes_per_s", filter=measured_rates(now)),
         **lag_bytes_columns(now),
     )
-    rows = {(row["cluster"], row["link"]): row for row in found}
+    rows = {(row["cluster"], row["link"]): row for row in map(dict[str, Any], found)}
     places = MirrorTopic.objects.filter(UNSEEN, drill=None).order_by()
     unseen = Counter(places.values_list("link__destination__cluster_id", "link__name"))
     return [
