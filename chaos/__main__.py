@@ -1,4 +1,7 @@
-"""Run one storm over the whole product, or with --engine over the copy loop alone; end with one line and status 0 or 1."""
+"""Run one storm over the whole product, or with --engine over the copy loop alone; end with one line.
+
+The exit status is 0 where everything was judged and nothing found, else 1.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,9 @@ def main() -> int:
     for finding in verdict.findings[:SHOWN]:
         print(f"finding: {finding}")
     print(verdict.line())
-    _put_away(directory, keep=asked.keep or bool(verdict.findings))
-    return 1 if verdict.findings else 0
+    status = verdict.status()
+    _put_away(directory, keep=asked.keep or status != 0)
+    return status
 
 
 def _put_away(directory: Path, *, keep: bool) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from threading import Lock
 
 import structlog
 
@@ -33,20 +34,41 @@ class Verdict:
 
     seed: int
     faults: int = 0
-    records: int = 0  # judged: of all mirrors, as committed readers see them
+    hits: int = 0  # of these, what found something to break
+    judged: dict[str, int] = field(default_factory=dict)  # records by mirror, as committed readers see them
     acked: int = 0
     aborted: int = 0
     unknown: int = 0
     samples: int = 0
     findings: list[Finding] = field(default_factory=list)
-    kinds: set[Fault] = field(default_factory=set)  # of faults that found something to break
+    kinds: set[Fault] = field(default_factory=set)  # of the hits
+    watch_error: str = ""  # what ended the watch before its time
+
+    @property
+    def records(self) -> int:
+        """Answer how many records were judged."""
+        return sum(self.judged.values())
+
+    def gaps(self) -> list[str]:
+        """Answer what was not looked at: with any of it, no findings prove nothing."""
+        empty = [f"no record of topic {topic!r} was judged" for topic in TOPICS if not self.judged.get(topic)]
+        still = ["no fault found anything to break"] if self.faults and not self.hits else []
+        blind = [] if self.samples else ["nobody looked on during the storm"]
+        ended = [f"the watch ended before its time: {self.watch_error}"] if self.watch_error else []
+        return [*empty, *still, *blind, *ended]
 
     def line(self) -> str:
         """The one line that counts."""
+        gaps = "" if self.findings else "; ".join(self.gaps())
         return (
             f"chaos: seed {self.seed}, {self.records} records judged ({self.acked} acknowledged, {self.aborted} aborted, "
-            f"{self.unknown} unknown), {self.faults} faults, {self.samples} samples, {len(self.findings)} findings"
+            f"{self.unknown} unknown), {self.faults} faults ({self.hits} found something to break), {self.samples} samples, "
+            + (f"no verdict: {gaps}" if gaps else f"{len(self.findings)} findings")
         )
+
+    def status(self) -> int:
+        """Answer the exit status: 0 where everything was judged and nothing found, else 1."""
+        return 1 if self.findings or self.gaps() else 0
 
 
 class Storm:
@@ -64,6 +86,7 @@ class Storm:
         self._watch = Watch(ground, self._topics)
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="storm")
         self._mending: list[Future[None]] = []
+        self._counting = Lock()  # faults strike from many threads
 
     def run(self, strikes: Sequence[Strike], *, seconds: float) -> Verdict:
         """Blow for some seconds, let everything settle, promote, judge."""
@@ -95,17 +118,22 @@ class Storm:
         if strike.fault is Fault.FAILOVER:
             topic = next(self._spare, None)
             if topic is not None:
-                self.verdict.kinds.add(strike.fault)
+                self._hit(strike)
                 self._failed_over.append(topic)
                 self._watch.forget(topic)
                 self._engine.fail_over(topic)
             return
         mend = self._engine.strike(strike)
         if mend is not None or strike.fault not in MENDED:
-            self.verdict.kinds.add(strike.fault)
+            self._hit(strike)
         if mend is not None:
             time.sleep(strike.lasts_s)
             mend()
+
+    def _hit(self, strike: Strike) -> None:
+        with self._counting:
+            self.verdict.hits += 1
+            self.verdict.kinds.add(strike.fault)
 
     def _calm(self) -> None:
         _log.info("storm.over")
@@ -132,7 +160,7 @@ class Storm:
 
     def _judge(self) -> Iterator[Finding]:
         yield from self._watch.findings
-        self.verdict.samples = self._watch.samples
+        self.verdict.samples, self.verdict.watch_error = self._watch.samples, self._watch.error
         for outcome, name in ((Outcome.ACKED, "acked"), (Outcome.ABORTED, "aborted"), (Outcome.UNKNOWN, "unknown")):
             setattr(self.verdict, name, self.journal.count(outcome))
         source_ends, mirror_ends = (self._ends(side) for side in (self._ground.source, self._ground.destination))
@@ -143,7 +171,7 @@ class Storm:
     def _judge_topic(self, topic: str, partitions: int) -> Iterator[Finding]:
         source = self._read(self._ground.source, topic, committed=True)
         mirror = self._read(self._ground.destination, topic, committed=True)
-        self.verdict.records += len(mirror)
+        self.verdict.judged[topic] = len(mirror)
         history = self.journal.of_topic(topic)
         if topic == COMPACTED:
             yield from judge.compare_compacted(topic, source, mirror)

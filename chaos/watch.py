@@ -16,12 +16,12 @@ JOIN_TIMEOUT_S = 60.0
 
 
 class Watch:
-    """A thread that samples; ``findings`` and ``samples`` are complete once it was stopped."""
+    """A thread that samples; ``findings`` and ``samples`` are complete once it was stopped, unless there is an ``error``."""
 
     def __init__(self, ground: Ground, topics: Mapping[str, int]) -> None:
         """Look at nothing yet."""
         self.findings: list[Finding] = []
-        self.samples = 0
+        self.samples, self.error = 0, ""
         self._mirror = Ends(ground.destination.cluster.client(), topics)
         self._source = Ends(ground.source.cluster.client(), topics, stable=True)
         self._forgotten: set[str] = set()
@@ -41,8 +41,17 @@ class Watch:
         self._over.set()
         if self._thread.ident is not None:
             self._thread.join(JOIN_TIMEOUT_S)
+            if self._thread.is_alive():
+                self.error = f"it did not end within {JOIN_TIMEOUT_S:.0f} s"
 
     def _run(self) -> None:
+        try:
+            self._look_on()
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {error}"
+            raise
+
+    def _look_on(self) -> None:
         while not self._over.wait(EVERY_S):
             try:
                 mirror = self._mirror.told()

@@ -44,6 +44,7 @@ def test_a_storm_of_a_minute_with_every_fault_leaves_nothing_lost_doubled_or_mov
     assert verdict.records > 500
     assert verdict.samples > 50
     assert verdict.line().endswith("0 findings")
+    assert verdict.status() == 0
 
 
 def test_replicas_move_a_broker_of_each_side_is_gone_for_good_and_too_few_replicas_are_waited_out(

@@ -1,0 +1,41 @@
+"""What a storm ends with: clean is what was looked at, all of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chaos.ground import PLAIN, TOPICS
+from chaos.judge import Finding
+from chaos.storm import Verdict
+
+WHOLE = Verdict(seed=7, faults=3, hits=2, samples=5, judged=dict.fromkeys(TOPICS, 9))
+FOUND = Finding(kind="lost", topic=PLAIN, partition=0, offset=3, detail="gone")
+
+
+def test_a_storm_that_judged_everything_and_found_nothing_is_clean() -> None:
+    assert (WHOLE.status(), WHOLE.gaps()) == (0, [])
+    assert WHOLE.line().endswith("3 faults (2 found something to break), 5 samples, 0 findings")
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        replace(WHOLE, judged={**WHOLE.judged, PLAIN: 0}),
+        replace(WHOLE, judged={}),
+        replace(WHOLE, hits=0),
+        replace(WHOLE, samples=0),
+        replace(WHOLE, watch_error="KeyError: 3"),
+    ],
+    ids=["an empty topic", "no topic", "nothing hit", "nobody looked on", "the watch died"],
+)
+def test_a_storm_that_left_something_out_has_no_verdict(verdict: Verdict) -> None:
+    assert verdict.status() == 1
+    assert "no verdict: " in verdict.line()
+
+
+def test_what_was_found_counts_whatever_was_left_out() -> None:
+    verdict = replace(WHOLE, samples=0, findings=[FOUND])
+    assert verdict.status() == 1
+    assert verdict.line().endswith("1 findings")
