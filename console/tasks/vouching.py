@@ -21,9 +21,10 @@ def verdict(mirror: MirrorTopic) -> dict[ErrorCode, str]:
 def doubts(mirror: MirrorTopic, grants: Iterable[Grant]) -> dict[ErrorCode, str]:
     """Answer what nobody vouches for, by the leases that the copier gave back; call it while it is not at work.
 
-    The next copier compares such an end with the source before it goes on, so the promotion has to wait for it.
+    The next copier compares such an end with the source before it goes on, so the promotion has to wait for it. Markers of a
+    dead owner that may be under way are no reason to wait: the promotion's own fence shuts them out.
     """
-    left = {one.key: one.seen if one.clean else None for one in grants}
+    left = {one.key: one.left for one in grants}
     try:
         found = jobs.unvouched(
             source=plans.source_address(mirror.link),

@@ -1,12 +1,13 @@
 """The lease of a mirror partition: one owner at a time, each with a higher generation than all before it.
 
-Two keys per partition, touched only by Lua scripts, which Redis runs one at a time:
+Two keys per partition, touched only by Lua scripts (``leasescripts.py``), which Redis runs one at a time:
 
 * ``lease:{<key>}``: the owner's token, expires by itself;
 * ``generation:{<key>}``: hash of ``generation`` (counter), ``holder`` (token of the last owner, empty once it released),
   ``clean`` (what the last acquire answered), ``seen`` (what the last owner that released left to the next one, who gets it
-  with a clean grant only) and ``armed`` (when, by Redis' clock, an owner that may have sent markers was last heard, 0 after
-  a clean release). It never expires, so the counter outlives every lease.
+  with a clean grant only), ``left`` (the same of the last owner alone, whatever others did before) and ``armed`` (when, by
+  Redis' clock, an owner that may have sent markers was last heard, 0 after a clean release). It never expires, so the counter
+  outlives every lease.
 
 A token is unique per RedisLease object. Races, each thought through:
 
@@ -49,100 +50,12 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
-from linkengine.coordination.client import NOW_MS, client_for, redis_answers
+from linkengine.coordination.client import client_for, redis_answers
+from linkengine.coordination.leasescripts import ACQUIRE, ARM, RAISE, RELEASE, RENEW
 from linkengine.domain.leases import Grant
 
 MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between looking at the deadline and sending
 UNDERWAY_MS = 30 * 60_000  # twice the time after which TCP gives up a segment that nobody takes (RFC 1122; Linux: 15 min)
-
-# ARGV: token, ttl, for how long a marker may be under way
-_ACQUIRE = (
-    NOW_MS
-    + """
-local answers = {}
-for i = 1, #KEYS / 2 do
-  local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
-  local owner, clean = redis.call('GET', lease), '0'
-  if owner and owner ~= ARGV[1] then
-    if redis.call('PTTL', lease) > tonumber(ARGV[2]) then redis.call('PEXPIRE', lease, ARGV[2]) end
-    answers[i] = {0}
-  else
-    local last = redis.call('HMGET', record, 'holder', 'clean', 'seen', 'armed')
-    if owner then clean = last[2] or '0'
-    elseif not last[1] or last[1] == '' then clean = '1' end
-    local seen, armed = clean == '1' and last[3] or '', tonumber(last[4] or '0')
-    local underway = armed > 0 and now - armed < tonumber(ARGV[3]) and 1 or 0
-    answers[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway}
-    redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean)
-    redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
-  end
-end
-return answers
-"""
-)
-# ARGV: token, ttl, then per partition our generation, whether we are in time, and who is armed: 1 an earlier owner, 2 we
-_RENEW = (
-    NOW_MS
-    + """
-local held = {}
-for i = 1, #KEYS / 2 do
-  local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
-  local ours, in_time, armed = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1', ARGV[3 * i + 2]
-  local owner = redis.call('GET', lease)
-  local known = redis.call('HMGET', record, 'generation', 'holder')
-  local generation = tonumber(known[1] or '0')
-  local mine = owner == ARGV[1]
-  local untaken = not owner and known[2] == ARGV[1] and generation <= ours
-  local data_lost = in_time and generation <= ours
-  if mine or untaken or data_lost then
-    if not mine and not untaken and generation == ours then generation = ours + 1 end  -- the newcomer must see it lost
-    redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
-    redis.call('HSET', record, 'generation', math.max(generation, ours), 'holder', ARGV[1])
-    if armed == '2' then redis.call('HSET', record, 'armed', stamp) end
-    if armed == '1' then redis.call('HSETNX', record, 'armed', stamp) end
-    held[i] = 1
-  else
-    held[i] = 0
-  end
-end
-return held
-"""
-)
-# ARGV: token, what the next one shall see, whether nothing of anybody is in flight
-_RELEASE = """
-for i = 1, #KEYS / 2 do
-  local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
-  local owner = redis.call('GET', lease)
-  if (not owner or owner == ARGV[1]) and redis.call('HGET', record, 'holder') == ARGV[1] then
-    if ARGV[3] == '1' then redis.call('HSET', record, 'holder', '', 'seen', ARGV[2], 'armed', '0') end  -- else: as if run out
-    redis.call('DEL', lease)
-  end
-end
-return #KEYS
-"""
-_ARM = (
-    NOW_MS
-    + """
-local armed = {}
-for i = 1, #KEYS do
-  armed[i] = redis.call('HGET', KEYS[i], 'holder') == ARGV[1] and 1 or 0
-  if armed[i] == 1 then redis.call('HSET', KEYS[i], 'armed', stamp) end
-end
-return armed
-"""
-)
-_RAISE = (
-    NOW_MS
-    + """
-local raised, least = {}, tonumber(ARGV[1])
-for i = 1, #KEYS do
-  local known = tonumber(redis.call('HGET', KEYS[i], 'generation') or '0')
-  if known < least then redis.call('HSET', KEYS[i], 'generation', ARGV[1], 'armed', stamp) end
-  raised[i] = math.max(known, least)
-end
-return raised
-"""
-)
 
 
 class RedisLease:
@@ -172,7 +85,7 @@ class RedisLease:
         asked_at, token = self._clock(), f"{owner}#{self._identity}"
         names = [name for key in keys for name in _names(key)]
         with redis_answers("answer acquire"):
-            answers: Any = self._redis.eval(_ACQUIRE, len(names), *names, token, self._ttl_ms, UNDERWAY_MS)
+            answers: Any = self._redis.eval(ACQUIRE, len(names), *names, token, self._ttl_ms, UNDERWAY_MS)
         deadline = self._deadline_from(asked_at)
         taken = [(key, answer) for key, answer in zip(keys, answers, strict=True) if answer[0]]
         with self._lock:
@@ -184,8 +97,9 @@ class RedisLease:
                     valid_until=deadline,
                     armed=bool(armed),
                     seen=_seen(seen),
+                    left=_seen(left),
                 )
-                for key, (generation, seen, clean, armed) in taken
+                for key, (generation, seen, clean, armed, left) in taken
             ]
             for grant in grants:
                 self._take(grant, token)
@@ -208,7 +122,7 @@ class RedisLease:
         for token, keys in self._by_token(grants).items():
             names = [_names(key)[1] for key in keys]
             with redis_answers("answer arm"):
-                answer: Any = self._redis.eval(_ARM, len(names), *names, token)
+                answer: Any = self._redis.eval(ARM, len(names), *names, token)
             armed |= {key for key, noted in zip(keys, answer, strict=True) if noted}
         with self._lock:
             self._armed |= dict.fromkeys(armed & self._tokens.keys(), 2)
@@ -236,7 +150,7 @@ class RedisLease:
         """Do what ``raise_generation`` does for many partitions, in one round trip."""
         names = [_names(key)[1] for key in keys]
         with redis_answers("answer raise_generation"):
-            answer: Any = self._redis.eval(_RAISE, len(names), *names, at_least)
+            answer: Any = self._redis.eval(RAISE, len(names), *names, at_least)
         raised = {key: int(generation) for key, generation in zip(keys, answer, strict=True)}
         with self._lock:
             self._generations |= {key: generation for key, generation in raised.items() if key in self._tokens}
@@ -267,7 +181,7 @@ class RedisLease:
         for token, keys in self._by_token(grants).items():
             names = [name for key in keys for name in _names(key)]
             with redis_answers("answer release"):
-                self._redis.eval(_RELEASE, len(names), *names, token, left, int(clean))
+                self._redis.eval(RELEASE, len(names), *names, token, left, int(clean))
             with self._lock:
                 for key in keys:
                     self._forget(key)
@@ -279,7 +193,7 @@ class RedisLease:
         names = [name for key in keys for name in _names(key)]
         with redis_answers("answer renew"):
             numbers = [number for state in states for number in state]
-            answer: Any = self._redis.eval(_RENEW, len(names), *names, token, self._ttl_ms, *numbers)
+            answer: Any = self._redis.eval(RENEW, len(names), *names, token, self._ttl_ms, *numbers)
         return {key for key, held in zip(keys, answer, strict=True) if held}
 
     def _deadline_from(self, asked_at: float) -> float:

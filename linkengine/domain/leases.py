@@ -28,6 +28,8 @@ class Grant:
     armed: bool = False  # only where it is not clean: markers of an earlier owner, not only data, may be on their way
     # of a clean hand-over: the source's leader epoch under which all below the mirror's end was read, and that end
     seen: tuple[int, int] | None = None
+    # the same of an owner that ended in good order and had nobody between itself and us; markers of one before may be under way
+    left: tuple[int, int] | None = None
 
 
 def coordinator_epoch_for(generation: int, *, closes: bool = False) -> int:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from console.models import MirrorTopic
+from console.reconciling import plans
 from console.tasks import stopping
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
+from linkengine.coordination.lease import RedisLease
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
@@ -108,3 +112,40 @@ def test_a_paused_mirror_that_is_as_its_copier_left_it_is_promoted_without_anoth
     do(twin, MirrorEvent.PROMOTE)
     stopping.advance_stop(mirror_id=twin.pk)
     assert states(twin) == [MirrorState.STOPPED]
+
+
+def test_a_mirror_whose_copier_died_with_markers_under_way_is_promoted_once_another_has_let_go_in_good_order(
+    twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    """No copier after it sends a marker of its own, so each hands on that the dead one's may come: the fence is for that."""
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    do(twin, MirrorEvent.PAUSE)
+    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
+    keys = [one.key for one in plans.assignments_of(twin)]
+    dead, other = (RedisLease(settings.REDIS_URL, ttl_ms=ttl_ms) for ttl_ms in (300, 4_000))
+    lost = dead.acquire_all(keys, "dead")
+    assert dead.arm(lost) == set(keys)
+    time.sleep(0.5)
+    for before, grant in zip(lost, other.acquire_all(keys, "other"), strict=True):
+        assert (grant.clean, grant.armed) == (False, True)
+        other.release(grant, seen=before.left, clean=False)
+
+    do(twin, MirrorEvent.PROMOTE)
+    stopping.advance_stop(mirror_id=twin.pk)
+    assert states(twin) == [MirrorState.STOPPED]
+
+
+def test_a_mirror_that_nobody_compared_since_its_copier_died_is_not_promoted(
+    twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    do(twin, MirrorEvent.PAUSE)
+    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
+    dead = RedisLease(settings.REDIS_URL, ttl_ms=300)
+    assert dead.acquire_all([one.key for one in plans.assignments_of(twin)], "dead")
+    time.sleep(0.5)
+
+    do(twin, MirrorEvent.PROMOTE)
+    stopping.advance_stop(mirror_id=twin.pk)
+    assert (states(twin), fresh(twin).fencing_at) == ([MirrorState.PENDING_STOPPED], None)
+    drive(lambda: states(twin) == [MirrorState.STOPPED])

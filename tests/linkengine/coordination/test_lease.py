@@ -196,10 +196,11 @@ def test_who_comes_after_a_dead_owner_with_markers_hands_on_that_it_is_not_clean
     short.release(grant, seen=(3, 100), clean=False)
     after = taken(third, key)  # at once: nobody waits for the lease to run out
     assert (after.generation, after.clean, after.armed, after.seen) == (3, False, True, None)
+    assert (grant.left, after.left) == (None, (3, 100))  # the short one ended in good order, the dead one did not
 
     third.release(after, seen=(3, 100))  # a marker of its own has shut out the dead one's
     settled = taken(fourth, key)
-    assert (settled.clean, settled.armed, settled.seen) == (True, False, (3, 100))
+    assert (settled.clean, settled.armed, settled.seen, settled.left) == (True, False, (3, 100), (3, 100))
 
 
 def test_an_owner_that_died_without_a_marker_is_told_as_such(redis_url: str, key: str) -> None:

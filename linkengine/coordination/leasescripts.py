@@ -1,0 +1,98 @@
+"""The scripts of the lease: each decides about all partitions it is asked for while Redis does nothing else.
+
+KEYS are, per partition, the lease and the record (``lease.py`` tells what is in them); those of ARM and RAISE the record alone.
+"""
+
+from __future__ import annotations
+
+from linkengine.coordination.client import NOW_MS
+
+# ARGV: token, ttl, for how long a marker may be under way
+ACQUIRE = (
+    NOW_MS
+    + """
+local answers = {}
+for i = 1, #KEYS / 2 do
+  local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
+  local owner, clean = redis.call('GET', lease), '0'
+  if owner and owner ~= ARGV[1] then
+    if redis.call('PTTL', lease) > tonumber(ARGV[2]) then redis.call('PEXPIRE', lease, ARGV[2]) end
+    answers[i] = {0}
+  else
+    local last = redis.call('HMGET', record, 'holder', 'clean', 'seen', 'armed', 'left')
+    if owner then clean = last[2] or '0'
+    elseif not last[1] or last[1] == '' then clean = '1' end
+    local seen, armed = clean == '1' and last[3] or '', tonumber(last[4] or '0')
+    local underway = armed > 0 and now - armed < tonumber(ARGV[3]) and 1 or 0
+    answers[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway, last[5] or ''}
+    redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean, 'left', '')
+    redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
+  end
+end
+return answers
+"""
+)
+# ARGV: token, ttl, then per partition our generation, whether we are in time, and who is armed: 1 an earlier owner, 2 we
+RENEW = (
+    NOW_MS
+    + """
+local held = {}
+for i = 1, #KEYS / 2 do
+  local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
+  local ours, in_time, armed = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1', ARGV[3 * i + 2]
+  local owner = redis.call('GET', lease)
+  local known = redis.call('HMGET', record, 'generation', 'holder')
+  local generation = tonumber(known[1] or '0')
+  local mine = owner == ARGV[1]
+  local untaken = not owner and known[2] == ARGV[1] and generation <= ours
+  local data_lost = in_time and generation <= ours
+  if mine or untaken or data_lost then
+    if not mine and not untaken and generation == ours then generation = ours + 1 end  -- the newcomer must see it lost
+    redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
+    redis.call('HSET', record, 'generation', math.max(generation, ours), 'holder', ARGV[1])
+    if armed == '2' then redis.call('HSET', record, 'armed', stamp) end
+    if armed == '1' then redis.call('HSETNX', record, 'armed', stamp) end
+    held[i] = 1
+  else
+    held[i] = 0
+  end
+end
+return held
+"""
+)
+# ARGV: token, what the next one shall see, whether nothing of anybody is in flight
+RELEASE = """
+for i = 1, #KEYS / 2 do
+  local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
+  local owner = redis.call('GET', lease)
+  if (not owner or owner == ARGV[1]) and redis.call('HGET', record, 'holder') == ARGV[1] then
+    if ARGV[3] == '1' then redis.call('HSET', record, 'holder', '', 'seen', ARGV[2], 'armed', '0') end  -- else: as if run out
+    redis.call('HSET', record, 'left', ARGV[2])
+    redis.call('DEL', lease)
+  end
+end
+return #KEYS
+"""
+ARM = (
+    NOW_MS
+    + """
+local armed = {}
+for i = 1, #KEYS do
+  armed[i] = redis.call('HGET', KEYS[i], 'holder') == ARGV[1] and 1 or 0
+  if armed[i] == 1 then redis.call('HSET', KEYS[i], 'armed', stamp) end
+end
+return armed
+"""
+)
+RAISE = (
+    NOW_MS
+    + """
+local raised, least = {}, tonumber(ARGV[1])
+for i = 1, #KEYS do
+  local known = tonumber(redis.call('HGET', KEYS[i], 'generation') or '0')
+  if known < least then redis.call('HSET', KEYS[i], 'generation', ARGV[1], 'armed', stamp) end
+  raised[i] = math.max(known, least)
+end
+return raised
+"""
+)
