@@ -42,7 +42,8 @@ from console.tasks.verifying import look_after_runs
 from linkengine import jobs
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
-from linkengine.domain.states import WRITABLE
+from linkengine.domain.ranges import Gap
+from linkengine.domain.states import WRITABLE, GapReason
 
 ROUNDS = 3  # when asked again while at it
 CLAIM_MS = 2_000  # how often one chore is sent, at most
@@ -151,7 +152,8 @@ def _load(link_id: int) -> ClusterLink | None:
 
 def _observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress]) -> None:
     now = timezone.now()
-    changed = _keep_gaps(mirrors, rows=rows, reports=reports)  # first: a loss lies behind the last timestamp known before it
+    changed = _keep_losses(link, mirrors)  # first: a loss lies behind the last timestamp known before it
+    changed |= _keep_gaps(mirrors, rows=rows, reports=reports)
     changed |= tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=now)  # before the rows forget it
     changed |= coverage.forget_lost(mirrors=mirrors, rows=rows, reports=reports, now=now)
     changed |= sampling.store_progress(rows=rows, reports=reports, now=now)
@@ -178,6 +180,19 @@ def _keep_gaps(mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[
         key = plans.mirror_key(mirror)
         own = {n: filled[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in filled}
         changed |= gaps.store_gaps(mirror=mirror, gaps=own, now=timezone.now())
+    return changed
+
+
+def _keep_losses(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> bool:
+    """Take into the ledger what copiers found lost, also those that did not live to report it; then let go of it."""
+    found = jobs.read_losses(settings.REDIS_URL, plans.link_key(link))
+    ours = {key: (one, number) for one in mirrors for number, key in enumerate(plans.partition_keys(one))} if found else {}
+    stored = [loss for loss in found if loss[0] in ours]
+    changed = False
+    for key, lost in stored:
+        mirror, partition = ours[key]
+        changed |= gaps.store_gaps(mirror=mirror, gaps={partition: [Gap(lost, GapReason.LOST)]}, now=timezone.now())
+    jobs.forget_losses(settings.REDIS_URL, plans.link_key(link), stored)
     return changed
 
 

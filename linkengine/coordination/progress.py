@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 from linkengine.coordination.client import NOW_MS, client_for, redis_answers
+from linkengine.coordination.losses import Loss, note_loss
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason
@@ -61,6 +62,7 @@ class RedisProgress:
 
     def __init__(self, url: str, link_id: str) -> None:
         """Report nothing yet."""
+        self._url, self._link_id = url, link_id
         self._redis = client_for(url)
         self._name = _name(link_id)
 
@@ -71,6 +73,10 @@ class RedisProgress:
         words = [word for one in observations for word in (one.key, one.slice_id, one.generation, to_json(one))]
         with redis_answers("take progress"):
             self._redis.eval(_REPORT, 1, self._name, EXPIRY_MS, OWNER_SILENT_MS, *words)
+
+    def lose(self, loss: Loss) -> None:
+        """Keep a loss until the ledger has it; raise CoordinationUnavailableError in an outage."""
+        note_loss(self._url, self._link_id, loss)
 
 
 def read_progress(url: str, link_id: str) -> list[PartitionProgress]:

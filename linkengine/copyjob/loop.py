@@ -94,7 +94,7 @@ class CopyTask:
             pool=self._pool,
             bandwidth=self._bandwidth,
         )
-        self._source = SourceSide(services, plan.source, planned=self._planned, failed=self._failed)
+        self._source = SourceSide(services, plan.source, planned=self._planned, failed=self._failed, lose=progress.lose)
         self._mirror = MirrorSide(
             services,
             plan.destination,

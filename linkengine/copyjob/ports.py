@@ -8,6 +8,7 @@ from typing import Protocol
 
 from linkengine.domain.leases import Grant, OrdersSnapshot
 from linkengine.domain.plans import PartitionProgress
+from linkengine.domain.ranges import OffsetRange
 
 
 class Lease(Protocol):
@@ -51,6 +52,9 @@ class ProgressSink(Protocol):
 
     def report(self, observations: Sequence[PartitionProgress]) -> None:
         """Publish the newest observations."""
+
+    def lose(self, loss: tuple[str, OffsetRange]) -> None:
+        """Keep which offsets of a partition (by key) are gone for good. May raise CoordinationUnavailableError."""
 
 
 class Clock(Protocol):

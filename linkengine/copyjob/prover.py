@@ -11,7 +11,7 @@ from linkengine.copyjob.foreign import foreign_write, marker_overrun, replaced_r
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.proving import Answer, Difference, DifferenceKind, Question, Stretch, compare_all
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.cluster import Cluster
 
 
@@ -93,11 +93,20 @@ def _what_it_means(one: MirrorPartition, stretch: Stretch, difference: Differenc
     return replaced_records(one.assignment, difference.offset)
 
 
-def beyond_source(one: MirrorPartition, end: int) -> LinkEngineError | None:
-    """Answer who wrote what the mirror holds beyond the source's end, None where it must have been the source's own."""
+def beyond_source(one: MirrorPartition, end: int) -> LinkEngineError:
+    """Answer who wrote what the mirror holds beyond the source's end; else it must have been the source's own."""
     stretch = one.to_prove
-    if stretch is None:
-        return None
-    if stretch.foreign is not None and stretch.foreign >= end:
+    if stretch is not None and stretch.foreign is not None and stretch.foreign >= end:
         return foreign_write(one.assignment, stretch.foreign)
-    return marker_overrun(one.assignment, end) if stretch.only_markers_from(end) else None
+    if stretch is not None and stretch.only_markers_from(end):
+        return marker_overrun(one.assignment, end)
+    return _truncation(one, end)
+
+
+def _truncation(one: MirrorPartition, end: int) -> LinkEngineError:
+    name = f"{one.assignment.source_topic}-{one.assignment.partition}"
+    return LinkEngineError(
+        ErrorCode.UNEXPECTED_TRUNCATION,
+        f"Source {name} ends at offset {end}, before its mirror ({one.position}): records were lost at the source, "
+        "probably by an unclean leader election. Fail over to keep the mirror's records, or create the mirror again.",
+    )

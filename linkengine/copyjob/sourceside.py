@@ -14,6 +14,7 @@ from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.history import Seen, SteppedBackError
 from linkengine.copyjob.intake import SourceBroker
 from linkengine.copyjob.leaderwatch import LeaderWatch
+from linkengine.copyjob.losing import Losses
 from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent, read_local_start
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage, Trouble
@@ -24,6 +25,7 @@ from linkengine.copyjob.suspicion import Suspicion
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import LEADER_MOVED, TOPIC_GONE, BrokerError, KafkaCode
@@ -57,6 +59,7 @@ class SourceSide:
         *,
         planned: Callable[[MirrorPartition], None],
         failed: Callable[[MirrorPartition, LinkEngineError], None],
+        lose: Callable[[tuple[str, OffsetRange]], None],
     ) -> None:
         self._services = services
         self._cluster = Cluster(address)
@@ -70,6 +73,7 @@ class SourceSide:
         self._prover = Prover(services, self._cluster, proofs)
         self._watch = SourceWatch(services, self._cluster, WatchEvents(seen=self._seen, refused=self._refused))
         self._leaders = LeaderWatch(services, self._cluster, succeeded=self._relocate)
+        self._losses = Losses(services, keep=lose, told=self._fill, counts=self._still_counts)
         self._gone = Suspicion(observations=2, seconds=0.0)  # unknown topic: metadata of a starting broker may be late
         self._empty = Suspicion(observations=2, seconds=EMPTY_AGAIN_S)
         self._set_back = Suspicion(observations=3, seconds=10.0)  # metadata may be late everywhere, for a moment
@@ -246,7 +250,7 @@ class SourceSide:
             failed=lambda error: self._refused(one, error) if self._still_counts(one, attempt, origin) else None,
         )
 
-    def _still_counts(self, one: MirrorPartition, attempt: int, origin: Origin) -> bool:
+    def _still_counts(self, one: MirrorPartition, attempt: int, origin: Origin | None) -> bool:
         """A look at the source has ended: tell whether that leader is still the one to read; another one may have less."""
         if one.attempt != attempt:
             return False
@@ -259,9 +263,9 @@ class SourceSide:
             return
         now = self._services.clock.monotonic()
         if one.position < extent.start:
-            self._fill(one, extent.start, GapReason.LOST)
+            self._losses.tell(one, OffsetRange(one.position, extent.start))
         elif one.position > extent.end and self._truncated.confirmed(one.key, now):
-            self._failed(one, beyond_source(one, extent.end) or _truncation(one, extent))
+            self._failed(one, beyond_source(one, extent.end))
         else:
             if one.position <= extent.end:
                 self._truncated.clear(one.key)
@@ -288,12 +292,3 @@ class SourceSide:
         buffer.users = 1
         one.planned([Fill(one.position, end, reason)], buffer)
         self._events.planned(one)
-
-
-def _truncation(one: MirrorPartition, extent: SourceExtent) -> LinkEngineError:
-    name = f"{one.assignment.source_topic}-{one.assignment.partition}"
-    return LinkEngineError(
-        ErrorCode.UNEXPECTED_TRUNCATION,
-        f"Source {name} ends at offset {extent.end}, before its mirror ({one.position}): records were lost at the source, "
-        "probably by an unclean leader election. Fail over to keep the mirror's records, or create the mirror again.",
-    )

@@ -6,7 +6,16 @@ database, Celery or pages, and callers need no other room of the engine than thi
 
 from linkengine.jobs.acls import change_acls, read_acls
 from linkengine.jobs.canary import read_canary, try_writing
-from linkengine.jobs.copying import clear_link, clear_mirror, copy_slice, interrupt_slice, read_progress, write_orders
+from linkengine.jobs.copying import (
+    clear_link,
+    clear_mirror,
+    copy_slice,
+    forget_losses,
+    interrupt_slice,
+    read_losses,
+    read_progress,
+    write_orders,
+)
 from linkengine.jobs.deleting import delete_diverged, delete_mirror
 from linkengine.jobs.exporting import export_records
 from linkengine.jobs.grouping import group_blockers, sync_groups
@@ -41,6 +50,7 @@ __all__ = [
     "export_records",
     "find_mirror",
     "find_topic",
+    "forget_losses",
     "group_blockers",
     "interrupt_slice",
     "list_topics",
@@ -50,6 +60,7 @@ __all__ = [
     "promotion_blockers",
     "read_acls",
     "read_canary",
+    "read_losses",
     "read_progress",
     "reopen_mirror",
     "replay_records",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from linkengine.coordination import orders, progress
+from linkengine.coordination import losses, orders, progress
+from linkengine.coordination.losses import Loss
 from linkengine.copyjob import spark
 from linkengine.domain.plans import CopyPlan, PartitionProgress
 
@@ -24,6 +25,16 @@ def read_progress(redis_url: str, link_id: str) -> list[PartitionProgress]:
     return progress.read_progress(redis_url, link_id)
 
 
+def read_losses(redis_url: str, link_id: str) -> list[Loss]:
+    """Read what copiers found to be gone from the source, by partition key; each stays until it is forgotten."""
+    return losses.read_losses(redis_url, link_id)
+
+
+def forget_losses(redis_url: str, link_id: str, found: Iterable[Loss]) -> None:
+    """Let go of losses that are in the gap ledger."""
+    losses.forget_losses(redis_url, link_id, found)
+
+
 def write_orders(
     redis_url: str, link_id: str, *, revision: int, wanted: Mapping[str, bool], lives: Mapping[str, str] | None = None
 ) -> bool:
@@ -32,10 +43,12 @@ def write_orders(
 
 
 def clear_mirror(redis_url: str, link_id: str, *, mirror_id: str) -> None:
-    """Forget the reports of a mirror that is gone."""
+    """Forget the reports of a mirror that is gone, and what its copiers had lost."""
     progress.clear_mirror(redis_url, link_id, mirror_id=mirror_id)
+    losses.clear_mirror(redis_url, link_id, mirror_id=mirror_id)
 
 
 def clear_link(redis_url: str, link_id: str) -> None:
-    """Forget the orders of a link that is gone."""
+    """Forget the orders of a link that is gone, and what its copiers had lost."""
     orders.clear_orders(redis_url, link_id)
+    losses.clear_losses(redis_url, link_id)

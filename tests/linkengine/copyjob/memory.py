@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from linkengine.domain.leases import Grant, OrdersSnapshot
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from linkengine.domain.ranges import OffsetRange
 
 
 class MemoryLease:
@@ -96,7 +97,11 @@ class MemoryProgress:
 
     def __init__(self) -> None:
         self.latest: dict[str, PartitionProgress] = {}
+        self.lost: list[tuple[str, OffsetRange]] = []
         self.history: list[tuple[str, PartitionPhase, str]] = []
+
+    def lose(self, loss: tuple[str, OffsetRange]) -> None:
+        self.lost.append(loss)
 
     def report(self, observations: Sequence[PartitionProgress]) -> None:
         for one in observations:

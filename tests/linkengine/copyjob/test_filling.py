@@ -1,12 +1,14 @@
 """Offsets without a record, on real brokers: transactions, compaction, retention. Every record keeps its offset."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from devcluster.kafka import KafkaCluster
+from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason
 from tests.linkengine.copyjob.copying import (
@@ -24,6 +26,22 @@ from tests.linkengine.copyjob.copying import (
     starts_of,
     wait_for,
 )
+from tests.linkengine.copyjob.memory import MemoryProgress
+
+
+class Hesitant(MemoryProgress):
+    """Keeps a loss when it is asked again; knows where the mirror ended each time."""
+
+    def __init__(self, end: Callable[[], int]) -> None:
+        super().__init__()
+        self.ends: list[int] = []
+        self._end = end
+
+    def lose(self, loss: tuple[str, OffsetRange]) -> None:
+        self.ends.append(self._end())
+        if len(self.ends) == 1:
+            raise CoordinationUnavailableError("Redis is away.")
+        super().lose(loss)
 
 
 def transactional_producer(cluster: KafkaCluster, name: str) -> Producer:
@@ -186,9 +204,15 @@ def test_what_retention_took_before_it_was_copied_is_filled_and_told(clusters: P
     admin = AdminClient(source.client("admin"))
     admin.delete_records([TopicPartition(topic_name, 0, 1_400)])[TopicPartition(topic_name, 0)].result(30)
 
-    (result,) = copy_all(clusters, topic_name)
+    progress = Hesitant(lambda: ends_of(clusters[1], topic_name)[0])
+
+    with Copier(plan_of(clusters, topic_name), progress=progress) as copier:
+        copier.wait_for_ends(ends_of(source, topic_name))
+    (result,) = copier.join()
 
     (next_record, *_) = read_topic(source, topic_name)
+    assert progress.ends == [100, 100]  # no marker before somebody keeps what it stands for
+    assert progress.lost == [(result.key, OffsetRange(100, 1_400))]
     assert result.gaps == (Gap(OffsetRange(100, 1_400), GapReason.LOST, after_ms=next_record[4][1]),)
     assert [record[1:] for record in read_topic(clusters[1], topic_name) if record[1] >= 100] == [
         record[1:] for record in read_topic(source, topic_name)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from linkengine.copyjob.history import Seen, SteppedBackError
+from linkengine.copyjob.origins import SourceExtent
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.prover import Prover, ProverEvents
@@ -50,6 +51,10 @@ def leader(epoch: int) -> Origin:
     return Origin(Leader(broker=0, epoch=epoch), b"topic")
 
 
+def source_side(services: Any, **heard: Any) -> SourceSide:
+    return SourceSide(services, ADDRESS, **{"planned": pytest.fail, "failed": pytest.fail, "lose": pytest.fail} | heard)
+
+
 def copying() -> MirrorPartition:
     one = partition()
     one.stage, one.position, one.sent_end, one.origin = Stage.COPYING, 10, 10, leader(1)
@@ -79,7 +84,7 @@ def test_only_the_leader_that_is_read_can_tell_that_nothing_is_left(
     services: Any, later: Later, moved: bool, filled: list[int]
 ) -> None:
     one, planned = copying(), list[int]()
-    side = SourceSide(services, ADDRESS, planned=lambda one: planned.append(one.chunks[0].steps[0].end), failed=pytest.fail)
+    side = source_side(services, planned=lambda one: planned.append(one.chunks[0].steps[0].end))
     for later.now in (0.0, EMPTY_AGAIN_S):
         side._emptied(one, 20)
         if moved:
@@ -93,7 +98,7 @@ def test_only_the_leader_that_is_read_can_tell_that_nothing_is_left(
 
 def test_an_end_that_shows_nothing_is_looked_at_again_before_it_is_filled(services: Any, later: Later) -> None:
     one, planned = copying(), list[int]()
-    side = SourceSide(services, ADDRESS, planned=lambda one: planned.append(one.chunks[0].steps[0].end), failed=pytest.fail)
+    side = source_side(services, planned=lambda one: planned.append(one.chunks[0].steps[0].end))
 
     def look(end: int) -> list[int]:
         side._emptied(one, end)
@@ -110,12 +115,29 @@ def test_an_end_that_shows_nothing_is_looked_at_again_before_it_is_filled(servic
     assert look(30) == [30]
 
 
+@pytest.mark.parametrize(("moved", "filled"), [(True, []), (False, [20])])
+def test_what_one_leader_lost_is_not_filled_while_another_one_is_read(
+    services: Any, later: Later, moved: bool, filled: list[int]
+) -> None:
+    one, planned = copying(), list[int]()
+    side = source_side(services, planned=lambda one: planned.append(one.chunks[0].steps[0].end))
+    side._examined(one, SourceExtent(start=20, end=30))
+    assert (planned, one.examining) == ([], True)
+    if moved:
+        one.leave_origin()
+        one.origin = leader(2)
+
+    later.asked.pop()(True)
+
+    assert (planned, one.examining) == (filled, False)
+
+
 @pytest.mark.parametrize("everywhere", [True, False], ids=["every broker", "not every broker"])
 def test_a_leader_of_an_older_epoch_fails_a_mirror_only_where_every_broker_goes_on_telling_of_it(
     services: Any, later: Later, everywhere: bool
 ) -> None:
     one, failures = copying(), list[LinkEngineError]()
-    side = SourceSide(services, ADDRESS, planned=pytest.fail, failed=lambda _, error: failures.append(error))
+    side = source_side(services, failed=lambda _, error: failures.append(error))
     told = SteppedBackError("t-0", epoch=3, seen=Seen(epoch=5, end=10), everywhere=everywhere)
     for later.now in (0.0, 5.0, 9.0):
         side._not_located([one], told)

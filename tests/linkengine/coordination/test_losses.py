@@ -1,0 +1,52 @@
+"""Losses on their way to the gap ledger, through a real Redis."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from devcluster.redis import RedisServer
+from linkengine import jobs
+from linkengine.coordination.losses import forget_losses, note_loss, read_losses
+from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.ranges import OffsetRange
+
+FIRST, SECOND = ("7/0", OffsetRange(10, 1_400)), ("7/1", OffsetRange(0, 5))
+OTHER = ("70/0", OffsetRange(10, 1_400))
+
+
+@pytest.fixture
+def link_id() -> str:
+    return f"link-{secrets.token_hex(6)}"
+
+
+def test_a_loss_stays_until_it_is_forgotten_however_often_it_is_told(redis_url: str, link_id: str) -> None:
+    for loss in (SECOND, FIRST, FIRST):
+        note_loss(redis_url, link_id, loss)
+    assert read_losses(redis_url, link_id) == [FIRST, SECOND]
+
+    forget_losses(redis_url, link_id, [FIRST])
+    assert read_losses(redis_url, link_id) == [SECOND]
+    forget_losses(redis_url, link_id, [])
+    assert read_losses(redis_url, link_id) == [SECOND]
+
+
+def test_losses_go_with_their_mirror_and_with_their_link(redis_url: str, link_id: str) -> None:
+    for loss in (FIRST, OTHER, SECOND):
+        note_loss(redis_url, link_id, loss)
+
+    jobs.clear_mirror(redis_url, link_id, mirror_id="7")
+    assert jobs.read_losses(redis_url, link_id) == [OTHER]
+    jobs.clear_link(redis_url, link_id)
+    assert jobs.read_losses(redis_url, link_id) == []
+
+
+def test_without_redis_nobody_keeps_a_loss(own_redis: RedisServer, link_id: str) -> None:
+    own_redis.kill()
+
+    for call in (note_loss, forget_losses):
+        with pytest.raises(CoordinationUnavailableError):
+            call(own_redis.url, link_id, FIRST if call is note_loss else [FIRST])  # type: ignore[operator]
+    with pytest.raises(CoordinationUnavailableError):
+        read_losses(own_redis.url, link_id)
