@@ -40,7 +40,7 @@ check docs: export CLUSTERLINK_REDIS_URL := redis://127.0.0.1:1/0
 check docs: export CLUSTERLINK_SPARK_URL := sc://127.0.0.1:1
 check docs: export CLUSTERLINK_ALLOWED_HOSTS := localhost
 
-check: $(PARTS) ## Look for mistakes without running anything; changes nothing
+check: $(STATE)/venv ## Look for mistakes without running anything; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -50,7 +50,7 @@ check: $(PARTS) ## Look for mistakes without running anything; changes nothing
 	$(RUN) manage.py render_states --check
 	$(RUN) manage.py render_errors --check
 
-fix: $(PARTS) ## Repair what can be repaired by itself
+fix: $(STATE)/venv ## Repair what can be repaired by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -63,7 +63,7 @@ chaos: $(PARTS) $(STATE)/programs-demo ## Break one thing after another for MINU
 clients: $(PARTS) $(STATE)/programs-demo ## Let Confluent's Go SDK and Terraform provider drive it; needs Go and Terraform
 	@$(RUN) -m clients $(ARGS)
 
-docs: $(PARTS) ## Write the generated documents anew
+docs: $(STATE)/venv ## Write the generated documents anew
 	$(RUN) manage.py render_states
 	$(RUN) manage.py render_errors
 
@@ -74,7 +74,11 @@ clean: ## Remove everything that was installed or generated
 
 # uv first, then uv installs the rest: several times faster. It does not read pip's settings, so it is told the index
 # that pip would use; where uv cannot reach it, pip does the work.
-$(STATE)/venv: requirements.txt
+$(STATE)/tools: scripts/check_tools.py
+	@$(PYTHON) -m scripts.check_tools
+	@mkdir -p $(STATE) && touch $@
+
+$(STATE)/venv: requirements.txt | $(STATE)/tools
 	@echo "Python packages ..."
 	@test -x $(RUN) || $(PYTHON) -m venv .venv
 	@mkdir -p $(STATE)
@@ -87,7 +91,7 @@ $(STATE)/venv: requirements.txt
 	  || $(RUN) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@touch $@
 
-$(STATE)/kafka $(STATE)/kafka-3.9.1 $(STATE)/spark $(STATE)/webjars: $(STATE)/%: devcluster/pom.xml
+$(STATE)/kafka $(STATE)/kafka-3.9.1 $(STATE)/spark $(STATE)/webjars: $(STATE)/%: devcluster/pom.xml | $(STATE)/tools
 	@echo "Java parts: $* ..."
 	@rm -rf var/parts/$*.new
 	@mvn -q -B -f devcluster/pom.xml -P$* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/var/parts/$*.new

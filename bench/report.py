@@ -143,7 +143,12 @@ def goals(rows: Sequence[Row]) -> Iterator[Goal]:
     if peaks:
         worst = max(peaks, key=lambda row: row.peak_mb or 0.0)
         yield Goal(
-            worst.workload, "MB of one copy task, the most of all", MOST_MEMORY_MB, worst.peak_mb or 0.0, most=True, digits=0
+            worst.workload,
+            "MB of one copy task, the most of these rows",
+            MOST_MEMORY_MB,
+            worst.peak_mb or 0.0,
+            most=True,
+            digits=0,
         )
 
 

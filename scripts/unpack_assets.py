@@ -15,9 +15,8 @@ TARGET = ROOT / "static" / "vendor"
 ICON_NAMES = ROOT / "static" / "icons.txt"
 
 FILES = {
-    "bootstrap": ("dist/css/bootstrap.min.css", "dist/js/bootstrap.bundle.min.js"),
+    "bootstrap": ("dist/css/bootstrap.min.css",),
     "tom-select": ("dist/css/tom-select.bootstrap5.min.css", "dist/js/tom-select.complete.min.js"),
-    "chart.js": ("dist/chart.umd.min.js",),
 }
 SOURCE_MAP = re.compile(r"(/\*|//)# sourceMappingURL=.*?(\*/|$)", re.MULTILINE)
 DRAWING = re.compile(r"<svg[^>]*viewBox=\"(?P<box>[^\"]+)\"[^>]*>(?P<shapes>.*)</svg>", re.DOTALL)

@@ -55,7 +55,7 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
     (
         _E.UNSUPPORTED_VERSION_ERROR,
         "The brokers are too old for what was asked of them.",
-        "Update the brokers to Kafka 3.9 or newer.",
+        "Update the brokers to Kafka 3.1 or newer.",
     ),
     (
         _E.CLUSTER_ID_MISMATCH,

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.groups import Committed
-from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.admin import ClusterAdmin
 
 WAIT_S = 60
 Commit = Callable[..., None]
@@ -66,8 +66,3 @@ def commit_as(consumer: Consumer, topic: str, offsets: dict[int, int]) -> None:
     """Commit as a member does."""
     places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
     consumer.commit(offsets=places, asynchronous=False)
-
-
-def end_of(admin: ClusterAdmin, topic: str) -> dict[int, int]:
-    """Read the log ends of a topic."""
-    return admin.offsets(topic, OffsetKind.END)
