@@ -58,12 +58,14 @@ def move(*, drill: Drill, status: Status, now: datetime, **changes: object) -> b
 def begin_next_batch(*, drill: Drill, by: Actor, now: datetime) -> bool:
     """Make the scratch copies of the topics whose turn it is; answer False where none are left.
 
-    A mirror that is not active any more, and all that a drill with a problem does not come to, is told of in the report.
+    A mirror that is not active any more, and all that a drill with a problem or of a link that is to go does not come to, is
+    told of in the report.
     """
     told = {row["mirror_topic_name"] for row in drill.report}
     waiting = [name for name in drill.topics if name not in told]
-    active = {} if drill.problem else {one.name: one for one in _active(drill.link)}
-    why = "Not rehearsed: the drill ended before." if drill.problem else "Not rehearsed: it is no active mirror topic any more."
+    why = _why_it_ends(drill)
+    active = {} if why else {one.name: one for one in _active(drill.link)}
+    why = why or "Not rehearsed: it is no active mirror topic any more."
     missed = [DrillRow(mirror_topic_name=name, scratch_topic_name="", problem=why) for name in waiting if name not in active]
     batch = [active[name] for name in waiting if name in active][:BATCH]
     with transaction.atomic():
@@ -86,6 +88,13 @@ def conclude(*, drill: Drill, now: datetime) -> None:
 def report_of(rows: Sequence[DrillRow | GroupRow]) -> list[dict[str, object]]:
     """Answer rows as they are stored."""
     return [asdict(one) for one in rows]
+
+
+def _why_it_ends(drill: Drill) -> str:
+    if drill.problem:
+        return "Not rehearsed: the drill ended before."
+    going = ClusterLink.objects.exclude(deletion_requested_at=None).filter(pk=drill.link_id).exists()
+    return "Not rehearsed: the cluster link is being deleted." if going else ""
 
 
 def _check_link(link: ClusterLink) -> None:

@@ -12,7 +12,7 @@ from django.db.models import F
 from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
 from console.reconciling.plans import TUNING, mirror_key
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.moments import is_due
+from linkengine.domain.moments import is_due, is_recent
 from linkengine.domain.plans import life_of
 from linkengine.domain.slices import START_MS, NewSlice, RunningSlice, decide_slices
 from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
@@ -23,7 +23,7 @@ LONGEST_BACKOFF = timedelta(seconds=1.25 * LONGEST_BACKOFF_S)  # with what is ad
 SHORT = timedelta(seconds=3)  # a job that is over sooner did not copy; without a pause the next would follow at once
 START = timedelta(milliseconds=START_MS)
 HELD_AFTER = timedelta(seconds=1)  # what waits for a slice says so in Redis before it takes it; twice sure
-RESEND_AFTER = timedelta(seconds=2)  # a job that no worker took until then was lost on the way to it
+RESEND_AFTER_MS = 2_000  # a job that no worker took until then was lost on the way to it
 KEEP = timedelta(hours=1)  # rows of finished slices, for people who look into trouble
 
 
@@ -87,7 +87,7 @@ def next_slices(
     silent = next((one for one in known if one.slice_id in decision.silent), None)
     if silent is not None:
         _note_failure(link, error=_why_silent(silent), now=now)
-    lost = [one for one in known if one.taken_at is None and now - one.started_at > RESEND_AFTER]
+    lost = [one for one in known if one.taken_at is None and not _is_young(one, now=now)]
     if not is_due(link.engine_retry_at, now=now, longest=LONGEST_BACKOFF):
         return lost
     return [*lost, *(_create(link, new, now=now) for new in decision.submit)]
@@ -156,6 +156,10 @@ def _note_failure(link: ClusterLink, *, error: str, now: datetime) -> None:
         engine_retry_at=link.engine_retry_at,
         sequence=F("sequence") + 1,
     )
+
+
+def _is_young(row: CopySlice, *, now: datetime) -> bool:
+    return is_recent(_ms(row.started_at), now_ms=_ms(now), within_ms=RESEND_AFTER_MS)
 
 
 def _why_silent(row: CopySlice) -> str:

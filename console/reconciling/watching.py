@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django.db.models import F
+from django.db.models import F, Q
 
 from console.models import ClusterLink, MirrorTopic, VerifyWatch
+from console.models.mirrors import AHEAD
 from console.queries.verification import is_continuous
 from console.reconciling.plans import config_of
 from console.sharing import with_links
@@ -27,10 +28,12 @@ def ensure_watches(*, now: datetime) -> None:
 
 
 def next_due(*, now: datetime) -> VerifyWatch | None:
-    """Answer whose turn it is; mirrors of links that do not want it are put off."""
-    due = VerifyWatch.objects.filter(next_at__lte=now, mirror__state__in=WATCHED, mirror__deletion_requested_at=None).order_by(
-        "next_at", "pk"
-    )
+    """Answer whose turn it is; mirrors of links that do not want it are put off.
+
+    What was compared ahead of now was so before a clock was set back, and its next time is as far ahead.
+    """
+    due = VerifyWatch.objects.filter(Q(next_at__lte=now) | Q(finished_at__gt=now + AHEAD), mirror__state__in=WATCHED)
+    due = due.filter(mirror__deletion_requested_at=None).order_by("next_at", "pk")
     for watch in due.select_related("mirror").prefetch_related("mirror__link__configs")[:AT_ONCE]:
         if is_continuous(link=watch.mirror.link):
             return watch

@@ -65,7 +65,8 @@ def _run(row: CopySlice, *, now: datetime) -> str:
         mirrors = list(row.link.mirrors.all())
         for mirror in mirrors:
             mirror.link = row.link
-        plan = plans.copy_plan(row, mirrors=mirrors, slice_ms=int((row.ends_at - now).total_seconds() * 1000))
+        left_ms = int((row.ends_at - now).total_seconds() * 1000)
+        plan = plans.copy_plan(row, mirrors=mirrors, slice_ms=min(left_ms, plans.TUNING.slice_ms))  # a clock may be set back
         connection.close()  # a minute is too long to keep one for nothing
         _keep_gaps(mirrors, jobs.copy_slice(plan, spark_url=settings.SPARK_URL))
     except (SparkUnavailableError, LinkEngineError) as error:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from linkengine.domain.moments import is_recent
+from linkengine.domain.moments import AHEAD_MS, is_recent
 from linkengine.domain.plans import CopyTuning
 
 SILENT_MS = 6_000  # tasks report twice a second and a lease lasts 4 s: whoever is silent for longer has lost it
@@ -67,7 +67,7 @@ def decide_slices(
         one.slice_id: _answered_by(one, wanted=wanted, last_seen_ms=last_seen_ms, revision=revision, now_ms=now_ms)
         for one in slices
     }
-    ends = _ends(slices, answering)
+    ends = _ends(slices, answering, latest_ms=now_ms + tuning.slice_ms + AHEAD_MS)
     missing = sorted(set(wanted) - ends.keys())
     ending = _ending(ends, now_ms=now_ms, tuning=tuning)
     submit = []
@@ -91,7 +91,7 @@ def _answered_by(
 ) -> frozenset[str]:
     if one.revision != revision or one.ends_at_ms <= now_ms:
         return frozenset()
-    starting = now_ms - one.started_at_ms <= START_MS and not one.orphaned
+    starting = is_recent(one.started_at_ms, now_ms=now_ms, within_ms=START_MS) and not one.orphaned
     return frozenset(
         key
         for key in one.keys
@@ -110,11 +110,12 @@ def _begins_now(
     return beside < 1 or not is_recent(max(started_ms), now_ms=now_ms, within_ms=GATHER_MS * beside)
 
 
-def _ends(slices: Iterable[RunningSlice], answering: Mapping[str, frozenset[str]]) -> dict[str, int]:
+def _ends(slices: Iterable[RunningSlice], answering: Mapping[str, frozenset[str]], *, latest_ms: int) -> dict[str, int]:
+    """Answer until when each partition is copied. One that no slice can have was fixed before a clock was set back."""
     ends: dict[str, int] = {}
     for one in slices:
         for key in answering[one.slice_id]:
-            ends[key] = max(ends.get(key, 0), one.ends_at_ms)
+            ends[key] = max(ends.get(key, 0), one.ends_at_ms if one.ends_at_ms <= latest_ms else 0)
     return ends
 
 

@@ -80,6 +80,22 @@ def test_a_whole_link_is_rehearsed_some_topics_at_a_time(
     assert drill.status == "FAILED"  # one of them was not rehearsed
 
 
+def test_a_drill_makes_no_copies_for_a_link_that_is_to_go(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
+) -> None:
+    for number in range(BATCH + 1):
+        make_mirror(f"topic-{number:02}", partitions=1)
+    drill = start_drill(link=link, by=owner, now=NOW)
+    turn_is_over(drill, rehearsed(drill))
+    ClusterLink.objects.update(deletion_requested_at=NOW)
+
+    assert not begin_next_batch(drill=drill, by=owner, now=NOW)
+
+    assert rehearsed(drill) == []
+    drill.refresh_from_db()
+    assert drill.report[-1]["problem"] == "Not rehearsed: the cluster link is being deleted."
+
+
 def test_a_drill_that_ends_early_says_what_it_did_not_come_to(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
 ) -> None:

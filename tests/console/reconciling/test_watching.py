@@ -37,6 +37,17 @@ def test_who_has_waited_longest_comes_first(make_mirror: MakeMirror) -> None:
     assert due.mirror == early
 
 
+def test_a_clock_that_was_set_back_does_not_put_the_next_comparison_off(mirror: MirrorTopic) -> None:
+    watching.ensure_watches(now=NOW)
+    watching.note_attempt(mirror=mirror, started_at=NOW, now=NOW + MINUTE)
+    assert watching.next_due(now=NOW + MINUTE) is None
+
+    due = watching.next_due(now=NOW)
+    assert due is not None
+    watching.note_attempt(mirror=mirror, started_at=NOW, now=NOW)
+    assert watching.next_due(now=NOW) is None
+
+
 def test_mirrors_that_are_stopped_or_not_to_be_compared_have_no_turn(
     link: ClusterLink, make_mirror: MakeMirror, mirror: MirrorTopic
 ) -> None:

@@ -112,7 +112,7 @@ def hurry() -> None:
     reconcile.CLAIM_MS = 200
     drills.RESEND_MS = 200
     verifying.CLAIM_MS = 200
-    slicing.RESEND_AFTER /= 4
+    slicing.RESEND_AFTER_MS //= 4
     stopping.LOOK_EVERY_S = reversing.LOOK_EVERY_S = 0.1
     reversing.SETTLE_S = restoring.SETTLE_S = 0.2
     chores.MANY = stoppingmany.MANY = 3

@@ -33,6 +33,17 @@ def test_a_task_last_seen_ahead_of_now_is_not_alive_for_that() -> None:
     assert decision.submit == (NewSlice(keys=("a",), ends_at_ms=NOW + 60_000),)
 
 
+def test_a_clock_that_was_set_back_gives_a_slice_neither_more_time_to_start_nor_a_later_end() -> None:
+    hour_ms = 3_600_000
+    before = running("a", left_ms=hour_ms + 30_000, age_ms=-hour_ms)
+    decision = decide("a", before)
+    assert decision.submit == (NewSlice(keys=("a",), ends_at_ms=NOW + 60_000),)
+    assert decision.answering == {"s": frozenset("a")}  # it reports, so it copies until its successor does
+
+    assert not decide("a", before, running("a", left_ms=60_000, age_ms=0, name="t")).submit
+    assert decide("a", before, silent="a").answering == {"s": frozenset()}
+
+
 def test_nothing_wanted_nothing_submitted() -> None:
     assert decide("") == SliceDecision()
 
