@@ -73,7 +73,10 @@ def mirror_row(summary: MirrorSummary, *, now: datetime) -> MirrorRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRow:
-    """One line of a mirror's partitions table. ``share`` is how much of the source's range is there, in percent."""
+    """One line of a mirror's partitions table.
+
+    ``share`` is how much of the source's range is there, in percent; None where nobody knows how far that goes now.
+    """
 
     partition: int
     source_start: str
@@ -92,7 +95,8 @@ class PartitionRow:
 
 def partition_row(row: MirrorPartition, *, now: datetime) -> PartitionRow:
     """Present one partition; unknown offsets are dashes."""
-    goal = None if row.source_end is None else row.source_end + (row.held_back or 0) - (row.mirror_start or 0)
+    end = None if row.lag is None else row.source_end
+    goal = None if end is None else end + (row.held_back or 0) - (row.mirror_start or 0)
     there = None if row.mirror_end is None else row.mirror_end - (row.mirror_start or 0)
     return PartitionRow(
         partition=row.partition,

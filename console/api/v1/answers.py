@@ -188,6 +188,11 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
 
     source_start = OffsetField(allow_null=True)
     source_end = OffsetField(allow_null=True, help_text="The source's last stable offset.")
+    source_seen_at = serializers.DateTimeField(
+        source="last_source_seen_at",
+        allow_null=True,
+        help_text="When its leader told that offset. The lag is null where it is old.",
+    )
     mirror_start = OffsetField(allow_null=True)
     mirror_end = OffsetField(allow_null=True)
     last_source_fetch_offset = OffsetField(allow_null=True)
@@ -208,6 +213,7 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
             "partition",
             "source_start",
             "source_end",
+            "source_seen_at",
             "mirror_start",
             "mirror_end",
             "lag",

@@ -199,6 +199,15 @@ def test_unknown_offsets_are_null(owner: Rest, orders: MirrorTopic) -> None:
     assert row["source_end"] is row["lag"] is row["lag_ms"] is row["held_back"] is None
 
 
+def test_an_end_of_the_source_comes_with_the_time_at_which_it_was_told(owner: Rest, orders: MirrorTopic) -> None:
+    MirrorPartition.objects.filter(partition=0).update(last_source_seen_at=NOW)  # long ago
+
+    old, untold = owner.get(f"{ORDERS}/partitions").json()["data"]
+
+    assert (old["source_end"], old["source_seen_at"], old["lag"]) == (15, "2026-05-04T10:00:00Z", None)
+    assert (untold["source_seen_at"], untold["lag"]) == (None, 0)
+
+
 def test_rates_of_a_link_are_summed(owner: Rest, orders: MirrorTopic, make_mirror: Any) -> None:
     make_mirror("new", MirrorState.PENDING_SETUP)
     MirrorPartition.objects.filter(mirror=orders).update(bytes_per_s=500.0, records_per_s=5.0)

@@ -1,0 +1,19 @@
+"""What one line of a mirror's partitions says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.utils import timezone
+
+from console.models import MirrorPartition
+from console.presenters.mirrors import partition_row
+
+
+def test_a_share_is_of_an_end_that_somebody_knows_now() -> None:
+    now = timezone.now()
+    row = MirrorPartition(partition=0, source_end=100, mirror_end=50, mirror_start=0, last_source_seen_at=now)
+    assert (partition_row(row, now=now).lag, partition_row(row, now=now).share) == ("50", 50)
+
+    row.last_source_seen_at = now - timedelta(hours=1)
+    assert partition_row(row, now=now).share is None
