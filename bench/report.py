@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.calm import CALM
+from bench.latency import LATE_S
 from bench.workloads import COPIES, KAFKA_VERSION, LATENCIES, LATENCY, ROUNDS, THROUGHPUT, Workload
 
 ENGINE, ENGINE_LOOP, MIRRORMAKER = "clusterlink", "clusterlink, copy loop only", "MirrorMaker 2"
@@ -113,7 +114,8 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "the host's where it takes a hundredth); the calmest takes count, whatever they showed:",
         f"{ROUNDS} turns, {LATENCIES} takes of a latency, {COPIES} where a copy has no bare writer beside it.",
         "Of latencies p50, p99 and cores are medians, *worst* is the worst of all. All partitions are written to, and of a",
-        "thousand every tenth is read: one consumer of all of them is a load of its own for the destination.",
+        "thousand every tenth is read: one consumer of all of them is a load of its own for the destination. Counted is",
+        f"what was produced within a take, also what comes up to {LATE_S:.0f} s after it.",
         "Before anything is measured the brokers are warmed up, until a bare writer and reader's rate rises no more: their",
         "JVMs spend thrice as much on their first gigabytes.",
         "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.", "",
