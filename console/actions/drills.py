@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import QuerySet
 
 from console import audit, dispatch
 from console.access import Permission, check_permission
@@ -15,6 +15,7 @@ from console.actions import transitions
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError, NotFoundError
 from console.models import ClusterLink, Drill, MirrorTopic
+from console.models.links import show_change
 from linkengine.domain.drills import BATCH, DrillRow, GroupRow, repeated, scratch_name, verdict
 from linkengine.domain.startspec import LATEST, start_problem
 from linkengine.domain.states import LinkState, MirrorState
@@ -43,7 +44,7 @@ def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str
         _make_copies(chosen[:BATCH], drill, by=by, now=now)
         detail = {"drill": drill.pk, "topics": [one.source_topic for one in chosen], "start": start_spec}
         audit.record(by=by, action="StartFailoverDrill", resource=audit.path_of(link), now=now, detail=detail)
-        _show(link.pk)
+        show_change(link.pk)
     dispatch.send("reconcile_link", link_id=link.pk)
     return drill
 
@@ -51,7 +52,7 @@ def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str
 def move(*, drill: Drill, status: Status, now: datetime, **changes: object) -> bool:
     """Take the next step, once; answer False where somebody else has taken it."""
     moved = Drill.objects.filter(pk=drill.pk, status=drill.status).update(status=status, status_since=now, **changes)
-    _show(drill.link_id)
+    show_change(drill.link_id)
     return bool(moved)
 
 
@@ -146,7 +147,3 @@ def _scratch(mirror: MirrorTopic, drill: Drill, *, now: datetime) -> MirrorTopic
         created_at=now,
         created_by=drill.requested_by,
     )
-
-
-def _show(link_id: int) -> None:
-    ClusterLink.objects.filter(pk=link_id).update(sequence=F("sequence") + 1)

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import F
 
 from console import audit, dispatch
 from console.access import Permission, check_permission
@@ -15,6 +14,7 @@ from console.actions.verification import start_verify
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError
 from console.models import ClusterLink, GateRun, MirrorTopic
+from console.models.links import show_change
 from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.gates import GateCheck, is_green
 from linkengine.domain.states import MirrorState
@@ -41,7 +41,7 @@ def start_gate(*, mirror: MirrorTopic, by: Actor, now: datetime) -> GateRun:
             mirror=mirror, status=Status.RUNNING, requested_by=by.name, requested_at=now, verify_run=comparison
         )
         audit.record(by=by, action="RunMigrationGate", resource=audit.path_of(mirror), now=now, detail={"run": run.pk})
-        _show(mirror)
+        show_change(mirror.link_id)
     dispatch.send("advance_gate", run_id=run.pk)
     return run
 
@@ -63,7 +63,7 @@ def override_gate(*, mirror: MirrorTopic, reason: str, by: Actor, now: datetime)
             reason=words,
         )
         audit.record(by=by, action="OverrideMigrationGate", resource=audit.path_of(mirror), now=now, detail={"reason": words})
-        _show(mirror)
+        show_change(mirror.link_id)
     return run
 
 
@@ -75,7 +75,7 @@ def record_checks(*, run: GateRun, checks: Sequence[GateCheck], now: datetime) -
         "finished_at": now,
     }
     GateRun.objects.filter(pk=run.pk, status=Status.RUNNING).update(**values)
-    _show(run.mirror)
+    show_change(run.mirror.link_id)
 
 
 def check_gate(*, mirror: MirrorTopic, now: datetime) -> None:
@@ -109,7 +109,3 @@ def _closed(mirror: MirrorTopic, newest: GateRun | None) -> str:
         f"The migration gate of topic '{mirror.name}' is closed: {what}. Run the gate, or override it with a reason; "
         "a failover is always possible."
     )
-
-
-def _show(mirror: MirrorTopic) -> None:
-    ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)

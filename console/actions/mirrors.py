@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import F
 
 from console import audit, dispatch
 from console.access import Permission, check_permission
@@ -16,7 +15,7 @@ from console.actions.namespaces import check_free
 from console.actors import ENGINE, Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, RoleBinding
-from console.models.links import LinkMode
+from console.models.links import LinkMode, show_change
 from console.policies import why_not
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.rings import Place, find_ring, ring_words
@@ -118,7 +117,7 @@ def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
                 now=now,
                 detail={"source_topic": mirror.source_topic, "start": mirror.start_spec, "configs": mirror.config_overrides},
             )
-            ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+            show_change(mirror.link_id)
     except IntegrityError:  # somebody was quicker
         raise _exists(mirror.name) from None
     dispatch.send("setup_mirror", mirror_id=mirror.pk)

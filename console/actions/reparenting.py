@@ -21,6 +21,7 @@ from console.actions import mirrors, reversing
 from console.actors import Actor
 from console.errors import ConflictError, NotFoundError, from_engine
 from console.models import ClusterLink, GroupOffset, MirrorPartition, MirrorTopic, RoleBinding, StateTransition
+from console.models.links import show_change
 from console.models.mirrors import STAYING
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
@@ -226,7 +227,7 @@ def _note(mirror: MirrorTopic, old: ClusterLink, *, by: Actor, now: datetime, en
     StateTransition.objects.create(
         mirror=mirror, from_state=mirror.state, to_state=mirror.state, event="re-parent", by=by.name, at=now, detail=words
     )
-    ClusterLink.objects.filter(pk__in=[old.pk, mirror.link_id]).update(sequence=F("sequence") + 1)
+    show_change(old.pk, mirror.link_id)
     detail = {"from_link": old.name, "to_link": mirror.link.name, "source_topic": mirror.source_topic, "ends": ends}
     audit.record(by=by, action="ReparentMirrorTopic", resource=audit.path_of(mirror), now=now, detail=detail)
 

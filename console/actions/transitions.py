@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
 
 from console.actors import Actor
 from console.errors import ConflictError, NotFoundError
-from console.models import ClusterLink, MirrorTopic, StateTransition
+from console.models import MirrorTopic, StateTransition
+from console.models.links import show_change
 from linkengine.domain.errors import IllegalTransitionError
 from linkengine.domain.states import MirrorEvent, MirrorState, next_state
 
@@ -63,7 +63,7 @@ def apply_to_many(
     still = set(there.values_list("pk", flat=True))
     MirrorTopic.objects.filter(pk__in=still, state=old).update(**values)
     moved = [one for one in mirrors if one.pk in still]
-    ClusterLink.objects.filter(pk__in={one.link_id for one in moved}).update(sequence=F("sequence") + 1)
+    show_change(*{one.link_id for one in moved})
     StateTransition.objects.bulk_create(
         StateTransition(mirror=one, from_state=old, to_state=new, event=event, by=by.name, at=now) for one in moved
     )
@@ -87,7 +87,7 @@ def _try_once(
         swapped = MirrorTopic.objects.filter(pk=mirror.pk, state=old).update(**values)
         if not swapped:
             return None
-        ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+        show_change(mirror.link_id)
         StateTransition.objects.create(
             mirror_id=mirror.pk, from_state=old, to_state=new, event=event, by=by.name, at=now, detail=detail
         )

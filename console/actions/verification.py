@@ -6,13 +6,13 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import F
 
 from console import audit, dispatch
 from console.access import Permission, check_permission
 from console.actors import Actor
 from console.errors import ConflictError
 from console.models import ClusterLink, MirrorTopic, VerifyRun
+from console.models.links import show_change
 from linkengine.domain.plans import VerifyReport
 from linkengine.domain.states import MirrorState
 
@@ -37,7 +37,7 @@ def start_verify(*, mirror: MirrorTopic, by: Actor, now: datetime, of_now: bool 
             return running
         run = VerifyRun.objects.create(mirror=mirror, requested_by=by.name, requested_at=now)
         audit.record(by=by, action="VerifyMirrorTopic", resource=audit.path_of(mirror), now=now, detail={"run": run.pk})
-        _show(mirror)
+        show_change(mirror.link_id)
     dispatch.send("verify_mirror", run_id=run.pk)
     return run
 
@@ -45,7 +45,7 @@ def start_verify(*, mirror: MirrorTopic, by: Actor, now: datetime, of_now: bool 
 def mark_started(*, run: VerifyRun, now: datetime) -> bool:
     """Take a queued run; answer False if somebody has it already."""
     taken = VerifyRun.objects.filter(pk=run.pk, status=Status.QUEUED).update(status=Status.RUNNING, started_at=now)
-    _show(run.mirror)
+    show_change(run.mirror.link_id)
     return bool(taken)
 
 
@@ -58,15 +58,11 @@ def record_result(*, run: VerifyRun, report: VerifyReport, now: datetime) -> Non
     run.ranges = [list(one) for one in report.partitions]
     run.finished_at = now
     run.save()
-    _show(run.mirror)
+    show_change(run.mirror.link_id)
 
 
 def record_failure(*, run: VerifyRun, message: str, now: datetime) -> None:
     """Keep why a comparison did not come about; it says nothing about the data."""
     run.status, run.error_message, run.finished_at = Status.ERROR, message, now
     run.save()
-    _show(run.mirror)
-
-
-def _show(mirror: MirrorTopic) -> None:
-    ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+    show_change(run.mirror.link_id)

@@ -103,3 +103,8 @@ class LinkConfig(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+def show_change(*link_ids: int) -> None:
+    """Have open pages of these links (by primary key) read again; call it after what they show was changed."""
+    ClusterLink.objects.filter(pk__in=link_ids).update(sequence=F("sequence") + 1)

@@ -43,13 +43,14 @@ def _thin(samples: Iterable[Sample], *, start: datetime, span: timedelta) -> lis
 def _point(samples: Sequence[Sample]) -> Point:
     return Point(
         at=samples[-1].at,
-        lag=_largest([one.lag for one in samples]),
-        lag_ms=_largest([one.lag_ms for one in samples]),
+        lag=largest([one.lag for one in samples]),
+        lag_ms=largest([one.lag_ms for one in samples]),
         bytes_per_s=_mean([one.bytes_per_s for one in samples]),
     )
 
 
-def _largest(values: Sequence[int | None]) -> int | None:
+def largest(values: Sequence[int | None]) -> int | None:
+    """Answer the largest value; None where one of them is not known."""
     known = [value for value in values if value is not None]
     return max(known) if len(known) == len(values) else None
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F
 
 from console.models import ClusterLink, MirrorTopic, SyncedAcl
+from console.models.links import show_change
 from linkengine.domain.aclfilters import Acl, parse_acl_filters
 from linkengine.domain.acls import AclFacts, AclPlan, AclRow, AclStatus
 from linkengine.domain.errors import LinkEngineError
@@ -58,7 +58,7 @@ def store_plan(*, link: ClusterLink, plan: AclPlan, now: datetime) -> bool:
         for batch in _batches(forgotten):
             SyncedAcl.objects.filter(pk__in=batch).delete()
         if changed or forgotten:
-            ClusterLink.objects.filter(pk=link.pk).update(sequence=F("sequence") + 1)
+            show_change(link.pk)
     return bool(changed or forgotten)
 
 

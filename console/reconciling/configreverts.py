@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F
 
 from console import audit
 from console.actors import ENGINE
-from console.models import ClusterLink, ConfigRevert, MirrorTopic
+from console.models import ConfigRevert, MirrorTopic
+from console.models.links import show_change
 from linkengine.domain.configs import LocalEdit
 
 KEPT = 20  # per mirror
@@ -26,6 +26,6 @@ def note(*, mirror: MirrorTopic, edits: Sequence[LocalEdit], now: datetime) -> N
         audit.record(
             by=ENGINE, action="RevertTopicConfigs", resource=audit.path_of(mirror), now=now, detail={"configs": detail}
         )
-        ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+        show_change(mirror.link_id)
         old = list(ConfigRevert.objects.filter(mirror=mirror).values_list("pk", flat=True)[KEPT:])
         ConfigRevert.objects.filter(pk__in=old).delete()

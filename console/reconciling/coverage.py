@@ -10,11 +10,11 @@ from itertools import groupby
 
 import structlog
 from django.db import transaction
-from django.db.models import F
 
 from console import audit
 from console.actors import ENGINE
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
+from console.models import MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
+from console.models.links import show_change
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.reconciling import troubles
 from console.reconciling.plans import mirror_key
@@ -57,7 +57,7 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
         elif run is not None:
             _end_differences(mirror, before, run=run, now=now)
             _end_doubt(mirror, run=run, now=now)
-        ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+        show_change(mirror.link_id)
 
 
 def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None:

@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Max, Q, QuerySet
+from django.db.models import Max, Q, QuerySet
 
 from console.actions.gates import GATED
 from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic, SyncedGroup
+from console.models.links import show_change
 from console.models.mirrors import AHEAD
 from linkengine.domain import groupplans
 from linkengine.domain.filters import parse_filters
@@ -77,7 +78,7 @@ def store_report(*, link: ClusterLink, report: GroupReport, whole: bool, now: da
         if whole and not report.incomplete:
             _note_missing(link, now=now)
         _store_offsets(link, [one for one in outcomes if one.partitions], now=now)
-        ClusterLink.objects.filter(pk=link.pk).update(sequence=F("sequence") + 1)
+        show_change(link.pk)
 
 
 def known_offsets(mirror: MirrorTopic) -> tuple[KnownOffset, ...]:

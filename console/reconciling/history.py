@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from console.models import ClusterLink, LinkSample, MirrorSample, MirrorTopic
+from console.queries.history import largest
 from console.queries.mirrors import MirrorSummary, summarize
 from linkengine.domain.states import MirrorState
 
@@ -24,8 +25,8 @@ def keep_samples(*, link: ClusterLink, mirrors: Iterable[MirrorTopic], now: date
     LinkSample.objects.create(
         link=link,
         at=now,
-        lag=_worst([one.max_lag for one in found]),
-        lag_ms=_worst([one.lag_ms for one in found]),
+        lag=largest([one.max_lag for one in found]),
+        lag_ms=largest([one.lag_ms for one in found]),
         bytes_per_s=_sum([one.bytes_per_s for one in found]),
         records_per_s=_sum([one.records_per_s for one in found]),
     )
@@ -40,11 +41,6 @@ def forget_old(*, now: datetime) -> None:
 def _of_mirror(one: MirrorSummary, now: datetime) -> MirrorSample:
     rates = {"bytes_per_s": one.bytes_per_s, "records_per_s": one.records_per_s}
     return MirrorSample(mirror=one.mirror, at=now, lag=one.total_lag, lag_ms=one.lag_ms, **rates)
-
-
-def _worst(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return max(known) if len(known) == len(values) else None
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

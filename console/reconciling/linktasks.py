@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from django.db.models import F
 
 from console.models import ClusterLink, LinkTask
+from console.models.links import show_change
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskName, TaskOutcome, TaskSpec, is_configured
 from linkengine.domain.moments import is_due
 from linkengine.domain.states import LinkState
@@ -54,7 +55,7 @@ def finish(*, row: LinkTask, outcome: TaskOutcome, now: datetime) -> None:
     if outcome.more:
         LinkTask.objects.filter(pk=row.pk).update(next_run_at=now + MORE_AFTER)
     if changed:
-        ClusterLink.objects.filter(pk=row.link_id).update(sequence=F("sequence") + 1)
+        show_change(row.link_id)
 
 
 def _is_due(row: LinkTask | None, *, longest: timedelta, now: datetime) -> bool:

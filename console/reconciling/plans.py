@@ -37,6 +37,12 @@ def load(mirror_id: int) -> MirrorTopic | None:
     return mirrors.prefetch_related("link__configs", "partitions").filter(pk=mirror_id).first()
 
 
+def load_link(link_id: int) -> ClusterLink | None:
+    """Read a link with what its heart beat and its tasks need."""
+    links = ClusterLink.objects.select_related("destination__environment", "source").prefetch_related("configs", "tasks")
+    return links.filter(pk=link_id).first()
+
+
 def link_key(link: ClusterLink) -> str:
     """Name a link to the engine: unlike a row's number it is never used again, not even by another database."""
     return link.link_uuid.hex

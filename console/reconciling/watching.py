@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django.db.models import F, Q
+from django.db.models import Q
 
 from console.models import ClusterLink, MirrorTopic, VerifyWatch
+from console.models.links import show_change
 from console.models.mirrors import AHEAD
 from console.queries.verification import is_continuous
 from console.reconciling.plans import config_of
@@ -50,7 +51,7 @@ def note_attempt(*, mirror: MirrorTopic, started_at: datetime, now: datetime, er
         duration_ms=round(took.total_seconds() * 1000),
         error_message=error,
     )
-    ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+    show_change(mirror.link_id)
 
 
 def interval(link: ClusterLink) -> timedelta:

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from console import dispatch, store
 from console.models import ClusterLink
-from console.reconciling import linktasks, waits
+from console.reconciling import linktasks, plans, waits
 from console.tasks import acls, autocreate, groups, topicconfigs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskName, TaskOutcome
@@ -40,7 +40,7 @@ def run_link_task(*, link_id: int, task: str, **_: Any) -> None:
     """Run a task of a link if it is due; never twice at once."""
     name = TaskName(task)
     with store.hold(f"linktask:{link_id}:{name}") as ours:
-        link = _load(link_id) if ours and name in SYNCS else None
+        link = plans.load_link(link_id) if ours and name in SYNCS else None
         if link is None:
             return
         mirrors = link.mirrors.exclude(state__in=WRITABLE).exists()
@@ -50,11 +50,6 @@ def run_link_task(*, link_id: int, task: str, **_: Any) -> None:
             linktasks.finish(row=row, outcome=outcome, now=timezone.now())
             if waits.wake_after(link=link, task=name, outcome=outcome):
                 dispatch.send("reconcile_link", link_id=link_id)
-
-
-def _load(link_id: int) -> ClusterLink | None:
-    links = ClusterLink.objects.select_related("destination__environment", "source").prefetch_related("configs", "tasks")
-    return links.filter(pk=link_id).first()
 
 
 def _outcome(name: TaskName, link: ClusterLink) -> TaskOutcome:

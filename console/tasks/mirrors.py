@@ -17,7 +17,8 @@ from django.utils import timezone
 from console import dispatch, lineage, store
 from console.actions import transitions
 from console.actors import ENGINE
-from console.models import ClusterLink, MirrorTopic, SourceTopic
+from console.models import MirrorTopic, SourceTopic
+from console.models.links import show_change
 from console.reconciling import configreverts, followers, gaps, plans, sampling, troubles, waits
 from console.tasks import leases
 from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
@@ -127,7 +128,7 @@ def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, no
     MirrorTopic.objects.filter(pk=mirror.pk).update(
         retry_count=F("retry_count") + 1, retry_at=now + timedelta(seconds=wait_s), error_since=mirror.error_since or now
     )
-    ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+    show_change(mirror.link_id)
 
 
 def note_delay(mirror: MirrorTopic, error: LinkEngineError) -> None:
@@ -167,5 +168,5 @@ def _remove(mirror: MirrorTopic) -> None:
     with transaction.atomic():
         lineage.close_lineage(mirror=mirror, now=timezone.now())
         SourceTopic.objects.filter(cluster=mirror.link.destination_id, name=mirror.name).delete()
-        ClusterLink.objects.filter(pk=mirror.link_id).update(sequence=F("sequence") + 1)
+        show_change(mirror.link_id)
         mirror.delete()

@@ -11,13 +11,13 @@ import structlog
 from celery import shared_task
 from django.conf import settings
 from django.db import IntegrityError
-from django.db.models import F
 from django.utils import timezone
 
 from console import dispatch, store
 from console.actions.links import remove_link
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
+from console.models.links import show_change
 from console.reconciling import (
     chores,
     coverage,
@@ -101,7 +101,7 @@ def forget_old_rows(**_: Any) -> None:
 
 
 def _reconcile(link_id: int) -> None:
-    link = _load(link_id)
+    link = plans.load_link(link_id)
     if link is None:
         return
     mirrors = list(link.mirrors.prefetch_related("partitions", "transition_errors"))
@@ -145,11 +145,6 @@ def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
             dispatch.send("run_link_task", link_id=link.pk, task=name)
 
 
-def _load(link_id: int) -> ClusterLink | None:
-    links = ClusterLink.objects.select_related("destination__environment", "source").prefetch_related("configs", "tasks")
-    return links.filter(pk=link_id).first()
-
-
 def _observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress]) -> None:
     now = timezone.now()
     changed = _keep_losses(link, mirrors)  # first: a loss lies behind the last timestamp known before it
@@ -170,7 +165,7 @@ def _observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, r
     if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and store.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("probe_link", link_id=link.pk)
     if changed:
-        ClusterLink.objects.filter(pk=link.pk).update(sequence=F("sequence") + 1)
+        show_change(link.pk)
 
 
 def _keep_gaps(mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress]) -> bool:
