@@ -15,6 +15,7 @@ from console.tasks import __all__ as rooms
 from devcluster.kafka import KafkaCluster
 from tests.conftest import MakeCluster
 from tests.console.api.cast import NOW, Rest
+from tests.topics import create_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 Register = Callable[..., str]
@@ -50,7 +51,7 @@ def registered(environment: Environment) -> Register:
 @pytest.fixture
 def topic(destination_admin: AdminClient, topic_name: str) -> str:
     """An ordinary topic with one partition."""
-    destination_admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(30)
+    create_topics(destination_admin, NewTopic(topic_name, 1, 1))
     return topic_name
 
 

@@ -29,6 +29,7 @@ from linkengine.domain.linktasks import TaskOutcome
 from linkengine.domain.mirrorability import Standing
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
+from tests.topics import create_topics
 
 pytestmark = pytest.mark.kafka
 Filter = Callable[..., None]
@@ -38,8 +39,7 @@ Filter = Callable[..., None]
 def topics(source_admin: AdminClient, topic_name: str) -> list[str]:
     """Three topics of the source with one beginning."""
     names = [f"{topic_name}.{part}" for part in ("a", "b", "secret")]
-    for future in source_admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-        future.result(30)
+    create_topics(source_admin, *(NewTopic(name, 1, 1) for name in names))
     return names
 
 
@@ -96,7 +96,7 @@ def test_a_stopped_mirror_is_not_created_again(link: ClusterLink, topics: list[s
 def test_a_taken_name_is_reported_and_not_touched(
     link: ClusterLink, topics: list[str], filters: Filter, destination_admin: AdminClient
 ) -> None:
-    destination_admin.create_topics([NewTopic(topics[0], 3, 1)])[topics[0]].result(30)
+    create_topics(destination_admin, NewTopic(topics[0], 3, 1))
 
     outcome = run(link)
 

@@ -22,6 +22,7 @@ from linkengine.kafka.admin import ClusterAdmin
 from tests.console.tasks.conftest import Until
 from tests.console.tasks.reversal import Drive, records, write
 from tests.console.tasks.test_groups import fill
+from tests.topics import create_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 RUNS = 4  # of the sync, while the source changes
@@ -221,7 +222,7 @@ def test_topics_that_come_while_auto_create_looks_are_all_mirrored_once(
         if number >= 12:
             return
         name = f"{topic_name}.{'x' if number % 4 == 3 else 'm'}{number}"
-        source_admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+        create_topics(source_admin, NewTopic(name, 1, 1))
         if number % 4 == 1:
             source_admin.delete_topics([name])[name].result(30)
         elif number % 4 != 3:

@@ -19,6 +19,7 @@ from console.tasks.verifying import verify_mirror
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
+from tests.topics import create_topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 Sent = list[tuple[str, dict[str, Any]]]
@@ -38,7 +39,7 @@ def both(
 ) -> MirrorTopic:
     """A mirror row with a topic on either side; the test writes both."""
     for admin in (source_admin, destination_admin):
-        admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(30)
+        create_topics(admin, NewTopic(topic_name, 1, 1))
     mirror = MirrorTopic.objects.create(
         link=link, name=topic_name, source_topic=topic_name, state=MirrorState.ACTIVE, num_partitions=1, state_since=NOW,
         created_at=NOW,

@@ -17,6 +17,7 @@ from console.tasks import mirrors, reconcile
 from console.tasks.drills import look_after_drills
 from linkengine.domain.states import MirrorState
 from tests.console.tasks.conftest import Until
+from tests.topics import create_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -87,7 +88,7 @@ def test_a_drill_rehearses_on_copies_leaves_the_mirror_alone_and_passes_only_wha
 def _empty_mirror(beside: MirrorTopic, source_admin: AdminClient) -> MirrorTopic:
     """Make a mirror of a topic without records, last in the alphabet."""
     name = f"{beside.name}-empty"
-    source_admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    create_topics(source_admin, NewTopic(name, 1, 1))
     dated = {"state_since": beside.state_since, "created_at": beside.created_at}
     mirror = MirrorTopic.objects.create(link=beside.link, name=name, source_topic=name, **dated)
     mirrors.setup_mirror(mirror_id=mirror.pk)

@@ -22,6 +22,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
+from tests.topics import create_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 S = MirrorState
@@ -71,7 +72,7 @@ def test_a_source_that_is_away_is_tried_again(new_mirror: MirrorTopic, link: Clu
 def test_a_topic_that_somebody_made_meanwhile_fails_the_mirror(new_mirror: MirrorTopic, destination_admin: AdminClient) -> None:
     from confluent_kafka.admin import NewTopic  # noqa: PLC0415
 
-    destination_admin.create_topics([NewTopic(new_mirror.name, 1, 1)])[new_mirror.name].result(30)
+    create_topics(destination_admin, NewTopic(new_mirror.name, 1, 1))
 
     mirrors.setup_mirror(mirror_id=new_mirror.pk)
     assert MirrorTopic.objects.get().state == S.PENDING_SETUP  # one broker may be behind the others: not believed at once

@@ -15,6 +15,7 @@ from linkengine.jobs import read_canary
 from tests.linkengine.batches.batchlog import Rec, at, dense
 from tests.linkengine.copyjob.copying import create_topic
 from tests.linkengine.copyjob.rawwriter import send_batches
+from tests.topics import create_topics
 
 pytestmark = pytest.mark.kafka
 TIMEOUT_S = 90.0
@@ -25,7 +26,7 @@ NOW_MS = int(time.time() * 1000)  # the same on both sides; an old one would fal
 def topic(topic_name: str, source_admin: AdminClient, destination_admin: AdminClient) -> str:
     """A topic of three partitions on both sides."""
     for admin in (source_admin, destination_admin):
-        admin.create_topics([NewTopic(topic_name, 3, 1)])[topic_name].result(TIMEOUT_S)
+        create_topics(admin, NewTopic(topic_name, 3, 1))
     return topic_name
 
 
