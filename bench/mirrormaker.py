@@ -18,7 +18,7 @@ from devcluster.kafka import LOG_SETTINGS, KafkaCluster
 from devcluster.ports import free_port
 from devcluster.processes import Process
 
-HEAP = "1g"
+HEAP = "2g"  # what the script that starts it gives it; with half of that, small records kept it collecting garbage
 
 
 def settings(
