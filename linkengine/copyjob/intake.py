@@ -34,7 +34,7 @@ from linkengine.kafka.fetch import (
 )
 
 SHORT_WAIT_MS = 15  # long poll while a partition of the same broker is expected back soon
-GRACE_S = 10.0  # beyond the long poll: a broker silent for longer is gone; a lost Fetch harms nothing
+GRACE_S = 10.0  # beyond the long poll, and between pieces of an answer: a broker silent for longer is gone
 SWEEP_S = 1.0  # whatever an event did not tell is noticed after this time
 
 
@@ -64,7 +64,8 @@ class SourceBroker:
         self._frames: LargeFrames | None = None
         self._filling: Buffer | None = None
         self._asked: _Asked | None = None
-        self._sweep_at = self._began_at = 0.0
+        self._sweep_at = self._began_at = self._moved_at = 0.0
+        self._received = 0  # of an answer, when last looked
         self._starved_since: float | None = None
         link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=_nothing, lost=self._lost)
         self._link = BrokerLink(services, cluster, broker, events=link_events)
@@ -113,14 +114,17 @@ class SourceBroker:
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_S
             self._stirred |= self.members
-        if self._asked is not None and now > self._asked.deadline:
-            self._link.lose(
-                LinkEngineError(
-                    ErrorCode.TIMEOUT_ERROR, "A source broker does not answer a Fetch in time. It may be frozen. Retrying."
-                )
-            )
+        if self._asked is not None and self._is_silent(self._asked, now):
+            self._link.lose(LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A source broker is silent. It may be frozen. Retrying."))
         elif self._frames is not None and self._frames.starved:
             self._readable()
+
+    def _is_silent(self, asked: _Asked, now: float) -> bool:
+        """Tell whether nothing comes. Megabytes take their time on a narrow way, and may wait for a buffer of ours."""
+        frames = self._frames
+        if frames is not None and (frames.starved or frames.received != self._received):
+            self._received, self._moved_at = frames.received, now
+        return now > max(asked.deadline, self._moved_at + GRACE_S)
 
     def starved_for(self, now: float) -> float:
         """Answer for how many seconds an answer has been waiting for a free buffer."""
@@ -273,6 +277,7 @@ class SourceBroker:
     def _lost(self, error: LinkEngineError) -> None:
         self._asked = self._frames = self._starved_since = None
         self._suspects.clear()
+        self._pace.lost()
         self._session.forget_all()
         if self._filling is not None:
             self._filling.release()

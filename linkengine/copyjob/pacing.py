@@ -75,6 +75,10 @@ class Pace:
         """A request goes out."""
         self._gather_until = now + min(GATHER_MOST_S, GATHER_S * partitions) if partitions > 1 else 0.0
 
+    def lost(self) -> None:
+        """An answer did not come whole: what was asked for may be more than the way to the broker takes in time."""
+        self._wanted = min(FIRST_BYTES, self._most)
+
     def answered(self, now: float, *, took_s: float, size: int, throttle_ms: int) -> None:
         """Its answer has come; it began to come after ``took_s``."""
         self._bandwidth.spend(size, now)

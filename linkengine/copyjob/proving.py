@@ -10,9 +10,10 @@ Compaction removes what it likes, on each replica when it likes: an offset that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, SegmentPlanner
 from linkengine.batches.records import RecordLike, decode_records
@@ -63,7 +64,6 @@ class Difference:
 
     offset: int
     kind: DifferenceKind
-    key: bytes | None  # of the source's record, if there is one
 
 
 def read_stretch(
@@ -123,11 +123,19 @@ def _gathered(
 
 
 def first_difference(
-    connection: Connection, *, topic: Place, leader_epoch: int, bounds: tuple[int, int], stretch: Stretch, local_start: int = 0
+    connection: Connection,
+    *,
+    topic: Place,
+    leader_epoch: int,
+    bounds: tuple[int, int],
+    stretch: Stretch,
+    compacted: Callable[[], bool],
+    local_start: int = 0,
 ) -> Difference | None:
     """Compare a mirror's stretch with its source; ``bounds`` are the source's log start and last stable offset.
 
-    Before ``local_start`` the source reads from remote storage, where an empty answer means nothing (KIP-405).
+    Before ``local_start`` the source reads from remote storage, where an empty answer means nothing (KIP-405). ``compacted`` is
+    asked where our marker stands in the place of a record with a key: a replica that is not compacted yet may still show it.
     """
     position, end = max(bounds[0], stretch.start), min(bounds[1], stretch.end)
     while position < end:
@@ -137,7 +145,7 @@ def first_difference(
         if error:
             raise BrokerError(error, f"Source {topic[0]}-{topic[2]} cannot be read for a check")
         steps = SegmentPlanner().plan(
-            records,
+            memoryview(bytearray(records)),  # planning gives records of LogAppendTime their times, in place
             next_offset=position,
             aborted=[AbortedTransaction(*entry) for entry in aborted],
             high_end=end,
@@ -150,21 +158,21 @@ def first_difference(
         if not steps:
             return None  # compaction has removed the rest
         for step in steps:
-            found = _difference_in(step, stretch) if isinstance(step, Append) else _record_in(step, stretch)
+            found = _difference_in(step, stretch, compacted) if isinstance(step, Append) else _record_in(step, stretch)
             if found is not None:
                 return found
         position = steps[-1].end
     return None
 
 
-def _difference_in(step: Append, stretch: Stretch) -> Difference | None:
+def _difference_in(step: Append, stretch: Stretch, compacted: Callable[[], bool]) -> Difference | None:
     _, view = next(iter_batches(step.payload))
     for one in decode_records(view, step.payload):
-        if one.offset in stretch.markers:
-            return Difference(offset=one.offset, kind=DifferenceKind.MARKER, key=one.key)
+        if one.offset in stretch.markers and (one.key is None or not compacted()):
+            return Difference(offset=one.offset, kind=DifferenceKind.MARKER)
         known = stretch.records.get(one.offset)
         if known is not None and known != _content(one, timestamps=known[0] is not None):
-            return Difference(offset=one.offset, kind=DifferenceKind.RECORD, key=one.key)
+            return Difference(offset=one.offset, kind=DifferenceKind.RECORD)
     return None
 
 
@@ -173,7 +181,7 @@ def _record_in(gap: Fill, stretch: Stretch) -> Difference | None:
     if gap.reason not in (GapReason.TRANSACTION_MARKER, GapReason.ABORTED):
         return None
     found = min((one for one in stretch.records if gap.start <= one < gap.end), default=None)
-    return None if found is None else Difference(offset=found, kind=DifferenceKind.RECORD, key=None)
+    return None if found is None else Difference(offset=found, kind=DifferenceKind.RECORD)
 
 
 def _content(one: RecordLike, *, timestamps: bool) -> Content:
@@ -225,9 +233,12 @@ def _compared(cluster: Cluster, connection: Connection, one: Question, *, bounds
     topic_id = one.origin.topic if one.origin.by_id else bytes(16)
     topic, leader = (one.assignment.source_topic, topic_id, one.assignment.partition), one.origin.leader
     found = first_difference(
-        connection, topic=topic, leader_epoch=leader.epoch, bounds=bounds, stretch=one.stretch, local_start=local_start
+        connection,
+        topic=topic,
+        leader_epoch=leader.epoch,
+        bounds=bounds,
+        stretch=one.stretch,
+        compacted=cache(lambda: is_compacted(cluster, leader.broker, topic[0])),
+        local_start=local_start,
     )
-    if found is not None and found.kind is DifferenceKind.MARKER and found.key is not None:
-        # a replica that is not compacted yet may still show what was filled because another one had removed it
-        found = None if is_compacted(cluster, leader.broker, topic[0]) else found
     return Answer(difference=found, complete=bounds[1] >= one.stretch.end)

@@ -199,6 +199,11 @@ class LargeFrames:
         """Whether an answer waits in the socket because no buffer was free."""
         return self._head_got == _HEAD.size and self._body is None
 
+    @property
+    def received(self) -> int:
+        """How many bytes of the next frame are here."""
+        return self._head_got + self._got
+
     def read(self) -> tuple[int, memoryview] | None:
         """Answer (correlation id, body in the caller's buffer) once a frame is whole, else None."""
         if not self._read_head():

@@ -32,6 +32,7 @@ from linkengine.kafka.wire import CLIENT_ID, INT32
 CONNECT_TIMEOUT_S = 3.0  # a broker that does not answer within three seconds shall not keep the others waiting
 REQUEST_TIMEOUT_S = 5.0  # small requests: metadata, offsets, producer state
 MAX_SMALL_RESPONSE = 64 << 20  # metadata of a huge cluster; beyond that the peer is no broker
+SLOWEST_BYTES_PER_S = 256 << 10  # at which a large answer may come
 _FLEXIBLE_API_VERSIONS = 3
 # closing a socket, even by dying, drops what the peer has not got yet; else the kernel would send it for minutes to come
 _NO_LINGER = struct.pack("ii", 1, 0)
@@ -63,12 +64,17 @@ class Connection:
             )
         return version
 
-    def request(self, request: Any, *, response: Any, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
-        """Send one request of kafka-python's protocol layer and answer its decoded response."""
+    def request(
+        self, request: Any, *, response: Any, timeout_s: float = REQUEST_TIMEOUT_S, most_bytes: int = MAX_SMALL_RESPONSE
+    ) -> Any:
+        """Send one request of kafka-python's protocol layer and answer its decoded response.
+
+        ``timeout_s`` is for its beginning; what it takes to come depends on its size, which ``most_bytes`` limits.
+        """
         self._correlation += 1
         request.with_header(correlation_id=self._correlation, client_id=CLIENT_ID.decode())
         deadline = time.monotonic() + timeout_s
-        frame = self._exchange(request.encode(header=True, framed=True), deadline=deadline)
+        frame = self._exchange(request.encode(header=True, framed=True), deadline=deadline, most_bytes=most_bytes)
         return response.decode(frame, version=request.API_VERSION, header=True)
 
     def close(self) -> None:
@@ -78,12 +84,12 @@ class Connection:
     def fileno(self) -> int:
         return self.sock.fileno()
 
-    def _exchange(self, frame: bytes | bytearray, *, deadline: float) -> bytes:
+    def _exchange(self, frame: bytes | bytearray, *, deadline: float, most_bytes: int) -> bytes:
         try:
             self.sock.settimeout(max(0.001, deadline - time.monotonic()))
             self.sock.sendall(frame)
             (size,) = INT32.unpack(self._receive(INT32.size, deadline=deadline))
-            return self._receive(_plausible(size), deadline=deadline)
+            return self._receive(_plausible(size, most_bytes), deadline=deadline + size / SLOWEST_BYTES_PER_S)
         except TimeoutError:
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR, f"Broker {self.peer} did not answer in time. Is it overloaded or frozen?"
@@ -220,8 +226,8 @@ def _wrong(address: ClusterAddress) -> str:
     return "wrong user name or password"
 
 
-def _plausible(size: int) -> int:
-    if not 0 < size <= MAX_SMALL_RESPONSE:
+def _plausible(size: int, most_bytes: int) -> int:
+    if not 0 < size <= most_bytes:
         raise OSError(f"an answer of {size} bytes is no answer of a Kafka broker")
     return size
 

@@ -12,6 +12,7 @@ from typing import Any
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.channel import MAX_FRAME
 from linkengine.kafka.codes import BrokerError, RedirectedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.fetch import BY_ID, BY_NAME, READ_COMMITTED
@@ -93,7 +94,7 @@ def _answered(connection: Connection, request: Any, *, name: str) -> Any:
     """Ask until the quota of the link's principal lets an answer through, with the pauses that the broker wants."""
     deadline = time.monotonic() + QUOTA_S
     while True:
-        answer = connection.request(request, response=FetchResponse)
+        answer = connection.request(request, response=FetchResponse, most_bytes=MAX_FRAME)  # one batch may be that large
         if answer.error_code:
             raise BrokerError(answer.error_code, f"Topic {name!r} cannot be read")
         if answer.responses:

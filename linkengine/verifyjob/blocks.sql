@@ -1,4 +1,4 @@
--- Which blocks are equal on both sides? A mirror's records carry CreateTime; where one does not, the records themselves are compared.
+-- Which blocks are equal on both sides?
 SELECT
     coalesce(s.partition, m.partition) AS partition,
     coalesce(s.block, m.block) AS block,
@@ -11,8 +11,7 @@ SELECT
         AND s.bytes = m.bytes
         AND s.secret_hash = m.secret_hash
         AND s.first_hash = m.first_hash
-        AND s.second_hash = m.second_hash
-        AND m.timestamp_type = 0,
+        AND s.second_hash = m.second_hash,
         false
     ) AS equal
 FROM {source} AS s

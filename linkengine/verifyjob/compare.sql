@@ -1,5 +1,6 @@
 -- Which records are not equal on both sides, and in what? One row per offset either side has; kind is null where they are equal.
--- A record of a LogAppendTime source keeps its timestamp but not the type: a stock broker takes CreateTime from producers only.
+-- A record keeps its timestamp but not the type: a stock broker takes CreateTime from producers only, so that of a LogAppendTime source
+-- is CreateTime on its mirror, and the other way round once the two have changed places.
 SELECT
     b.partition,
     coalesce(s.offset, m.offset) AS offset,
@@ -10,7 +11,6 @@ SELECT
         WHEN NOT (s.value_bytes <=> m.value_bytes AND s.value_digest <=> m.value_digest) THEN 'value'
         WHEN NOT s.headers <=> m.headers THEN 'headers'
         WHEN s.timestamp_ms <> m.timestamp_ms THEN 'timestamp'
-        WHEN s.timestamp_type = 0 AND m.timestamp_type <> 0 THEN 'timestamp'
     END AS kind,
     s.offset AS source_offset,
     m.offset AS mirror_offset,

@@ -6,7 +6,6 @@ SELECT
     offset DIV :block_offsets AS block,
     count(*) AS records,
     sum(greatest(key_bytes, 0) + greatest(value_bytes, 0)) AS bytes,
-    max(timestamp_type) AS timestamp_type,
     bit_xor(xxhash64(:secret, partition, offset, timestamp_ms, key_bytes, value_bytes, digest, headers)) AS secret_hash,
     bit_xor(xxhash64(1, partition, offset, timestamp_ms, key_bytes, value_bytes, digest, headers)) AS first_hash,
     bit_xor(xxhash64(2, partition, offset, timestamp_ms, key_bytes, value_bytes, digest, headers)) AS second_hash
@@ -15,7 +14,6 @@ FROM (
         partition,
         offset,
         unix_millis(timestamp) AS timestamp_ms,
-        timestampType AS timestamp_type,
         coalesce(octet_length(key), -1) AS key_bytes,
         coalesce(octet_length(value), -1) AS value_bytes,
         sha2(concat(coalesce(key, X''), coalesce(value, X'')), 256) AS digest,

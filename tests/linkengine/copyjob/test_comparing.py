@@ -1,6 +1,7 @@
 """The comparison of a mirror's last stretch with its source, on batches made by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.records import encode_records
+from linkengine.batches.view import crc32c
 from linkengine.copyjob import proving
 from linkengine.copyjob.proving import Difference, DifferenceKind, Stretch, first_difference, read_stretch
 from linkengine.domain.errors import LinkEngineError
@@ -17,12 +19,12 @@ TOPIC = ("t", bytes(16), 0)
 NOWHERE: Any = SimpleNamespace()  # the connection; nothing is asked of it
 
 
-def batch(base: int, *values: str, producer_id: int = OURS) -> bytes:
+def batch(base: int, *values: str, producer_id: int = OURS, codec: int = 0, key: bytes | None = None) -> bytes:
     records: Any = [
-        SimpleNamespace(offset=base + at, timestamp=1_000 + base + at, key=None, value=one.encode(), headers=[("h", None)])
+        SimpleNamespace(offset=base + at, timestamp=1_000 + base + at, key=key, value=one.encode(), headers=[("h", None)])
         for at, one in enumerate(values)
     ]
-    made = encode_records(records, codec=0)
+    made = encode_records(records, codec=codec)
     patch_for_append(memoryview(made), producer_id=producer_id, producer_epoch=0, base_sequence=0)
     made[0:8] = base.to_bytes(8, "big")  # as the broker does
     return bytes(made)
@@ -46,6 +48,27 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
     monkeypatch.setattr(proving, "read_with_aborted", lambda *_, offset, **__: (0, [(ABORTING, 3)], found("mirror", offset)))
     monkeypatch.setattr(proving, "read_committed", lambda *_, offset, **__: (0, (), found("source", offset)))
     return held
+
+
+def stamped(base: int, value: str, *, codec: int, at_ms: int) -> bytes:
+    """One record as a broker of a topic with LogAppendTime keeps it, written at the time 1,000 + its offset."""
+    made = bytearray(batch(base, value, codec=codec))
+    made[22] |= 0x08
+    made[35:43] = at_ms.to_bytes(8, "big")  # the max timestamp
+    return sealed(made)
+
+
+def sealed(made: bytearray) -> bytes:
+    made[17:21] = crc32c(bytes(made[21:])).to_bytes(4, "big")
+    return bytes(made)
+
+
+def no() -> bool:
+    return False
+
+
+def difference(stretch: Stretch, *, bounds: tuple[int, int], compacted: Callable[[], bool] = no) -> Difference | None:
+    return first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=bounds, stretch=stretch, compacted=compacted)
 
 
 def stretch_of(mirror: Sequence[bytes], *, end: int, start: int = 0) -> Stretch:
@@ -82,7 +105,7 @@ def test_a_difference_is_named_by_its_offset(
     logs: dict[str, list[bytes]], source: list[bytes], expected: tuple[int, DifferenceKind] | None
 ) -> None:
     logs["mirror"], logs["source"] = [batch(0, "a", "b"), marker(2)], source
-    found = first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 10), stretch=stretch_of(logs["mirror"], end=3))
+    found = difference(stretch_of(logs["mirror"], end=3), bounds=(0, 10))
     assert (None if found is None else (found.offset, found.kind)) == expected
 
 
@@ -91,10 +114,41 @@ def test_a_strangers_record_where_the_source_has_a_marker_is_a_difference(logs: 
     logs["source"] = [batch(0, "a", "b"), marker(2, producer_id=THEIRS)]
 
     stretch = stretch_of(logs["mirror"], end=3)
-    found = first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 3), stretch=stretch)
+    found = difference(stretch, bounds=(0, 3))
 
     assert stretch.foreign == 2
-    assert found == Difference(offset=2, kind=DifferenceKind.RECORD, key=None)
+    assert found == Difference(offset=2, kind=DifferenceKind.RECORD)
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize(("at_ms", "expected"), [(5_000, None), (5_001, 2)], ids=["the same time", "another time"])
+def test_a_time_that_the_sources_broker_gave_is_the_records_own_on_the_mirror(
+    logs: dict[str, list[bytes]], codec: int, at_ms: int, expected: int | None
+) -> None:
+    """What a read answers cannot be written to, and a batch of one record gets its time in place."""
+    copied = bytearray(batch(2, "late"))
+    copied[27:35] = copied[35:43] = (5_000).to_bytes(8, "big")
+    logs["mirror"] = [batch(0, "a", "b"), sealed(copied)]
+    logs["source"] = [batch(0, "a", "b"), stamped(2, "late", codec=codec, at_ms=at_ms)]
+
+    found = difference(stretch_of(logs["mirror"], end=3), bounds=(0, 3))
+
+    assert (None if found is None else found.offset) == expected
+
+
+def test_a_marker_that_compaction_excuses_does_not_excuse_what_follows(logs: dict[str, list[bytes]]) -> None:
+    logs["mirror"] = [marker(0), batch(1, "a"), batch(2, "c", "d")]
+    logs["source"] = [batch(0, "old", key=b"k"), batch(1, "a"), batch(2, "c", "D")]
+    stretch = replace(stretch_of(logs["mirror"], end=4), start=0, markers=frozenset({0}))
+    asked: list[str] = []
+
+    found = difference(stretch, bounds=(0, 4), compacted=lambda: not asked.append("once"))  # type: ignore[func-returns-value]
+    assert found == Difference(offset=3, kind=DifferenceKind.RECORD)
+    assert asked == ["once"]
+
+    assert difference(stretch, bounds=(0, 4)) == Difference(offset=0, kind=DifferenceKind.MARKER)
+    logs["source"][0] = batch(0, "old")  # compaction never removes a record without a key
+    assert difference(stretch, bounds=(0, 4), compacted=pytest.fail) == Difference(offset=0, kind=DifferenceKind.MARKER)
 
 
 def test_what_remote_storage_does_not_bring_is_no_proof(logs: dict[str, list[bytes]]) -> None:
@@ -103,13 +157,13 @@ def test_what_remote_storage_does_not_bring_is_no_proof(logs: dict[str, list[byt
     stretch = stretch_of(logs["mirror"], end=2)
 
     with pytest.raises(LinkEngineError, match="slow"):
-        first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 2), stretch=stretch, local_start=2)
+        first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 2), stretch=stretch, compacted=no, local_start=2)
 
 
 def test_what_the_source_has_deleted_is_not_compared(logs: dict[str, list[bytes]]) -> None:
     logs["mirror"], logs["source"] = [batch(0, "a", "b")], [batch(0, "x", "y")]
     stretch = stretch_of(logs["mirror"], end=2)
-    assert first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(2, 2), stretch=stretch) is None
+    assert difference(stretch, bounds=(2, 2)) is None
 
 
 def test_what_an_application_aborted_is_no_record_of_the_mirror(logs: dict[str, list[bytes]]) -> None:
@@ -122,4 +176,4 @@ def test_what_an_application_aborted_is_no_record_of_the_mirror(logs: dict[str, 
     stretch = stretch_of(logs["mirror"], end=5)
 
     assert sorted(stretch.records) == [0, 1, 2]
-    assert first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(0, 5), stretch=stretch) is None
+    assert difference(stretch, bounds=(0, 5)) is None

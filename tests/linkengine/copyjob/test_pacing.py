@@ -45,6 +45,17 @@ def test_a_throttled_client_waits_as_long_as_the_broker_says() -> None:
     assert one.ready_at == pytest.approx(100.7)
 
 
+def test_after_an_answer_that_did_not_come_whole_less_is_asked_for() -> None:
+    one = pace()
+    for _ in range(3):
+        one.answered(0.0, took_s=0.1, size=one.max_bytes, throttle_ms=0)
+    assert one.max_bytes == 8 * FIRST_BYTES
+
+    one.lost()
+
+    assert one.max_bytes == FIRST_BYTES
+
+
 def test_answers_grow_while_they_are_full_and_slow_and_shrink_again() -> None:
     one = pace()
     sizes = []

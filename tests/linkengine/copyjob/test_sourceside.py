@@ -1,5 +1,7 @@
 """What goes wrong at the source, on real brokers: each has its phase, its code and a message that helps."""
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,8 +18,10 @@ from confluent_kafka.admin import (
 
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob import intake, origins
-from linkengine.domain.errors import ErrorCode
+from linkengine.copyjob.brokerlink import BrokerLink
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from linkengine.kafka.channel import Channel
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.fetch import FetchAnswer
 from linkengine.kafka.offsets import EARLIEST_LOCAL, TopicPartition
@@ -36,6 +40,7 @@ from tests.linkengine.copyjob.copying import (
     wait_for,
 )
 
+PIECE, PIECE_S = 64 << 10, 0.02  # of a narrow way: a message of 4 MB takes more than a second
 Found = dict[TopicPartition, tuple[int, int]]
 
 
@@ -81,6 +86,65 @@ def test_a_missing_right_breaks_the_link_until_it_is_given(clusters: Pair, topic
             one.result(30)
         copier.wait_for_ends({0: 10})
         copier.wait_until(shows(PartitionPhase.COPYING, ""))  # type: ignore[arg-type]
+
+
+def test_an_answer_that_comes_over_a_narrow_way_is_waited_for(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked for again it would be as large, and take as long: nothing would ever be copied."""
+    create_pair(clusters, topic_name, max_message_bytes="8000000")
+    producer = producer_for(clusters[0], message_max_bytes=8_000_000)
+    producer.produce(topic_name, value=b"x" * 4_000_000)
+    assert producer.flush(30) == 0
+    lost: list[LinkEngineError] = []
+    receive, lose = Channel.receive, BrokerLink.lose
+
+    def narrow(channel: Channel, into: memoryview) -> int:
+        if len(into) > PIECE:
+            time.sleep(PIECE_S)
+        return receive(channel, into[:PIECE])
+
+    def noted(link: BrokerLink, error: LinkEngineError) -> None:
+        lost.append(error)
+        lose(link, error)
+
+    monkeypatch.setattr(intake, "GRACE_S", 0.3)
+    monkeypatch.setattr(Channel, "receive", narrow)
+    monkeypatch.setattr(BrokerLink, "lose", noted)
+    plan = plan_of(clusters, topic_name, fetch_wait_ms=100)
+
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 1})
+
+    assert lost == []
+
+
+def test_a_broker_that_stops_within_an_answer_is_given_up(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_pair(clusters, topic_name, max_message_bytes="8000000")
+    producer = producer_for(clusters[0], message_max_bytes=8_000_000)
+    producer.produce(topic_name, value=b"x" * 4_000_000)
+    assert producer.flush(30) == 0
+    receive, lose = Channel.receive, BrokerLink.lose
+    whole, lost = threading.Event(), list[str]()
+
+    def frozen(channel: Channel, into: memoryview) -> int:
+        return receive(channel, into) if whole.is_set() or len(into) > 3_000_000 or len(into) < PIECE else 0
+
+    def noted(link: BrokerLink, error: LinkEngineError) -> None:
+        lost.append(error.message)
+        whole.set()
+        lose(link, error)
+
+    monkeypatch.setattr(intake, "GRACE_S", 0.3)
+    monkeypatch.setattr(Channel, "receive", frozen)
+    monkeypatch.setattr(BrokerLink, "lose", noted)
+
+    with Copier(plan_of(clusters, topic_name, fetch_wait_ms=100)) as copier:
+        copier.wait_for_ends({0: 1})
+
+    assert "may be frozen" in lost[0]
 
 
 def test_an_unknown_source_topic_is_reported_and_tried_again(clusters: Pair, topic_name: str) -> None:

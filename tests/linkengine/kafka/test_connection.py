@@ -1,5 +1,9 @@
 """Connections to real brokers and to nobody: every failure has its code and names the broker, never a password."""
 
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -9,7 +13,9 @@ from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.connection import connect
+from linkengine.kafka import connection as connections
+from linkengine.kafka.channel import MAX_FRAME
+from linkengine.kafka.connection import MAX_SMALL_RESPONSE, Connection, connect
 
 
 def place(address: ClusterAddress) -> tuple[str, int]:
@@ -81,3 +87,69 @@ def test_a_broker_that_is_too_old_is_named(source: ClusterAddress) -> None:
     with pytest.raises(LinkEngineError, match=r"Use brokers from Kafka 3\.1 on"):
         connection.version_for(1, highest=3, lowest=2)
     connection.close()
+
+
+class Ask:
+    """A request that a stand-in of a broker understands."""
+
+    API_VERSION = 0
+
+    def with_header(self, **_: object) -> None: ...
+
+    def encode(self, **_: object) -> bytes:
+        return b"how much?"
+
+
+class Size:
+    """An answer that is its own length."""
+
+    @staticmethod
+    def decode(frame: bytes, **_: object) -> int:
+        return len(frame)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Connection, socket.socket]]:
+    here, there = socket.socketpair()
+    with here, there:
+        yield Connection(here, host="stand-in", port=1), there
+
+
+def test_a_large_answer_may_take_its_time_once_it_has_begun(ends: tuple[Connection, socket.socket]) -> None:
+    connection, broker = ends
+
+    def answer() -> None:
+        broker.sendall((5 * 100_000).to_bytes(4, "big"))
+        for _ in range(5):
+            time.sleep(0.1)
+            broker.sendall(bytes(100_000))
+
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(answer)
+        assert connection.request(Ask(), response=Size, timeout_s=0.2) == 500_000
+        sent.result(10)
+
+
+def test_an_answer_that_stops_or_never_begins_is_given_up(
+    ends: tuple[Connection, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "SLOWEST_BYTES_PER_S", 1_000_000)
+    connection, broker = ends
+    for begun in (b"", (100_000).to_bytes(4, "big") + b"some"):
+        broker.sendall(begun)
+        with pytest.raises(LinkEngineError, match="did not answer in time"):
+            connection.request(Ask(), response=Size, timeout_s=0.2)
+
+
+def test_who_reads_batches_says_how_large_an_answer_may_be(ends: tuple[Connection, socket.socket]) -> None:
+    connection, broker = ends
+    large = (MAX_SMALL_RESPONSE + 1).to_bytes(4, "big")
+    broker.sendall(large)
+    with pytest.raises(LinkEngineError, match="no answer of a Kafka broker"):
+        connection.request(Ask(), response=Size, timeout_s=0.2)
+
+    broker.sendall(large)
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(broker.sendall, bytes(MAX_SMALL_RESPONSE + 1))
+        assert connection.request(Ask(), response=Size, most_bytes=MAX_FRAME) == MAX_SMALL_RESPONSE + 1
+        sent.result(10)

@@ -218,6 +218,22 @@ def test_log_append_time_is_kept_as_create_time(spark_connect_url: str, source_c
     assert (report.records_compared, report.differences) == (1, 0)
 
 
+@pytest.mark.parametrize(("later_ms", "kinds"), [(0, []), (1, ["timestamp"])], ids=["the same time", "another time"])
+def test_after_a_reversal_the_mirror_is_the_side_whose_times_came_from_its_broker(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan, later_ms: int, kinds: list[str]
+) -> None:
+    create(source_cluster, pair.mirror_topic, **{"message.timestamp.type": "LogAppendTime"})
+    create(source_cluster, pair.source_topic)
+    write(source_cluster, pair.mirror_topic, [Rec()])
+    copied = append_time_of(source_cluster, pair.mirror_topic) - BASE_MS + later_ms
+    write(source_cluster, pair.source_topic, [Rec(after_ms=copied)])
+
+    report = run_verify(replace(pair, ends=((0, 1),)), spark_url=spark_connect_url)
+
+    assert report.records_compared == 1
+    assert [one.kind for one in report.first_differences] == kinds
+
+
 def append_time_of(cluster: KafkaCluster, topic: str) -> int:
     consumer = Consumer({**cluster.client("admin"), "group.id": "append-time"})
     consumer.assign([TopicPartition(topic, 0, 0)])
