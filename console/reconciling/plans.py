@@ -223,6 +223,7 @@ def _stop(
         mirror_topic=mirror.name,
         mirror_topic_id=mirror.mirror_topic_id,
         was_mirror=mirror.prior_state not in BECOMING,
+        seeding=_may_be_seeding(mirror),
         fenced_ends=fenced_ends,
         source_configs=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),
@@ -230,6 +231,16 @@ def _stop(
         guard=is_guarded(mirror.link),
         group_offsets=known_offsets(mirror),
     )
+
+
+def _may_be_seeding(mirror: MirrorTopic) -> bool:
+    """Tell whether the topic may hold part of a head and nothing else: made by a set-up, or for a restore, that did not end."""
+    if not mirror.num_partitions:
+        return True
+    if mirror.holds_copy or mirror.prior_state != MirrorState.PENDING_RESTORE_MIRROR:
+        return False
+    run = mirror.restores.order_by("-pk").first()
+    return run is not None and run.doomed_at is not None
 
 
 def turn_of(mirror: MirrorTopic, *, ends: Mapping[int, int], generation: int) -> MirrorTurn:

@@ -80,6 +80,10 @@ class Filler:
         """A partition stands before a gap."""
         self._ready[one] = None
 
+    def forget(self, one: MirrorPartition) -> None:
+        """Fill a partition no more; what is in flight is answered or lost."""
+        self._ready.pop(one, None)
+
     def pump(self, now: float) -> None:
         """Send a round, if none is in flight and somebody stands before a gap."""
         if self._round is not None or not self._ready:
@@ -88,7 +92,7 @@ class Filler:
         channel = self._link.ensure()
         if channel is None:
             return
-        waiting = [one for one in self._ready if one.armed and one.may_fill(now)]
+        waiting = [one for one in self._ready if one.armed and one.may_fill(now) and self._events.may_write(one)]
         for one in waiting:
             del self._ready[one]
             if one.must_look_again(now):
@@ -122,7 +126,7 @@ class Filler:
         self, one: MirrorPartition, share: int, late_until: float
     ) -> tuple[MirrorPartition, int, FillInFlight, int] | None:
         step = one.next_step()
-        if not isinstance(step, Fill) or not self._events.may_write(one):
+        if not isinstance(step, Fill):
             return None
         try:
             fill = one.send_fill(step, most=share, late_until=late_until)

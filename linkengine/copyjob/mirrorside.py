@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from linkengine.copyjob.asking import tail_query
 from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.outlet import MirrorBroker, OutletEvents
+from linkengine.copyjob.outlet import MirrorBroker
+from linkengine.copyjob.outletevents import OutletEvents
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage, Trouble
 from linkengine.copyjob.refusals import SingleTooLargeError

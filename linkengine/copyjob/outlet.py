@@ -8,8 +8,6 @@ Fills go over a connection of their own (``filling.py``), so that a marker never
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from linkengine.batches.steps import Append, Fill
@@ -18,6 +16,7 @@ from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import BUDGET, Buffer
 from linkengine.copyjob.filling import Filler, waited
 from linkengine.copyjob.foreign import overtaken
+from linkengine.copyjob.outletevents import OutletEvents
 from linkengine.copyjob.pacing import due_before_burst
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage, Trouble
@@ -36,18 +35,6 @@ SILENCE_S = 5.0  # without an answer until the trouble is shown; the connection 
 BROKER_SHARE = 0.8  # of the request timeout, for the broker to wait for its followers; the rest is for the way
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutletEvents:
-    """What the mirror side asks of and tells the loop."""
-
-    may_write: Callable[[MirrorPartition], bool]
-    arm: Callable[[list[MirrorPartition]], None]  # markers will be sent: have the lease know it first
-    advanced: Callable[[MirrorPartition], None]  # something was acknowledged, or there is room for another stretch
-    interrupted: Callable[[MirrorPartition, LinkEngineError], None]  # resume it
-    failed: Callable[[MirrorPartition, LinkEngineError], None]  # for good
-    lost: Callable[[list[MirrorPartition], LinkEngineError], None]  # the broker
-
-
 class _Request(NamedTuple):
     correlation: int
     version: int
@@ -64,6 +51,7 @@ class MirrorBroker:
         self._services = services
         self._events = events
         self._ready: dict[MirrorPartition, None] = {}  # have a batch to send, as far as known; in turn
+        self._overdue: dict[MirrorPartition, None] = {}  # held up, as seen in this turn
         self._unanswered: deque[_Request] = deque()
         self._pins: deque[tuple[int, Buffer]] = deque()
         self._giants: deque[tuple[int, Buffer]] = deque()  # let go when this request is answered: one in memory at a time
@@ -73,7 +61,14 @@ class MirrorBroker:
         self._throttled_until = 0.0  # the broker's quota (KIP-219)
         link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=self._unpin, lost=self._lost)
         self._link = BrokerLink(services, cluster, broker, events=link_events)
-        self._filler = Filler(services, cluster, broker, events=events, finished=self._fill_finished, lost=self._filler_lost)
+        self._filler = Filler(
+            services,
+            cluster,
+            broker,
+            events=events,
+            finished=self._fill_finished,
+            lost=lambda error: events.lost(list(self.members), error),
+        )
         self._transactions = TransactionFiller(services, cluster, events=events, finished=self._fill_finished)
 
     def adopt(self, one: MirrorPartition) -> None:
@@ -93,6 +88,7 @@ class MirrorBroker:
         """Write a partition no more."""
         self.members.pop(one, None)
         self._ready.pop(one, None)
+        self._filler.forget(one)
         self._transactions.forget(one)
 
     def wake(self, one: MirrorPartition) -> None:
@@ -154,19 +150,17 @@ class MirrorBroker:
         """Hand the socket all requests that may go out, at once: each call costs, and so does each waking of the broker."""
         frames: list[Bytes] = []
         done: list[tuple[MirrorPartition, Chunk]] = []
-        while self._ready and len(self._unanswered) < most:
-            entries = self._take_entries(done)
-            if not entries:
-                break
+        while self._ready and len(self._unanswered) < most and (entries := self._take_entries(done)):
             frames += self._request(channel, entries, now)
-        if not frames:
-            return
-        channel.send(frames)
-        if channel.wants_write:
-            self._link.watch()
-        self.let_go([chunk for _, chunk in done])  # not before its last slice is queued
-        for one, _ in done:
-            self._events.advanced(one)
+        if frames:
+            channel.send(frames)
+            if channel.wants_write:
+                self._link.watch()
+            self.let_go([chunk for _, chunk in done])  # not before its last slice is queued
+            for one, _ in done:
+                self._events.advanced(one)
+        if self._overdue:
+            self._look_again(now)
 
     def _take_entries(self, done: list[tuple[MirrorPartition, Chunk]]) -> list[tuple[MirrorPartition, int, Append]]:
         """Take the next batch of every partition that has one; ``done`` gets the chunks whose last batch it was."""
@@ -174,13 +168,15 @@ class MirrorBroker:
         size = 0
         for one in list(self._ready):
             step = one.next_step()
-            if not isinstance(step, Append) or not self._events.may_write(one):
+            if not isinstance(step, Append):
                 del self._ready[one]
                 if isinstance(step, Fill):
                     (self._transactions if one.assignment.transactional_id else self._filler).wake(one)
                 continue
+            if not self._events.may_write(one):  # stays in the row: the lease may be renewed in time after all
+                continue
             if is_held_up(one, step, now_ms=self._services.clock.now_ms):
-                self._look_again_in_time(one)
+                self._overdue[one] = None
                 continue
             if entries and size + len(step.payload) > REQUEST_BYTES:
                 break
@@ -192,10 +188,13 @@ class MirrorBroker:
                 done.append((one, chunk))
         return entries
 
-    def _look_again_in_time(self, one: MirrorPartition) -> None:
-        if one.must_look_again(self._services.clock.monotonic()):
-            del self._ready[one]
-            self._events.interrupted(one, waited(one))
+    def _look_again(self, now: float) -> None:
+        """Not before what was taken of them in this turn is queued: it pins their buffers for as long as the socket takes."""
+        overdue, self._overdue = self._overdue, {}
+        for one in overdue:
+            if one in self.members and one.must_look_again(now):
+                self._ready.pop(one, None)
+                self._events.interrupted(one, waited(one))
 
     def _request(self, channel: Channel, entries: list[tuple[MirrorPartition, int, Append]], now: float) -> list[Bytes]:
         version = self._version
@@ -277,9 +276,6 @@ class MirrorBroker:
             self.let_go([chunk])
         self._ready[one] = None
         self._events.advanced(one)
-
-    def _filler_lost(self, error: LinkEngineError) -> None:
-        self._events.lost(list(self.members), error)
 
     def _lost(self, error: LinkEngineError) -> None:
         error = self._too_large.lost([(one, step) for sent in self._unanswered for one, _, step in sent.entries], error)

@@ -87,7 +87,7 @@ class MirrorPartition:
 
     def dispossessed(self) -> list[Chunk]:
         """Forget all that depends on the lease, which is gone; answer the chunks to let go."""
-        self.grant, self.lost_marker, self.stage = None, None, Stage.WAITING
+        self.grant, self.stage = None, Stage.WAITING  # a lost marker stays lost: whoever gets the lease next outwaits it
         self.writer.drop()
         dropped, self.sent_end, self.doubt = self._new_attempt(), None, None
         return dropped

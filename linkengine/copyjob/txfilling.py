@@ -62,10 +62,10 @@ class TransactionFiller:
         """Begin the fills that can begin."""
         if not self._ready:
             return
-        waiting, self._ready = list(self._ready), {}
-        for one in waiting:
+        for one in [one for one in self._ready if self._events.may_write(one)]:  # the others may be allowed to again
+            del self._ready[one]
             step = one.next_step()
-            if isinstance(step, Fill) and self._events.may_write(one):
+            if isinstance(step, Fill):
                 self._begin(one, step)
 
     def _begin(self, one: MirrorPartition, step: Fill) -> None:

@@ -84,6 +84,7 @@ class MirrorStop:
     mirror_topic_id: str = ""  # as noted when the mirror was made; "": its set-up never came so far
     contested: bool = False  # as in MirrorSetup
     was_mirror: bool = True  # False: an ordinary topic was to become one; only its configs tell how far that went
+    seeding: bool = False  # its set-up was cut short: the topic may hold part of a head, hidden, and nothing else
     fenced_ends: tuple[tuple[int, int], ...] = ()  # (partition, end) recorded by an earlier attempt
     source_configs: dict[str, str] = field(default_factory=dict)  # last known; used when the source does not answer
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup

@@ -53,7 +53,7 @@ def stop_mirror(
     if on_fenced is not None:
         on_fenced(stopped)
     destination = ClusterAdmin(stop.destination)
-    if stop.guard:
+    if stop.guard and stop.seeding and looks_like_mirror(found.configs):
         _finish_seeding(destination, found.name)
     check_ours()
     clamped: list[ClampedOffset] = []
@@ -120,7 +120,10 @@ def _configs(stop: MirrorStop) -> ConfigChange:
 
 
 def _finish_seeding(destination: ClusterAdmin, topic: str) -> None:
-    """Where the head was still being seeded, drop the fillers written so far and show the (empty) topic."""
+    """Where the head was still being seeded, drop the fillers written so far and show the (empty) topic.
+
+    Only of a topic that never held a record: a rule that denies reads may be anybody's, and carried over from the source.
+    """
     if destination.denies_reads(topic):
         destination.trim(topic, destination.offsets(topic, OffsetKind.END))
         destination.allow_reads(topic)

@@ -32,9 +32,7 @@ def stop_many(
     if not stops:
         return {}
     destination = ClusterAdmin(stops[0].destination)
-    hidden = destination.topics_with_reads_denied()
-    whole = [one for one in stops if one.mirror_topic_id and not one.fenced_ends]
-    plain = {one.mirror_topic: one for one in whole if one.mirror_topic not in hidden}
+    plain = {one.mirror_topic: one for one in stops if one.mirror_topic_id and not one.fenced_ends and not one.seeding}
     fenced = _fence(list(plain.values()))
     check_ours()
     on_fenced(fenced)

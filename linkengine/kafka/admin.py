@@ -245,10 +245,6 @@ class ClusterAdmin:
         """Tell whether ``deny_reads`` is in force."""
         return admin_acls.denies(self._session, topic, AclOperation.READ)
 
-    def topics_with_reads_denied(self) -> frozenset[str]:
-        """List the topics that ``deny_reads`` hides now."""
-        return admin_acls.denied_topics(self._session, AclOperation.READ)
-
     def allow_many_writes(self, topics: Sequence[str]) -> None:
         """Take ``deny_writes`` back for many topics, by few requests. Idempotent."""
         admin_acls.allow_many(self._session, topics, AclOperation.WRITE)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from console.models import ClusterLink, CopySlice, LinkConfig, MirrorPartition, MirrorTopic
+from console.models import ClusterLink, CopySlice, LinkConfig, MirrorPartition, MirrorTopic, RestoreRun
 from console.reconciling import plans, troubles
+from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeMirror
 
 
@@ -100,6 +102,23 @@ def test_recorded_ends_are_never_lost(make_mirror: MakeMirror) -> None:
 
     assert plans.stop_of(mirror, generation=3).fenced_ends == ((1, 10),)
     assert plans.verify_of(mirror).ends == ((1, 10),)
+
+
+def test_only_a_topic_that_never_held_a_record_may_be_in_the_middle_of_its_head(make_mirror: MakeMirror) -> None:
+    def seeding(mirror: MirrorTopic) -> bool:
+        return plans.stop_of(mirror, generation=3).seeding
+
+    stopping: dict[str, Any] = {"stop_reason": "failover", "state": MirrorState.PENDING_STOPPED}
+    assert seeding(make_mirror("new", partitions=0, prior_state=MirrorState.PENDING_SETUP, **stopping))
+    assert not seeding(make_mirror("active", prior_state=MirrorState.ACTIVE, **stopping))
+    assert not seeding(make_mirror("set-up", prior_state=MirrorState.PENDING_SETUP, **stopping))  # the row knows that it ended
+    assert not seeding(make_mirror("becoming", prior_state=MirrorState.PENDING_MIRROR, holds_copy=False, **stopping))
+
+    restored = make_mirror("restored", prior_state=MirrorState.PENDING_RESTORE_MIRROR, holds_copy=False, **stopping)
+    run = RestoreRun.objects.create(mirror=restored, requested_by="owner", requested_at=NOW)
+    assert not seeding(restored)  # the topic still holds what diverged
+    RestoreRun.objects.filter(pk=run.pk).update(doomed_at=NOW)
+    assert seeding(restored)
 
 
 def test_mirrors_that_refused_records_without_a_key_are_picked_until_that_is_over(make_mirror: MakeMirror) -> None:

@@ -6,16 +6,22 @@ import select
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from typing import cast
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
+from typing import Any, cast
 
 import pytest
 
+from linkengine.batches.exact import Record
 from linkengine.batches.fillers import dense_filler
+from linkengine.batches.records import encode_records
 from linkengine.batches.steps import Append
+from linkengine.copyjob.asking import REMEMBERED_MS
 from linkengine.copyjob.background import Background
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer, BufferPool
-from linkengine.copyjob.outlet import MirrorBroker, OutletEvents
+from linkengine.copyjob.outlet import MirrorBroker
+from linkengine.copyjob.outletevents import OutletEvents
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.poller import Poller
@@ -146,3 +152,88 @@ def test_a_full_pipeline_is_woken_by_a_burst_of_answers_and_fewer_are_seen_at_th
     turned_until(lambda: len(one.unanswered) == 5)
     assert one.account.mirror_end == 4 * EACH
     outlet.close()
+
+
+class Desk:
+    """A destination broker's part of the loop, turned by the test."""
+
+    def __init__(self, broker: Broker, services: Services, **heard: Any) -> None:
+        self.allowed, self.services = True, services
+        told = {name: lambda *_: None for name in ("arm", "advanced")} | dict.fromkeys(
+            ("interrupted", "failed", "lost"), _raise
+        )
+        events = OutletEvents(may_write=lambda _: self.allowed, **(told | heard))
+        self.outlet = MirrorBroker(services, cast(Cluster, broker), 0, events=events)
+
+    def write(self, one: MirrorPartition) -> None:
+        self.outlet.adopt(one)
+        self.outlet.wake(one)
+
+    def turn(self) -> bool:
+        self.services.poller.wait(0.02)
+        self.outlet.pump(self.services.clock.monotonic())
+        self.outlet.check(self.services.clock.monotonic())
+        return True
+
+    def until(self, look: Callable[[], bool]) -> None:
+        wait_for(lambda: self.turn() and look())
+
+
+def _raise(_: object, error: LinkEngineError) -> None:
+    raise error
+
+
+def test_who_may_write_again_goes_on_without_being_woken(broker: Broker, services: Services) -> None:
+    """A lease that is renewed after its deadline for once: nobody was dispossessed, and so nobody is resumed."""
+    desk, one = Desk(broker, services), writable(batches=20)
+    desk.write(one)
+    desk.until(lambda: len(one.unanswered) == 1)  # the first one goes alone
+    desk.allowed = False
+    broker.take_requests(1)
+    broker.answer(1)
+    desk.until(lambda: one.account.mirror_end == EACH)
+    assert all(desk.turn() and not one.unanswered for _ in range(5))
+
+    desk.allowed = True
+
+    desk.until(lambda: len(one.unanswered) == 5)
+    desk.outlet.close()
+
+
+def test_a_buffer_is_kept_while_slices_of_it_wait_for_the_socket_although_its_partition_looks_again(
+    broker: Broker, services: Services
+) -> None:
+    looked: list[LinkEngineError] = []
+
+    def interrupted(which: MirrorPartition, error: LinkEngineError) -> None:
+        looked.append(error)
+        desk.outlet.let_go(which.interrupt(retry_at=0.0))
+
+    desk, now_ms = Desk(broker, services, interrupted=interrupted), services.clock.now_ms()
+    one = partition()
+    one.granted(Grant(key=one.key, generation=9, clean=False, valid_until=services.clock.monotonic() - 0.5))
+    seen = ProducerState(epoch=3, last_sequence=-1, coordinator_epoch=8)
+    tail = Tail(leader=Leader(broker=0, epoch=1), topic_id=TOPIC_ID, start=0, end=0, producer=seen, producer_id=1 << 62)
+    one.resumed(tail, now_ms=0)
+    times = [now_ms] * 4 + [now_ms - 2 * REMEMBERED_MS]  # the last one has to wait for the former owner, who has had its time
+    batches = [bytes(encode_records([Record(at, ms, None, bytes(4_000_000), [])], codec=0)) for at, ms in enumerate(times)]
+    buffer = services.pool.take(sum(map(len, batches)))
+    assert buffer is not None
+    view, starts = buffer.view(sum(map(len, batches))), accumulate(map(len, batches), initial=0)
+    view[:] = b"".join(batches)
+    places = zip(times, starts, batches, strict=False)
+    steps = [Append(n, 1, view[at : at + len(batch)], 1, ms) for n, (ms, at, batch) in enumerate(places)]
+    one.planned(steps, buffer)
+    desk.write(one)
+    desk.until(lambda: len(one.unanswered) == 1)  # the first one goes alone
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(broker.take_requests, 1)
+        desk.until(taken.done)
+    desk.until(lambda: one.may_fill(services.clock.monotonic()))
+    broker.answer(1)
+
+    desk.until(lambda: bool(looked))  # the broker reads nothing now: the rest waits in our queue
+
+    assert buffer.users > 0
+    assert services.pool.take(len(view)) is not buffer
+    desk.outlet.close()

@@ -268,9 +268,12 @@ def test_markers_in_flight_are_outwaited_whatever_ended_the_attempt() -> None:
     assert lost.until == UNTIL
 
 
-def test_markers_in_flight_are_remembered_beyond_the_lease() -> None:
+@pytest.mark.parametrize("outwaited", [False, True], ids=["in flight", "being outwaited"])
+def test_markers_without_an_answer_are_remembered_beyond_the_lease(outwaited: bool) -> None:
     one = owned(generation=9, clean=True)
     filling(one, late_until=UNTIL)
+    if outwaited:
+        one.interrupt(retry_at=0.0)
 
     one.dispossessed()
 

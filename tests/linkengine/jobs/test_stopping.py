@@ -194,11 +194,37 @@ def test_a_failover_in_the_middle_of_seeding_leaves_an_empty_readable_topic(
             generation=1,
             source_topic=source_topic,
             mirror_topic=source_topic,
+            seeding=True,
         )
     )
 
     assert here.offsets(source_topic, OffsetKind.START)[0] == here.offsets(source_topic, OffsetKind.END)[0] == 3
     assert not here.denies_reads(source_topic)
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["alone", "with others"])
+def test_a_rule_of_somebody_else_that_denies_reads_costs_no_record(stop: MirrorStop, here: ClusterAdmin, many: bool) -> None:
+    """It looks like ours of a head that is being seeded: carried over from the source, or made to keep readers off the copy."""
+    here.deny_reads(stop.mirror_topic)
+
+    ends = jobs.stop_many([stop], on_fenced=dict)[stop.mirror_topic].ends if many else jobs.stop_mirror(stop).ends
+
+    assert ends == ((0, 5), (1, 0))
+    assert here.offsets(stop.mirror_topic, OffsetKind.START) == {0: 0, 1: 0}
+    assert here.offsets(stop.mirror_topic, OffsetKind.END)[0] >= 5
+    assert here.denies_reads(stop.mirror_topic)
+    assert not here.denies_writes(stop.mirror_topic)
+
+
+def test_a_topic_with_records_of_its_own_is_never_taken_for_one_that_is_being_seeded(
+    stop: MirrorStop, here: ClusterAdmin
+) -> None:
+    jobs.stop_mirror(stop)  # an ordinary topic from here on
+    here.deny_reads(stop.mirror_topic)
+
+    jobs.stop_mirror(replace(stop, seeding=True, was_mirror=False))
+
+    assert here.offsets(stop.mirror_topic, OffsetKind.START) == {0: 0, 1: 0}
 
 
 def test_deleting_a_mirror_removes_topic_and_rules_and_may_be_repeated(stop: MirrorStop, here: ClusterAdmin) -> None:
