@@ -178,9 +178,9 @@ class CopyTask:
                 self._end(one)
 
     def _end(self, one: MirrorPartition) -> None:
+        self._mirror.let_go(one, one.end())
         self._mirror.forget(one)
         self._source.forget(one)
-        one.stage = Stage.ENDED
         del self._living[one.key], self._stopping[one.key]
         self._scan_at = 0.0  # tell it soon
         if one.grant is None:

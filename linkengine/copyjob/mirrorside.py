@@ -19,7 +19,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.codes import LEADER_MOVED, BrokerError, KafkaCode
+from linkengine.kafka.codes import LEADER_MOVED, TOO_LARGE, BrokerError, KafkaCode
 from linkengine.kafka.topicviews import TopicView
 
 WAIT_RETRY_S = 0.5  # while a lost marker may still come
@@ -200,7 +200,7 @@ class MirrorSide:
     def _interrupted(self, one: MirrorPartition, error: LinkEngineError) -> None:
         pause = one.mirror_backoff.next_pause()
         code = error.kafka_code if isinstance(error, BrokerError) else KafkaCode.NONE
-        mergeable = code == KafkaCode.MESSAGE_TOO_LARGE and not isinstance(error, SingleTooLargeError)
+        mergeable = code in TOO_LARGE and not isinstance(error, SingleTooLargeError)
         if not (code in _RESUME_AT_ONCE or (mergeable and one.shrink_batches())):
             one.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, error.code, error.message)
         self._interrupt(one, retry_at=self._services.clock.monotonic() + pause)

@@ -71,7 +71,7 @@ class MirrorPartition:
         self._unverified: FillInFlight | None = None  # its answer was lost: the mirror's end tells what became of it
         self.doubt: Doubt | None = None  # what was sent in this hold and never answered
         self.lost_marker: LostMarker | None = None
-        self.loose_appends, self._fills_from = False, 0.0  # loose: may be written late, until later data is acknowledged
+        self.loose_appends, self._alone_from = False, 0.0  # loose: may be written late, until later data is acknowledged
         self.transactions: TransactionalProducer | None = None  # where gaps are filled by transactions
         self.mirror_retry_at, self.mirror_backoff = 0.0, Backoff()
         self.refused_at: int | None = None  # offset of a batch that the mirror's broker did not take
@@ -118,7 +118,7 @@ class MirrorPartition:
         else:
             self.writer.adopt(tail.producer, generation=grant.generation, clean=grant.clean, empty=tail.start == tail.end)
             # who had the lease before us may believe in it still (Redis lost it, or its clock jumped): outwait that
-            self._fills_from = grant.valid_until + OVERLAP_S if self.writer.must_raise else 0.0
+            self._alone_from = grant.valid_until + OVERLAP_S if self.writer.unclean else 0.0
         if self.lost_marker is not None and self._unverified is not None and tail.end < self._unverified.end:
             self.writer.raise_next()
         self.tail, self.lost_marker, self.doubt = tail, None, None
@@ -159,13 +159,12 @@ class MirrorPartition:
 
     def may_fill(self, now: float) -> bool:
         """Whether markers may be sent: an append is conditional by its sequence, a marker by nothing but the lease."""
-        return now >= self._fills_from
+        return now >= self._alone_from
 
     def must_look_again(self, now: float) -> bool:
         """Whether a wait before the first marker is over: who wrote meanwhile has moved the end. Answers True once."""
-        waited = 0.0 < self._fills_from <= now
-        if waited:
-            self._fills_from = 0.0
+        waited = 0.0 < self._alone_from <= now
+        self._alone_from = 0.0 if waited else self._alone_from
         return waited
 
     def send_fill(self, step: Fill, *, most: int, late_until: float = 0.0) -> FillInFlight:
@@ -243,11 +242,12 @@ class MirrorPartition:
         """Send nothing more; what is in flight is still awaited. Answer the chunks to let go."""
         if self.stage is not Stage.ENDED:
             self.stage = Stage.STOPPING
-        keep = self.fill is not None  # its step is needed when the answer comes
-        dropped = [] if keep else list(self.chunks)
-        if not keep:
-            self.chunks.clear()
-        return dropped
+        return [] if self.fill is not None else self._drop_chunks()  # its step is needed when the answer comes
+
+    def end(self) -> list[Chunk]:
+        """Await nothing any more: an answer that comes now is ignored. Answer the chunks to let go."""
+        self.stage, self.attempt = Stage.ENDED, self.attempt + 1
+        return self._drop_chunks()
 
     @property
     def copying(self) -> bool:
@@ -278,9 +278,7 @@ class MirrorPartition:
     def _step_done(self) -> Chunk | None:
         chunk = self.chunks[0]
         chunk.steps.popleft()
-        if chunk.steps:
-            return None
-        return self.chunks.popleft()
+        return None if chunk.steps else self.chunks.popleft()
 
     def _new_attempt(self) -> list[Chunk]:
         self.past.end_attempt(self.origin, end=self.sent_end)
@@ -293,8 +291,9 @@ class MirrorPartition:
         # whatever ended the attempt: markers without an answer may still be written (a transaction is settled by the resume)
         if self.fill is not None and self.tail is not None and (self.fill.late_until or self.transactions is not None):
             self.lost_marker = LostMarker(leader_epoch=self.tail.leader.epoch, until=self.fill.late_until)
-        self._unverified = self.fill or self._unverified
-        self.fill = None
-        dropped = list(self.chunks)
-        self.chunks.clear()
+        self._unverified, self.fill = self.fill or self._unverified, None
+        return self._drop_chunks()
+
+    def _drop_chunks(self) -> list[Chunk]:
+        dropped, self.chunks = list(self.chunks), deque()
         return dropped

@@ -6,7 +6,7 @@ from linkengine.batches.steps import Append
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka import produce
-from linkengine.kafka.codes import OF_THE_BATCH, BrokerError, KafkaCode
+from linkengine.kafka.codes import OF_THE_BATCH, TOO_LARGE, BrokerError
 
 SUSPICIOUS_BYTES = 1 << 20  # smaller requests fit every broker
 SUSPICIOUS_LOSSES = 3  # of the connection in a row, with the same batch on its way
@@ -20,7 +20,7 @@ def refusal(one: MirrorPartition, step: Append, answer: produce.ProducedPartitio
     """Answer the error of a batch that the destination refuses."""
     where = f"Mirror {one.assignment.mirror_topic}-{one.assignment.partition} does not take "
     where += _described(step) if answer.error in OF_THE_BATCH else "a batch"
-    kind = SingleTooLargeError if answer.error == KafkaCode.MESSAGE_TOO_LARGE and step.records == 1 else BrokerError
+    kind = SingleTooLargeError if answer.error in TOO_LARGE and step.records == 1 else BrokerError
     return kind(answer.error, f"{where} ({answer.message})" if answer.message else where)
 
 

@@ -62,6 +62,7 @@ class Writer:
         "memory_lost",
         "next_sequence",
         "producer_id",
+        "unclean",
     )
 
     def __init__(self, producer_id: int) -> None:
@@ -70,6 +71,7 @@ class Writer:
         self.next_sequence = 0
         self.generation = -1  # -1: no hold
         self.memory_lost = False  # the lease has forgotten an owner that had sent markers
+        self.unclean = False  # whoever wrote before may believe in its lease still
         self._must_raise = False
         self._tried = -1  # the highest epoch of this hold's markers, whatever became of them
         self._bound_epoch: int | None = None
@@ -100,11 +102,13 @@ class Writer:
         lease's memory was lost: the predecessor is unknown, so the hold counts as unclean. (So does the first hold of a
         mirror whose head was seeded, which costs one epoch; its log is empty.) Raises FencedError where the mirror was stopped.
         """
+        written = generation <= FIRST_GENERATION and state.epoch >= 0
         if self._bound_epoch is not None:  # a transaction coordinator fences, and counts epochs of its own
-            self.generation, self._must_raise = generation, False
+            self.generation = generation
         else:
-            self._adopt_generation(state, generation=generation, clean=clean, empty=empty)
-        self._tried = -1
+            self._adopt_generation(state, generation=generation, written=written and not empty)
+        self.unclean = not clean or self.memory_lost or written
+        self._must_raise, self._tried = self.unclean and self._bound_epoch is None, -1
         self._take(state)
 
     def readopt(self, state: ProducerState) -> None:
@@ -115,15 +119,13 @@ class Writer:
             self._must_raise = False
         self._take(state)
 
-    def _adopt_generation(self, state: ProducerState, *, generation: int, clean: bool, empty: bool) -> None:
+    def _adopt_generation(self, state: ProducerState, *, generation: int, written: bool) -> None:
         if is_closed(state.coordinator_epoch):
             raise FencedError
         known = generation_of(state.coordinator_epoch)
-        written = generation <= FIRST_GENERATION and state.epoch >= 0
-        if written and not empty:
+        if written:
             known = max(known, FIRST_GENERATION)
         self.generation, self.memory_lost = max(generation, known + 1), known >= generation
-        self._must_raise = not clean or self.memory_lost or written
 
     def _is_fenced(self, state: ProducerState) -> bool:
         if self._bound_epoch is not None:

@@ -26,6 +26,7 @@ class KafkaCode(IntEnum):
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
+    RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     ILLEGAL_GENERATION = 22
@@ -77,10 +78,11 @@ LEADER_MOVED = frozenset(
         KafkaCode.UNKNOWN_LEADER_EPOCH,
     }
 )
+TOO_LARGE = frozenset({KafkaCode.MESSAGE_TOO_LARGE, KafkaCode.RECORD_LIST_TOO_LARGE})
 OF_THE_BATCH = frozenset(  # the broker is well; it does not take this batch
     {
+        *TOO_LARGE,
         KafkaCode.CORRUPT_MESSAGE,
-        KafkaCode.MESSAGE_TOO_LARGE,
         KafkaCode.INVALID_TIMESTAMP,
         KafkaCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         KafkaCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -177,6 +179,9 @@ _ADVICE: dict[int, str] = {
         "The broker's disk is full or broken. Make room or replace it; copying waits and goes on by itself."
     ),
     KafkaCode.MESSAGE_TOO_LARGE: "Raise max.message.bytes of the mirror topic to at least the source's largest batch.",
+    KafkaCode.RECORD_LIST_TOO_LARGE: (
+        "Raise segment.bytes of the mirror topic above the source's largest batch; copying then goes on by itself."
+    ),
     KafkaCode.CORRUPT_MESSAGE: (
         "The records do not have the checksum they claim. They are read again, and looked at closely, before the next try; "
         "where the disk or the memory of a broker is the cause, make another replica lead."

@@ -25,15 +25,25 @@ NOW_MS = 1_700_000_000_000
 SEEN = ProducerState(epoch=3, last_sequence=9, coordinator_epoch=8)
 
 
+BOUND = TransactionalProducer(producer_id=5, epoch=3)
+
+
 def tail(*, start: int = 0, end: int = 10, producer: ProducerState = SEEN) -> Tail:
     leader = Leader(broker=0, epoch=1)
     return Tail(leader=leader, topic_id=bytes(16), start=start, end=end, producer=producer, producer_id=1 << 62)
 
 
-def owned(*, generation: int, clean: bool, producer: ProducerState = SEEN, start: int = 0) -> MirrorPartition:
+def owned(
+    *,
+    generation: int,
+    clean: bool,
+    producer: ProducerState = SEEN,
+    start: int = 0,
+    transactions: TransactionalProducer | None = None,
+) -> MirrorPartition:
     one = partition()
     one.granted(Grant(key=one.key, generation=generation, clean=clean, valid_until=UNTIL))
-    one.resumed(tail(start=start, producer=producer), now_ms=0)
+    one.resumed(replace(tail(start=start, producer=producer), transactions=transactions), now_ms=0)
     return one
 
 
@@ -132,11 +142,13 @@ def test_after_that_wait_the_end_is_read_again_before_the_first_marker() -> None
     [(NOW_MS, SEEN, False), (NOW_MS - REMEMBERED_MS - 1, SEEN, True), (NOW_MS, ProducerState(), True)],
     ids=["of today", "of an archive", "for a leader that knows nothing"],
 )
+@pytest.mark.parametrize("transactions", [None, BOUND], ids=["markers", "transactions"])
 def test_records_that_two_owners_could_write_twice_wait_like_markers(
-    written_ms: int, producer: ProducerState, held_up: bool
+    written_ms: int, producer: ProducerState, held_up: bool, transactions: TransactionalProducer | None
 ) -> None:
     """A leader forgets producers by the time of their records: it would take a batch from a former owner and from us."""
-    clean, unclean = (owned(generation=9, clean=clean, producer=producer) for clean in (True, False))
+    same = {"generation": 9, "producer": producer, "transactions": transactions}
+    clean, unclean = (owned(clean=clean, **same) for clean in (True, False))
     step = replace(planned(unclean, 10)[0], max_timestamp=written_ms)
 
     assert is_held_up(unclean, step, now_ms=now_ms) is held_up
@@ -301,14 +313,23 @@ def test_answered_markers_are_not_waited_for() -> None:
 
 
 def test_data_without_an_answer_is_in_doubt_also_where_transactions_fill_the_gaps() -> None:
-    one = partition()
-    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=UNTIL))
-    one.resumed(replace(tail(), transactions=TransactionalProducer(producer_id=5, epoch=3)), now_ms=0)
+    one = owned(generation=9, clean=True, transactions=BOUND)
     sent(one)
 
     one.interrupt(retry_at=0.0)
 
     assert tail_query(one).doubt == Doubt(offset=10, sequence=None, producer_id=5)
+
+
+def test_what_a_stop_kept_for_the_answer_of_a_marker_is_let_go_at_the_end() -> None:
+    one, buffer = owned(generation=9, clean=True), Buffer()
+    one.planned([Fill(10, 11, GapReason.ABORTED), Fill(11, 99, GapReason.ABORTED)], buffer)
+    one.send_fill(Fill(10, 11, GapReason.ABORTED), most=1)
+    assert one.stop() == []
+    assert one.filled(now_ms=0) is None
+
+    assert [chunk.buffer for chunk in one.end()] == [buffer]
+    assert one.end() == []
 
 
 def served(one: MirrorPartition, *, epoch: int) -> MirrorPartition:

@@ -66,10 +66,14 @@ def test_a_damaged_batch_of_the_source_is_not_passed_until_it_is_whole(
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 6 * count
 
 
-def test_a_record_too_large_for_the_mirror_topic_waits_for_its_config(clusters: Pair, topic_name: str) -> None:
+@pytest.mark.parametrize(("name", "small"), [("max.message.bytes", "1000000"), ("segment.bytes", "1048576")])
+def test_a_record_too_large_for_the_mirror_topic_waits_for_its_config(
+    clusters: Pair, topic_name: str, name: str, small: str
+) -> None:
     source, destination = clusters
     create_topic(source, topic_name, max_message_bytes="4000000")
-    create_topic(destination, topic_name, max_message_bytes="1000000")
+    create_topic(destination, topic_name, max_message_bytes="4000000")
+    set_config(destination, topic_name, name, small)
     producer = producer_for(source, message_max_bytes=4_000_000)
     for size in (10, 2_000_000, 10):
         producer.produce(topic_name, value=b"v" * size)
@@ -78,11 +82,11 @@ def test_a_record_too_large_for_the_mirror_topic_waits_for_its_config(clusters: 
     with Copier(plan_of(clusters, topic_name)) as copier:
         copier.wait_until(lambda one: one.mirror_end == 1 and one.error_code == ErrorCode.MISCONFIGURATION_ERROR)
         told = next(iter(copier.progress.latest.values()))
-        set_config(destination, topic_name, "max.message.bytes", "4000000")
+        set_config(destination, topic_name, name, "4000000")
         copier.wait_for_ends({0: 3})
 
     assert "the batch at offset 1 (1 record, 2000" in told.error_message
-    assert "Raise max.message.bytes of the mirror topic" in told.error_message
+    assert f"Raise {name} of the mirror topic" in told.error_message
     assert assert_equal_topics(source, topic_name, destination, topic_name) == 3
 
 
