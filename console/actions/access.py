@@ -12,6 +12,7 @@ from django.db import transaction
 
 from console import audit
 from console.access import Permission, check_permission
+from console.access.handing import reach_of, withheld
 from console.access.keys import hash_secret
 from console.access.tokens import write_token
 from console.actors import Actor
@@ -36,16 +37,10 @@ def grant_role(  # noqa: PLR0913 - one keyword per level of the tree
     by: Actor,
     now: datetime,
 ) -> RoleBinding:
-    """Grant a role on one node of the tree; granting it again answers the binding that is there."""
-    check_permission(
-        by,
-        Permission.MANAGE_ACCESS,
-        organization=organization,
-        environment=environment,
-        cluster=cluster,
-        resource_type=resource_type,
-        resource_name=f"{resource_name}*" if prefixed else resource_name,  # the owner of one name must not give its prefix
-    )
+    """Grant a role on one node of the tree; granting it again answers the binding that is there.
+
+    Raises DeniedError where the actor does not manage access there, or may not do there what the role allows.
+    """
     what = {
         "user": user,
         "role": role,
@@ -56,11 +51,13 @@ def grant_role(  # noqa: PLR0913 - one keyword per level of the tree
         "resource_name": resource_name,
         "prefixed": prefixed,
     }
+    binding = RoleBinding(**what, granted_at=now, granted_by=by.name)
+    check_permission(by, Permission.MANAGE_ACCESS, **reach_of(binding))
     known = RoleBinding.objects.filter(**what).first()
     if known is not None:
         return known
-    binding = RoleBinding(**what, granted_at=now, granted_by=by.name)
     _check_binding(binding)
+    _check_not_beyond(by, binding, action="GrantRole")
     with transaction.atomic():
         binding.save()
         audit.record(by=by, action="GrantRole", resource=_path(binding), now=now, detail=_facts(binding))
@@ -68,16 +65,9 @@ def grant_role(  # noqa: PLR0913 - one keyword per level of the tree
 
 
 def revoke_role(*, binding: RoleBinding, by: Actor, now: datetime) -> None:
-    """Take a role away."""
-    check_permission(
-        by,
-        Permission.MANAGE_ACCESS,
-        organization=binding.organization,
-        environment=binding.environment,
-        cluster=binding.cluster,
-        resource_type=binding.resource_type,
-        resource_name=f"{binding.resource_name}*" if binding.prefixed else binding.resource_name,
-    )
+    """Take a role away; who may not grant it may not do that either."""
+    check_permission(by, Permission.MANAGE_ACCESS, **reach_of(binding))
+    _check_not_beyond(by, binding, action="RevokeRole")
     with transaction.atomic():
         audit.record(by=by, action="RevokeRole", resource=_path(binding), now=now, detail=_facts(binding))
         binding.delete()
@@ -116,6 +106,18 @@ def delete_api_key(*, api_key: ApiKey, by: Actor, now: datetime) -> None:
     with transaction.atomic():
         audit.record(by=by, action="DeleteApiKey", resource=f"api-key/{api_key.key}", now=now)
         api_key.delete()
+
+
+def _check_not_beyond(by: Actor, binding: RoleBinding, *, action: str) -> None:
+    beyond = withheld(by, binding)
+    if beyond is None:
+        return
+    where = _path(binding)
+    reason = (
+        f"The role {binding.role} allows to {beyond} in {where}, which you may not do there yourself. Ask somebody who may."
+    )
+    audit.record_denial(by=by, action=action, resource=where, reason=reason)
+    raise DeniedError(reason, code="NOT_AUTHORIZED")
 
 
 def _check_own(user: User, by: Actor) -> None:

@@ -11,6 +11,7 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
+from console.access.handing import may_hand_on
 from console.actions import access as access_actions
 from console.errors import ConsoleError
 from console.models import ApiKey, RoleBinding
@@ -59,7 +60,7 @@ def bindings(request: HttpRequest) -> HttpResponse:
     """List role bindings. They are added and removed, never edited."""
     by, now = actor_of(request), timezone.now()
     places = grantable(by)
-    rows = [binding_row(one, now=now, removable=by.may_do_all or bool(places)) for one in access_queries.list_bindings(by=by)]
+    rows = [binding_row(one, now=now, removable=may_hand_on(by, one)) for one in access_queries.list_bindings(by=by)]
     context = _context("bindings") | {"rows": rows, "may_grant": bool(places)}
     return reply(request, "access/bindings.html", context)
 

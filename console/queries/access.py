@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 
 from console.access import Permission, can
+from console.access.handing import reach_of
 from console.access.keys import hash_secret
 from console.access.tokens import read_token
 from console.actors import Actor
@@ -24,7 +25,8 @@ def list_bindings(*, by: Actor) -> list[RoleBinding]:
     ).order_by("user__username", "pk")
     if by.may_do_all:
         return list(rows)
-    return [one for one in rows if (by.user and one.user_id == by.user.pk) or _manages(by, one)]
+    manages = Permission.MANAGE_ACCESS
+    return [one for one in rows if (by.user and one.user_id == by.user.pk) or can(by, manages, **reach_of(one))]
 
 
 def my_bindings(*, by: Actor) -> list[RoleBinding]:
@@ -61,15 +63,3 @@ def user_of_token(*, token: str, now: datetime) -> tuple[User, str] | None:
     if row is None or not row.user.is_active or (row.expires_at is not None and row.expires_at <= now):
         return None
     return row.user, row.key
-
-
-def _manages(by: Actor, binding: RoleBinding) -> bool:
-    return can(
-        by,
-        Permission.MANAGE_ACCESS,
-        organization=binding.organization,
-        environment=binding.environment,
-        cluster=binding.cluster,
-        resource_type=binding.resource_type,
-        resource_name=binding.resource_name,
-    )

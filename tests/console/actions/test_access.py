@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from console.access.handing import may_hand_on
 from console.actions.access import create_api_key, delete_api_key, grant_role, revoke_role
 from console.actors import SYSTEM, Actor
 from console.errors import DeniedError, InvalidInputError
@@ -59,6 +60,31 @@ def test_the_owner_of_one_name_does_not_give_more_than_it(make_actor: MakeActor,
     for more in ({"prefixed": True}, {"resource_name": "ord"}, {"resource_type": "", "resource_name": ""}):
         with pytest.raises(DeniedError):
             grant(stranger, topic_owner, **{**place, **more})
+
+
+@pytest.mark.parametrize(
+    ("own", "lower", "higher"),
+    [("ResourceOwner", "DeveloperManage", "CloudClusterAdmin"), ("ResourceOwner", "ResourceOwner", "EnvironmentAdmin")],
+)
+def test_nobody_hands_on_or_takes_away_more_than_they_may_do_themselves(
+    own: str, lower: str, higher: str, make_actor: MakeActor, stranger: Actor, destination: Cluster
+) -> None:
+    somebody = make_actor("somebody", own, cluster=destination)
+    revoke_role(binding=grant(stranger, somebody, lower, cluster=destination), by=somebody, now=NOW)
+
+    with pytest.raises(DeniedError, match="you may not do there yourself"):
+        grant(somebody, somebody, higher, cluster=destination)
+    given = grant(stranger, SYSTEM, higher, cluster=destination)
+    with pytest.raises(DeniedError):
+        revoke_role(binding=given, by=somebody, now=NOW)
+    assert not may_hand_on(somebody, given)
+    assert [one.role for one in my_bindings(by=stranger)] == [higher]
+
+
+def test_an_environments_admin_does_not_become_the_organizations(owner: Actor, environment: Environment) -> None:
+    with pytest.raises(DeniedError, match="manage the organization"):
+        grant(owner, owner, "OrganizationAdmin", environment=environment)
+    grant(owner, owner, "EnvironmentAdmin", environment=environment)
 
 
 def test_bindings_are_shown_to_who_manages_them(owner: Actor, colleague: Actor, stranger: Actor) -> None:
