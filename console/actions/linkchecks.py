@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from console import dispatch, pairs
-from console.access import visible_clusters
+from console.access import Permission, check_permission, visible_clusters
 from console.actors import Actor
 from console.errors import BadRequestError, InvalidInputError, from_engine
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic
@@ -17,7 +17,7 @@ from console.models.fields import seal
 from console.models.links import ConnectionMode, LinkMode
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.linkaddresses import source_properties
+from linkengine.domain.linkaddresses import source_properties, uses_registered_security
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import LinkConfigError, check_configs
 from linkengine.domain.plans import GapFiller
@@ -78,6 +78,7 @@ def draft_link(
     )
     _check_inbound(link)
     check_address(link)
+    check_lender(link, by=by)
     join_pair(link, cluster_link_id)
     return LinkDraft(link=link, others={key: value for key, value in values.items() if not is_connection(key)})
 
@@ -155,13 +156,19 @@ def check_address(link: ClusterLink) -> None:
         raise InvalidInputError(error.message, code=error.code, field="bootstrap.servers") from error
 
 
+def check_lender(link: ClusterLink, *, by: Actor) -> None:
+    """Raise DeniedError where the link signs in as its registered source does, and the actor may not see all of that."""
+    if link.source and uses_registered_security(link.properties, link.source.properties):
+        check_permission(by, Permission.VIEW, cluster=link.source)
+
+
 def properties_of_source(link: ClusterLink) -> dict[str, str]:
     """Answer how the link reaches its source; contains secrets."""
     return source_properties(link.properties, link.source.properties if link.source else None)
 
 
 def registered_source(source_cluster_id: str, *, by: Actor) -> Cluster | None:
-    """Answer the registered cluster behind an id if the actor may see it: its credentials may be used for the link."""
+    """Answer the registered cluster behind an id if the actor may see something of it."""
     if not source_cluster_id:
         return None
     return visible_clusters(by).filter(cluster_id=source_cluster_id).first()

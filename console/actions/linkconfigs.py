@@ -16,7 +16,6 @@ from console.actions import linkchecks
 from console.actors import Actor
 from console.errors import InvalidInputError
 from console.models import ClusterLink, LinkConfig
-from linkengine.domain.linkaddresses import uses_registered_security
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import with_consequences
 from linkengine.domain.linktasks import concerned_by, switched_off_by
@@ -66,9 +65,7 @@ def _check(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor) -> No
         destination=link.destination, source=link.source, properties=_merged(link.properties, wanted), name=link.name
     )
     linkchecks.check_address(changed)
-    if link.source and uses_registered_security(changed.properties, link.source.properties):
-        # Somebody who may edit this link must not thereby borrow credentials of a cluster that is not theirs to see.
-        check_permission(by, Permission.VIEW, cluster=link.source)
+    linkchecks.check_lender(changed, by=by)
 
 
 def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from console.access import Permission, check_permission
+from console.access import Permission, can, check_permission
 from console.actions import linkconfigs
 from console.actions import links as link_actions
 from console.actions.linkconfigs import ConfigChange
@@ -32,6 +32,7 @@ from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.states import MirrorState
 
 PAUSED = "cluster.link.paused"
+JAAS = "sasl.jaas.config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,24 +54,37 @@ class EditLinkForm(ConnectionForm):
         widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
     )
 
-    def __init__(self, *args: Any, link: ClusterLink, **kwargs: Any) -> None:
-        """Begin with what is set."""
-        self.stored: dict[str, str] = link.properties or (link.source.properties if link.source else {})
-        self.stored_password = _password(self.stored)
+    def __init__(self, *args: Any, link: ClusterLink, lent: dict[str, str], **kwargs: Any) -> None:
+        """Begin with what is set; ``lent`` is how the registered source is reached, as far as the person may see it."""
+        self.stored: dict[str, str] = link.properties or lent
+        self.stored_password, self._is_lent = _password(self.stored), not link.properties
         super().__init__(*args, initial=_initial(link, self.stored), **kwargs)
         self.fields["password"].help_text = "Left empty, the stored one is kept. It is never shown."
 
     def may_be_kept(self, name: str) -> bool:
         return name == "password" and bool(self.stored_password)
 
+    def clean(self) -> dict[str, Any] | None:
+        """Let nobody make the password of a registered cluster one of the link, which then goes wherever the link says."""
+        values = super().clean() or {}
+        if self.errors or not self._is_lent or values["password"]:
+            return values
+        if any(one.name == JAAS and one.value for one in self._connection()):
+            self.add_error("password", "Enter it. The registered cluster's is not used with another user or mechanism.")
+        return values
+
     def changes(self, link: ClusterLink) -> list[ConfigChange]:
         """Answer what differs from the stored settings."""
+        return self._connection() + self._pause_change(link)
+
+    def _connection(self) -> list[ConfigChange]:
         values = self.cleaned_data | {"password": self.cleaned_data["password"] or self.stored_password}
         address = replace(address_of(values), oauth_extensions=_extensions(self.stored))
-        wanted, present = properties_of(address), dict(self.stored)
-        names = sorted(name for name in {*wanted, *_present_of_form(present)} if wanted.get(name) != present.get(name))
-        changes = [_change(name, wanted.get(name)) for name in names]
-        return changes + self._pause_change(link)
+        wanted = properties_of(address)
+        changes = _differences(wanted, self.stored)
+        if self._is_lent and any(one.name == JAAS for one in changes):
+            return _differences(wanted, {})  # credentials of its own: what was lent is the link's from now on, apart from them
+        return changes
 
     def _pause_change(self, link: ClusterLink) -> list[ConfigChange]:
         wanted = self.cleaned_data["paused"]
@@ -85,9 +99,10 @@ def edit(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     by = actor_of(request)
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     check_permission(by, Permission.MANAGE_LINK, link=link)
+    lent = link.source.properties if link.source and can(by, Permission.VIEW, cluster=link.source) else {}
     if request.method == "GET":
-        return _edit_form(request, link, EditLinkForm(link=link))
-    form, intent = EditLinkForm(request.POST, link=link), request.POST.get("intent")
+        return _edit_form(request, link, EditLinkForm(link=link, lent=lent))
+    form, intent = EditLinkForm(request.POST, link=link, lent=lent), request.POST.get("intent")
     if not form.is_valid():
         return _edit_form(request, link, form, status=422)
     changes = form.changes(link)
@@ -190,13 +205,18 @@ def _is_paused(link: ClusterLink) -> bool:
     return any(one.name == PAUSED and one.value == "true" for one in link.configs.all())
 
 
+def _differences(wanted: dict[str, str], present: dict[str, str]) -> list[ConfigChange]:
+    names = sorted(name for name in {*wanted, *_present_of_form(present)} if wanted.get(name) != present.get(name))
+    return [_change(name, wanted.get(name)) for name in names]
+
+
 def _present_of_form(present: dict[str, str]) -> set[str]:
     """Answer which stored properties the form speaks of; the others stay as they are."""
     spoken = {
         "bootstrap.servers",
         "security.protocol",
         "sasl.mechanism",
-        "sasl.jaas.config",
+        JAAS,
         "sasl.login.callback.handler.class",
         TOKEN_URL,
         "ssl.truststore.certificates",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkconfigs import is_connection
 
 
@@ -13,36 +14,52 @@ def source_properties(given: Mapping[str, str], registered: Mapping[str, str] | 
     What the link says counts. The registered cluster's own address stands in for a part the link leaves out, and for security
     that cannot work at the listener named: Confluent's Terraform provider always sends SASL_SSL with PLAIN, whatever the broker
     speaks. A different listener, or the same protocol and mechanism with other credentials, is taken at its word.
+
+    Raises LinkEngineError (MISCONFIGURATION_ERROR) where the security is left out and a server is named that is not among the
+    registered ones: whoever names it would be sent the registered cluster's credentials.
     """
-    own = {name: value for name, value in given.items() if is_connection(name) and not name.startswith("local.")}
-    if registered is None or (_is_complete(own) and not _contradicts(own, registered)):
+    own = _connection(given)
+    if registered is None or not _borrows(own, registered):
         return own
-    servers = own.get("bootstrap.servers") or registered["bootstrap.servers"]
-    return {**registered, "bootstrap.servers": servers.rpartition("://")[2]}
+    named = _servers(own)
+    strangers = [one for one in named if one not in _servers(registered)]
+    if strangers:
+        raise LinkEngineError(
+            ErrorCode.MISCONFIGURATION_ERROR,
+            f"bootstrap.servers names {', '.join(strangers)}, which is not an address of the registered source cluster, and "
+            "the link has no complete security of its own. Registered credentials go to registered addresses only. Set "
+            "security.protocol and sasl.jaas.config as well, or name only addresses with which the source is registered.",
+        )
+    return {**registered, "bootstrap.servers": ",".join(named) or registered["bootstrap.servers"]}
 
 
 def uses_registered_security(given: Mapping[str, str], registered: Mapping[str, str] | None) -> bool:
     """Tell whether ``source_properties`` would sign in with the registered cluster's credentials."""
-    if registered is None:
-        return False
-    return not _is_complete(given) or _contradicts(given, registered)
+    return registered is not None and _borrows(_connection(given), registered)
+
+
+def _connection(given: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in given.items() if is_connection(name) and not name.startswith("local.")}
+
+
+def _borrows(own: Mapping[str, str], registered: Mapping[str, str]) -> bool:
+    if not _is_complete(own):
+        return True
+    same_listeners = set(_servers(own)) <= set(_servers(registered))
+    return same_listeners and _way_in(own) != _way_in(registered)
 
 
 def _is_complete(own: Mapping[str, str]) -> bool:
     protocol = own.get("security.protocol", "")
-    if not own.get("bootstrap.servers") or not protocol:
+    if not _servers(own) or not protocol:
         return False
     return not protocol.startswith("SASL") or bool(own.get("sasl.jaas.config"))
 
 
-def _contradicts(own: Mapping[str, str], registered: Mapping[str, str]) -> bool:
-    same_listener = _servers(own) & _servers(registered)
-    return bool(same_listener) and _way_in(own) != _way_in(registered)
-
-
-def _servers(properties: Mapping[str, str]) -> set[str]:
-    listed = properties.get("bootstrap.servers", "").rpartition("://")[2]
-    return {one.strip() for one in listed.split(",") if one.strip()}
+def _servers(properties: Mapping[str, str]) -> list[str]:
+    """List the servers, each without the listener's name that some clients write before it."""
+    listed = properties.get("bootstrap.servers", "").lower().split(",")
+    return [server for one in listed if (server := one.rpartition("://")[2].strip())]
 
 
 def _way_in(properties: Mapping[str, str]) -> tuple[str, str]:

@@ -165,6 +165,31 @@ def test_credentials_are_not_lent_to_who_may_not_see_the_cluster(
     assert link.source is None
 
 
+def test_nor_to_who_may_see_a_part_of_it_only(
+    destination: Cluster, source: Cluster, make_actor: MakeActor, engine: Engine
+) -> None:
+    make_actor("admin-here", "CloudClusterAdmin", cluster=destination)
+    reader = make_actor("admin-here", "DeveloperRead", cluster=source, resource_type="Topic", resource_name="x")
+
+    with pytest.raises(DeniedError, match="You may not view"):
+        create(destination, reader, configs={})
+    assert not engine.calls
+    link = create(destination, reader)
+    assert link is not None
+    assert link.source == source
+
+
+@pytest.mark.parametrize("servers", ["elsewhere.test:9092", "source.test:9092,elsewhere.test:9092"])
+def test_credentials_are_lent_for_registered_addresses_only(
+    servers: str, destination: Cluster, source: Cluster, owner: Actor, engine: Engine
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"names elsewhere\.test:9092, which is not an address") as caught:
+        create(destination, owner, configs={"bootstrap.servers": servers})
+
+    assert caught.value.field == "bootstrap.servers"
+    assert not engine.calls
+
+
 def test_a_second_link_of_the_name_is_refused(destination: Cluster, owner: Actor, engine: Engine) -> None:
     create(destination, owner)
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from console.models import ClusterLink, LinkConfig, MirrorTopic
+from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.scene import EAST, SECRET, WEST, Scene
@@ -161,6 +162,44 @@ def test_an_empty_password_keeps_the_stored_one(scene: Scene, admin: Client) -> 
     scene.link.refresh_from_db()
     assert scene.link.properties["bootstrap.servers"] == "new.example:9092"
     assert SECRET in scene.link.properties["sasl.jaas.config"]
+
+
+@pytest.fixture
+def borrower(scene: Scene) -> Scene:
+    """The link signs in as its registered source does."""
+    ClusterLink.objects.filter(pk=scene.link.pk).update(properties={})
+    return scene
+
+
+def test_the_password_of_a_registered_cluster_does_not_become_one_of_the_link(borrower: Scene, admin: Client) -> None:
+    address, elsewhere = f"{borrower.link_url}configuration/edit/", {"bootstrap_servers": "elsewhere.example:9092"}
+    for change in ({"username": "other"}, {"sasl_mechanism": "PLAIN"}, {"username": "other", **elsewhere}):
+        answer = admin.post(address, _edited(borrower, **change))
+        assert (answer.status_code, "is not used with another user" in answer.content.decode()) == (422, True)
+    answer = admin.post(address, _edited(borrower, **elsewhere))
+    assert "Registered credentials go to registered addresses only." in answer.content.decode()
+    borrower.link.refresh_from_db()
+    assert borrower.link.properties == {}
+
+    admin.post(address, _edited(borrower, username="other", password="another-secret", **elsewhere))
+
+    borrower.link.refresh_from_db()
+    assert "another-secret" in borrower.link.properties["sasl.jaas.config"]
+    assert SECRET not in str(borrower.link.properties)
+
+
+def test_who_may_not_see_the_registered_cluster_does_not_see_how_it_is_reached(
+    borrower: Scene, admin: Client, stranger: Client
+) -> None:
+    place = {"cluster": borrower.link.destination, "resource_type": "ClusterLink", "resource_name": borrower.link.name}
+    RoleBinding.objects.create(
+        user=borrower.stranger, role="ResourceOwner", granted_at=timezone.now(), granted_by="test", **place
+    )
+    address = f"{borrower.link_url}configuration/edit/"
+
+    assert 'value="link"' in admin.get(address).content.decode()
+    assert 'value="link"' not in stranger.get(address).content.decode()
+    assert stranger.post(address, _edited(borrower)).status_code == 422
 
 
 def test_new_credentials_are_stored_and_shown_as_changed_only(scene: Scene, admin: Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkaddresses import source_properties, uses_registered_security
 
 REGISTERED = {
@@ -27,6 +28,7 @@ TERRAFORM = {
         OWN,
         {**TERRAFORM, "bootstrap.servers": "SASL_SSL://other:9093"},  # another listener is taken at its word
         {"bootstrap.servers": "other:9094", "security.protocol": "PLAINTEXT"},
+        {**TERRAFORM, "bootstrap.servers": "one:9092,other:9093"},
     ],
 )
 def test_security_that_can_work_is_used_as_given(given: dict[str, str]) -> None:
@@ -39,6 +41,7 @@ def test_security_that_can_work_is_used_as_given(given: dict[str, str]) -> None:
     [
         {},
         {"bootstrap.servers": "one:9092"},
+        {"bootstrap.servers": "ONE:9092"},
         {"bootstrap.servers": "one:9092", "security.protocol": "PLAINTEXT"},
         {"bootstrap.servers": "one:9092", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"},
         TERRAFORM,
@@ -51,6 +54,16 @@ def test_the_registered_security_stands_in_for_what_cannot_work(given: dict[str,
     assert found["security.protocol"] == "SASL_PLAINTEXT"
     assert found["bootstrap.servers"] == ("one:9092" if given else "one:9092,two:9092")
     assert uses_registered_security(given, REGISTERED)
+
+
+@pytest.mark.parametrize("servers", ["other:9092", "one:9092,other:9092", "SASL_SSL://one:9092, X://other:9092", "one:9093"])
+@pytest.mark.parametrize("protocol", [{}, {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}], ids=["none", "half"])
+def test_registered_credentials_are_not_sent_to_an_address_that_is_not_registered(
+    servers: str, protocol: dict[str, str]
+) -> None:
+    with pytest.raises(LinkEngineError, match="not an address of the registered source cluster") as caught:
+        source_properties({"bootstrap.servers": servers, **protocol}, REGISTERED)
+    assert caught.value.code == ErrorCode.MISCONFIGURATION_ERROR
 
 
 def test_an_unregistered_source_is_reached_as_given() -> None:
