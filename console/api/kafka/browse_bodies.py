@@ -55,7 +55,7 @@ class UpdatePartitionCountRequestData(serializers.Serializer[Any]):
 class UpdateConfigRequestData(serializers.Serializer[Any]):
     """A topic config's new value."""
 
-    value = TextField(required=False, allow_null=True, help_text="Null: back to the default.")
+    value = TextField(allow_null=True, help_text="Null: back to the default.")
 
 
 class CreateAclRequestData(serializers.Serializer[Any]):

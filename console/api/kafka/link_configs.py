@@ -106,12 +106,16 @@ def _alter(
     return Response(status=204)
 
 
+def wanted_value(one: dict[str, Any]) -> str | None:
+    """Answer what a change of a batch sets a config to, None for the default; a client that forgot the value loses nothing."""
+    wanted, value = one.get("operation") or SET, one.get("value")
+    if wanted not in (SET, DELETE):
+        raise BadRequestError(f"The operation on config '{one['name']}' is '{wanted}'; it can be {SET} or {DELETE}.")
+    if wanted == SET and value is None:
+        raise BadRequestError(f"Setting the config '{one['name']}' needs a value; {DELETE} puts it back to its default.")
+    return value if wanted == SET else None
+
+
 def _change(one: dict[str, Any]) -> ConfigChange:
-    wanted = one.get("operation") or SET
-    if wanted == SET:
-        if one.get("value") is None:  # a client that forgot it must not lose a setting
-            raise BadRequestError(f"Setting the config '{one['name']}' needs a value; {DELETE} puts it back to its default.")
-        return ConfigChange(name=one["name"], value=one["value"], operation=SET)
-    if wanted == DELETE:
-        return ConfigChange(name=one["name"], operation=DELETE)
-    raise BadRequestError(f"The operation on config '{one['name']}' is '{wanted}'; it can be {SET} or {DELETE}.")
+    value = wanted_value(one)
+    return ConfigChange(name=one["name"], value=value, operation=DELETE if value is None else SET)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,7 +10,7 @@ from rest_framework.response import Response
 from console.actions.topics import alter_topic_configs
 from console.api.kafka import bodies, browse_answers, browse_bodies, render
 from console.api.kafka.browse_render import Place, topic_config
-from console.api.kafka.link_configs import DELETE, SET
+from console.api.kafka.link_configs import wanted_value
 from console.api.schema import TOPICS, operation
 from console.api.views import RestView, actor_of, body, moment
 from console.errors import BadRequestError, NotFoundError
@@ -51,8 +50,8 @@ class TopicConfigView(RestView):
     )
     def put(self, request: Request, cluster_id: str, topic_name: str, name: str) -> Response:
         """Set one config, or reset it where the value is null."""
-        value = body(request, browse_bodies.UpdateConfigRequestData).get("value")
-        return _alter(request, [{"name": name, "value": value}], cluster_id=cluster_id, topic=topic_name)
+        value = body(request, browse_bodies.UpdateConfigRequestData)["value"]
+        return _alter(request, [(name, value)], cluster_id=cluster_id, topic=topic_name)
 
     @operation(
         "deleteKafkaTopicConfig",
@@ -62,7 +61,7 @@ class TopicConfigView(RestView):
     )
     def delete(self, request: Request, cluster_id: str, topic_name: str, name: str) -> Response:
         """Reset one config."""
-        return _alter(request, [{"name": name, "operation": DELETE}], cluster_id=cluster_id, topic=topic_name)
+        return _alter(request, [(name, None)], cluster_id=cluster_id, topic=topic_name)
 
 
 class TopicConfigBatchView(RestView):
@@ -80,7 +79,8 @@ class TopicConfigBatchView(RestView):
         """Change configs."""
         wanted = body(request, bodies.AlterConfigBatchRequestData)
         only = wanted.get("validate_only", False)
-        return _alter(request, wanted["data"], cluster_id=cluster_id, topic=topic_name, validate_only=only)
+        changes = [(one["name"], wanted_value(one)) for one in wanted["data"]]
+        return _alter(request, changes, cluster_id=cluster_id, topic=topic_name, validate_only=only)
 
 
 def _configs(request: Request, cluster_id: str, topic: str) -> list[render.Json]:
@@ -90,11 +90,11 @@ def _configs(request: Request, cluster_id: str, topic: str) -> list[render.Json]
 
 
 def _alter(
-    request: Request, changes: Sequence[dict[str, Any]], *, cluster_id: str, topic: str, validate_only: bool = False
+    request: Request, changes: Sequence[tuple[str, str | None]], *, cluster_id: str, topic: str, validate_only: bool = False
 ) -> Response:
     by = actor_of(request)
     cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
-    wanted = {one["name"]: _value(one) for one in changes}
+    wanted = dict(changes)
     if len(wanted) != len(changes):
         raise BadRequestError("A config is named twice. Name each once.")
     values = {name: value for name, value in wanted.items() if value is not None}
@@ -109,11 +109,3 @@ def _alter(
         now=moment(),
     )
     return Response(status=204)
-
-
-def _value(one: dict[str, Any]) -> str | None:
-    """Answer the value to set, None for the default."""
-    wanted = one.get("operation") or SET
-    if wanted not in (SET, DELETE):
-        raise BadRequestError(f"The operation on config '{one['name']}' is '{wanted}'; it can be {SET} or {DELETE}.")
-    return None if wanted == DELETE else one.get("value")

@@ -62,9 +62,27 @@ def test_configs_are_set_and_reset(owner: Rest, topics: str, cluster: SmallClust
     assert AuditEvent.objects.filter(action="AlterTopicConfigs", result="SUCCESS").count() == 3
 
 
-@pytest.mark.parametrize("data", [[{"name": "a", "operation": "APPEND"}], [{"name": "a"}, {"name": "a"}]])
-def test_a_batch_that_says_no_change_is_refused(owner: Rest, topics: str, data: Any) -> None:
+@pytest.mark.parametrize(
+    "data",
+    [
+        [{"name": "a", "operation": "APPEND"}],
+        [{"name": "a", "value": "1"}, {"name": "a", "value": "1"}],
+        [{"name": "a"}],
+        [{"name": "a", "operation": "SET", "value": None}],
+    ],
+)
+def test_a_batch_that_says_no_change_is_refused(owner: Rest, topics: str, data: Any, cluster: SmallCluster) -> None:
     assert owner.post(f"{topics}/plain/configs:alter", {"data": data}).json()["error_code"] == 40002
+    assert not cluster.asked
+
+
+def test_a_client_that_forgets_the_value_resets_nothing(owner: Rest, topics: str, cluster: SmallCluster) -> None:
+    for forgotten in ({}, {"valeu": "1"}):
+        assert owner.put(f"{topics}/plain/configs/a", forgotten).status_code == 422
+    assert not cluster.asked
+
+    assert owner.put(f"{topics}/plain/configs/a", {"value": None}).status_code == 204
+    assert [one["deletions"] for _, one in cluster.asked] == [["a"]]
 
 
 @pytest.mark.parametrize("name", ["retention.ms", "cleanup.policy", "compression.type", "max.message.bytes"])
