@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from console.access.handing import may_hand_on
 from console.actions import access as access_actions
-from console.errors import ConsoleError
+from console.errors import ConsoleError, DeniedError
 from console.models import ApiKey, RoleBinding
 from console.pages.accessplaces import grantable, node_of
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
@@ -71,6 +71,8 @@ def grant(request: HttpRequest) -> HttpResponse:
     """Add a role binding."""
     by = actor_of(request)
     places = grantable(by)
+    if not places:  # the form names all users
+        raise DeniedError("You manage nobody's access. Ask for the role ResourceOwner, or a higher one.", code="NOT_AUTHORIZED")
     form = GrantForm(request.POST or None, places=[(one.key, one.label) for one in places])
     if request.method == "GET":
         return reply(request, "access/grant.html", _context("bindings", last="Add role binding") | {"form": form})

@@ -1,14 +1,14 @@
-"""The nodes of the tree organization > environment > cluster on which a person may grant roles."""
+"""The nodes of the tree organization > environment > cluster on which, or within which, a person may grant roles."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypedDict
 
-from console.access import Permission, can, visible_clusters, visible_environments
+from console.access import ROLE_PERMISSIONS, Permission, can, visible_clusters, visible_environments
 from console.actors import Actor
 from console.errors import InvalidInputError
-from console.models import Cluster, Environment, Organization
+from console.models import Cluster, Environment, Organization, RoleBinding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class NodeKeyword(TypedDict, total=False):
 
 
 def grantable(by: Actor) -> list[GrantPlace]:
-    """List the nodes whose access the actor manages, from the root down; two queries."""
+    """List the nodes whose access the actor manages, or that of a topic or link there, from the root down; two queries."""
     environments = list(visible_environments(by).select_related("organization").order_by("name"))
     clusters = list(visible_clusters(by).select_related("environment__organization").order_by("name"))
     organizations = {one.organization_id: one.organization for one in environments}.values()
@@ -64,4 +64,6 @@ def _manages(by: Actor, node: Organization | Environment | Cluster) -> bool:
         return can(by, Permission.MANAGE_ACCESS, organization=node)
     if isinstance(node, Environment):
         return can(by, Permission.MANAGE_ACCESS, environment=node)
-    return can(by, Permission.MANAGE_ACCESS, cluster=node)
+    parts = (one for one in by.bindings if one.cluster_id == node.pk)
+    owns_part = any(Permission.MANAGE_ACCESS in ROLE_PERMISSIONS[RoleBinding.Role(one.role)] for one in parts)
+    return owns_part or can(by, Permission.MANAGE_ACCESS, cluster=node)

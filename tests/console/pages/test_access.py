@@ -31,12 +31,25 @@ def test_a_binding_that_cannot_be_is_said_in_place(scene: Scene, admin: Client, 
     assert not RoleBinding.objects.filter(user=scene.stranger).exists()
 
 
-def test_a_reader_is_offered_no_scope_and_grants_nothing(scene: Scene, reader: Client) -> None:
+def test_a_reader_is_not_shown_who_there_is_and_grants_nothing(scene: Scene, reader: Client) -> None:
     values = {"user": scene.stranger.pk, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"}
 
-    assert reader.post("/access/new/", values).status_code == 422
+    for answer in (reader.get("/access/new/"), reader.post("/access/new/", values)):
+        assert (answer.status_code, scene.stranger.username in answer.content.decode()) == (403, False)
     assert not RoleBinding.objects.filter(user=scene.stranger).exists()
     assert "/access/new/" not in reader.get("/access/").content.decode()
+
+
+def test_the_owner_of_a_topic_grants_roles_on_it_and_on_nothing_else(scene: Scene, reader: Client) -> None:
+    topic = {"resource_type": "Topic", "resource_name": "flights"}
+    facts = {"granted_at": timezone.now(), "granted_by": "test"}
+    RoleBinding.objects.create(user=scene.reader, role="ResourceOwner", cluster=scene.east, **topic, **facts)
+    values = {"user": scene.stranger.pk, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"}
+
+    assert reader.post("/access/new/", values).status_code == 403
+    assert reader.post("/access/new/", values | topic | {"resource_name": "hotels"}).status_code == 403
+    assert reader.post("/access/new/", values | topic)["Location"] == "/access/"
+    assert [one.resource_name for one in RoleBinding.objects.filter(user=scene.stranger)] == ["flights"]
 
 
 def test_a_binding_is_removed_after_asking(scene: Scene, admin: Client) -> None:
