@@ -8,9 +8,10 @@ from typing import Any
 from django.utils import timezone
 
 from console.actors import Actor
-from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic
+from console.models import AuditEvent, Cluster, ClusterLink, Environment, MirrorTopic, Organization
 
 Result = AuditEvent.Result
+MOST_CHARACTERS = 600  # of the name of a resource
 
 
 def record(
@@ -25,12 +26,12 @@ def record(
 def draft(
     *, by: Actor, action: str, resource: str, now: datetime, result: str = Result.SUCCESS, detail: dict[str, Any] | None = None
 ) -> AuditEvent:
-    """Make a row without storing it, for whoever stores many at once."""
+    """Make a row without storing it, for whoever stores many at once. Names longer than any that can be given are cut."""
     return AuditEvent(
         at=now,
         actor=by.name,
         action=action,
-        resource=resource,
+        resource=resource if len(resource) <= MOST_CHARACTERS else f"{resource[: MOST_CHARACTERS - 1]}…",
         result=result,
         detail=detail or {},
         request_id=by.request_id,
@@ -43,10 +44,12 @@ def record_denial(*, by: Actor, action: str, resource: str, reason: str) -> None
     record(by=by, action=action, resource=resource, now=timezone.now(), result=Result.DENIED, detail={"reason": reason})
 
 
-def path_of(thing: Cluster | ClusterLink | MirrorTopic) -> str:
+def path_of(thing: Organization | Environment | Cluster | ClusterLink | MirrorTopic) -> str:
     """Name a resource as the audit does: ``cluster/<id>/link/<name>/mirror/<topic>``."""
     if isinstance(thing, MirrorTopic):
         return f"{path_of(thing.link)}/mirror/{thing.name}"
     if isinstance(thing, ClusterLink):
         return f"{path_of(thing.destination)}/link/{thing.name}"
-    return f"cluster/{thing.cluster_id}"
+    if isinstance(thing, Cluster):
+        return f"cluster/{thing.cluster_id}"
+    return f"environment/{thing.slug}" if isinstance(thing, Environment) else f"organization/{thing.name}"

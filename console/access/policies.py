@@ -127,7 +127,7 @@ def _place(
             path=path,
         )
     if isinstance(node, Environment):
-        return _Place(organization_id=node.organization_id, environment_id=node.pk, path=f"environment/{node.slug}")
+        return _Place(organization_id=node.organization_id, environment_id=node.pk, path=audit.path_of(node))
     if isinstance(node, Organization):
-        return _Place(organization_id=node.pk, path=f"organization/{node.name}")
+        return _Place(organization_id=node.pk, path=audit.path_of(node))
     return _Place(path="this installation")

@@ -140,7 +140,7 @@ def _check_binding(binding: RoleBinding) -> None:
 
 def _path(binding: RoleBinding) -> str:
     place = binding.organization or binding.environment or binding.cluster
-    path = f"{type(place).__name__.lower()}/{place}"
+    path = audit.path_of(place) if place else "nowhere"  # what names no place is refused
     return f"{path}/{binding.resource_type.lower()}/{binding.resource_name}" if binding.resource_name else path
 
 

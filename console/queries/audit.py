@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.db.models import Q, QuerySet
 
-from console.access import Permission, check_permission, visible_clusters
+from console.access import Permission, check_permission
 from console.access.roles import ROLE_PERMISSIONS, Role
 from console.actors import Actor
-from console.models import AuditEvent
+from console.audit import path_of
+from console.models import AuditEvent, Cluster, Environment, Organization, RoleBinding
 
 
 def list_events(
     *, by: Actor, search: str = "", action: str = "", result: str = "", resource: str = "", limit: int = 200
 ) -> list[AuditEvent]:
-    """List events of the clusters whose audit the actor may read, and the actor's own."""
+    """List events of the places whose audit the actor may read, and the actor's own."""
     events = _readable(by)
     if search:
         events = events.filter(Q(actor__icontains=search) | Q(resource__icontains=search) | Q(action__icontains=search))
@@ -34,17 +37,17 @@ def _readable(by: Actor) -> QuerySet[AuditEvent]:
     ]
     if not reading:
         check_permission(by, Permission.VIEW_AUDIT)
-    clusters = visible_clusters(Actor(name=by.name, user=by.user))
     scope = Q(actor=by.name)
-    for cluster in clusters.select_related("environment"):
-        if any(_reads(one, cluster.pk, cluster.environment_id, cluster.environment.organization_id) for one in reading):
-            scope |= Q(resource=f"cluster/{cluster.cluster_id}") | Q(resource__startswith=f"cluster/{cluster.cluster_id}/")
+    for path in _paths(reading):
+        scope |= Q(resource=path) | Q(resource__startswith=f"{path}/")
     return AuditEvent.objects.filter(scope)
 
 
-def _reads(binding: object, cluster: int, environment: int, organization: int) -> bool:
-    return (
-        getattr(binding, "cluster_id", None) == cluster
-        or getattr(binding, "environment_id", None) == environment
-        or getattr(binding, "organization_id", None) == organization
-    )
+def _paths(reading: Sequence[RoleBinding]) -> list[str]:
+    """Name the places of these bindings and all below them, as the audit does."""
+    organizations = Organization.objects.filter(pk__in=[one.organization_id for one in reading if one.organization_id])
+    named = Q(pk__in=[one.environment_id for one in reading if one.environment_id])
+    environments = Environment.objects.filter(named | Q(organization__in=organizations))
+    named = Q(pk__in=[one.cluster_id for one in reading if one.cluster_id])
+    clusters = Cluster.objects.filter(named | Q(environment__in=environments))
+    return [path_of(one) for one in (*organizations, *environments, *clusters)]

@@ -26,7 +26,7 @@ def test_a_role_is_granted_once_and_audited(stranger: Actor, owner: Actor, envir
 
     assert grant(stranger, owner, environment=environment) == binding
     event = AuditEvent.objects.get()
-    assert (event.action, event.resource) == ("GrantRole", "environment/Production")
+    assert (event.action, event.resource) == ("GrantRole", f"environment/{environment.slug}")
     assert event.detail == {"user": "stranger", "role": "DeveloperRead", "prefixed": False}
 
 
@@ -36,7 +36,7 @@ def test_a_role_is_revoked_with_a_trace(stranger: Actor, owner: Actor, destinati
     revoke_role(binding=binding, by=owner, now=NOW)
 
     assert my_bindings(by=stranger) == []
-    assert AuditEvent.objects.first().resource == "cluster/Destination/topic/orders"  # type: ignore[union-attr]
+    assert AuditEvent.objects.first().resource == f"cluster/{destination.cluster_id}/topic/orders"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("place", [{}, {"resource_type": "Topic"}, {"resource_name": "x"}])

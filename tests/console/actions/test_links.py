@@ -219,6 +219,13 @@ def test_who_may_only_look_may_not_link(destination: Cluster, colleague: Actor, 
     assert not engine.calls
 
 
+def test_a_refusal_of_a_name_that_nobody_could_give_is_kept_too(destination: Cluster, colleague: Actor, engine: Engine) -> None:
+    with pytest.raises(DeniedError):
+        create(destination, colleague, name="a" * 700)
+
+    AuditEvent.objects.get().full_clean()
+
+
 def test_a_link_with_mirrors_is_not_deleted(link: ClusterLink, make_mirror: MakeMirror, owner: Actor) -> None:
     for name in "abcdefg":
         make_mirror(name)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from console import audit
+from console.actions.access import grant_role
 from console.actors import SYSTEM, Actor
 from console.errors import DeniedError
-from console.models import Cluster, ClusterLink
+from console.models import AuditEvent, Cluster, ClusterLink, Environment
 from console.queries.audit import list_events
 from tests.console.conftest import NOW, MakeActor
 
@@ -31,6 +32,36 @@ def test_a_cluster_admin_reads_the_audit_of_its_cluster(make_actor: MakeActor, s
 
 def test_an_environment_admin_reads_all_of_its_clusters(owner: Actor) -> None:
     assert len(seen(owner)) == 2
+
+
+def test_grants_are_read_by_those_who_read_the_audit_of_their_place(
+    make_actor: MakeActor, owner: Actor, environment: Environment, destination: Cluster, source: Cluster, stranger: Actor
+) -> None:
+    AuditEvent.objects.all().delete()
+    other = Environment.objects.create(
+        organization=environment.organization, name="Other", slug=f"{environment.slug}-2", created_at=NOW
+    )
+    places = [{"environment": environment}, {"environment": other}, {"cluster": destination}]
+    places.append({"cluster": source, "resource_type": "Topic", "resource_name": "orders"})
+    for place in places:
+        assert stranger.user is not None
+        grant_role(user=stranger.user, role="DeveloperRead", by=SYSTEM, now=NOW, **place)
+    of_environment, of_other = (audit.path_of(one) for one in (environment, other))
+    below = [audit.path_of(destination), f"{audit.path_of(source)}/topic/orders"]
+
+    cluster_admin = make_actor("here", "CloudClusterAdmin", cluster=destination)
+    above = make_actor("above", "OrganizationAdmin", organization=environment.organization)
+
+    assert sorted(seen(cluster_admin)) == [audit.path_of(destination)]
+    assert sorted(seen(owner)) == sorted([of_environment, *below])
+    assert sorted(seen(above)) == sorted([of_environment, of_other, *below])
+
+
+def test_a_name_that_is_too_long_for_the_audit_is_cut() -> None:
+    row = audit.record(by=SYSTEM, action="CreateTopic", resource=f"cluster/x/topic/{'a' * 1000}", now=NOW)
+
+    row.clean_fields(exclude=["detail"])
+    assert (len(row.resource), row.resource[-2:]) == (AuditEvent._meta.get_field("resource").max_length, "a…")
 
 
 def test_a_reader_is_refused_and_that_is_noted(colleague: Actor) -> None:
