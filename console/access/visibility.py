@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.functions import Left
+from django.db.models.lookups import Exact
 
 from console.actors import Actor
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding
@@ -82,6 +84,8 @@ def _above(binding: RoleBinding, *, path: str = "") -> Q | None:
 
 
 def _name(field: str, binding: RoleBinding) -> Q:
+    """Answer the condition that policies put to a name; SQLite's LIKE would take ``PAY.`` for ``pay.``."""
+    name = binding.resource_name
     if binding.prefixed:
-        return Q(**{f"{field}__startswith": binding.resource_name})
-    return Q() if binding.resource_name == "*" else Q(**{field: binding.resource_name})
+        return Q(Exact(Left(field, len(name)), name)) if name else Q()
+    return Q() if name == "*" else Q(**{field: name})

@@ -63,3 +63,30 @@ def test_the_reader_of_a_topic_sees_it_and_its_link(
     assert names(visible_mirrors(prefix)) == ["salaries"]
     assert names(visible_links(reader)) == ["west-to-east"]
     assert not visible_links(nobody).exists()
+
+
+def test_a_prefix_tells_capitals_from_small_letters(
+    make_actor: MakeActor, destination: Cluster, link: ClusterLink, make_mirror: MakeMirror
+) -> None:
+    """Policies do; what is listed must not be more than what may be opened."""
+    for name in ("pay.bills", "PAY.salaries", "pay_x", "pa"):
+        make_mirror(name)
+    place = {"cluster": destination, "prefixed": True}
+    payer = make_actor("payer", Role.DEVELOPER_READ, resource_type="Topic", resource_name="pay.", **place)
+    shouter = make_actor("shouter", Role.DEVELOPER_READ, resource_type="ClusterLink", resource_name="WEST", **place)
+    westerner = make_actor("westerner", Role.DEVELOPER_READ, resource_type="ClusterLink", resource_name="west", **place)
+
+    assert names(visible_mirrors(payer)) == ["pay.bills"]
+    assert not visible_links(shouter).exists()
+    assert not visible_mirrors(shouter).exists()
+    assert names(visible_links(westerner)) == [link.name]
+
+
+def test_an_empty_prefix_is_every_name(make_actor: MakeActor, destination: Cluster, make_mirror: MakeMirror) -> None:
+    make_mirror("orders")
+    reader = make_actor(
+        "reader", Role.DEVELOPER_READ, cluster=destination, resource_type="Topic", resource_name="", prefixed=True
+    )
+
+    assert names(visible_mirrors(reader)) == ["orders"]
+    assert names(visible_links(reader)) == ["west-to-east"]
