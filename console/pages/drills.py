@@ -27,7 +27,7 @@ _STARTS = (LATEST, EARLIEST)
 def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the drills, polled like the overview; begin one."""
     by, now = actor_of(request), timezone.now()
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
         return HttpResponse(status=204) if is_unchanged(request, link.sequence, now=now) else _show(request, link)
     start = request.POST.get("start", LATEST)

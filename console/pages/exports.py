@@ -59,7 +59,7 @@ def mirrors(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
 def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Write the consumer groups of a link that the filter leaves; one line per partition that is followed."""
     by = actor_of(request)
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, status = _asked(request, "status", GROUP_LOOKS)
     found = list(group_queries.list_groups(link=link, status=status, search=query)[:MOST_ROWS])
     offsets = group_queries.offsets_of(found)

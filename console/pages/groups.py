@@ -22,7 +22,7 @@ from console.queries import links as link_queries
 def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List groups by words and status."""
     by, now = actor_of(request), timezone.now()
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, status = _asked(request, known=GROUP_LOOKS)
     found = group_queries.list_groups(link=link, status=status, search=query)
     shown, pager = page_of(request, list(found))
@@ -44,7 +44,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List the ledger by words and status; ``?status=conflicts`` lists what disagrees."""
     by, now = actor_of(request), timezone.now()
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, status = _asked(request, known=[*ACL_LOOKS, "conflicts"])
     only = status == "conflicts"
     found = acl_queries.list_acls(link=link, status="" if only else status, conflicts=only, search=query)

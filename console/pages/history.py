@@ -25,7 +25,7 @@ _DEFAULT = "1h"
 def history(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show charts of a link; renewed as often as there are new samples."""
     by, now = actor_of(request), timezone.now()
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     chosen = request.GET.get("span", _DEFAULT)
     chosen = chosen if chosen in SPANS else _DEFAULT
     points = link_history(link=link, span=SPANS[chosen], now=now)

@@ -17,6 +17,21 @@ from console.presenters.states import link_look
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import GapFiller
 
+_TABS = (
+    ("overview", "Overview", ""),
+    ("history", "History", "history/"),
+    ("topics", "Source topics", "topics/"),
+    ("filters", "Filters", "filters/"),
+    ("tasks", "Tasks", "tasks/"),
+    ("groups", "Groups", "groups/"),
+    ("acls", "ACLs", "acls/"),
+    ("configuration", "Configuration", "configuration/"),
+    ("stops", "Stops", "stops/"),
+    ("drills", "Drills", "drills/"),
+    ("activity", "Activity", "activity/"),
+)
+_OF_THE_WHOLE = {"history", "topics", "tasks", "groups", "acls", "drills"}  # tell of all mirrors together
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkHead:
@@ -66,7 +81,7 @@ def link_context(link: ClusterLink, *, by: Actor, now: datetime, tab: str = "", 
         "link": head,
         "environment_name": link.destination.environment.name,
         "crumbs": crumbs(link, last=last),
-        "tabs": tabs(head.url, current=tab, audit=can(by, Permission.VIEW_AUDIT, cluster=link.destination)),
+        "tabs": _tabs_for(by, link, current=tab),
         "may_edit": can(by, Permission.MANAGE_LINK, link=link),
         "may_mirror": link.mode != LinkMode.SOURCE and can(by, Permission.MANAGE_MIRROR, link=link),
         "may_operate": can(by, Permission.OPERATE_MIRROR, link=link),
@@ -84,19 +99,10 @@ def crumbs(link: ClusterLink, *, last: str = "") -> list[Crumb]:
     return [*trail, Crumb(label=last)] if last else trail
 
 
-def tabs(url: str, *, current: str, audit: bool) -> list[Tab]:
-    """Answer the tabs of a link; activity is for those who may read the audit."""
-    entries = (
-        ("overview", "Overview", url),
-        ("history", "History", f"{url}history/"),
-        ("topics", "Source topics", f"{url}topics/"),
-        ("filters", "Filters", f"{url}filters/"),
-        ("tasks", "Tasks", f"{url}tasks/"),
-        ("groups", "Groups", f"{url}groups/"),
-        ("acls", "ACLs", f"{url}acls/"),
-        ("configuration", "Configuration", f"{url}configuration/"),
-        ("stops", "Stops", f"{url}stops/"),
-        ("drills", "Drills", f"{url}drills/"),
-    )
-    activity = (("activity", "Activity", f"{url}activity/"),) if audit else ()
-    return [Tab(label=label, url=address, current=key == current) for key, label, address in (*entries, *activity)]
+def _tabs_for(by: Actor, link: ClusterLink, *, current: str) -> list[Tab]:
+    """Answer the tabs that open for the person; activity is for those who may read the audit."""
+    hidden = set() if can(by, Permission.VIEW_AUDIT, cluster=link.destination) else {"activity"}
+    if not can(by, Permission.VIEW, link=link):
+        hidden |= _OF_THE_WHOLE
+    url = link_url(link)
+    return [Tab(label=label, url=f"{url}{path}", current=key == current) for key, label, path in _TABS if key not in hidden]

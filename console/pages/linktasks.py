@@ -21,7 +21,7 @@ from console.queries.linktasks import list_tasks
 def tasks(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the tasks of a link. Polled like the overview."""
     by, now = actor_of(request), timezone.now()
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if is_unchanged(request, link.sequence, now=now):
         return HttpResponse(status=204)
     rows = [task_row(one, now=now) for one in list_tasks(link=link)]

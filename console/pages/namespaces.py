@@ -25,7 +25,7 @@ from console.queries import namespaces as queries
 def namespaces(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Show the namespaces; carry out one thing and show them again."""
     by = actor_of(request)
-    cluster = cluster_queries.get_cluster(cluster_id=cluster_id, by=by)
+    cluster = cluster_queries.get_whole_cluster(cluster_id=cluster_id, by=by)
     if request.method == "GET":
         return _show(request, cluster)
     try:

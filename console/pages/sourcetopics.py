@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
-from console.access import Permission, can, check_permission
+from console.access import Permission, check_permission
 from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.errors import ConsoleError
 from console.models import ClusterLink
@@ -34,9 +34,9 @@ NAMES_SHOWN = 20
 def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """List the topics of the source as last seen, with how each stands."""
     by, now = actor_of(request), timezone.now()
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, standing = request.GET.get("q", "").strip(), request.GET.get("standing", "")
-    judged = judge_source(link=link, search=query) if can(by, Permission.VIEW, link=link) else []
+    judged = judge_source(link=link, search=query)
     shown, where = page_of(request, [one for one in judged if standing in ("", one.standing)])
     context = {
         "rows": [source_topic_row(one) for one in shown],
@@ -55,8 +55,7 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str) -> HttpResponse:
     """Answer for one topic of the source, seen or not, why it is mirrored or not."""
     by, now = actor_of(request), timezone.now()
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    check_permission(by, Permission.VIEW, link=link)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     verdict = judge_topic(link=link, name=topic_name)
     context = {
         "row": source_topic_row(verdict),

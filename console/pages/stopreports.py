@@ -27,7 +27,7 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     """List what was stopped, with records left behind, RPO and RTO; ``?format=json`` answers a file."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    reports = stopreports.list_reports(link=link)
+    reports = stopreports.list_link_reports(link=link, by=by)
     totals, clamped = stopreports.total_of(reports), stopreports.clamped_of(reports)
     if request.GET.get("format") == "json":
         rows = [_as_json(one, clamped.get(one.pk, ())) for one in reports]

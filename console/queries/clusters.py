@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from console.access import visible_clusters, visible_environments
+from console.access import Permission, check_permission, visible_clusters, visible_environments
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import Cluster, Environment
@@ -13,6 +13,13 @@ def get_cluster(*, cluster_id: str, by: Actor) -> Cluster:
     cluster = visible_clusters(by).select_related("environment__organization").filter(cluster_id=cluster_id).first()
     if cluster is None:
         raise NotFoundError(f"Cluster {cluster_id} cannot be found.", code="UNKNOWN_CLUSTER")
+    return cluster
+
+
+def get_whole_cluster(*, cluster_id: str, by: Actor) -> Cluster:
+    """Answer a cluster for what is told of all its topics together; who may see some of them only is refused."""
+    cluster = get_cluster(cluster_id=cluster_id, by=by)
+    check_permission(by, Permission.VIEW, cluster=cluster)
     return cluster
 
 

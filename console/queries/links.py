@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import Case, Count, F, Max, Min, Q, Sum, Value, When
 from django.utils import timezone
 
-from console.access import visible_links
+from console.access import Permission, check_permission, visible_links
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, Environment, MirrorPartition, MirrorTopic
@@ -63,6 +63,13 @@ def get_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
     link = links.filter(destination__cluster_id=cluster_id, name=name).first()
     if link is None:
         raise NotFoundError(f"Cluster link '{name}' does not exist on cluster {cluster_id}.", code="UNKNOWN_LINK")
+    return link
+
+
+def get_whole_link(*, cluster_id: str, name: str, by: Actor) -> ClusterLink:
+    """Answer a link for what is told of all its mirrors together; who may see some of them only is refused."""
+    link = get_link(cluster_id=cluster_id, name=name, by=by)
+    check_permission(by, Permission.VIEW, link=link)
     return link
 
 

@@ -8,6 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import QuerySet
+
+from console.access import visible_mirrors
+from console.actors import Actor
 from console.models import ClampedOffset, ClusterLink, MirrorTopic, StopReport
 
 CLAMPED_SHOWN = 1000  # rows over all reports of a list; a mirror's own list has the rest
@@ -23,14 +27,14 @@ class StopTotals:
     worst_rto_ms: int | None
 
 
-def list_reports(*, mirror: MirrorTopic | None = None, link: ClusterLink | None = None, limit: int = 1000) -> list[StopReport]:
-    """List reports, the newest first, of a mirror or of all mirrors of a link."""
-    reports = StopReport.objects.filter(mirror__drill=None).select_related("mirror__link__destination", "mirror__link__source")
-    if mirror is not None:
-        reports = reports.filter(mirror=mirror)
-    if link is not None:
-        reports = reports.filter(mirror__link=link)
-    return list(reports[:limit])
+def list_reports(*, mirror: MirrorTopic, limit: int) -> list[StopReport]:
+    """List the reports of a mirror, the newest first."""
+    return list(_reports().filter(mirror=mirror)[:limit])
+
+
+def list_link_reports(*, link: ClusterLink, by: Actor, limit: int = 1000) -> list[StopReport]:
+    """List the reports of a link's mirrors that the actor may see, the newest first."""
+    return list(_reports().filter(mirror__in=visible_mirrors(by).filter(link=link))[:limit])
 
 
 def clamped_of(reports: Sequence[StopReport]) -> dict[int, list[ClampedOffset]]:
@@ -65,6 +69,10 @@ def total_of(reports: Sequence[StopReport]) -> StopTotals:
         worst_rpo_ms=_all_known(max, [one.rpo_ms for one in rows]),
         worst_rto_ms=max((one.rto_ms for one in rows), default=None),
     )
+
+
+def _reports() -> QuerySet[StopReport]:
+    return StopReport.objects.filter(mirror__drill=None).select_related("mirror__link__destination", "mirror__link__source")
 
 
 def _all_known(add_up: Callable[[list[int]], int], values: Sequence[int | None]) -> int | None:

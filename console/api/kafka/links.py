@@ -96,9 +96,10 @@ class LinkView(RestView):
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Show a link."""
-        by = actor_of(request)
-        row = queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-        shown = tasks.link_tasks(row) if flag(request, "include_tasks") else None
+        by, wants_tasks = actor_of(request), flag(request, "include_tasks")
+        find = queries.get_whole_link if wants_tasks else queries.get_link
+        row = find(cluster_id=cluster_id, name=link_name, by=by)
+        shown = tasks.link_tasks(row) if wants_tasks else None
         return Response(render.link(request, row, mirrors=reads.mirror_states([row], by=by)[row.pk], tasks=shown))
 
     @operation(

@@ -146,4 +146,4 @@ class DrillView(RestView):
 
 
 def _link(request: Request, cluster_id: str, link_name: str) -> ClusterLink:
-    return links.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
+    return links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))

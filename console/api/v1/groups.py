@@ -136,7 +136,7 @@ class GroupListView(RestView):
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """List groups with their offsets on both sides."""
-        link = links.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
+        link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         status = _one_of(request, "status", GroupStatus)
         rows = list(groups.list_groups(link=link, status=status)[: limit_of(request)])
         data = SyncedGroupData(rows, many=True, context={"offsets": groups.offsets_of(rows)}).data
@@ -155,7 +155,7 @@ class AclListView(RestView):
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """List the ledger."""
-        link = links.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
+        link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         status = _one_of(request, "status", AclStatus)
         only = _one_of(request, "conflicts", ("true", "false")) == "true"
         rows = acls.list_acls(link=link, status=status, conflicts=only)[: limit_of(request)]

@@ -52,7 +52,7 @@ class LinkHistoryView(RestView):
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Show the worst partition's lag and the sum of the rates; samples are kept for a day."""
-        link = links.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
+        link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         return _answer(link_history(link=link, span=_span(request), now=moment()))
 
 

@@ -142,7 +142,7 @@ class NamespaceFollowerView(RestView):
 
 
 def _cluster(request: Request, cluster_id: str) -> Cluster:
-    return clusters.get_cluster(cluster_id=cluster_id, by=actor_of(request))
+    return clusters.get_whole_cluster(cluster_id=cluster_id, by=actor_of(request))
 
 
 def _namespace(request: Request, path: Mapping[str, Any]) -> Namespace:

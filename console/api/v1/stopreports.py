@@ -118,9 +118,10 @@ class LinkStopReportListView(RestView):
         tag=OURS,
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """List promotions and failovers on a link."""
-        link = links.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
-        return _answer(stopreports.list_reports(link=link, limit=limit_of(request)))
+        """List promotions and failovers of the mirrors one may see; the totals are theirs."""
+        by = actor_of(request)
+        link = links.get_link(cluster_id=cluster_id, name=link_name, by=by)
+        return _answer(stopreports.list_link_reports(link=link, by=by, limit=limit_of(request)))
 
 
 def _answer(reports: list[StopReport]) -> Response:

@@ -59,7 +59,7 @@ class LinkTaskListView(RestView):
     @operation("listLinkTasks", summary="List a link's tasks", answers={200: LinkTaskStatusList}, tag=OURS)
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """List what the link's tasks did last."""
-        link = links.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
+        link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         return Response({"data": LinkTaskStatus(list_tasks(link=link), many=True).data})
 
 

@@ -1,0 +1,130 @@
+"""Who may see one topic opens its link's page, but none that tells of all the link's mirrors together."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from console.models import AuditEvent, RoleBinding, StopReport
+from tests.browser.scene import EAST, Scene, make_user
+from tests.console.pages.conftest import client_of
+
+LINK = f"/links/{EAST}/west-to-east/"
+OF_THE_LINK = tuple(
+    f"{LINK}{path}"
+    for path in (
+        "history/",
+        "history/?span=24h",
+        "topics/",
+        "topics/flights/",
+        "tasks/",
+        "groups/",
+        "groups/?status=IN_USE",
+        "groups.csv",
+        "acls/",
+        "acls/?status=conflicts",
+        "drills/",
+    )
+)
+OF_THE_CLUSTER = (f"/clusters/{EAST}/namespaces/",)
+# Pages that hold the rows of one's own mirrors only, or none.
+FOR_ALL = (
+    LINK,
+    f"{LINK}stops/",
+    f"{LINK}stops/?format=json",
+    f"{LINK}mirrors.csv",
+    f"{LINK}configuration/",
+    f"{LINK}filters/",
+    f"/clusters/{EAST}/",
+)
+
+
+def person(scene: Scene, name: str = "daisy", **resource: Any) -> Client:
+    return client_of(grant(make_user(name), scene, **resource))
+
+
+def grant(user: User, scene: Scene, **resource: Any) -> User:
+    place = {"cluster": scene.east, **resource}
+    RoleBinding.objects.create(
+        user=user, role=RoleBinding.Role.DEVELOPER_READ, granted_at=scene.now, granted_by="amelia", **place
+    )
+    return user
+
+
+@pytest.fixture
+def narrow(scene: Scene) -> Client:
+    """Daisy, who may see one topic."""
+    return person(scene, resource_type="Topic", resource_name="flights")
+
+
+def tabs_of(client: Client) -> list[str]:
+    nav = re.search(r'<nav[^>]*aria-label="Link".*?</nav>', client.get(LINK).content.decode(), re.S)
+    assert nav is not None
+    return re.findall(r'href="([^"]+)"', nav.group())
+
+
+@pytest.mark.parametrize("address", [*OF_THE_LINK, *OF_THE_CLUSTER])
+def test_who_may_see_one_topic_is_refused(narrow: Client, address: str) -> None:
+    assert narrow.get(address).status_code == 403
+    assert AuditEvent.objects.filter(actor="daisy", action="VIEW", result="DENIED").count() == 1
+
+
+def test_who_may_see_one_topic_begins_no_drill(narrow: Client, scene: Scene) -> None:
+    before = scene.link.drills.count()
+
+    assert narrow.post(f"{LINK}drills/", {"start": "latest"}).status_code == 403
+    assert scene.link.drills.count() == before
+
+
+@pytest.mark.parametrize("address", FOR_ALL)
+def test_who_may_see_one_topic_sees_nothing_of_another(narrow: Client, address: str) -> None:
+    answer = narrow.get(address)
+
+    assert answer.status_code == 200
+    for other in ("bookings", "gates", "fares", "app-gates"):
+        assert other not in answer.content.decode()
+
+
+def test_every_tab_that_somebody_is_shown_opens(narrow: Client, reader: Client, admin: Client) -> None:
+    shown = {name: tabs_of(client) for name, client in (("narrow", narrow), ("reader", reader), ("admin", admin))}
+
+    assert [one.removeprefix(LINK) for one in shown["narrow"]] == ["", "filters/", "configuration/", "stops/"]
+    assert (len(shown["reader"]), len(shown["admin"])) == (10, 11)
+    for client, name in ((narrow, "narrow"), (reader, "reader"), (admin, "admin")):
+        assert {client.get(one).status_code for one in shown[name]} == {200}
+
+
+@pytest.mark.parametrize("address", [*OF_THE_LINK, *FOR_ALL])
+def test_who_may_see_the_link_sees_all_of_it(scene: Scene, address: str) -> None:
+    client = person(scene, resource_type="ClusterLink", resource_name="west-to-east")
+
+    assert client.get(address).status_code == 200
+
+
+@pytest.mark.parametrize("address", [*OF_THE_LINK, *OF_THE_CLUSTER, *FOR_ALL])
+def test_who_may_see_the_cluster_sees_all_of_its_links(scene: Scene, address: str) -> None:
+    assert person(scene).get(address).status_code == 200
+
+
+def test_the_stops_of_ones_own_topics_are_told(scene: Scene) -> None:
+    client = person(scene, resource_type="Topic", resource_name="flights")
+    (gates,) = StopReport.objects.all()
+    gates.pk, gates.mirror, gates.records_not_copied = None, scene.mirrors["flights"], 7
+    gates.save()
+
+    answer = client.get(f"{LINK}stops/?format=json").json()
+
+    assert [one["mirror_topic_name"] for one in answer["data"]] == ["flights"]
+    assert (answer["totals"]["mirrors"], answer["totals"]["records_not_copied"]) == (1, 7)
+
+
+def test_a_cluster_offers_its_namespaces_to_who_may_see_all_of_it(narrow: Client, reader: Client) -> None:
+    address = f"/clusters/{EAST}/"
+    assert "namespaces/" in reader.get(address).content.decode()
+    text = narrow.get(address).content.decode()
+    assert "namespaces/" not in text
+    assert "No topics seen yet" not in text
