@@ -66,11 +66,11 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     if is_unchanged(request, link.sequence, now=now):
         return HttpResponse(status=204)
     other = pairs.other_side(link)
-    holder = other if other is not None and link.mode == LinkMode.SOURCE else link
-    context = link_context(link, by=by, now=now, tab="overview") | _figures(link, holder, now=now)
+    context = link_context(link, by=by, now=now, tab="overview") | _figures(link, other, by=by, now=now)
     context |= _mirror_list(request, link, now=now) | {
         "pair": _pair(link, other, by=by),
         "holds_mirrors": link.mode != LinkMode.SOURCE,
+        "failing_tasks": failing_tasks(link=link) if can(by, Permission.VIEW, link=link) else [],
     }
     return reply(request, "links/overview.html", context | {"seen": seen_token(link.sequence, now=now)})
 
@@ -79,19 +79,26 @@ def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSi
     """Answer the other half of a link that has two."""
     if not pairs.has_two_sides(link):
         return None
-    may_see = other is not None and visible_links(by).filter(pk=other.pk).exists()
+    may_see = other is not None and _may_see(other, by=by)
     may_create = link.source is not None and can(by, Permission.MANAGE_LINK, cluster=link.source)
     return other_side(link, other, may_see=may_see, may_create=may_create)
 
 
-def _figures(link: ClusterLink, holder: ClusterLink, *, now: datetime) -> dict[str, object]:
-    """Answer what flows over the link; ``holder`` is the half that has the mirrors."""
-    figures = mirrorpages.link_figures(link=holder)
+def _figures(link: ClusterLink, other: ClusterLink | None, *, by: Actor, now: datetime) -> dict[str, object]:
+    """Answer what flows over the link; only the two ends where the mirrors are in a half that may not be seen."""
+    holder = other if other is not None and link.mode == LinkMode.SOURCE else link
+    if holder is other and not _may_see(holder, by=by):
+        return {"flow": flow(link, None)}
+    figures = mirrorpages.link_figures(link=holder, by=by)
     return {
         "flow": flow(link, figures),
         "tiles": tiles(figures, look=link_look(link.state)),
         "silence": silence(figures, now=now),
     }
+
+
+def _may_see(link: ClusterLink, *, by: Actor) -> bool:
+    return visible_links(by).filter(pk=link.pk).exists()
 
 
 def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> dict[str, object]:
@@ -112,7 +119,6 @@ def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> d
         "states": list(MIRROR_LOOKS.values()),
         "columns": mirror_columns(request, order),
         "bulk_verbs": BULK_VERBS,
-        "failing_tasks": failing_tasks(link=link),
     }
 
 

@@ -198,10 +198,10 @@ def _mirrors(figures: LinkFigures) -> int:
     return sum(one.mirrors for one in figures.states.values())
 
 
-def flow(link: ClusterLink, figures: LinkFigures) -> Flow:
-    """Present what moves from source to destination right now."""
-    rate, records = figures.bytes_per_s, figures.records_per_s
-    topics = numbers.plural(_mirrors(figures), "mirror topic")
+def flow(link: ClusterLink, figures: LinkFigures | None) -> Flow:
+    """Present what moves from source to destination right now; without figures, the two ends."""
+    rate, records = (figures.bytes_per_s, figures.records_per_s) if figures else (None, None)
+    topics = numbers.plural(_mirrors(figures), "mirror topic") if figures else "Mirror topics"
     look, ((source, source_detail), (destination, destination_detail)) = link_look(link.state), ends_of(link)
     rate_words = f"{numbers.byte_rate(rate)}" if rate is not None else "a rate that is not known yet"
     return Flow(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Case, Count, F, Max, Min, Q, Sum, Value, When
+from django.db.models import Case, Count, F, Max, Min, Q, QuerySet, Sum, Value, When
 from django.utils import timezone
 
-from console.access import Permission, check_permission, visible_links
+from console.access import Permission, check_permission, visible_links, visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, Environment, MirrorPartition, MirrorTopic
@@ -29,7 +29,7 @@ _HEALTH = {"FAILED": 0, "UNAVAILABLE": 1, "PAUSED": 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSummary:
-    """A link with the totals of its mirrors that are not stopped. Unknown is None, never 0."""
+    """A link with the totals of those of its mirrors that one may see and that are not stopped. Unknown is None, never 0."""
 
     link: ClusterLink
     mirrors_by_state: Mapping[MirrorState, int] = field(default_factory=dict)  # states that occur
@@ -94,15 +94,15 @@ def list_links(
     if state:
         links = links.filter(state=state)
     rows = sorted(links, key=lambda link: (_HEALTH.get(link.state, 9), link.name))
-    return summarize(rows)
+    return summarize(rows, by=by)
 
 
-def summarize(links: Iterable[ClusterLink]) -> list[LinkSummary]:
-    """Add totals to links that were read already; two queries."""
+def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
+    """Add the totals of the mirrors that the actor may see to links that were read already; two queries."""
     chosen = list(links)
-    states, errors, unseen = _mirror_counts(chosen)
-    now = timezone.now()
-    totals = _partition_totals(chosen, now)
+    mirrors, now = visible_mirrors(by).filter(link__in=chosen), timezone.now()
+    states, errors, unseen = _mirror_counts(mirrors)
+    totals = _partition_totals(mirrors, now)
     return [
         LinkSummary(
             link=link,
@@ -139,18 +139,17 @@ def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLin
     )
 
 
-def _mirror_counts(links: list[ClusterLink]) -> tuple[_Counts, _Counts, Counter[int]]:
+def _mirror_counts(mirrors: QuerySet[MirrorTopic]) -> tuple[_Counts, _Counts, Counter[int]]:
     """Answer, by link: its mirrors by state, those with an error by state, and how many have no partitions yet."""
     states: _Counts = defaultdict(Counter)
     errors: _Counts = defaultdict(Counter)
     unseen: Counter[int] = Counter()
     troubled = ~Q(error_code="") | Q(transition_errors__isnull=False)
-    rows = MirrorTopic.objects.filter(link__in=links, drill=None).order_by().values("link_id", "state")
-    counted = rows.annotate(
+    counted = mirrors.order_by().values("link_id", "state").annotate(
         n=Count("pk", distinct=True),
         bad=Count("pk", distinct=True, filter=troubled),
         new=Count("pk", distinct=True, filter=UNSEEN),
-    )
+    )  # fmt: skip
     for row in counted:
         states[row["link_id"]][MirrorState(row["state"])] += row["n"]
         errors[row["link_id"]][MirrorState(row["state"])] += row["bad"]
@@ -158,11 +157,11 @@ def _mirror_counts(links: list[ClusterLink]) -> tuple[_Counts, _Counts, Counter[
     return states, errors, unseen
 
 
-def _partition_totals(links: list[ClusterLink], now: datetime) -> dict[int, dict[str, Any]]:
+def _partition_totals(mirrors: QuerySet[MirrorTopic], now: datetime) -> dict[int, dict[str, Any]]:
     hidden = unknown_lags(now)
     behind, lacking = Q(source_end__gt=F("mirror_end")), incomplete(now)
     lag = Case(When(behind, then=F("source_end") - F("mirror_end")), default=Value(0))
-    rows = MirrorPartition.objects.filter(mirror__link__in=links, mirror__drill=None).exclude(mirror__state=MirrorState.STOPPED)
+    rows = MirrorPartition.objects.filter(mirror__in=mirrors).exclude(mirror__state=MirrorState.STOPPED)
     totals = rows.order_by().values("mirror__link_id").annotate(
         max_lag=Max(lag, filter=~hidden),
         behind_since=Min("caught_up_at", filter=lacking),

@@ -68,7 +68,7 @@ class StateFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFigures:
-    """Totals over all mirrors of a link; lag and rates of those that are not stopped. Unknown is None, never 0."""
+    """Totals over the visible mirrors of a link; lag and rates of those that are not stopped. Unknown is None, never 0."""
 
     states: Mapping[MirrorState, StateFigures]
     max_lag: int | None  # of the partitions whose lag is known
@@ -111,13 +111,14 @@ def mirror_page(
     )
 
 
-def link_figures(*, link: ClusterLink) -> LinkFigures:
-    """Add up the mirrors of a link; two queries, however many there are."""
-    states, since, unseen = _state_figures(link)
+def link_figures(*, link: ClusterLink, by: Actor) -> LinkFigures:
+    """Add up the mirrors of a link that the actor may see; two queries, however many there are."""
+    mirrors = visible_mirrors(by).filter(link=link)
+    states, since, unseen = _state_figures(mirrors)
     now = timezone.now()
     hidden, lacking = unknown_lags(now), incomplete(now)
     total = (
-        MirrorPartition.objects.filter(mirror__link=link, mirror__drill=None)
+        MirrorPartition.objects.filter(mirror__in=mirrors)
         .exclude(mirror__state=MirrorState.STOPPED)
         .aggregate(
             max_lag=Max(F("source_end") - F("mirror_end"), filter=~hidden),
@@ -144,10 +145,10 @@ def link_figures(*, link: ClusterLink) -> LinkFigures:
     )
 
 
-def _state_figures(link: ClusterLink) -> tuple[dict[MirrorState, StateFigures], datetime | None, int]:
+def _state_figures(mirrors: QuerySet[MirrorTopic]) -> tuple[dict[MirrorState, StateFigures], datetime | None, int]:
     errors = StateTransitionError.objects.filter(mirror=OuterRef("pk"))
     troubled = Case(When(Exists(errors) | ~Q(error_code=""), then=1), default=0)
-    rows = MirrorTopic.objects.filter(link=link, drill=None).annotate(troubled=troubled).order_by().values("state")
+    rows = mirrors.annotate(troubled=troubled).order_by().values("state")
     counted = rows.annotate(
         n=Count("pk"),
         bad=Sum("troubled"),

@@ -152,8 +152,9 @@ class LinkRatesView(RestView):
     @operation("getLinkRates", summary="Get a link's rates and lag", answers={200: answers.LinkRates}, tag=OURS)
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """Show how fast a link is."""
-        link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
-        summary = links.summarize([link])[0]
+        by = actor_of(request)
+        link = links.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
+        summary = links.summarize([link], by=by)[0]
         states: dict[str, int] = {}
         for state, count in summary.mirrors_by_state.items():
             status = mirror_status(state, link_state=link.state)

@@ -10,7 +10,7 @@ from console.access import visible_mirrors
 from console.actions.drills import begin_next_batch, conclude, report_of, start_drill
 from console.actions.mirrors import delete_mirror
 from console.actions.verification import record_failure
-from console.actors import Actor
+from console.actors import ENGINE, Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
 from console.models import AuditEvent, ClusterLink, Drill, LinkConfig, MirrorTopic
 from console.queries.mirrorpages import link_figures
@@ -33,7 +33,7 @@ def test_scratch_copies_are_made_of_active_mirrors_and_shown_in_no_list(
     assert (copy.name, copy.source_topic, copy.state) == (f"orders.clusterlink-drill-{drill.pk}", "orders", "PENDING_SETUP")
     assert copy.start_spec == "latest"
     assert set(visible_mirrors(owner).values_list("name", flat=True)) == {"orders", "paused"}
-    assert sum(one.mirrors for one in link_figures(link=link).states.values()) == 2
+    assert sum(one.mirrors for one in link_figures(link=link, by=ENGINE).states.values()) == 2
     assert AuditEvent.objects.get(action="StartFailoverDrill").detail["topics"] == ["orders"]
 
 

@@ -9,8 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from console.models import AuditEvent, RoleBinding, StopReport
-from tests.browser.scene import EAST, Scene, make_user
+from console.models import AuditEvent, ClusterLink, LinkTask, RoleBinding, StopReport
+from linkengine.domain.states import MirrorState
+from tests.browser.scene import EAST, WEST, Scene, connection, make_link, make_mirror, make_user
 from tests.console.pages.conftest import client_of
 
 LINK = f"/links/{EAST}/west-to-east/"
@@ -122,9 +123,57 @@ def test_the_stops_of_ones_own_topics_are_told(scene: Scene) -> None:
     assert (answer["totals"]["mirrors"], answer["totals"]["records_not_copied"]) == (1, 7)
 
 
+def test_figures_add_up_what_one_may_see(narrow: Client, admin: Client) -> None:
+    tile = r"<dt>Mirror topics</dt>\s*<dd>(\d+)<"
+    for client, count in ((narrow, "1"), (admin, "13")):
+        assert re.findall(tile, client.get(LINK).content.decode()) == [count]
+        assert f"{count} mirror topic" in client.get("/links/").content.decode()
+
+
+def test_failing_tasks_are_told_to_who_may_see_the_link(scene: Scene, narrow: Client, admin: Client) -> None:
+    LinkTask.objects.create(link=scene.link, name="TopicConfigsSync", error_count=2)
+
+    assert 'id="failing-tasks"' in admin.get(LINK).content.decode()
+    assert 'id="failing-tasks"' not in narrow.get(LINK).content.decode()
+
+
 def test_a_cluster_offers_its_namespaces_to_who_may_see_all_of_it(narrow: Client, reader: Client) -> None:
     address = f"/clusters/{EAST}/"
     assert "namespaces/" in reader.get(address).content.decode()
     text = narrow.get(address).content.decode()
     assert "namespaces/" not in text
     assert "No topics seen yet" not in text
+
+
+@pytest.fixture
+def halves(scene: Scene) -> ClusterLink:
+    """The source's half of a link, whose mirrors are in the half at the other cluster; the half at the source."""
+    values = {"mode": "SOURCE", "connection_mode": "OUTBOUND", "properties": connection("us-east.kafka.example:9092")}
+    here = make_link(scene.east, scene.west, "sent", scene.now, **values)
+    there = make_link(scene.west, scene.east, "sent", scene.now, mode="DESTINATION", connection_mode="INBOUND")
+    make_mirror(there, "ledger", MirrorState.ACTIVE, lag=90_210, now=scene.now)
+    return here
+
+
+def test_the_figures_of_the_other_half_are_for_who_may_see_it(scene: Scene, halves: ClusterLink, admin: Client) -> None:
+    address = f"/links/{WEST}/sent/"
+    local = person(scene, cluster=scene.west)
+
+    assert "90,210" in admin.get(address).content.decode()
+    text = local.get(address).content.decode()
+    assert "us-east" in text
+    assert 'id="other-side"' in text
+    for figure in ("90,210", "1 mirror topic", '<dl class="tiles">'):
+        assert figure not in text
+
+
+def test_the_figures_of_the_other_half_are_of_ones_own_topics(scene: Scene, halves: ClusterLink) -> None:
+    other = ClusterLink.objects.get(name="sent", destination=scene.east)
+    make_mirror(other, "payroll", MirrorState.ACTIVE, lag=7, now=scene.now)
+    user = grant(make_user("edith"), scene, cluster=scene.west)
+    client = client_of(grant(user, scene, resource_type="Topic", resource_name="payroll"))
+
+    text = client.get(f"/links/{WEST}/sent/").content.decode()
+
+    assert "1 mirror topic from us-west to us-east" in text
+    assert "90,210" not in text

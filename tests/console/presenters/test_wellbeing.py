@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.actors import Actor
+from console.actors import ENGINE, Actor
 from console.models import ClusterLink
 from console.presenters.links import link_row, tiles
 from console.presenters.states import link_look
@@ -23,7 +23,7 @@ def is_unclear(owner: Actor) -> bool:
 
 
 def hint(link: ClusterLink) -> str:
-    return tiles(link_figures(link=link), look=link_look(link.state))[-1].hint
+    return tiles(link_figures(link=link, by=ENGINE), look=link_look(link.state))[-1].hint
 
 
 @pytest.mark.parametrize("trouble", [{"engine_error": "Spark is away."}, {"state": "FAILED"}, {"state": "UNAVAILABLE"}])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.actors import Actor
+from console.actors import ENGINE, Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, LinkConfig, MirrorPartition, StateTransitionError
 from console.queries.links import effective_configs, get_link, list_links
@@ -73,12 +73,12 @@ def test_what_a_copier_said_hours_ago_is_no_rate(link: ClusterLink, make_mirror:
     mirror = make_mirror()
     mirror.partitions.update(bytes_per_s=5e6, records_per_s=5.0, observed_at=timezone.now())
     assert [one.bytes_per_s for one in list_links(by=owner)] == [1e7]
-    assert link_figures(link=link).records_per_s == 10
+    assert link_figures(link=link, by=ENGINE).records_per_s == 10
 
     mirror.partitions.update(observed_at=timezone.now() - timedelta(hours=8))
 
     assert [one.bytes_per_s for one in list_links(by=owner)] == [None]
-    assert link_figures(link=link).records_per_s is None
+    assert link_figures(link=link, by=ENGINE).records_per_s is None
     assert summarize(mirror, now=timezone.now()).bytes_per_s is None
     assert "clusterlink_bytes_per_second{" not in prometheus_text()
 
@@ -88,7 +88,7 @@ def test_an_old_sight_of_the_source_is_no_lag_of_nought(link: ClusterLink, make_
     make_mirror(state=MirrorState.PAUSED).partitions.update(last_source_seen_at=old, caught_up_at=old)
 
     (summary,) = list_links(by=owner)
-    figures = link_figures(link=link)
+    figures = link_figures(link=link, by=ENGINE)
 
     for one in (summary, figures):
         assert (one.max_lag, one.unknown_lags) == (None, 2)
@@ -128,7 +128,7 @@ def test_a_mirror_that_is_not_made_yet_is_no_mirror_without_lag(
     make_mirror(name="waits", state=MirrorState.PENDING_SETUP, partitions=0)
     make_mirror(name="over", state=MirrorState.STOPPED, partitions=0)
 
-    (listed,), figures = list_links(by=owner), link_figures(link=link)
+    (listed,), figures = list_links(by=owner), link_figures(link=link, by=ENGINE)
     metrics = prometheus_text()
 
     assert (listed.unknown_lags, figures.unknown_lags) == (1, 1)

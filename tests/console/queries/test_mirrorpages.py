@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from console.actors import SYSTEM, Actor
+from console.actors import ENGINE, SYSTEM, Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from console.queries.mirrorpages import link_figures, mirror_page
 from linkengine.domain.states import MirrorState
@@ -114,7 +114,7 @@ def test_the_cost_of_a_page_does_not_grow(five: dict[str, MirrorTopic], make_mir
 
     with CaptureQueriesContext(connection) as queries:
         mirror_page(by=SYSTEM, link=link, order="-lag", size=10)
-        link_figures(link=link)
+        link_figures(link=link, by=ENGINE)
 
     assert len(queries) == 6
 
@@ -122,7 +122,7 @@ def test_the_cost_of_a_page_does_not_grow(five: dict[str, MirrorTopic], make_mir
 def test_figures_add_up_what_is_not_stopped(five: dict[str, MirrorTopic], link: ClusterLink) -> None:
     heard_at = timezone.now()
     MirrorPartition.objects.update(observed_at=heard_at)
-    figures = link_figures(link=link)
+    figures = link_figures(link=link, by=ENGINE)
 
     assert figures.max_lag == 900
     assert figures.bytes_per_s == 2 * (7 + 900 + 40 + 3)
@@ -138,7 +138,7 @@ def test_a_mirror_with_an_error_is_counted_once_as_troubled(five: dict[str, Mirr
     for code in ("AUTHENTICATION_ERROR", "TIMEOUT_ERROR"):
         StateTransitionError.objects.create(mirror=five["dogs"], code=code, message="x", since=NOW, last_seen_at=NOW)
 
-    active = link_figures(link=link).states[MirrorState.ACTIVE]
+    active = link_figures(link=link, by=ENGINE).states[MirrorState.ACTIVE]
 
     assert (active.mirrors, active.troubled, active.partitions) == (2, 1, 4)
 
@@ -147,7 +147,7 @@ def test_nothing_measured_is_unknown_and_not_zero(make_mirror: MakeMirror, link:
     make_mirror("quiet")
     MirrorPartition.objects.update(source_end=None, mirror_end=None)
 
-    figures = link_figures(link=link)
+    figures = link_figures(link=link, by=ENGINE)
 
     assert figures.max_lag is None
     assert figures.oldest_lag_ms is None
@@ -155,14 +155,14 @@ def test_nothing_measured_is_unknown_and_not_zero(make_mirror: MakeMirror, link:
 
 
 def test_a_link_without_mirrors_expects_no_news(link: ClusterLink) -> None:
-    assert link_figures(link=link).expected_since is None
+    assert link_figures(link=link, by=ENGINE).expected_since is None
 
 
 def test_a_partition_nobody_knows_is_counted_and_not_taken_for_caught_up(link: ClusterLink, make_mirror: MakeMirror) -> None:
     mirror = make_mirror(partitions=2)
     mirror.partitions.filter(partition=1).update(source_end=None, caught_up_at=timezone.now() - timedelta(minutes=3))
 
-    figures = link_figures(link=link)
+    figures = link_figures(link=link, by=ENGINE)
 
     assert (figures.max_lag, figures.unknown_lags) == (0, 1)
     assert figures.oldest_lag_ms is not None

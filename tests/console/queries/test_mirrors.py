@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.actors import Actor
+from console.actors import ENGINE, Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.queries import operations, topics
@@ -97,7 +97,7 @@ def test_what_was_seen_ahead_of_now_is_unknown_everywhere(make_mirror: MakeMirro
     ahead = timezone.now() + timedelta(hours=1)  # the clock was set back, and no worker has said so yet
     make_mirror().partitions.update(observed_at=ahead, last_source_seen_at=ahead, caught_up_at=ahead)
 
-    (row,), (listed,), page = list_mirrors(link=link, by=owner), list_links(by=owner), link_figures(link=link)
+    (row,), (listed,), page = list_mirrors(link=link, by=owner), list_links(by=owner), link_figures(link=link, by=ENGINE)
 
     assert (row.max_lag, row.total_lag, row.lag_ms) == (None, None, None)
     assert (listed.max_lag, listed.oldest_lag_ms) == (page.max_lag, page.oldest_lag_ms) == (None, None)
@@ -182,8 +182,8 @@ def test_a_mirror_that_stands_before_an_open_transaction_has_no_lag_and_yet_an_a
     metrics = prometheus_text()
 
     assert (row.max_lag, row.missing) == (0, 49_000)
-    assert (summary.max_lag, link_figures(link=link).max_lag) == (0, 0)
-    for age in (row.lag_ms, summary.oldest_lag_ms, link_figures(link=link).oldest_lag_ms):
+    assert (summary.max_lag, link_figures(link=link, by=ENGINE).max_lag) == (0, 0)
+    for age in (row.lag_ms, summary.oldest_lag_ms, link_figures(link=link, by=ENGINE).oldest_lag_ms):
         assert 15 * 60_000 <= (age or 0) < 16 * 60_000
     assert 'clusterlink_held_back_offsets{cluster="destination-id",link="west-to-east"} 49000' in metrics
     assert 'clusterlink_max_lag_messages{cluster="destination-id",link="west-to-east"} 0' in metrics
@@ -202,6 +202,6 @@ def test_where_the_high_watermark_is_not_known_nobody_says_that_nothing_is_missi
     (summary,) = list_links(by=owner)
 
     assert (row.max_lag, row.missing, row.lag_ms) == (0, None, None)
-    assert summary.oldest_lag_ms is link_figures(link=link).oldest_lag_ms is None
+    assert summary.oldest_lag_ms is link_figures(link=link, by=ENGINE).oldest_lag_ms is None
     assert preview(mirror, MirrorEvent.FAILOVER).records_at_risk is None
     assert "clusterlink_held_back_offsets{" not in prometheus_text()
