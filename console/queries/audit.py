@@ -50,4 +50,4 @@ def _paths(reading: Sequence[RoleBinding]) -> list[str]:
     environments = Environment.objects.filter(named | Q(organization__in=organizations))
     named = Q(pk__in=[one.cluster_id for one in reading if one.cluster_id])
     clusters = Cluster.objects.filter(named | Q(environment__in=environments))
-    return [path_of(one) for one in (*organizations, *environments, *clusters)]
+    return [*map(path_of, organizations), *map(path_of, environments), *map(path_of, clusters)]
