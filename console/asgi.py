@@ -4,5 +4,7 @@ import os
 
 from django.core.asgi import get_asgi_application
 
+from console.readable import only_known_charsets
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
-application = get_asgi_application()
+application = only_known_charsets(get_asgi_application())

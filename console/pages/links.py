@@ -17,7 +17,7 @@ from console.models.links import LinkMode
 from console.pages.columns import mirror_columns
 from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
-from console.pages.lists import PAGE_SIZE, page_of, pager, start_of
+from console.pages.lists import MOST_DIGITS, PAGE_SIZE, page_of, pager, start_of
 from console.presenters.audit import event_row
 from console.presenters.links import flow, link_row, silence, tiles, worst_first
 from console.presenters.mirrors import mirror_row
@@ -158,5 +158,5 @@ def seen_token(*marks: object, now: datetime) -> str:
 def is_unchanged(request: HttpRequest, *marks: object, now: datetime) -> bool:
     """Tell whether the poll already shows this; ages are renewed every few seconds all the same."""
     *seen, at = request.GET.get("seen", "").split(":")
-    fresh = at.isdecimal() and now.timestamp() - int(at) < REFRESH.total_seconds()
+    fresh = at.isdecimal() and abs(now.timestamp() - int(at[:MOST_DIGITS])) < REFRESH.total_seconds()
     return bool(request.htmx) and fresh and seen == [str(mark) for mark in marks]  # type: ignore[attr-defined]

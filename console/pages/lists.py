@@ -10,6 +10,7 @@ from django.http import HttpRequest
 
 PAGE_SIZE = 50
 LAST_PAGE = 1_000_000  # no list is longer; larger numbers would only trouble the database
+MOST_DIGITS = 12  # of a number that is read; Python refuses to read thousands of them
 Row = TypeVar("Row")
 
 
@@ -35,7 +36,7 @@ def page_of(request: HttpRequest, rows: Sequence[Row]) -> tuple[Sequence[Row], P
 def start_of(request: HttpRequest) -> int:
     """Answer how many rows come before the page that the query string asks for."""
     asked = request.GET.get("page", "1")
-    return (max(1, min(LAST_PAGE, int(asked))) - 1) * PAGE_SIZE if asked.isdecimal() else 0
+    return (max(1, min(LAST_PAGE, int(asked[:MOST_DIGITS]))) - 1) * PAGE_SIZE if asked.isdecimal() else 0
 
 
 def pager(request: HttpRequest, *, start: int, shown: int, total: int) -> Pager:

@@ -16,6 +16,7 @@ from console.models import ClusterLink
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.linkpages import crumbs, link_head
 from console.pages.links import is_unchanged, seen_token
+from console.pages.lists import MOST_DIGITS
 from console.pages.mirrorpages import choice_rows, choices_of, mirror_context, mirror_head
 from console.presenters.charts import charts_of
 from console.presenters.curl import curl
@@ -27,6 +28,7 @@ from console.queries import topics as topic_queries
 from console.queries.history import mirror_history
 from linkengine.domain.startspec import CONFIG as START_SPEC
 
+MOST_REPLICAS = 32_767  # Kafka writes the number in 16 bits
 HISTORY = timedelta(hours=2)  # as long as samples of mirrors are kept
 
 
@@ -77,8 +79,9 @@ def create(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     if request.method == "GET":
         return _form(request, link)
     factor = request.POST.get("replication_factor", "").strip()
-    if factor and not (factor.isdecimal() and int(factor) > 0):
-        return _form(request, link, replication_wrong="Use a whole number of 1 or more, or leave it empty.", status=422)
+    if factor and not (factor.isdecimal() and len(factor) <= MOST_DIGITS and 1 <= int(factor) <= MOST_REPLICAS):
+        wrong = f"Use a whole number from 1 to {MOST_REPLICAS:,}, or leave it empty."
+        return _form(request, link, replication_wrong=wrong, status=422)
     try:
         mirror = mirror_actions.create_mirror(
             link=link,
