@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from console import audit, dispatch
 from console.access import Permission, check_permission
 from console.actions import transitions
+from console.actions.rows import lock_link
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError, NotFoundError
 from console.models import ClusterLink, Drill, MirrorTopic
@@ -35,7 +36,7 @@ def start_drill(*, link: ClusterLink, names: Sequence[str] = (), start_spec: str
     if problem:
         raise InvalidInputError(problem, field="start")
     with transaction.atomic():
-        locked = ClusterLink.objects.select_for_update(of=("self",)).get(pk=link.pk)
+        locked = lock_link(link)
         _check_link(locked)
         drill = Drill.objects.create(link=link, status_since=now, start_spec=start_spec, requested_by=by.name, requested_at=now)
         chosen = _chosen(link, names, drill)

@@ -10,10 +10,11 @@ from django.db import transaction
 
 from console import audit, dispatch
 from console.access import Permission, check_permission
+from console.actions.rows import check_mirror, lock_link
 from console.actions.verification import start_verify
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError
-from console.models import ClusterLink, GateRun, MirrorTopic
+from console.models import GateRun, MirrorTopic
 from console.models.links import show_change
 from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.gates import GateCheck, is_green
@@ -32,7 +33,8 @@ def start_gate(*, mirror: MirrorTopic, by: Actor, now: datetime) -> GateRun:
     if mirror.state not in GATED:
         raise ConflictError(f"Topic '{mirror.name}' is {mirror.state}: there is nothing to promote.")
     with transaction.atomic():
-        ClusterLink.objects.select_for_update(of=("self",)).get(pk=mirror.link_id)  # one starter at a time
+        lock_link(mirror.link)  # one starter at a time
+        check_mirror(mirror)
         running = mirror.gate_runs.filter(status=Status.RUNNING).first()
         if running is not None:
             return running
@@ -54,6 +56,7 @@ def override_gate(*, mirror: MirrorTopic, reason: str, by: Actor, now: datetime)
         message = f"Say why in at least {SHORTEST_REASON} characters: the reason is kept with the promotion."
         raise InvalidInputError(message, field="reason")
     with transaction.atomic():
+        check_mirror(mirror)
         run = GateRun.objects.create(
             mirror=mirror,
             status=Status.OVERRIDDEN,

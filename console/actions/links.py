@@ -12,6 +12,7 @@ from console import audit, dispatch, pairs
 from console.access import Permission, check_permission
 from console.actions import linkchecks, operations
 from console.actions.linkconfigs import ConfigChange, alter_configs
+from console.actions.rows import lock_link
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, UnavailableError
 from console.models import Cluster, ClusterLink, LinkConfig, RoleBinding
@@ -95,7 +96,7 @@ def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool =
 def remove_link(*, link: ClusterLink, by: Actor, now: datetime, detail: Mapping[str, object] | None = None) -> None:
     """Delete the rows of a link whose mirrors are all stopped; their history goes with them, the audit stays."""
     with transaction.atomic():
-        locked = ClusterLink.objects.select_for_update(of=("self",)).get(pk=link.pk)
+        locked = lock_link(link)
         attached = list(locked.mirrors.exclude(state=MirrorState.STOPPED).values_list("name", flat=True))
         if attached:
             raise ConflictError(_still_attached(link, attached), code="LINK_IN_USE")

@@ -9,9 +9,10 @@ from django.db import transaction
 
 from console import audit, dispatch
 from console.access import Permission, check_permission
+from console.actions.rows import check_mirror, lock_link
 from console.actors import Actor
 from console.errors import ConflictError
-from console.models import ClusterLink, MirrorTopic, VerifyRun
+from console.models import MirrorTopic, VerifyRun
 from console.models.links import show_change
 from linkengine.domain.plans import VerifyReport
 from linkengine.domain.states import MirrorState
@@ -30,7 +31,8 @@ def start_verify(*, mirror: MirrorTopic, by: Actor, now: datetime, of_now: bool 
     if mirror.state == MirrorState.PENDING_SETUP:
         raise ConflictError(f"Topic '{mirror.name}' is still being created. Wait until it is ACTIVE, then verify.")
     with transaction.atomic():
-        ClusterLink.objects.select_for_update(of=("self",)).get(pk=mirror.link_id)  # one starter at a time
+        lock_link(mirror.link)  # one starter at a time
+        check_mirror(mirror)
         wanted = (Status.QUEUED,) if of_now else UNFINISHED
         running = mirror.verify_runs.filter(status__in=wanted, requested_at__gte=now - OVERDUE).first()
         if running is not None:

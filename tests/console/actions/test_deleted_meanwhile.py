@@ -1,0 +1,54 @@
+"""Somebody deletes what an action is about after it was looked up: the action refuses, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from django.db import transaction
+
+from console.actions.drills import start_drill
+from console.actions.gates import override_gate, start_gate
+from console.actions.links import delete_link, remove_link
+from console.actions.verification import start_verify
+from console.actors import Actor
+from console.errors import NotFoundError
+from console.models import AuditEvent, ClusterLink, MirrorTopic
+from tests.console.conftest import NOW
+
+pytestmark = pytest.mark.usefixtures("sent")
+OF_LINKS = (remove_link, delete_link, start_drill)
+OF_MIRRORS = (start_verify, start_gate, partial(override_gate, reason="nobody reads it any more"))
+
+
+def refused(action: Callable[..., object], **values: object) -> str:
+    """Answer the code of the refusal."""
+    with transaction.atomic(), pytest.raises(NotFoundError, match="has been deleted") as caught:
+        action(**values, now=NOW)
+    assert not AuditEvent.objects.exists()
+    return caught.value.code
+
+
+@pytest.mark.parametrize("action", OF_LINKS)
+def test_a_link_that_has_gone_is_not_found(action: Callable[..., object], link: ClusterLink, owner: Actor) -> None:
+    ClusterLink.objects.filter(pk=link.pk).delete()
+
+    assert refused(action, link=link, by=owner) == "UNKNOWN_LINK"
+
+
+@pytest.mark.parametrize("action", OF_MIRRORS)
+def test_a_mirror_that_has_gone_is_not_found(action: Callable[..., object], mirror: MirrorTopic, owner: Actor) -> None:
+    MirrorTopic.objects.filter(pk=mirror.pk).delete()
+
+    assert refused(action, mirror=mirror, by=owner) == "UNKNOWN_MIRROR"
+
+
+@pytest.mark.parametrize("action", OF_MIRRORS[:2])
+def test_a_mirror_that_has_gone_with_its_link_is_not_found(
+    action: Callable[..., object], mirror: MirrorTopic, owner: Actor
+) -> None:
+    mirror.link.mirrors.all().delete()
+    ClusterLink.objects.filter(pk=mirror.link_id).delete()
+
+    assert refused(action, mirror=mirror, by=owner) == "UNKNOWN_LINK"
