@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from console import audit
 from console.access import Permission, check_permission
@@ -56,12 +56,13 @@ def grant_role(  # noqa: PLR0913 - one keyword per level of the tree
     known = RoleBinding.objects.filter(**what).first()
     if known is not None:
         return known
-    _check_binding(binding)
-    _check_not_beyond(by, binding, action="GrantRole")
-    with transaction.atomic():
-        binding.save()
-        audit.record(by=by, action="GrantRole", resource=_path(binding), now=now, detail=_facts(binding))
-    return binding
+    try:
+        return _store(binding, by=by, now=now)
+    except (InvalidInputError, IntegrityError):
+        known = RoleBinding.objects.filter(**what).first()
+        if known is None:
+            raise
+        return known  # somebody was quicker
 
 
 def revoke_role(*, binding: RoleBinding, by: Actor, now: datetime) -> None:
@@ -106,6 +107,15 @@ def delete_api_key(*, api_key: ApiKey, by: Actor, now: datetime) -> None:
     with transaction.atomic():
         audit.record(by=by, action="DeleteApiKey", resource=f"api-key/{api_key.key}", now=now)
         api_key.delete()
+
+
+def _store(binding: RoleBinding, *, by: Actor, now: datetime) -> RoleBinding:
+    _check_binding(binding)
+    _check_not_beyond(by, binding, action="GrantRole")
+    with transaction.atomic():
+        binding.save()
+        audit.record(by=by, action="GrantRole", resource=_path(binding), now=now, detail=_facts(binding))
+    return binding
 
 
 def _check_not_beyond(by: Actor, binding: RoleBinding, *, action: str) -> None:

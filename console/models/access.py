@@ -9,6 +9,16 @@ from django.db.models import Q
 from console.models.places import Cluster, Environment, Organization
 
 
+def _once_at(scope: str) -> models.UniqueConstraint:
+    """Let a role be granted once at a place of this level; one constraint for all would need NULLs that equal each other."""
+    return models.UniqueConstraint(
+        fields=["user", "role", scope, "resource_type", "resource_name", "prefixed"],
+        condition=Q(**{f"{scope}__isnull": False}),
+        name=f"binding_of_{scope}_is_unique",
+        violation_error_message="The user has this role there already.",
+    )
+
+
 class RoleBinding(models.Model):
     """Grants a principal a role on a node of the tree organization > environment > cluster > resource.
 
@@ -54,6 +64,9 @@ class RoleBinding(models.Model):
             models.CheckConstraint(
                 condition=Q(resource_type="") | Q(cluster__isnull=False), name="only_cluster_bindings_name_resources"
             ),
+            _once_at("organization"),
+            _once_at("environment"),
+            _once_at("cluster"),
         ]
 
     def __str__(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from console.access.handing import may_hand_on
+from console.actions import access
 from console.actions.access import create_api_key, delete_api_key, grant_role, revoke_role
 from console.actors import SYSTEM, Actor
 from console.errors import DeniedError, InvalidInputError
@@ -28,6 +29,24 @@ def test_a_role_is_granted_once_and_audited(stranger: Actor, owner: Actor, envir
     event = AuditEvent.objects.get()
     assert (event.action, event.resource) == ("GrantRole", f"environment/{environment.slug}")
     assert event.detail == {"user": "stranger", "role": "DeveloperRead", "prefixed": False}
+
+
+@pytest.mark.parametrize("moment", ["_check_binding", "_check_not_beyond"])
+def test_of_two_grants_at_the_same_moment_one_is_stored(
+    moment: str, stranger: Actor, owner: Actor, destination: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = getattr(access, moment)
+    place: dict[str, Any] = {"cluster": destination, "resource_type": "Topic", "resource_name": "orders"}
+
+    def somebody_is_quicker(*args: Any, **kwargs: Any) -> None:
+        RoleBinding.objects.create(user=stranger.user, role="DeveloperRead", granted_at=NOW, granted_by="quick", **place)
+        check(*args, **kwargs)
+
+    monkeypatch.setattr(access, moment, somebody_is_quicker)
+
+    assert grant(stranger, owner, **place).granted_by == "quick"
+    assert RoleBinding.objects.filter(user=stranger.user).count() == 1
+    assert not AuditEvent.objects.exists()
 
 
 def test_a_role_is_revoked_with_a_trace(stranger: Actor, owner: Actor, destination: Cluster) -> None:

@@ -66,6 +66,16 @@ def test_a_role_is_granted_at_one_place(mirror: MirrorTopic, owner: Any) -> None
     refused(RoleBinding, environment=cluster.environment, resource_type="Topic", resource_name="orders", **binding)
 
 
+def test_a_role_is_granted_once_at_each_place(mirror: MirrorTopic, stranger: Any) -> None:
+    cluster = mirror.link.destination
+    environment, topic = cluster.environment, {"cluster": cluster, "resource_type": "Topic", "resource_name": "orders"}
+    places = [{"organization": environment.organization}, {"environment": environment}, {"cluster": cluster}, topic]
+    for place in (*places, {**topic, "prefixed": True}):
+        binding = {"user": stranger.user, "role": "DeveloperRead", "granted_at": NOW, "granted_by": "test", **place}
+        RoleBinding.objects.create(**binding)
+        refused(RoleBinding, **binding)
+
+
 def test_a_source_topic_was_seen_one_way(link: ClusterLink) -> None:
     refused(SourceTopic, name="orders", partitions=1, seen_at=NOW)
     refused(SourceTopic, name="orders", partitions=1, seen_at=NOW, link=link, cluster=link.destination)
