@@ -13,6 +13,7 @@ from django.db.models import F
 from console import audit, dispatch
 from console.access import Permission, check_permission
 from console.actions import linkchecks
+from console.actions.rows import lock_link
 from console.actors import Actor
 from console.errors import InvalidInputError
 from console.models import ClusterLink, LinkConfig
@@ -47,11 +48,7 @@ def alter_configs(
     if validate_only or not wanted:
         return
     with transaction.atomic():
-        locked = (
-            ClusterLink.objects.select_for_update(of=("self",))
-            .select_related("destination__environment", "source")
-            .get(pk=link.pk)
-        )
+        locked = lock_link(link)
         _check(locked, wanted, by=by)
         _write(locked, wanted, now=now)
         _audit(locked, wanted, by=by, now=now)

@@ -11,7 +11,8 @@ def lock_link(link: ClusterLink) -> ClusterLink:
 
     Within a transaction.
     """
-    locked = ClusterLink.objects.select_for_update(of=("self",)).filter(pk=link.pk).first()
+    rows = ClusterLink.objects.select_for_update(of=("self",)).select_related("destination__environment", "source")
+    locked = rows.filter(pk=link.pk).first()
     if locked is None:
         raise NotFoundError(f"Cluster link '{link.name}' has been deleted.", code="UNKNOWN_LINK")
     return locked

@@ -10,6 +10,7 @@ from django.db import transaction
 
 from console.actions.drills import start_drill
 from console.actions.gates import override_gate, start_gate
+from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actions.links import delete_link, remove_link
 from console.actions.verification import start_verify
 from console.actors import Actor
@@ -18,7 +19,8 @@ from console.models import AuditEvent, ClusterLink, MirrorTopic
 from tests.console.conftest import NOW
 
 pytestmark = pytest.mark.usefixtures("sent")
-OF_LINKS = (remove_link, delete_link, start_drill)
+PAUSE = ConfigChange(name="cluster.link.paused", value="true")
+OF_LINKS = (remove_link, delete_link, start_drill, partial(alter_configs, changes=[PAUSE]))
 OF_MIRRORS = (start_verify, start_gate, partial(override_gate, reason="nobody reads it any more"))
 
 
