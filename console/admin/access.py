@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils import timezone
 
 from console.actions import access
-from console.admin.common import actor_of, refusals_shown
+from console.admin.common import RefusableAdmin, actor_of, refusals_shown, was_refused
 from console.models import ApiKey, RoleBinding
 
 
-class _AddRemoveAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class _AddRemoveAdmin(RefusableAdmin):
     def has_change_permission(self, _request: HttpRequest, _obj: Any = None) -> bool:
         return False
 
@@ -47,7 +48,7 @@ class RoleBindingAdmin(_AddRemoveAdmin):
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(_AddRemoveAdmin):
-    """API keys; the secret is shown once, right after the key is made."""
+    """API keys; the secret is shown once, in the answer that tells of the new key: a message would travel in a cookie."""
 
     list_display = ("key", "user", "description", "created_at", "expires_at", "last_used_at")
     fields = ("user", "description", "expires_at")
@@ -56,7 +57,21 @@ class ApiKeyAdmin(_AddRemoveAdmin):
         with refusals_shown(request):
             made, secret = access.create_api_key(**form.cleaned_data, by=actor_of(request), now=timezone.now())
             obj.pk, obj.key = made.pk, made.key
-            messages.warning(request, f"Key {made.key}, secret {secret}. Copy the secret now: it is not shown again.")
+            request.new_secret = secret  # type: ignore[attr-defined]
+
+    def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
+        if was_refused(request):
+            return super().response_add(request, obj, post_url_continue)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"API key {obj.key} is made",
+            "opts": self.opts,
+            "key": obj.key,
+            "secret": request.new_secret,  # type: ignore[attr-defined]
+        }
+        response = TemplateResponse(request, "admin/console/apikey/made.html", context)
+        response["Cache-Control"] = "no-store"  # the secret must not be found again with the back button
+        return response
 
     def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
         with refusals_shown(request):

@@ -1,13 +1,14 @@
-"""What the administration pages share: who acts, and how a refusal is shown."""
+"""What the administration pages share: who acts, how a refusal is shown, and that nothing is said to be done then."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.contrib.auth.models import User
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from console.actors import Actor
 from console.errors import ConsoleError
@@ -29,4 +30,30 @@ def refusals_shown(request: HttpRequest) -> Iterator[None]:
     try:
         yield
     except ConsoleError as error:
+        request.refused = True  # type: ignore[attr-defined]
         messages.error(request, error.message)
+
+
+def was_refused(request: HttpRequest) -> bool:
+    """Tell whether an action has refused what this request asked for."""
+    return getattr(request, "refused", False)
+
+
+class RefusableAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Saves through actions: where one refuses, the form is shown again, and nothing is noted or said to be saved."""
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        return None if was_refused(request) else super().log_addition(request, obj, message)
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        return None if was_refused(request) else super().log_change(request, obj, message)
+
+    def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
+        return _again(request) if was_refused(request) else super().response_add(request, obj, post_url_continue)
+
+    def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        return _again(request) if was_refused(request) else super().response_change(request, obj)
+
+
+def _again(request: HttpRequest) -> HttpResponse:
+    return HttpResponseRedirect(request.get_full_path())

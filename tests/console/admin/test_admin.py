@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
+from django.contrib.messages import get_messages
+from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import reverse
 
 from console.access.keys import hash_secret
+from console.actors import Actor
 from console.models import ApiKey, AuditEvent, Cluster, ClusterLink, RoleBinding
-from tests.console.conftest import Engine
+from tests.console.conftest import Engine, MakeActor
 
 MODELS = ("organization", "environment", "cluster", "rolebinding", "apikey", "auditevent")
 
@@ -58,14 +61,42 @@ def test_new_credentials_must_lead_to_the_same_cluster(staff: Client, source: Cl
     assert source.bootstrap_servers == "new.test:9092"
 
 
-def test_the_secret_of_a_key_is_shown_once(staff: Client) -> None:
-    form = {"user": User.objects.get().pk, "description": "for terraform", "expires_at_0": "", "expires_at_1": ""}
-    page = staff.post(reverse("admin:console_apikey_add"), form, follow=True).content.decode()
+@pytest.fixture
+def helper(make_actor: MakeActor, client: Client) -> Client:
+    """Staff with all of Django's permissions and no role."""
+    user = make_actor("helper").user
+    assert user is not None
+    user.is_staff = True
+    user.save()
+    user.user_permissions.set(Permission.objects.all())
+    client.force_login(user)
+    return client
 
-    shown = re.search(r"secret ([\w-]{40,})\.", page)
+
+def test_the_secret_of_a_key_is_shown_once_and_travels_in_no_message(staff: Client) -> None:
+    form = {"user": User.objects.get().pk, "description": "for terraform", "expires_at_0": "", "expires_at_1": ""}
+    answer = staff.post(reverse("admin:console_apikey_add"), form)
+
+    shown = re.search(r'id="secret">([\w-]{40,})<', answer.content.decode())
     assert shown
     assert ApiKey.objects.get().secret_hash == hash_secret(shown[1])
+    assert answer.status_code == 200
+    assert "no-store" in answer["Cache-Control"]
+    assert not list(get_messages(answer.wsgi_request))
+    kept = [str(one) for one in staff.cookies.values()] + [str(one.get_decoded()) for one in Session.objects.all()]
+    assert kept
+    assert shown[1] not in "".join(kept)
     assert shown[1] not in staff.get(reverse("admin:console_apikey_changelist")).content.decode()
+
+
+def test_who_may_not_make_a_key_for_others_is_told_so(helper: Client, owner: Actor) -> None:
+    assert owner.user is not None
+    form = {"user": owner.user.pk, "description": "", "expires_at_0": "", "expires_at_1": ""}
+
+    page = helper.post(reverse("admin:console_apikey_add"), form, follow=True).content.decode()
+
+    assert "API keys of your own only" in page
+    assert not ApiKey.objects.exists()
 
 
 def test_roles_are_granted_and_revoked_with_a_trace(staff: Client, destination: Cluster) -> None:
