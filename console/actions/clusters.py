@@ -26,8 +26,7 @@ def register_cluster(
 ) -> Cluster:
     """Register a cluster that answers; its id comes from its brokers."""
     check_permission(by, Permission.MANAGE_CLUSTER, environment=environment)
-    if not name.strip():
-        raise InvalidInputError("A cluster needs a name.", field="name")
+    _check_name(name)
     probe = probe_properties(properties)
     cluster = Cluster(
         environment=environment,
@@ -59,6 +58,24 @@ def update_properties(*, cluster: Cluster, properties: Mapping[str, str], by: Ac
     return cluster
 
 
+def rename(*, cluster: Cluster, name: str, by: Actor, now: datetime) -> Cluster:
+    """Give a cluster another name; the one it has changes nothing."""
+    check_permission(by, Permission.MANAGE_CLUSTER, cluster=cluster)
+    _check_name(name)
+    if name == cluster.name:
+        return cluster
+    try:
+        with transaction.atomic():
+            before, cluster.name = cluster.name, name
+            cluster.save(update_fields=["name"])
+            detail = {"from": before, "to": name}
+            audit.record(by=by, action="RenameCluster", resource=audit.path_of(cluster), now=now, detail=detail)
+    except IntegrityError:
+        message = f"Another cluster of the environment is already named '{name}'."
+        raise BadRequestError(message, code="CLUSTER_EXISTS", field="name") from None
+    return cluster
+
+
 def refresh(*, cluster: Cluster, by: Actor, now: datetime) -> None:
     """Have the cluster and its topics looked at again soon."""
     check_permission(by, Permission.VIEW, cluster=cluster)
@@ -86,6 +103,11 @@ def note_failed_probe(*, cluster: Cluster, error: LinkEngineError) -> None:
     """Keep why a cluster could not be looked at; what was known before stays."""
     cluster.error_code, cluster.error_message = error.code, error.message
     cluster.save(update_fields=["error_code", "error_message"])
+
+
+def _check_name(name: str) -> None:
+    if not name.strip():
+        raise InvalidInputError("A cluster needs a name.", field="name")
 
 
 def _take_over(cluster: Cluster, probe: Mapping[str, Any], *, now: datetime) -> None:

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from console.actions import clusters
-from console.admin.common import actor_of
+from console.admin.common import RefusableAdmin, actor_of, refusals_shown
 from console.errors import ConsoleError
 from console.models import Cluster, Environment, Organization
 
@@ -39,6 +39,9 @@ class EnvironmentAdmin(_DatedAdmin):
 
     list_display = ("name", "organization", "slug")
     prepopulated_fields = {"slug": ("name",)}
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Environment | None = None) -> Any:
+        return () if obj is None else ("organization",)  # moving it would hand it to others, past roles and audit
 
 
 class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -78,8 +81,8 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Cluster)
-class ClusterAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Registered clusters; saving looks at the cluster first."""
+class ClusterAdmin(RefusableAdmin):
+    """Registered clusters; saving looks at the cluster first, and asks the roles as pages and REST do."""
 
     form = ClusterForm
     list_display = ("name", "cluster_id", "environment", "kafka_version", "brokers", "probed_at", "error_code")
@@ -93,12 +96,19 @@ class ClusterAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         "error_message",
     )
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Cluster | None = None) -> Any:
+        fixed = super().get_readonly_fields(request, obj)
+        return fixed if obj is None else ("environment", *fixed)  # moving it would hand it to others, past roles and audit
+
     def save_model(self, request: HttpRequest, obj: Cluster, form: forms.ModelForm, change: bool) -> None:  # type: ignore[type-arg]  # noqa: FBT001
         properties, by, now = form.cleaned_data["properties"], actor_of(request), timezone.now()
-        if not change:
-            made = clusters.register_cluster(environment=obj.environment, name=obj.name, properties=properties, by=by, now=now)
-            obj.pk = made.pk
-            return
-        super().save_model(request, obj, form, change)
-        if properties:
-            clusters.update_properties(cluster=obj, properties=properties, by=by, now=now)
+        with refusals_shown(request):
+            if not change:
+                obj.pk = clusters.register_cluster(
+                    environment=obj.environment, name=obj.name, properties=properties, by=by, now=now
+                ).pk
+                return
+            known = Cluster.objects.get(pk=obj.pk)  # without what the form has changed
+            if properties:
+                clusters.update_properties(cluster=known, properties=properties, by=by, now=now)
+            clusters.rename(cluster=known, name=obj.name, by=by, now=now)

@@ -55,6 +55,23 @@ def test_a_cluster_that_does_not_answer_is_not_registered(environment: Environme
     assert not Cluster.objects.exists()
 
 
+def test_a_cluster_is_renamed_with_a_trace(source: Cluster, destination: Cluster, owner: Actor, colleague: Actor) -> None:
+    clusters.rename(cluster=source, name="Source", by=owner, now=NOW)
+    assert not AuditEvent.objects.exists()
+
+    clusters.rename(cluster=source, name="West", by=owner, now=NOW)
+
+    event = AuditEvent.objects.get()
+    assert (event.action, event.resource) == ("RenameCluster", "cluster/source-id")
+    assert event.detail == {"from": "Source", "to": "West"}
+    for name, error in ((" ", InvalidInputError), (destination.name, BadRequestError)):
+        with pytest.raises(error):
+            clusters.rename(cluster=source, name=name, by=owner, now=NOW)
+    with pytest.raises(DeniedError):
+        clusters.rename(cluster=destination, name="East", by=colleague, now=NOW)
+    assert set(Cluster.objects.values_list("name", flat=True)) == {"West", "Destination"}
+
+
 def test_new_credentials_reach_every_link_of_the_cluster(
     source: Cluster, link: ClusterLink, owner: Actor, engine: Engine
 ) -> None:

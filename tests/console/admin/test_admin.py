@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
 from django.contrib.sessions.models import Session
@@ -13,8 +14,8 @@ from django.urls import reverse
 
 from console.access.keys import hash_secret
 from console.actors import Actor
-from console.models import ApiKey, AuditEvent, Cluster, ClusterLink, RoleBinding
-from tests.console.conftest import Engine, MakeActor
+from console.models import ApiKey, AuditEvent, Cluster, ClusterLink, Environment, Organization, RoleBinding
+from tests.console.conftest import NOW, Engine, MakeActor
 
 MODELS = ("organization", "environment", "cluster", "rolebinding", "apikey", "auditevent")
 
@@ -71,6 +72,47 @@ def helper(make_actor: MakeActor, client: Client) -> Client:
     user.user_permissions.set(Permission.objects.all())
     client.force_login(user)
     return client
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "Mine"}, {"properties_text": "bootstrap.servers=mine.test:9092"}, {}],
+    ids=["name", "properties", "none"],
+)
+def test_who_has_no_role_changes_no_cluster(change: dict[str, str], helper: Client, source: Cluster, engine: Engine) -> None:
+    form = {"environment": source.environment_id, "name": "Source", "properties_text": "", **change}
+
+    page = helper.post(reverse("admin:console_cluster_change", args=[source.pk]), form, follow=True).content.decode()
+
+    assert "You may not manage" in page
+    assert "was changed successfully" not in page
+    source.refresh_from_db()
+    assert (source.name, source.bootstrap_servers) == ("Source", "source.test:9092")
+    assert list(AuditEvent.objects.values_list("result", flat=True)) == ["DENIED"]
+    assert not LogEntry.objects.exists()
+
+
+def test_who_has_no_role_registers_no_cluster(helper: Client, environment: Environment, engine: Engine) -> None:
+    form = {"environment": environment.pk, "name": "Third", "properties_text": "bootstrap.servers=third.test:9092"}
+
+    page = helper.post(reverse("admin:console_cluster_add"), form, follow=True).content.decode()
+
+    assert "You may not manage" in page
+    assert "was added successfully" not in page
+    assert not Cluster.objects.exists()
+
+
+def test_no_place_is_moved(staff: Client, source: Cluster, organization: Organization) -> None:
+    other = Organization.objects.create(name="Other", created_at=NOW)
+    place = Environment.objects.create(organization=other, name="Theirs", slug="theirs", created_at=NOW)
+
+    staff.post(reverse("admin:console_cluster_change", args=[source.pk]), {"environment": place.pk, "name": "Renamed"})
+    form = {"organization": other.pk, "name": "Renamed", "slug": "production"}
+    staff.post(reverse("admin:console_environment_change", args=[source.environment_id]), form)
+
+    source.refresh_from_db()
+    assert (source.name, source.environment.name) == ("Renamed", "Renamed")
+    assert source.environment.organization == organization
 
 
 def test_the_secret_of_a_key_is_shown_once_and_travels_in_no_message(staff: Client) -> None:
