@@ -20,7 +20,7 @@ Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
 
 def only_known_charsets(application: Application) -> Application:
-    """Answer 400 for a charset other than UTF-8 and its ancestors. Around Django: a request reads its address by it."""
+    """Answer 400 for a charset other than UTF-8 and its ancestors. Around Django, which would read parts of forms by it."""
 
     async def answer(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or _codec(scope["headers"]) in _CHARSETS:

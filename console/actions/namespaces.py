@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 from console import audit, dispatch
 from console.access import Permission, check_permission
 from console.actors import Actor
-from console.errors import ConflictError, InvalidInputError
+from console.errors import ConflictError, InvalidInputError, NotFoundError
 from console.models import Cluster, ClusterLink, Namespace
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.namespaces import contains, overlap
@@ -42,7 +42,7 @@ def reserve(*, namespace: Namespace, reserved: bool, by: Actor, now: datetime) -
     if namespace.link_id and not reserved:
         raise ConflictError(f"Namespace '{namespace}' follows a link: detach it first.")
     with transaction.atomic():
-        Namespace.objects.filter(pk=namespace.pk).update(reserved=reserved, guarded=None, guard_problem="")
+        _change(namespace, reserved=reserved, guarded=None, guard_problem="")
         _audit("ReserveNamespace", namespace, by=by, now=now, reserved=reserved)
     return _fresh(namespace)
 
@@ -61,7 +61,7 @@ def attach(*, namespace: Namespace, link: ClusterLink, leader_prefix: str, by: A
         Cluster.objects.select_for_update().get(pk=namespace.cluster_id)  # one at a time looks for neighbours
         _check_neighbours(namespace, link)
         values = {"link": link, "leader_prefix": leader_prefix, "reserved": True, "guarded": None, "guard_problem": ""}
-        Namespace.objects.filter(pk=namespace.pk).update(**values)
+        _change(namespace, **values)
         _audit("AttachNamespace", namespace, by=by, now=now, link=link.name, leader_prefix=leader_prefix)
     return _fresh(namespace)
 
@@ -70,7 +70,7 @@ def detach(*, namespace: Namespace, by: Actor, now: datetime) -> Namespace:
     """End the following; the namespace stays reserved until somebody says otherwise. Mirrors are not touched."""
     check_permission(by, Permission.MANAGE_LINK, cluster=namespace.cluster)
     with transaction.atomic():
-        Namespace.objects.filter(pk=namespace.pk).update(link=None, leader_prefix="")
+        _change(namespace, link=None, leader_prefix="")
         _audit("DetachNamespace", namespace, by=by, now=now)
     return _fresh(namespace)
 
@@ -104,6 +104,11 @@ def _check_neighbours(namespace: Namespace, link: ClusterLink) -> None:
             raise ConflictError(f"Namespace '{one}' shares topics with '{namespace}' and follows '{one.link.name}' already.")
     if Namespace.objects.filter(pk=namespace.pk).exclude(link=None).exclude(link=link).exists():
         raise ConflictError(f"Namespace '{namespace}' follows another link already: a namespace follows one at a time.")
+
+
+def _change(namespace: Namespace, **values: object) -> None:
+    if not Namespace.objects.filter(pk=namespace.pk).update(**values):
+        raise NotFoundError(f"Namespace '{namespace}' has been deleted.", code="UNKNOWN_NAMESPACE")
 
 
 def _fresh(namespace: Namespace) -> Namespace:

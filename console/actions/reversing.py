@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from console import dispatch, pairs
 from console.actions import transitions
@@ -91,10 +91,19 @@ def _announce(mirror: MirrorTopic, there: ClusterLink, operation: MirrorEvent, *
             created_by=by.name,
             **facts,
         )
-        row.save(force_insert=True)
+        _insert(row)
         transitions.note_creation(mirror=row, by=by, now=now)
     forget_ends(row, whole_at=now)  # until both change places it is the source itself
     return row
+
+
+def _insert(row: MirrorTopic) -> None:
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+    except IntegrityError:  # somebody was quicker
+        message = f"Topic '{row.name}' is becoming a mirror of '{row.source_topic}' already: somebody has just asked for that."
+        raise ConflictError(message) from None
 
 
 def fresh_life() -> dict[str, Any]:

@@ -30,7 +30,16 @@ _TABS = (
     ("drills", "Drills", "drills/"),
     ("activity", "Activity", "activity/"),
 )
-_OF_THE_WHOLE = {"history", "topics", "tasks", "groups", "acls", "drills"}  # tell of all mirrors together
+_OF_THE_WHOLE = {
+    "history",
+    "topics",
+    "filters",
+    "tasks",
+    "groups",
+    "acls",
+    "configuration",
+    "drills",
+}  # of all mirrors together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

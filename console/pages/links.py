@@ -127,7 +127,7 @@ def _mirror_list(request: HttpRequest, link: ClusterLink, *, now: datetime) -> d
 def configuration(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the settings in effect; secrets are masked."""
     by, now = actor_of(request), timezone.now()
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, everything = request.GET.get("q", "").strip().lower(), bool(request.GET.get("all"))
     configs = [one for one in link_queries.effective_configs(link=link) if query in one.name]
     context = {

@@ -71,7 +71,7 @@ def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str
 def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     """Show the filters of auto-create; preview or save changed ones."""
     by = actor_of(request)
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
+    link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     if request.method == "GET":
         return _form(request, link, rows=filters_of(link), enabled=link.config(AUTO_CREATE) == "true")
     check_permission(by, Permission.MANAGE_LINK, link=link)

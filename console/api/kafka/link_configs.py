@@ -25,7 +25,7 @@ class LinkConfigListView(RestView):
     @operation("listKafkaLinkConfigs", summary="List a link's configs", answers={200: answers.ListLinkConfigsResponseDataList})
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
         """List all configs, set or not."""
-        row = queries.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
+        row = queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         data = [render.link_config(request, row, config) for config in queries.effective_configs(link=row)]
         return Response(render.collection(request, "KafkaLinkConfigDataList", data))
 
@@ -36,7 +36,7 @@ class LinkConfigView(RestView):
     @operation("getKafkaLinkConfigs", summary="Get a link's config", answers={200: answers.ListLinkConfigsResponseData})
     def get(self, request: Request, cluster_id: str, link_name: str, config_name: str) -> Response:
         """Show one config."""
-        row = queries.get_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
+        row = queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         for config in queries.effective_configs(link=row):
             if config.name == config_name:
                 return Response(render.link_config(request, row, config))

@@ -9,7 +9,7 @@ import pytest
 from console.actions import namespaces
 from console.actions.mirrors import auto_create, create_mirror
 from console.actors import Actor
-from console.errors import ConflictError, DeniedError, InvalidInputError
+from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
 from console.models import AuditEvent, Cluster, ClusterLink, LinkConfig, MirrorTopic, Namespace, SourceTopic
 from console.queries.mirrorability import judge_topic
 from linkengine.domain.mirrorability import CheckCode, Standing
@@ -32,6 +32,20 @@ def other_link(link: ClusterLink) -> ClusterLink:
 
 def attach(namespace: Namespace, link: ClusterLink, by: Actor, leader_prefix: str = "orders.") -> Namespace:
     return namespaces.attach(namespace=namespace, link=link, leader_prefix=leader_prefix, by=by, now=NOW)
+
+
+def test_a_namespace_that_was_deleted_meanwhile_is_not_found(orders: Namespace, link: ClusterLink, owner: Actor) -> None:
+    AuditEvent.objects.all().delete()
+    Namespace.objects.filter(pk=orders.pk).delete()
+
+    for change in (
+        lambda: attach(orders, link, owner),
+        lambda: namespaces.detach(namespace=orders, by=owner, now=NOW),
+        lambda: namespaces.reserve(namespace=orders, reserved=True, by=owner, now=NOW),
+    ):
+        with pytest.raises(NotFoundError, match="has been deleted"):
+            change()
+    assert not AuditEvent.objects.exists()
 
 
 def test_a_namespace_that_follows_is_reserved_and_guarded(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from threading import Barrier, Thread
 from typing import Any
 
@@ -41,6 +42,23 @@ def other(mirror: MirrorTopic, back: ClusterLink, owner: Actor) -> MirrorTopic:
     """The other topic of a reversal that has begun."""
     do(mirror, E.REVERSE_AND_START, owner)
     return MirrorTopic.objects.get(link=back)
+
+
+def test_of_two_reversals_at_the_same_moment_one_is_refused(
+    mirror: MirrorTopic, owner: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = MirrorTopic.save
+
+    def somebody_is_quicker(row: MirrorTopic, **how: Any) -> None:
+        monkeypatch.undo()
+        MirrorTopic.objects.bulk_create([copy(row)])
+        save(row, **how)
+
+    monkeypatch.setattr(MirrorTopic, "save", somebody_is_quicker)
+    with pytest.raises(ConflictError, match="becoming a mirror"):
+        do(mirror, E.REVERSE_AND_START, owner)
+
+    assert states() == [S.ACTIVE]
 
 
 def test_both_rows_move_together(mirror: MirrorTopic, other: MirrorTopic) -> None:

@@ -53,7 +53,7 @@ def at_once(mirror: MirrorTopic, *operations: E) -> list[E]:
     return accepted
 
 
-@pytest.mark.parametrize(("first", "second"), product(OPERATIONS, OPERATIONS), ids=str)
+@pytest.mark.parametrize(("first", "second"), list(product(OPERATIONS, OPERATIONS)), ids=str)
 def test_the_end_is_that_of_one_after_the_other(first: E, second: E, back: ClusterLink, make_mirror: MakeMirror) -> None:
     mirror = make_mirror("orders")
 

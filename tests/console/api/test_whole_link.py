@@ -25,6 +25,8 @@ OF_THE_LINK = (
     f"{LINK}/source-topics",
     f"{LINK}/source-topics/orders",
     f"{KAFKA}/from-source?include_tasks=true",
+    f"{KAFKA}/from-source/configs",
+    f"{KAFKA}/from-source/configs/acl.filters",
 )
 OF_THE_CLUSTER = (f"{OURS}/namespaces",)
 # Lists that hold the rows of one's own mirrors only.
