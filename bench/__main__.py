@@ -138,7 +138,7 @@ def _throughput(stage: Stage, workload: Workload) -> Iterator[Row]:
     print(f"{workload.name}: producing {workload.payload_bytes / 1e9:.2f} GB ...", flush=True)
     end = load.fill(stage.source, topic, workload)
     takes = ROUNDS if workload.bare else COPIES
-    yield from medians(calm_takes(lambda: Turn(list(_round(stage, topic, workload, end=end))), takes))
+    yield from medians(calm_takes(lambda: unstalled(lambda: Turn(list(_round(stage, topic, workload, end=end)))), takes))
     yield from medians(calm_takes(lambda: Turn([unstalled(lambda: _theirs(stage, topic, workload))]), COPIES))
     load.delete_topic(stage.source, topic)
 
@@ -156,13 +156,15 @@ def _theirs(stage: Stage, topic: str, workload: Workload) -> Row:
 
 def _round(stage: Stage, topic: str, workload: Workload, *, end: int) -> Iterator[Row]:
     """Measure our copy, and right after it what the same clusters do for a bare writer."""
-    with stage.engine(topic, partitions=workload.partitions) as running:
-        copy = _watch(stage, topic, workload, end=end, pid=running.pid)
-        _check(stage, topic, workload)
+    try:
+        with stage.engine(topic, partitions=workload.partitions) as running:
+            copy = _watch(stage, topic, workload, end=end, pid=running.pid)
+            _check(stage, topic, workload)
+    finally:
+        load.delete_topic(stage.destination, topic)
     ours = _row(workload, ENGINE, copy, cpu_s=copy.cpu.total_s)
     yield ours
     yield _row(workload, ENGINE_LOOP, copy, cpu_s=copy.cpu.python_s)
-    load.delete_topic(stage.destination, topic)
     if workload.bare:
         for name, measure in ((BARE, measure_bare), (PAIR, measure_pair)):
             yield _compared(ours, _bare(stage, topic, workload, name=name, measure=measure))
@@ -191,9 +193,11 @@ def _check(stage: Stage, topic: str, workload: Workload) -> None:
 def _bare(stage: Stage, topic: str, workload: Workload, *, name: str, measure: Callable[..., tuple[int, float]]) -> Row:
     load.create_topic(stage.destination, topic, partitions=workload.partitions)
     stolen = Stolen()
-    records, seconds = measure(stage.source, stage.destination, topic, partitions=workload.partitions)
-    taken = stolen.share()
-    load.delete_topic(stage.destination, topic)
+    try:
+        records, seconds = measure(stage.source, stage.destination, topic, partitions=workload.partitions)
+        taken = stolen.share()
+    finally:
+        load.delete_topic(stage.destination, topic)
     row = Row(
         workload=workload.name, engine=name, mb_per_s=round(records * workload.record_bytes / 1e6 / seconds, 1),
         records_per_s=round(records / seconds), stolen=round(taken, 3),

@@ -128,7 +128,10 @@ def watch_copy(
     pid: Callable[[], int],
     memory_every_s: float = MEMORY_EVERY_S,
 ) -> Copy:
-    """Wait until the topic's log ends add up to ``end``; raises TimeoutError if they do not within COPY_TIMEOUT_S."""
+    """Wait until the topic's log ends add up to ``end``.
+
+    Raises TimeoutError where they do not within COPY_TIMEOUT_S, and where nothing was seen of the copy but its end.
+    """
     admin = admin_client(cluster)
     deadline = time.monotonic() + COPY_TIMEOUT_S
     memory = PeakMemory(pid(), every_s=memory_every_s)
@@ -144,6 +147,8 @@ def watch_copy(
     first, began, cpu_before = wait_for(max(1, int(end * WARM_UP_SHARE)))
     stolen = Stolen()
     last, ended, cpu_after = wait_for(end, since=began)
+    if last == first:
+        raise TimeoutError(f"{topic} was copied before its log ends could be seen")
     cpu = CpuTimes(total_s=cpu_after.total_s - cpu_before.total_s, python_s=cpu_after.python_s - cpu_before.python_s)
     return Copy(share=(last - first) / end, seconds=ended - began, cpu=cpu, peak_mb=memory.megabytes, stolen=stolen.share())
 

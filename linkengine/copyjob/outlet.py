@@ -41,6 +41,7 @@ class _Request(NamedTuple):
     sent_at: float
     deadline: float
     entries: list[tuple[MirrorPartition, int, Append]]  # with their attempts
+    size: int  # bytes of their batches
 
 
 class MirrorBroker:
@@ -97,13 +98,12 @@ class MirrorBroker:
 
     def pump(self, now: float) -> None:
         """Send what can be sent."""
-        most = self._services.tuning.produce_in_flight
-        if self._ready and now >= self._throttled_until and due_before_burst(len(self._unanswered), most=most) <= 0:
+        if self._ready and now >= self._throttled_until and self._awaited() <= 0:
             channel = self._link.ensure()
             if channel is not None:
-                self._send_burst(channel, now, most=most)
+                self._send_burst(channel, now, most=self._services.tuning.produce_in_flight)
         if self._link.channel is not None:
-            self._link.channel.wake_after(produce.bytes_of_answers(due_before_burst(len(self._unanswered), most=most)))
+            self._link.channel.wake_after(produce.bytes_of_answers(self._awaited()))
         self._filler.pump(now)
         self._transactions.pump()
 
@@ -145,6 +145,11 @@ class MirrorBroker:
         """Close the connections."""
         self._link.close()
         self._filler.close()
+
+    def _awaited(self) -> int:
+        """Answer how many answers have to come before the next burst."""
+        newest_bytes, most = self._unanswered[-1].size if self._unanswered else 0, self._services.tuning.produce_in_flight
+        return due_before_burst(len(self._unanswered), most=most, newest_bytes=newest_bytes)
 
     def _send_burst(self, channel: Channel, now: float, *, most: int) -> None:
         """Hand the socket all requests that may go out, at once: each call costs, and so does each waking of the broker."""
@@ -203,8 +208,8 @@ class MirrorBroker:
             batches.setdefault(_topic(one, version), []).append((one.assignment.partition, step.payload))
         correlation = channel.next_correlation()
         timeout_s = self._services.tuning.request_timeout_ms / 1000
-        self._unanswered.append(_Request(correlation, version, now, now + timeout_s, entries))
-        timeout_ms = int(timeout_s * 1000 * BROKER_SHARE)
+        size, timeout_ms = sum(len(step.payload) for _, _, step in entries), int(timeout_s * 1000 * BROKER_SHARE)
+        self._unanswered.append(_Request(correlation, version, now, now + timeout_s, entries, size))
         return produce.encode_produce(batches, version=version, correlation_id=correlation, timeout_ms=timeout_ms)
 
     def _choose_version(self) -> None:

@@ -19,11 +19,18 @@ FAR_S = 0.02  # a full answer that took longer comes over a long way, or from a 
 FULL = 0.7  # of the bytes asked for
 LIMITED_S = 0.25  # of a bandwidth limit in one answer
 BURST = 3  # Produce requests that go out together while others are in flight: fewer calls, the broker is woken less often
+LARGE_BYTES = (
+    256 << 10
+)  # of one request that keeps a broker busy by itself until the next ones come: one more goes out together
 
 
-def due_before_burst(unanswered: int, *, most: int) -> int:
-    """Answer how many answers to Produce are awaited before anything is sent; to be woken by fewer is of no use."""
-    return unanswered - (most - min(BURST, most))
+def due_before_burst(unanswered: int, *, most: int, newest_bytes: int) -> int:
+    """Answer how many answers to Produce are awaited before anything is sent; to be woken by fewer is of no use.
+
+    ``newest_bytes`` are those of the last request that went out, which is the one that is left to the broker meanwhile.
+    """
+    burst = BURST + 1 if newest_bytes >= LARGE_BYTES else BURST
+    return unanswered - (most - min(burst, most))
 
 
 class Bandwidth:

@@ -1,8 +1,8 @@
-"""When the next Fetch goes out: quotas, the link's limit, many partitions, sources far away."""
+"""When the next Fetch goes out: quotas, the link's limit, many partitions, sources far away. When the next Produce does."""
 
 import pytest
 
-from linkengine.copyjob.pacing import FIRST_BYTES, GATHER_MOST_S, Bandwidth, Pace
+from linkengine.copyjob.pacing import FIRST_BYTES, GATHER_MOST_S, LARGE_BYTES, Bandwidth, Pace, due_before_burst
 from linkengine.domain.plans import CopyTuning
 
 TUNING = CopyTuning(fetch_max_bytes=16 << 20)
@@ -86,3 +86,24 @@ def test_a_limit_without_a_shared_budget_is_kept_alone() -> None:
     bandwidth.spend(500_000, 100.0)
 
     assert bandwidth.ready_at == pytest.approx(100.5)
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "newest_bytes", "awaited"),
+    [
+        (0, 0, -2),  # nothing is awaited
+        (2, 300, 0),  # two small ones are left to the broker while three go out
+        (5, LARGE_BYTES - 1, 3),
+        (2, LARGE_BYTES, 1),  # a large one is enough by itself
+        (5, LARGE_BYTES, 4),
+    ],
+)
+def test_produce_requests_go_out_in_bursts_that_leave_the_broker_enough_to_do(
+    unanswered: int, newest_bytes: int, awaited: int
+) -> None:
+    assert due_before_burst(unanswered, most=5, newest_bytes=newest_bytes) == awaited
+
+
+def test_a_single_request_at_a_time_waits_for_its_answer_only() -> None:
+    assert due_before_burst(0, most=1, newest_bytes=0) == 0
+    assert due_before_burst(1, most=1, newest_bytes=LARGE_BYTES) == 1
