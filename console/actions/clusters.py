@@ -1,4 +1,4 @@
-"""Register Kafka clusters and look at them again."""
+"""Register Kafka clusters, look at them again, and let go of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import F, ProtectedError, Q
 
 from console import audit, dispatch
 from console.access import Permission, check_permission
 from console.actors import Actor
-from console.errors import BadRequestError, InvalidInputError, from_engine
+from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
 from console.models import Cluster, ClusterLink, Environment
 from console.models.fields import seal
 from linkengine.domain.addresses import address_from_properties
@@ -74,6 +74,19 @@ def rename(*, cluster: Cluster, name: str, by: Actor, now: datetime) -> Cluster:
         message = f"Another cluster of the environment is already named '{name}'."
         raise BadRequestError(message, code="CLUSTER_EXISTS", field="name") from None
     return cluster
+
+
+def unregister(*, cluster: Cluster, by: Actor, now: datetime) -> None:
+    """Let go of a cluster that no link uses, and of the roles granted on it; nothing happens to the cluster itself."""
+    check_permission(by, Permission.MANAGE_CLUSTER, cluster=cluster)
+    resource, name = audit.path_of(cluster), cluster.name
+    try:
+        with transaction.atomic():
+            cluster.delete()
+            audit.record(by=by, action="UnregisterCluster", resource=resource, now=now, detail={"name": name})
+    except ProtectedError:
+        message = f"Cluster '{name}' has cluster links. Delete its links first."
+        raise ConflictError(message, code="CLUSTER_IN_USE") from None
 
 
 def refresh(*, cluster: Cluster, by: Actor, now: datetime) -> None:

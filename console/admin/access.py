@@ -6,7 +6,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
@@ -22,10 +21,6 @@ class _AddRemoveAdmin(RefusableAdmin):
 
     def has_view_permission(self, request: HttpRequest, _obj: Any = None) -> bool:
         return self.has_delete_permission(request)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        for one in queryset:
-            self.delete_model(request, one)
 
 
 @admin.register(RoleBinding)

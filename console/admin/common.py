@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from console.actors import Actor
@@ -40,7 +41,18 @@ def was_refused(request: HttpRequest) -> bool:
 
 
 class RefusableAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Saves through actions: where one refuses, the form is shown again, and nothing is noted or said to be saved."""
+    """Saves and deletes through actions: where one refuses, nothing is noted or said to be done, and a form is shown again."""
+
+    def message_user(self, request: HttpRequest, message: Any, level: Any = messages.INFO, *rest: Any, **more: Any) -> None:
+        if not (was_refused(request) and level == messages.SUCCESS):
+            super().message_user(request, message, level, *rest, **more)
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
+        """Nothing: Django would note them before the action has said yes; the action's own row in the audit is the record."""
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for one in queryset:
+            self.delete_model(request, one)
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         return None if was_refused(request) else super().log_addition(request, obj, message)

@@ -6,17 +6,19 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
+from console import audit
 from console.actions import clusters
 from console.admin.common import RefusableAdmin, actor_of, refusals_shown
 from console.errors import ConsoleError
 from console.models import Cluster, Environment, Organization
 
 
-class _DatedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Rows that know when they were made."""
+class _GroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """What groups clusters: knows when it was made, and whatever becomes of it is in the audit."""
 
     exclude = ("created_at",)
 
@@ -24,17 +26,32 @@ class _DatedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not change:
             obj.created_at = timezone.now()
         super().save_model(request, obj, form, change)
+        _note(request, obj, "Update" if change else "Create", path=audit.path_of(obj), changed=form.changed_data)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        path = audit.path_of(obj)
+        super().delete_model(request, obj)
+        _note(request, obj, "Delete", path=path)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for one in queryset:
+            self.delete_model(request, one)
+
+
+def _note(request: HttpRequest, obj: Any, what: str, *, path: str, **detail: Any) -> None:
+    action, detail = f"{what}{type(obj).__name__}", {"name": str(obj), **detail}
+    audit.record(by=actor_of(request), action=action, resource=path, now=timezone.now(), detail=detail)
 
 
 @admin.register(Organization)
-class OrganizationAdmin(_DatedAdmin):
+class OrganizationAdmin(_GroupAdmin):
     """The root of the tree."""
 
     list_display = ("name", "created_at")
 
 
 @admin.register(Environment)
-class EnvironmentAdmin(_DatedAdmin):
+class EnvironmentAdmin(_GroupAdmin):
     """Groups of clusters."""
 
     list_display = ("name", "organization", "slug")
@@ -82,7 +99,7 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @admin.register(Cluster)
 class ClusterAdmin(RefusableAdmin):
-    """Registered clusters; saving looks at the cluster first, and asks the roles as pages and REST do."""
+    """Registered clusters; saving looks at the cluster first, and all of it asks the roles as pages and REST do."""
 
     form = ClusterForm
     list_display = ("name", "cluster_id", "environment", "kafka_version", "brokers", "probed_at", "error_code")
@@ -112,3 +129,7 @@ class ClusterAdmin(RefusableAdmin):
             if properties:
                 clusters.update_properties(cluster=known, properties=properties, by=by, now=now)
             clusters.rename(cluster=known, name=obj.name, by=by, now=now)
+
+    def delete_model(self, request: HttpRequest, obj: Cluster) -> None:
+        with refusals_shown(request):
+            clusters.unregister(cluster=obj, by=actor_of(request), now=timezone.now())

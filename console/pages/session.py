@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.contrib.auth import login, logout
-from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.debug import sensitive_post_parameters
@@ -11,6 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from console.pages.doors import reply
 from console.pages.shell import THEME_COOKIE, THEMES
+from console.signin import SignInForm
 
 _YEAR_S = 365 * 24 * 3600
 
@@ -22,13 +22,21 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     wanted = safe_path(request, request.POST.get("next") or request.GET.get("next", ""))
     if request.user.is_authenticated and request.method == "GET":
         return HttpResponseRedirect(wanted)
-    form = AuthenticationForm(request, data=request.POST or None)
+    form = SignInForm(request, data=request.POST or None)
     if request.method == "POST" and form.is_valid():
         login(request, form.get_user())
         return HttpResponseRedirect(wanted)
+    return _sign_in_page(request, form, wanted)
+
+
+def _sign_in_page(request: HttpRequest, form: SignInForm, wanted: str) -> HttpResponse:
     failed = request.method == "POST"
-    context = {"failed": failed, "next": wanted, "user_name": request.POST.get("username", "")}
-    return reply(request, "session/sign_in.html", context, status=422 if failed else 200)
+    context = {"failed": failed, "wait_s": form.wait_s, "next": wanted, "user_name": request.POST.get("username", "")}
+    status = 429 if form.wait_s else 422 if failed else 200
+    response = reply(request, "session/sign_in.html", context, status=status)
+    if form.wait_s:
+        response["Retry-After"] = str(form.wait_s)
+    return response
 
 
 @require_POST

@@ -8,7 +8,7 @@ import pytest
 
 from console.actions import clusters
 from console.actors import Actor
-from console.errors import BadRequestError, ConsoleError, DeniedError, InvalidInputError
+from console.errors import BadRequestError, ConflictError, ConsoleError, DeniedError, InvalidInputError
 from console.models import AuditEvent, Cluster, ClusterLink, Environment
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine
@@ -109,3 +109,23 @@ def test_whoever_sees_a_cluster_may_have_it_looked_at(
 def test_who_may_only_look_registers_nothing(environment: Environment, colleague: Actor, engine: Engine) -> None:
     with pytest.raises(DeniedError, match="CloudClusterAdmin"):
         register(environment, colleague)
+
+
+def test_a_cluster_is_let_go_of_with_a_trace(source: Cluster, owner: Actor, colleague: Actor) -> None:
+    with pytest.raises(DeniedError):
+        clusters.unregister(cluster=source, by=colleague, now=NOW)
+    assert Cluster.objects.filter(pk=source.pk).exists()
+
+    clusters.unregister(cluster=source, by=owner, now=NOW)
+
+    event = AuditEvent.objects.get(action="UnregisterCluster")
+    assert (event.resource, event.detail) == ("cluster/source-id", {"name": "Source"})
+    assert not Cluster.objects.filter(cluster_id="source-id").exists()
+
+
+def test_a_cluster_with_links_is_kept(link: ClusterLink, owner: Actor) -> None:
+    with pytest.raises(ConflictError, match="Delete its links first"):
+        clusters.unregister(cluster=link.destination, by=owner, now=NOW)
+
+    assert Cluster.objects.filter(pk=link.destination_id).exists()
+    assert not AuditEvent.objects.filter(action="UnregisterCluster").exists()

@@ -15,6 +15,7 @@ from django.urls import reverse
 from console.access.keys import hash_secret
 from console.actors import Actor
 from console.models import ApiKey, AuditEvent, Cluster, ClusterLink, Environment, Organization, RoleBinding
+from console.signin import AT_ONCE
 from tests.console.conftest import NOW, Engine, MakeActor
 
 MODELS = ("organization", "environment", "cluster", "rolebinding", "apikey", "auditevent")
@@ -151,6 +152,57 @@ def test_roles_are_granted_and_revoked_with_a_trace(staff: Client, destination: 
 
     assert not RoleBinding.objects.exists()
     assert list(AuditEvent.objects.values_list("action", flat=True)) == ["RevokeRole", "GrantRole"]
+
+
+def test_what_becomes_of_a_group_of_clusters_is_in_the_audit(staff: Client, environment: Environment) -> None:
+    form = {"organization": environment.organization_id, "name": "Renamed", "slug": "renamed"}
+    staff.post(reverse("admin:console_environment_change", args=[environment.pk]), form)
+    staff.post(reverse("admin:console_organization_add"), {"name": "Other"})
+    other = Organization.objects.get(name="Other")
+    chosen = {"action": "delete_selected", "_selected_action": [other.pk], "post": "yes"}
+    staff.post(reverse("admin:console_organization_changelist"), chosen)
+
+    told = [(one.actor, one.action, one.resource) for one in AuditEvent.objects.order_by("pk")]
+    assert told == [
+        ("root", "UpdateEnvironment", "environment/renamed"),
+        ("root", "CreateOrganization", "organization/Other"),
+        ("root", "DeleteOrganization", "organization/Other"),
+    ]
+    assert not Organization.objects.filter(pk=other.pk).exists()
+
+
+@pytest.mark.parametrize("selected", [True, False], ids=["selected", "one"])
+def test_who_has_no_role_lets_go_of_no_cluster_and_is_told_of_none(selected: bool, helper: Client, source: Cluster) -> None:
+    address = reverse("admin:console_cluster_changelist")
+    form: dict[str, object] = {"action": "delete_selected", "_selected_action": [source.pk], "post": "yes"}
+    if not selected:
+        address, form = reverse("admin:console_cluster_delete", args=[source.pk]), {"post": "yes"}
+
+    page = helper.post(address, form, follow=True).content.decode()
+
+    assert "You may not manage" in page
+    assert "successfully" not in page.lower()
+    assert Cluster.objects.filter(pk=source.pk).exists()
+    assert not LogEntry.objects.exists()
+
+
+def test_a_cluster_is_let_go_of_with_a_trace(staff: Client, source: Cluster) -> None:
+    page = staff.post(reverse("admin:console_cluster_delete", args=[source.pk]), {"post": "yes"}, follow=True)
+
+    assert "was deleted successfully" in page.content.decode()
+    assert not Cluster.objects.filter(pk=source.pk).exists()
+    assert AuditEvent.objects.get().action == "UnregisterCluster"
+
+
+def test_whoever_guesses_a_password_of_staff_has_to_wait(db: None, redis_url: str) -> None:
+    User.objects.create_superuser("root", password="right")
+    stranger = Client(REMOTE_ADDR="192.0.2.11")
+
+    pages = [stranger.post("/admin/login/", {"username": "root", "password": one}) for one in [*["guess"] * AT_ONCE, "right"]]
+
+    assert "Too many attempts" in pages[-1].content.decode()
+    assert "Too many attempts" not in pages[-2].content.decode()
+    assert Client().post("/admin/login/", {"username": "root", "password": "right"}).status_code == 302
 
 
 def test_the_audit_is_read_only(staff: Client, link: ClusterLink) -> None:

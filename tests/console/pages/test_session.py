@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.test import Client
 
+from console.signin import AT_ONCE
 from tests.browser.scene import PASSWORD, Scene
 
 
@@ -23,6 +26,36 @@ def test_a_wrong_password_is_told_in_place_and_the_name_is_kept(scene: Scene) ->
     assert "User name and password do not match." in text
     assert 'value="amelia"' in text
     assert "guess" not in text
+
+
+def attempts(client: Client, *passwords: str, name: str = "amelia") -> list[int]:
+    return [client.post("/sign-in/", {"username": name, "password": one}).status_code for one in passwords]
+
+
+def test_whoever_guesses_has_to_wait(scene: Scene, redis_url: str) -> None:
+    stranger = Client(REMOTE_ADDR="192.0.2.1")
+    assert attempts(stranger, *["guess"] * AT_ONCE) == [422] * AT_ONCE
+
+    response = stranger.post("/sign-in/", {"username": "amelia", "password": PASSWORD})
+
+    assert response.status_code == 429
+    assert 1 <= int(response["Retry-After"]) <= 10
+    assert "Too many attempts with this name." in response.content.decode()
+    assert "_auth_user_id" not in stranger.session
+    assert attempts(stranger, "guess", name="bessie") == [422]  # other names, and the same from elsewhere, do not wait
+    assert attempts(Client(REMOTE_ADDR="192.0.2.2"), PASSWORD) == [302]
+
+
+def test_who_signs_in_has_all_attempts_again(scene: Scene, redis_url: str) -> None:
+    somebody, wrong = Client(REMOTE_ADDR="192.0.2.3"), ["gues"] * (AT_ONCE - 1)
+
+    assert attempts(somebody, *wrong, PASSWORD, *wrong) == [*[422] * len(wrong), 302, *[422] * len(wrong)]
+
+
+def test_nobody_waits_while_redis_is_away(scene: Scene, settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+
+    assert attempts(Client(), *["guess"] * (AT_ONCE + 2), PASSWORD) == [*[422] * (AT_ONCE + 2), 302]
 
 
 @pytest.mark.parametrize("wanted", ["https://elsewhere.example/", "//elsewhere.example/", "javascript:alert(1)", ""])
