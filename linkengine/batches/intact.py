@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from linkengine.batches.neighbours import check_next
-from linkengine.batches.view import BatchView, CorruptBatchError, iter_batches, verify_crc
+from linkengine.batches.view import BatchView, CorruptBatchError, check_crc, iter_batches
 
 
 def intact_part(buffer: memoryview, *, next_offset: int) -> memoryview:
@@ -23,7 +23,6 @@ def intact_part(buffer: memoryview, *, next_offset: int) -> memoryview:
 
 def _whole(buffer: memoryview) -> Iterator[tuple[int, BatchView]]:
     for start, view in iter_batches(buffer):
-        if not verify_crc(buffer[start : start + view.size]):
-            raise CorruptBatchError(f"The record batch at offset {view.base_offset} does not have the checksum it claims.")
+        check_crc(view, buffer[start : start + view.size])
         check_next(buffer, start + view.size, view)
         yield start, view

@@ -28,7 +28,15 @@ from linkengine.batches.records import RecordLike, decode_records
 from linkengine.batches.restamp import restamp
 from linkengine.batches.singles import LEAST_ROW, Row, merge_row
 from linkengine.batches.steps import Append, Fill, Step
-from linkengine.batches.view import CONTROL_BIT, CURRENT_MAGIC, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, BatchView, iter_batches
+from linkengine.batches.view import (
+    CONTROL_BIT,
+    CURRENT_MAGIC,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    BatchView,
+    check_crc,
+    iter_batches,
+)
 from linkengine.domain.states import GapReason
 
 __all__ = ["AbortedTransaction", "AbortedTransactions", "Append", "Fill", "SegmentPlanner", "Step", "gap_reason"]
@@ -173,7 +181,8 @@ class _Draft:
             self._fill_to(view.base_offset, GapReason.COMPACTED)
         if self.cursor >= self.high_end:
             return
-        if gap is not None:
+        if gap is not None:  # what is passed or decoded is checked there; a fill would be the end of what it stands for
+            check_crc(view, batch)
             self._fill_to(end, gap)
             return
         passed = _passable(view, batch) if self.cursor == view.base_offset and end <= self.high_end else None

@@ -28,7 +28,7 @@ from linkengine.batches.view import (
     RECORDS_AT,
     BatchView,
     CorruptBatchError,
-    verify_crc,
+    check_crc,
 )
 
 _UNBOUNDED = 1 << 62
@@ -66,8 +66,7 @@ def decode_records(view: BatchView, batch: memoryview) -> list[RecordLike]:
 
 def plain_batch(view: BatchView, batch: memoryview) -> memoryview | bytes:
     """Check the checksum and answer the batch without compression (its own checksum and length are then void)."""
-    if not verify_crc(batch):
-        raise CorruptBatchError(f"The record batch at offset {view.base_offset} does not have the checksum it claims.")
+    check_crc(view, batch)
     if not view.codec:
         return batch
     body = decompress(view.codec, batch[RECORDS_AT:])

@@ -63,7 +63,7 @@ MAGIC_AT = _offset_of("magic")
 CRC_AT = _offset_of("crc")
 ATTRIBUTES_AT = _offset_of("attributes")  # the checksum begins here
 RECORDS_AT = HEADER.size
-_BASE_TIMESTAMP = [name for name, _ in _FIELDS].index("base_timestamp")
+_TIMES = struct.Struct(">h4xqq")  # attributes, base and newest timestamp, from the attributes on
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -210,8 +210,12 @@ def _refuse_nonsense(view: BatchView) -> None:
 
 
 def first_timestamp(batch: memoryview | bytes | bytearray) -> int:
-    """Answer the timestamp of the first record of one whole batch of magic 2, as its writer gave it."""
-    return HEADER.unpack_from(batch)[_BASE_TIMESTAMP]  # type: ignore[no-any-return]
+    """Answer the timestamp of the first record of one whole batch of magic 2, as its writer gave it.
+
+    That of the newest one where the cleaner has put the time at which tombstones may go into its place (KIP-534).
+    """
+    attributes, base, newest = _TIMES.unpack_from(batch, ATTRIBUTES_AT)
+    return int(newest if attributes & DELETE_HORIZON_BIT else base)
 
 
 def verify_crc(buffer: memoryview | bytes | bytearray) -> bool:
@@ -221,6 +225,12 @@ def verify_crc(buffer: memoryview | bytes | bytearray) -> bool:
         return crc32c(buffer[ATTRIBUTES_AT:]) == int(expected)
     (expected,) = struct.unpack_from(">I", buffer, LOG_OVERHEAD)
     return zlib.crc32(buffer[MAGIC_AT:]) == int(expected)
+
+
+def check_crc(view: BatchView, batch: memoryview | bytes | bytearray) -> None:
+    """Raise CorruptBatchError where a whole batch is not as its writer made it."""
+    if not verify_crc(batch):
+        raise CorruptBatchError(f"The record batch at offset {view.base_offset} does not have the checksum it claims.")
 
 
 def crc32c(data: memoryview | bytes | bytearray) -> int:

@@ -78,7 +78,7 @@ class Account:
         return self.bytes_copied > 0 or self._stood_at_end or bool(self._fills.since(0))
 
     def sending(self, step: Append) -> None:
-        """A batch is about to be sent; afterwards its buffer may hold something else."""
+        """A batch is about to be patched and sent; afterwards its buffer may hold something else."""
         if self._fills.awaits_record:
             self._fills.record_followed(first_timestamp(step.payload))
 

@@ -142,8 +142,8 @@ class MirrorPartition:
     def send_append(self, step: Append) -> Chunk | None:
         """Patch the batch for sending and count it as sent; answer its chunk if it was the last step in it."""
         epoch, sequence = self.writer.append(step.count)
-        patch_for_append(step.payload, producer_id=self.writer.producer_id, producer_epoch=epoch, base_sequence=sequence)
         self.account.sending(step)
+        patch_for_append(step.payload, producer_id=self.writer.producer_id, producer_epoch=epoch, base_sequence=sequence)
         self.unanswered.append(step)
         self.sent_end = step.end
         return self._step_done()

@@ -16,7 +16,7 @@ import structlog
 from linkengine.batches.legacy import decode_legacy
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
 from linkengine.batches.records import RecordLike, decode_records
-from linkengine.batches.view import CURRENT_MAGIC, iter_batches
+from linkengine.batches.view import CURRENT_MAGIC, check_crc, iter_batches
 from linkengine.copyjob.tails import locate
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -78,10 +78,12 @@ def _records(data: memoryview, *, aborted: tuple[tuple[int, int], ...]) -> Itera
     for at, view in iter_batches(data):
         batch = data[at : at + view.size]
         yield None, view.next_offset
-        if gap_reason(view, aborted=transactions.contain(view, batch)) is None:
-            decode = decode_records if view.magic == CURRENT_MAGIC else decode_legacy
-            for record in decode(view, batch):
-                yield record, view.next_offset
+        if gap_reason(view, aborted=transactions.contain(view, batch)) is not None:
+            check_crc(view, batch)  # a damaged header would hide records that are there
+            continue
+        decode = decode_records if view.magic == CURRENT_MAGIC else decode_legacy
+        for record in decode(view, batch):
+            yield record, view.next_offset
 
 
 def _line(partition: int, record: RecordLike) -> bytes:

@@ -33,8 +33,12 @@ class PlainRecord:
 
     @property
     def is_odd(self) -> bool:
-        """Tell whether a header has a name that is not UTF-8: librdkafka's binding dies of these."""
-        return any(0xDC80 <= ord(letter) <= 0xDCFF for name, _ in self.headers for letter in name)
+        """Tell whether librdkafka's binding would change the record, or die of it.
+
+        It dies of header names that are not UTF-8, ends them at a NUL, and takes the timestamp 0 for "now".
+        """
+        odd_names = any(letter == "\0" or "\udc80" <= letter <= "\udcff" for name, _ in self.headers for letter in name)
+        return odd_names or self.timestamp_ms == 0
 
 
 class _Tally:

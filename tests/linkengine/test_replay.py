@@ -49,7 +49,9 @@ def write_raw_header(address: ClusterAddress, topic: str) -> None:
                 key=b"k",
                 value=b"odd",
                 headers=[("no text \udcff\x00", b"2"), ("ä", None)],
-            )
+            ),
+            Record(offset=1, timestamp=0, key=None, value=b"of 1970", headers=[]),
+            Record(offset=2, timestamp=1_500_000_000_004, key=None, value=b"cut", headers=[("a\x00b", b"3")]),
         ],
         codec=0,
     )
@@ -67,7 +69,7 @@ def write_raw_header(address: ClusterAddress, topic: str) -> None:
 
 def exported(address: ClusterAddress, topic: str) -> list[bytes]:
     found: list[bytes] = []
-    jobs.export_records(address, topic, {0: OffsetRange(0, 1), 1: OffsetRange(0, 3)}, sink=found.append)
+    jobs.export_records(address, topic, {0: OffsetRange(0, 1), 1: OffsetRange(0, 5)}, sink=found.append)
     return found
 
 

@@ -196,3 +196,37 @@ def test_damage_in_a_batch_that_must_be_decoded_is_refused() -> None:
 
     with pytest.raises(CorruptBatchError, match="checksum"):
         plan(bytes(sparse))
+
+
+def _flipped(batch: Batch, at: int, bit: int) -> bytes:
+    data = bytearray(batch.encode())
+    data[at] ^= bit
+    return bytes(data)
+
+
+_OF_7 = {"bits": TRANSACTIONAL, "producer_id": 7}
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [_flipped(dense(0, [Rec()] * 10), 22, CONTROL)],
+        [_flipped(dense(0, [Rec()]), 60, 1)],
+        [_flipped(marker(0, 1, 5), 26, 4)],
+        [dense(0, [Rec()], **_OF_7), _flipped(marker(1, 0, 7), 50, 8), dense(2, [Rec()], **_OF_7), marker(3, 1, 7)],
+        [dense(0, [Rec()], **_OF_7), _flipped(marker(1, 0, 7), 22, TRANSACTIONAL), dense(2, [Rec()], **_OF_7)],
+        [dense(0, [Rec()], **_OF_7), _flipped(dense(1, [Rec()], bits=TRANSACTIONAL, producer_id=6), 50, 1)],
+    ],
+    ids=[
+        "data called a marker",
+        "an emptied batch",
+        "a longer marker",
+        "whose abort",
+        "an abort without a transaction",
+        "whose data",
+    ],
+)
+def test_a_flipped_bit_does_not_make_a_gap_of_records(log: list[Batch | bytes]) -> None:
+    """A fill cannot be taken back, so what it stands for must be as its writer made it."""
+    with pytest.raises(CorruptBatchError, match="does not have the checksum"):
+        plan(*log, aborted=(AbortedTransaction(7, 0),), high_end=1_000)

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.batches.view import HEADER, BatchView, CorruptBatchError, iter_batches, read_view, verify_crc
+from linkengine.batches.view import (
+    HEADER,
+    BatchView,
+    CorruptBatchError,
+    first_timestamp,
+    iter_batches,
+    read_view,
+    verify_crc,
+)
 from linkengine.domain.errors import ErrorCode
 from tests.linkengine.batches.batchlog import (
     CONTROL,
@@ -152,3 +160,11 @@ def test_damaged_buffers_are_read_or_refused_but_never_crash(noise: bytes, at: i
         except CorruptBatchError:
             continue
         assert sum(view.size for _, view in found) <= len(data)
+
+
+def test_the_first_timestamp_is_no_time_of_a_deletion() -> None:
+    first, newest = Rec(timestamp=500), Rec(timestamp=700, value=None)
+    plain, cleaned = dense(0, [first, newest]), dense(0, [first, newest], bits=DELETE_HORIZON, base_timestamp=90_000)
+
+    assert first_timestamp(plain.encode()) == 500
+    assert first_timestamp(cleaned.encode()) == 700
