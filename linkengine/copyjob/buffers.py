@@ -44,6 +44,7 @@ class BufferPool:
         self._budget = budget
         self._buffers: list[Buffer] = []
         self._loose = 0
+        self._expected = 0  # bytes of a giant that waits until no buffer is in use
 
     @property
     def size(self) -> int:
@@ -51,7 +52,12 @@ class BufferPool:
         return sum(len(one.data) for one in self._buffers)
 
     def take(self, size: int) -> Buffer | None:
-        """Answer a buffer for ``size`` bytes, counted as used once; None while those in use leave no room for it."""
+        """Answer a buffer for ``size`` bytes, counted as used once; None while those in use leave no room for it.
+
+        A giant has the next turn once it was refused: others, however small, would always be there before it.
+        """
+        if size < self._expected:
+            return None
         if size <= self._budget:  # a giant's buffer is not kept for ordinary answers
             self._buffers = [one for one in self._buffers if one.users or len(one.data) <= self._budget]
         fitting = [one for one in self._buffers if one.users == 0 and len(one.data) >= size]
@@ -60,11 +66,16 @@ class BufferPool:
             wanted = _rounded(size) if size <= self._budget else size
             self._make_room(wanted)
             if self._buffers and self.size + wanted > self._budget:
+                self._expected = size if size > self._budget else 0
                 return None
             found = Buffer(wanted)
             self._buffers.append(found)
-        found.users = 1
+        found.users, self._expected = 1, 0
         return found
+
+    def expect_none(self) -> None:
+        """Let others go on: whoever waited for a giant may have lost its connection, and asks again if not."""
+        self._expected = 0
 
     def loose(self, size: int) -> Buffer | None:
         """Answer a stand-in, used once, for ``size`` bytes of memory of their own; None where there is too much already."""

@@ -117,7 +117,7 @@ class SourceBroker:
         if self._asked is not None and self._is_silent(self._asked, now):
             self._link.lose(LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A source broker is silent. It may be frozen. Retrying."))
         elif self._frames is not None and self._frames.starved:
-            self._readable()
+            self._link.look()
 
     def _is_silent(self, asked: _Asked, now: float) -> bool:
         """Tell whether nothing comes. Megabytes take their time on a narrow way, and may wait for a buffer of ours."""
@@ -282,6 +282,7 @@ class SourceBroker:
         if self._filling is not None:
             self._filling.release()
             self._filling = None
+        self._services.pool.expect_none()
         self._events.lost(list(self.members), error)
 
 

@@ -212,7 +212,8 @@ class MirrorSide:
 
     def _broker_lost(self, partitions: list[MirrorPartition], error: LinkEngineError) -> None:
         for one in partitions:
-            self._interrupted(one, error)
+            if one.stage is not Stage.RESUMING:  # what is being read elsewhere does not depend on this connection
+                self._interrupted(one, error)
 
     def _broker(self, number: int) -> MirrorBroker:
         broker = self._brokers.get(number)

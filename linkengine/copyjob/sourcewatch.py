@@ -51,6 +51,8 @@ class SourceWatch:
     def _is_held_up(self, one: MirrorPartition, now: float) -> bool:
         if one.stage not in _HELD_UP or one.examining or one.source_retry_at > now:
             return False
+        if one.source_trouble is not None and one.may_fetch(now):
+            return False  # it is read again in this moment: who may see an end may be kept from reading all the same
         oldest_ms = self._services.clock.now_ms() - int((LEFT_OUT_S if one.may_fetch(now) else EVERY_S) * 1000)
         return (one.account.source_heard_ms or 0) < oldest_ms
 

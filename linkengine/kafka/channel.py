@@ -109,8 +109,11 @@ class Channel:
         return count
 
     def wake_after(self, count: int) -> None:
-        """Ask the kernel to report readiness only when ``count`` bytes are there. A hint: not every socket heeds it."""
-        if count != self._crumbs:
+        """Ask the kernel to report readiness only when ``count`` bytes are there. A hint: not every socket heeds it.
+
+        With TLS it is not given: the kernel counts encrypted bytes, and not the part of a record that TLS has taken already.
+        """
+        if count != self._crumbs and not self.tls:
             self._crumbs = count
             with suppress(OSError):
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)

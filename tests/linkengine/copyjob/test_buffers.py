@@ -68,3 +68,26 @@ def test_what_is_copied_out_of_buffers_is_bounded_too() -> None:
     first.release()
 
     assert pool.loose(1) is not None
+
+
+def test_a_giant_that_was_refused_has_the_next_turn_until_nobody_waits_for_it() -> None:
+    pool = BufferPool(budget=4 * SMALLEST)
+    held = pool.take(10)
+    assert held is not None
+    assert pool.take(100 * SMALLEST) is None
+
+    assert pool.take(10) is None  # one small answer after the other would keep it waiting for ever
+    pool.expect_none()  # its connection is lost
+    assert pool.take(10) is not None
+
+
+def test_a_giant_gets_its_turn_and_others_go_on_behind_it() -> None:
+    pool = BufferPool(budget=4 * SMALLEST)
+    held = pool.take(10)
+    assert held is not None
+    assert pool.take(100 * SMALLEST) is None
+    held.release()
+    giant = pool.take(100 * SMALLEST)
+    assert giant is not None
+    giant.release()
+    assert pool.take(10) is not None

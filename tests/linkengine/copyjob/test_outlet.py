@@ -46,6 +46,7 @@ class Broker:
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
+        self._server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # else the kernel may take all of it for us
         self._theirs: list[socket.socket] = []
         self._asked: socket.socket | None = None
 

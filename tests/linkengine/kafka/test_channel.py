@@ -2,11 +2,15 @@
 
 import select
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from devcluster.tls import certificates_in, write_certificates
 from linkengine.kafka.channel import Channel, ChannelClosedError, LargeFrames, SmallFrames
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.produce import bytes_of_answers
@@ -127,6 +131,65 @@ def test_an_answer_waits_in_the_socket_while_no_buffer_is_free(ends: tuple[Chann
     free.append(memoryview(bytearray(4)))
     assert frames.read() is not None
     assert not frames.starved
+
+
+class TlsBroker:
+    """The broker's end of a TLS connection, which decides how many encrypted bytes go out."""
+
+    def __init__(self, sock: socket.socket, certificates: Path) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificates)
+        self._sock, self._in, self._out = sock, ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_side=True)
+
+    def shake_hands(self) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._sock.sendall(self._out.read())
+                self._in.write(self._sock.recv(1 << 16))
+            else:
+                self._sock.sendall(self._out.read())
+                return
+
+    def encrypted(self, data: bytes) -> bytes:
+        self._tls.write(data)
+        return self._out.read()
+
+
+def test_the_rest_of_an_encrypted_answer_wakes_its_reader_however_little_it_is(tmp_path: Path) -> None:
+    """TLS has taken a part of the last record out of the kernel already, so fewer bytes come than are missing."""
+    write_certificates(tmp_path)
+    files = certificates_in(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours, theirs = socket.create_connection(server.getsockname()), server.accept()[0]
+    broker = TlsBroker(theirs, files.broker)
+    greeting = Thread(target=broker.shake_hands)
+    greeting.start()
+    context = ssl.create_default_context(cafile=files.authority)
+    channel = Channel(Connection(context.wrap_socket(ours, server_hostname="localhost"), host="broker", port=9092))
+    greeting.join(10)
+    target = bytearray(40_000)
+    frames = LargeFrames(channel, allocate=lambda size: memoryview(target)[:size])
+    sent = broker.encrypted(frame(1, b"z" * 40_000))
+
+    theirs.sendall(sent[:-3_000])
+    ready = select.poll()
+    ready.register(channel.fileno(), select.POLLIN)
+    while frames.received < 32_768:  # two whole records of the three
+        assert ready.poll(5_000)
+        assert frames.read() is None
+    while ready.poll(200):
+        assert frames.read() is None
+    theirs.sendall(sent[-3_000:])
+
+    assert ready.poll(5_000)
+    found = frames.read()
+    assert found is not None
+    assert bytes(found[1]) == b"z" * 40_000
+    channel.close()
+    theirs.close()
 
 
 def test_a_closed_connection_and_nonsense_are_told_apart_from_silence(ends: tuple[Channel, socket.socket]) -> None:

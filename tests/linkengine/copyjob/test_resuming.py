@@ -1,0 +1,79 @@
+"""A resume goes on whatever happens to the connection of the broker that led before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from threading import Event
+
+import pytest
+
+from linkengine.copyjob import mirrorside
+from linkengine.copyjob.background import Background
+from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.buffers import BufferPool
+from linkengine.copyjob.mirrorside import MirrorSide
+from linkengine.copyjob.pacing import Bandwidth
+from linkengine.copyjob.pieces import Stage
+from linkengine.copyjob.poller import Poller
+from linkengine.copyjob.ports import SystemClock
+from linkengine.copyjob.tails import Tail, TailQuery
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import Grant
+from linkengine.domain.plans import CopyTuning
+from linkengine.kafka.producers import ProducerState
+from linkengine.kafka.topicviews import Leader
+from tests.linkengine.copyjob.copying import wait_for
+from tests.linkengine.copyjob.partitions import partition
+
+TAIL = Tail(
+    leader=Leader(broker=2, epoch=5),
+    topic_id=bytes(range(16)),
+    start=0,
+    end=7,
+    producer=ProducerState(epoch=3, last_sequence=6, coordinator_epoch=8),
+    producer_id=1 << 62,
+)
+GONE = LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "Connection refused.")
+
+
+@pytest.fixture
+def services() -> Iterator[Services]:
+    background, poller = Background(), Poller()
+    poller.watch(background, lambda _readable, _writable: background.run_events())
+    yield Services(
+        background=background, poller=poller, clock=SystemClock(), tuning=CopyTuning(), pool=BufferPool(), bandwidth=Bandwidth()
+    )
+    background.close()
+    poller.close()
+
+
+def test_a_dead_broker_that_is_tried_again_does_not_end_a_resume_at_its_successor(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, resumed = Event(), list[tuple[Stage, int | None]]()
+
+    def read_slowly(_cluster: object, queries: Sequence[TailQuery], **_: object) -> dict[str, Tail]:
+        assert told.wait(10)
+        return {query.assignment.key: TAIL for query in queries}
+
+    def refuse(_: object, error: LinkEngineError) -> None:
+        raise error
+
+    monkeypatch.setattr(mirrorside, "read_tails", read_slowly)
+    side = MirrorSide(
+        services, address_from_properties({"bootstrap.servers": "127.0.0.1:1"}),
+        may_write=lambda _: True, arm=lambda _: None, advanced=lambda _: None, failed=refuse, fenced=refuse,
+        resumed=lambda one: resumed.append((one.stage, one.position)),
+    )  # fmt: skip
+    one = partition()
+    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=1_000.0))
+    side.resume(one)
+    side.pump(services.clock.monotonic())  # its end is being read at the new leader
+
+    side._broker_lost([one], GONE)
+    told.set()
+    wait_for(lambda: services.poller.wait(0.02) or bool(resumed))
+
+    assert resumed == [(Stage.COPYING, 7)]
+    side.close()

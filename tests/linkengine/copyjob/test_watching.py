@@ -1,0 +1,59 @@
+"""Whose source's end is looked at: of those that are not read, and not of those whose reading is about to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from linkengine.copyjob.background import Background
+from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.buffers import BufferPool
+from linkengine.copyjob.pacing import Bandwidth
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Origin, Stage, Trouble
+from linkengine.copyjob.poller import Poller
+from linkengine.copyjob.ports import SystemClock
+from linkengine.copyjob.sourcewatch import EVERY_S, SourceWatch, WatchEvents
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.plans import CopyTuning, PartitionPhase
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.topicviews import Leader
+from tests.linkengine.copyjob.partitions import partition
+
+DENIED = Trouble(PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.AUTHORIZATION_ERROR, "READ is denied.")
+
+
+@pytest.fixture
+def services() -> Iterator[Services]:
+    background, poller = Background(), Poller()
+    yield Services(
+        background=background, poller=poller, clock=SystemClock(), tuning=CopyTuning(), pool=BufferPool(), bandwidth=Bandwidth()
+    )
+    background.close()
+    poller.close()
+
+
+def asked_for(services: Services, one: MirrorPartition, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    events = WatchEvents(seen=lambda *_: None, refused=lambda *_: None)
+    watch, asked = SourceWatch(services, cast(Cluster, None), events), list[Any]()
+    monkeypatch.setattr(watch, "_ask", lambda _broker, held_up: asked.extend(held_up))
+    now = services.clock.monotonic()
+    watch.tick(now, {(0, 0): [one]})
+    watch.tick(now + EVERY_S, {(0, 0): [one]})
+    return asked
+
+
+def test_an_end_that_is_seen_does_not_take_back_that_reading_is_denied(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = partition()
+    one.stage, one.origin = Stage.COPYING, Origin(leader=Leader(broker=0, epoch=1), topic=bytes(16))
+    assert asked_for(services, one, monkeypatch) == [("t", 0)]  # nothing was heard of it for long
+
+    one.source_trouble = DENIED
+    assert asked_for(services, one, monkeypatch) == []
+
+    one.stage = Stage.RESUMING  # nobody reads it, so the look is all there is
+    assert asked_for(services, one, monkeypatch) == [("t", 0)]
