@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.links import ConnectionMode, LinkMode
+from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.restoring import CommonPart
-from linkengine.domain.states import MirrorState
+from linkengine.domain.states import BECOMING, MirrorState
 
 _OTHER_MODE = {
     LinkMode.BIDIRECTIONAL: LinkMode.BIDIRECTIONAL,
@@ -79,9 +80,17 @@ def have_parted(mirror: MirrorTopic, other: MirrorTopic | None) -> bool:
 def common_parts(mirror: MirrorTopic, other: MirrorTopic | None) -> Iterator[CommonPart]:
     """Answer what either row knows of the part that both topics have in common; ``here`` is the topic of ``mirror``."""
     if _was_copy(mirror):
-        yield CommonPart(here_id=mirror.mirror_topic_id, there_id=mirror.source_topic_id, ends=_ends(mirror))
+        yield CommonPart(
+            here_id=mirror.mirror_topic_id, there_id=mirror.source_topic_id, ends=_ends(mirror), epochs=_epochs(mirror)
+        )
     if other is not None and was_stopped_as_copy(other):
-        yield CommonPart(here_id=other.source_topic_id, there_id=other.mirror_topic_id, ends=_ends(other))
+        yield CommonPart(
+            here_id=other.source_topic_id,
+            there_id=other.mirror_topic_id,
+            ends=_ends(other),
+            epochs=_epochs(other),
+            source_is_here=True,
+        )
 
 
 def was_stopped_as_copy(mirror: MirrorTopic) -> bool:
@@ -96,5 +105,27 @@ def _was_copy(mirror: MirrorTopic) -> bool:
 
 
 def _ends(mirror: MirrorTopic) -> dict[int, int]:
+    """Answer where it was fenced, by partition; nothing where that does not tell what it had of its source."""
+    if not _was_sound(mirror):
+        return {}
     rows = MirrorPartition.objects.filter(mirror=mirror).exclude(stopped_end=None)
     return {row.partition: row.stopped_end for row in rows if row.stopped_end is not None}
+
+
+def _was_sound(mirror: MirrorTopic) -> bool:
+    """Tell whether the mirror was a copy of its source when it was stopped, as far as anybody knew.
+
+    One that had failed (a foreign write, a source that was cut short) or that differed in a comparison ends somewhere, too, but
+    what it holds below says nothing about the source.
+    """
+    if mirror.transition_errors.filter(code=RECORDS_DIFFER).exists():
+        return False
+    stops = mirror.transitions.filter(to_state=MirrorState.PENDING_STOPPED)
+    stop = stops.exclude(from_state__in=[*BECOMING, MirrorState.PENDING_STOPPED]).first()
+    return stop is None or stop.from_state != MirrorState.FAILED
+
+
+def _epochs(mirror: MirrorTopic) -> dict[int, int]:
+    """Answer the newest leader epochs of the source that the mirror was read under, by partition."""
+    rows = MirrorPartition.objects.filter(mirror=mirror, source_epoch__gte=0)
+    return {row.partition: row.source_epoch for row in rows if row.source_epoch is not None}

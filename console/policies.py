@@ -11,7 +11,16 @@ from linkengine.domain.errors import ErrorCode, IllegalTransitionError
 from linkengine.domain.filters import chooses, known_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
-from linkengine.domain.states import BIDIRECTIONAL_ONLY, OPERATIONS, LinkMode, LinkState, MirrorEvent, MirrorState, next_state
+from linkengine.domain.states import (
+    BIDIRECTIONAL_ONLY,
+    OPERATIONS,
+    GapReason,
+    LinkMode,
+    LinkState,
+    MirrorEvent,
+    MirrorState,
+    next_state,
+)
 
 _E = MirrorEvent
 # In the order of buttons.
@@ -194,10 +203,22 @@ def _source_can_turn(mirror: MirrorTopic, other: ClusterLink) -> str:
         return f"Topic '{name}' on the other side is being deleted."
     taken = _mirror_there(other, name)
     if taken is None:
-        return ""
+        return _would_lose_its_beginning(mirror)
     if taken.link_id == other.pk and taken.source_topic == mirror.name:
         return f"Topic '{name}' on the other side is {taken.state} itself."
     return f"Topic '{name}' on the other side is a mirror topic of link '{taken.link.name}', so it cannot turn round."
+
+
+def _would_lose_its_beginning(mirror: MirrorTopic) -> str:
+    """A copy may have begun behind its source's beginning (``mirror.start.offset.spec``), which the source still has."""
+    heads = mirror.gaps.filter(reason=GapReason.HEAD).values_list("partition", "end")
+    starts = {row.partition: row.source_start for row in mirror.partitions.all()}
+    if not any(start is not None and start < end for start, end in ((starts.get(number), end) for number, end in heads)):
+        return ""
+    return (
+        f"Topic '{mirror.source_topic}' on the other side holds older records than '{mirror.name}' ever had, and would lose "
+        "them as its mirror. Promote instead, then restore the other side: what only it holds is written to a file first."
+    )
 
 
 def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:

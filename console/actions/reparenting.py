@@ -23,10 +23,11 @@ from console.errors import ConflictError, NotFoundError, from_engine
 from console.models import ClusterLink, GroupOffset, MirrorPartition, MirrorTopic, RoleBinding, StateTransition
 from console.models.links import show_change
 from console.models.mirrors import STAYING
+from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
 from linkengine.domain.reparenting import ReparentPoint, obstacles, reparent_points
-from linkengine.domain.states import MirrorState
+from linkengine.domain.states import GapReason, MirrorState
 
 MEASURE_TIMEOUT_S = 30.0  # the copier may take six to let go, then two clusters are asked
 _UNKNOWN_YET = (
@@ -152,7 +153,13 @@ def _measure(mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic) -> tup
     _check_ids(mirror, parent, found)
     rows = MirrorPartition.objects.filter(mirror=parent).exclude(stopped_end=None)
     fences = {row.partition: row.stopped_end for row in rows if row.stopped_end is not None}
-    points = reparent_points(_ranges(found["held"]), parent=_ranges(found["parent"]), fences=fences)
+    heads = parent.gaps.filter(reason=GapReason.HEAD).values_list("partition", "end")
+    points = reparent_points(
+        _ranges(found["held"]),
+        parent=_ranges(found["parent"]),
+        fences=fences,
+        heads=dict(heads) if follows_start(link.sync_include) else {},
+    )
     reasons = obstacles(points)
     if reasons:
         raise ConflictError(

@@ -59,7 +59,7 @@ def _known(mirror: MirrorTopic) -> dict[str, Any]:
     parts = pairs.common_parts(mirror, pairs.counterpart(mirror))
     return {
         "source_topic": mirror.source_topic,
-        "parts": [{**asdict(one), "ends": sorted(one.ends.items())} for one in parts],
+        "parts": [{**asdict(one), "ends": sorted(one.ends.items()), "epochs": sorted(one.epochs.items())} for one in parts],
     }
 
 

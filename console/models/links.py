@@ -85,6 +85,12 @@ class ClusterLink(models.Model):
         return next((one.value for one in self.configs.all() if one.name == name), default)
 
     @property
+    def sync_include(self) -> tuple[str, ...] | None:
+        """Answer the names in ``topic.config.sync.include``, None where it is not set."""
+        names = self.config("topic.config.sync.include").split(",")
+        return tuple(name.strip() for name in names if name.strip()) or None
+
+    @property
     def shown_uuid(self) -> uuid.UUID:
         """The link id as clients see it: one for both sides of a pair."""
         return self.pair_uuid or self.link_uuid

@@ -7,13 +7,15 @@ from typing import Any
 from django.db import models
 
 from console.models.mirrors import MirrorTopic
+from linkengine.domain.restoring import RestorePoint
 
 
 class RestoreRun(models.Model):
     """One restore of one topic; kept with the mirror, newest first.
 
     ``points`` holds one object per partition: ``partition``, ``start`` (first offset the topic held), ``end`` (its log end),
-    ``common`` (first offset that is not common to both sides) and ``records`` (exported; null until they are).
+    ``common`` (first offset that is not common to both sides), ``other_start`` (first offset the other side held) and
+    ``records`` (exported; null until they are).
     """
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="restores")
@@ -23,6 +25,7 @@ class RestoreRun(models.Model):
     agreed_at = models.DateTimeField(null=True)  # points are known and will not change: nobody may write any more
     in_place = models.BooleanField(default=False)  # nothing diverged: the topic itself goes on
     diverged_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the topic to be deleted
+    source_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the one that is mirrored in its place
     export_name = models.CharField(max_length=200, blank=True, default="")  # file in the export directory; "": nothing to keep
     export_records = models.BigIntegerField(null=True)
     export_bytes = models.BigIntegerField(null=True)
@@ -39,5 +42,11 @@ class RestoreRun(models.Model):
 
     @property
     def messages_truncated(self) -> int:
-        """Offsets beyond the point, over all partitions."""
-        return sum(max(0, one["end"] - max(one["start"], one["common"])) for one in self.points)
+        """Offsets that only this side held, over all partitions."""
+        return sum(one.diverged for one in self.restore_points)
+
+    @property
+    def restore_points(self) -> tuple[RestorePoint, ...]:
+        """The points without what became of them."""
+        names = ("partition", "start", "end", "common", "other_start")
+        return tuple(RestorePoint(**{name: one[name] for name in names if name in one}) for one in self.points)

@@ -79,7 +79,7 @@ def assignments_of(
 ) -> tuple[PartitionAssignment, ...]:
     """Answer one assignment per partition of the mirror."""
     count = mirror.num_partitions if partitions is None else partitions
-    follows = follows_start(sync_include(mirror.link))
+    follows = follows_start(mirror.link.sync_include)
     by_transactions = mirror.link.gap_filler == GapFiller.TRANSACTIONS
     link_number = mirror.link_id if mirror.first_link_number is None else mirror.first_link_number
     return tuple(
@@ -150,7 +150,7 @@ def setup_of(mirror: MirrorTopic) -> MirrorSetup:
         mirror_topic=mirror.name,
         replication_factor=mirror.replication_factor,
         configs=dict(mirror.config_overrides),
-        sync_include=sync_include(link),
+        sync_include=link.sync_include,
         guard=is_guarded(link),
         start=mirror.start_spec,
         contested=is_contested(mirror),
@@ -172,7 +172,7 @@ def sync_of(mirror: MirrorTopic, *, keyless: bool = False) -> MirrorSync:
         source_topic_id=mirror.source_topic_id,
         mirror_topic=mirror.name,
         mirror_topic_id=mirror.mirror_topic_id,
-        sync_include=sync_include(mirror.link),
+        sync_include=mirror.link.sync_include,
         previous=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),
         keyless=keyless,
@@ -227,7 +227,7 @@ def _stop(
         fenced_ends=fenced_ends,
         source_configs=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),
-        sync_include=sync_include(mirror.link),
+        sync_include=mirror.link.sync_include,
         guard=is_guarded(mirror.link),
         group_offsets=known_offsets(mirror),
     )
@@ -254,7 +254,7 @@ def turn_of(mirror: MirrorTopic, *, ends: Mapping[int, int], generation: int) ->
         ends=tuple(sorted(ends.items())),
         generation=generation,
         configs=dict(mirror.config_overrides),
-        sync_include=sync_include(mirror.link),
+        sync_include=mirror.link.sync_include,
     )
 
 
@@ -284,12 +284,6 @@ def is_contested(mirror: MirrorTopic) -> bool:
     """Tell whether another mirror that is not stopped has the name on this cluster: the rules on it may be that one's."""
     others = MirrorTopic.objects.filter(link__destination=mirror.link.destination_id, name=mirror.name)
     return others.exclude(pk=mirror.pk).exclude(state=MirrorState.STOPPED).exists()
-
-
-def sync_include(link: ClusterLink) -> tuple[str, ...] | None:
-    """Answer ``topic.config.sync.include`` of the link, None where it is not set."""
-    value = config_of(link, "topic.config.sync.include")
-    return tuple(name.strip() for name in value.split(",") if name.strip()) if value else None
 
 
 def config_of(link: ClusterLink, name: str) -> str:

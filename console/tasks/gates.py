@@ -144,7 +144,7 @@ def _blockers(mirror: MirrorTopic) -> list[tuple[ErrorCode, str]]:
         destination=mirror.link.destination.address,
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
-        sync_include=plans.sync_include(mirror.link),
+        sync_include=mirror.link.sync_include,
     )
 
 

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
+from linkengine.domain.restoring import CommonPart, RestorePoint, common_ends, restore_points
+
+
+class Topic(NamedTuple):
+    """Where a topic is."""
+
+    address: ClusterAddress
+    name: str
+
+
+class Parting(NamedTuple):
+    """Which two topics were looked at, and where they part."""
+
+    here_id: str
+    there_id: str
+    points: tuple[RestorePoint, ...]
 
 
 def held_by(address: ClusterAddress, topic: str, *, closed: bool) -> tuple[str, Sequence[LogRange]]:
@@ -19,3 +36,22 @@ def held_by(address: ClusterAddress, topic: str, *, closed: bool) -> tuple[str, 
     if found is None:
         raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, f"Topic {topic!r} does not exist any more.")
     return found.topic_id, jobs.log_ranges(address, topic, closed=closed)
+
+
+def parting_of(
+    here: Topic, there: Topic, *, parts: Iterable[CommonPart], held: tuple[str, Sequence[LogRange]] | None = None
+) -> Parting:
+    """Look where two topics part, by what is known of their common part and what both hold now.
+
+    ``held`` is what the topic here holds, if somebody has just looked. A source that lost records since they were copied from
+    it (an unclean election, a cluster that was set back) has its mirror's records up to there only (KIP-101).
+    """
+    here_id, ours = held or held_by(*here, closed=False)
+    there_id, theirs = held_by(*there, closed=False)
+    proven = [
+        part.as_kept(jobs.kept_up_to(*(here if part.source_is_here else there), epochs=part.epochs))
+        for part in parts
+        if (part.here_id, part.there_id) == (here_id, there_id)
+    ]
+    common = common_ends(proven, here_id=here_id, there_id=there_id)
+    return Parting(here_id, there_id, restore_points(ours, common=common, other=theirs))

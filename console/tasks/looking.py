@@ -17,13 +17,13 @@ from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import unseal
 from console.reconciling import linkhealth, plans
 from console.tasks.answers import answering
-from console.tasks.holdings import held_by
+from console.tasks.holdings import Topic, parting_of
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
-from linkengine.domain.restoring import CommonPart, RestorePoint, common_ends, restore_points
+from linkengine.domain.restoring import CommonPart, RestorePoint
 
 _NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR}
 _LINKS = ("destination", "source")
@@ -64,12 +64,9 @@ def count_divergence(*, link_id: int, known: dict[str, dict[str, Any]]) -> dict[
 
 
 def _points(link: ClusterLink, topic: str, *, source_topic: str, parts: list[dict[str, Any]]) -> tuple[RestorePoint, ...]:
-    here_id, held = held_by(link.destination.address, topic, closed=False)
-    there_id, _ = held_by(plans.source_address(link), source_topic, closed=False)
-    common = common_ends(
-        [CommonPart(**{**one, "ends": dict(one["ends"])}) for one in parts], here_id=here_id, there_id=there_id
-    )
-    return restore_points(held, common=common)
+    known = [CommonPart(**{**one, "ends": dict(one["ends"]), "epochs": dict(one["epochs"])}) for one in parts]
+    here, there = Topic(link.destination.address, topic), Topic(plans.source_address(link), source_topic)
+    return parting_of(here, there, parts=known).points
 
 
 @shared_task(name="probe_address")

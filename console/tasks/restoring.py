@@ -23,16 +23,17 @@ from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic, RestoreRun
 from console.reconciling import gaps, plans
-from console.tasks.holdings import held_by
+from console.tasks.holdings import Topic, held_by, parting_of
 from console.tasks.mirrors import create_topic, note_delay
 from console.tasks.overtaking import OvertakenError, Watch, check_wanted, hold_name, unless_overtaken
 from console.tasks.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
 from console.tasks.settingaside import set_aside
 from linkengine import jobs
+from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.plans import LogRange
-from linkengine.domain.restoring import RestorePoint, common_ends, open_transactions, restore_points
+from linkengine.domain.restoring import RestorePoint, open_transactions
 from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState
 
 
@@ -54,8 +55,7 @@ def advance_restore(*, mirror_id: int, **_: Any) -> None:
 
 def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopic:
     """Find, per partition, the first offset that is not common; write it down before anything is done about it."""
-    here_id, held = _close(mirror)
-    there_id, theirs = held_by(plans.source_address(mirror.link), mirror.source_topic, closed=False)
+    held = _close(mirror)
     other = pairs.counterpart(mirror)
     if not pairs.have_parted(mirror, other):
         raise LinkEngineError(
@@ -63,11 +63,13 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
             f"The other side has no stopped mirror of '{mirror.name}' any more, so nobody knows up to where both are equal. "
             "Fail over to make this topic writable again.",
         )
-    common = common_ends(pairs.common_parts(mirror, other), here_id=here_id, there_id=there_id)
-    points, run.diverged_topic_id, equal_until = restore_points(held, common=common), here_id, None
-    if other is not None and (other.source_topic_id, other.mirror_topic_id) == (here_id, there_id):
-        equal_until = _equal_until(other, points) if len(points) <= len(theirs) else None
-    return _note_agreed(mirror, run, points, equal_until=equal_until, now=now)
+    here = Topic(mirror.link.destination.address, mirror.name)
+    there = Topic(plans.source_address(mirror.link), mirror.source_topic)
+    found = parting_of(here, there, parts=pairs.common_parts(mirror, other), held=held)
+    run.diverged_topic_id, run.source_topic_id, equal_until = found.here_id, found.there_id, None
+    if other is not None and (other.source_topic_id, other.mirror_topic_id) == (found.here_id, found.there_id):
+        equal_until = _equal_until(other, found.points)
+    return _note_agreed(mirror, run, found.points, equal_until=equal_until, now=now)
 
 
 def _close(mirror: MirrorTopic) -> tuple[str, Sequence[LogRange]]:
@@ -112,6 +114,7 @@ def _note_agreed(
             agreed_at=now,
             in_place=equal_until is not None,
             diverged_topic_id=run.diverged_topic_id,
+            source_topic_id=run.source_topic_id,
         )
         facts = {**reversing.fresh_life(), "holds_copy": False, "start_spec": "earliest"}
         moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.OFFSETS_AGREED, by=ENGINE, now=now, **facts)
@@ -123,6 +126,8 @@ def _note_agreed(
 def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
     check_wanted(mirror)
     if run.in_place:
+        if follows_start(mirror.link.sync_include):  # what the new source does not have goes from here, too
+            set_aside(mirror, run, check_ours=Watch(mirror))
         made = take_over(mirror, ends={one["partition"]: one["common"] for one in run.points})
     else:
         set_aside(mirror, run, check_ours=Watch(mirror))

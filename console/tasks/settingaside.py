@@ -6,7 +6,8 @@ on every way to the deletion; what came meanwhile is set aside too before anythi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 
@@ -15,11 +16,13 @@ from django.utils import timezone
 
 from console import exports
 from console.models import MirrorTopic, RestoreRun
+from console.reconciling import plans
+from console.tasks.holdings import held_by
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.restoring import RestorePoint, as_held_now
+from linkengine.domain.restoring import RestorePoint, as_held_now, lost_there
 
 
 def set_aside(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], None] = lambda: None) -> None:
@@ -35,8 +38,8 @@ def set_aside(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], 
 
 def _look_again(mirror: MirrorTopic, run: RestoreRun) -> tuple[RestorePoint, ...]:
     """Answer the points as they are now. Ends that moved are written down, and the file is not complete any more."""
-    before = [RestorePoint(**{name: one[name] for name in ("partition", "start", "end", "common")}) for one in run.points]
-    points = as_held_now(before, held=_held(mirror, run))
+    before = run.restore_points
+    points = as_held_now(before, held=_held(mirror, run), other=_still_there(mirror, run))
     moved = [one.partition for one, old in zip(points, before, strict=True) if one.end != old.end]
     if moved:
         changed = [{**asdict(one), "records": None} for one in points]
@@ -49,6 +52,25 @@ def _look_again(mirror: MirrorTopic, run: RestoreRun) -> tuple[RestorePoint, ...
     return points
 
 
+def _still_there(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
+    """Answer what the topic holds that is to be mirrored; raise where it is not there any more, or lost what was common.
+
+    Hours may pass while records are set aside, and once the topic here is doomed the other one is all there is.
+    """
+    if run.doomed_at is not None:
+        return ()
+    topic_id, theirs = held_by(plans.source_address(mirror.link), mirror.source_topic, closed=False)
+    lost = lost_there(run.restore_points, other=theirs)
+    if (run.source_topic_id and topic_id != run.source_topic_id) or lost:
+        what = f"lost records of partition {lost[0]}" if lost else "was deleted and created again"
+        raise LinkEngineError(
+            ErrorCode.SIDES_DIVERGED,
+            f"'{mirror.source_topic}' {what} since both sides agreed on offsets, so '{mirror.name}' is not deleted. Fail over "
+            "to make it writable again.",
+        )
+    return tuple(theirs)
+
+
 def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     """Answer what the diverged topic holds; nothing once it is deleted."""
     here = mirror.link.destination.address
@@ -59,8 +81,8 @@ def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
 
 
 def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ...], *, check_ours: Callable[[], None]) -> None:
-    ranges = {one.partition: OffsetRange(max(one.start, one.point), one.end) for one in points if one.diverged > 0}
-    if not ranges:
+    rounds = _rounds(points)
+    if not rounds:
         _note_exported(run, {}, now=timezone.now())
         return
     name = f"{mirror.name}-{run.pk}-{run.requested_at:%Y%m%dT%H%M%SZ}.jsonl.gz"
@@ -74,11 +96,19 @@ def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ..
             check_ours()
             sink(line)
 
-        counts = jobs.export_records(mirror.link.destination.address, mirror.name, ranges, sink=keep)
+        counts: Counter[int] = Counter()
+        for ranges in rounds:
+            counts.update(jobs.export_records(mirror.link.destination.address, mirror.name, ranges, sink=keep))
     _note_exported(run, counts, name=name, now=timezone.now())
 
 
-def _note_exported(run: RestoreRun, counts: dict[int, int], *, name: str = "", now: datetime) -> None:
+def _rounds(points: Iterable[RestorePoint]) -> list[dict[int, OffsetRange]]:
+    """Answer what to export one after the other, each with one range of a partition."""
+    found = ({one.partition: one.apart[turn] for one in points if len(one.apart) > turn} for turn in range(2))
+    return [ranges for ranges in found if ranges]
+
+
+def _note_exported(run: RestoreRun, counts: Mapping[int, int], *, name: str = "", now: datetime) -> None:
     """Write down that the file is complete, unless the points it was made for are not those of the run any more."""
     written = exports.measure(name) if name else None
     _as_read(run).update(

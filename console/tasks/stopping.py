@@ -169,7 +169,7 @@ def _fence(mirror: MirrorTopic, *, generation: int) -> None:
         _log.warning("stop.taken_over", mirror=mirror.name)
         return
     writable_at = timezone.now()
-    note_stopped(mirror, now=writable_at, source_ends=_source_ends(mirror), detail=gone)
+    note_stopped(mirror, now=writable_at, source_ends=_source_ends(mirror), detail=gone, marked_at=now)
     dispatch.send("reconcile_link", link_id=mirror.link_id)
 
 
@@ -231,7 +231,7 @@ def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
         destination=mirror.link.destination.address,
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
-        sync_include=plans.sync_include(mirror.link),
+        sync_include=mirror.link.sync_include,
     )
     return dict(found) or _unequal_groups(mirror)
 
@@ -265,15 +265,25 @@ def record_many_ends(found: Iterable[tuple[MirrorTopic, MirrorStopped]]) -> None
     update_each(MirrorPartition, fields=fields, keys=("mirror", "partition"), rows=rows)
 
 
-def note_stopped(mirror: MirrorTopic, *, now: datetime, source_ends: dict[int, int] | None = None, detail: str = "") -> None:
+def note_stopped(
+    mirror: MirrorTopic,
+    *,
+    now: datetime,
+    source_ends: dict[int, int] | None = None,
+    detail: str = "",
+    marked_at: datetime | None = None,
+) -> None:
+    """Write down that the topic is stopped; nothing where the stop that was marked then is not under way any more."""
     facts = {"by": ENGINE, "now": now, "detail": detail, **_UNTROUBLED}
     try:
         with transaction.atomic():
+            if marked_at is not None:
+                check_marks([mirror.pk], marked_at=marked_at)
             troubles.clear(mirror=mirror)
             stopped = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, **facts)
             write_stop_report(mirror=stopped, now=now, source_ends=source_ends, asked_at=timezone.now())
             lineage.close_lineage(mirror=stopped, now=now)
-    except IllegalTransitionError:  # another run of this task was quicker
+    except (IllegalTransitionError, StopTakenOverError):  # another run of this task was quicker
         _log.info("stop.done_already", mirror=mirror.name)
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from linkengine.domain.plans import LogRange
+
+NONE: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,8 @@ class ReparentPoint:
     fence: int  # 0: the parent never copied this partition
     parent_start: int | None  # None, both: the parent has no such partition
     parent_end: int | None
+    start: int = 0
+    parent_head: int = 0  # the parent never had anything below, and a mirror begins where its source begins
 
     @property
     def ahead(self) -> int:
@@ -35,11 +40,17 @@ class ReparentPoint:
 
 
 def reparent_points(
-    held: Iterable[LogRange], *, parent: Iterable[LogRange], fences: Mapping[int, int]
+    held: Iterable[LogRange], *, parent: Iterable[LogRange], fences: Mapping[int, int], heads: Mapping[int, int] = NONE
 ) -> tuple[ReparentPoint, ...]:
-    """Lay the mirror's partitions beside the parent's; ``fences`` are the parent's recorded ends, by partition."""
+    """Lay the mirror's partitions beside the parent's.
+
+    ``fences`` are the parent's recorded ends, by partition; ``heads`` where its copy began, if the mirror's start would follow.
+    """
     known = {one.partition: one for one in parent}
-    return tuple(_point(one, known.get(one.partition), fence=fences.get(one.partition, 0)) for one in held)
+    return tuple(
+        _point(one, known.get(one.partition), fence=fences.get(one.partition, 0), head=heads.get(one.partition, 0))
+        for one in held
+    )
 
 
 def obstacles(points: Iterable[ReparentPoint]) -> tuple[str, ...]:
@@ -47,9 +58,17 @@ def obstacles(points: Iterable[ReparentPoint]) -> tuple[str, ...]:
     return tuple(words for one in points if (words := _obstacle(one)))
 
 
-def _point(held: LogRange, parent: LogRange | None, *, fence: int) -> ReparentPoint:
+def _point(held: LogRange, parent: LogRange | None, *, fence: int, head: int) -> ReparentPoint:
     start, end = (None, None) if parent is None else (parent.start, parent.end)
-    return ReparentPoint(partition=held.partition, end=held.end, fence=fence, parent_start=start, parent_end=end)
+    return ReparentPoint(
+        partition=held.partition,
+        end=held.end,
+        fence=fence,
+        parent_start=start,
+        parent_end=end,
+        start=held.start,
+        parent_head=head,
+    )
 
 
 def _obstacle(one: ReparentPoint) -> str:
@@ -64,4 +83,9 @@ def _obstacle(one: ReparentPoint) -> str:
         return f"partition {one.partition} ends at offset {one.parent_end} there, before its own fence at {one.fence}"
     if one.parent_start > one.end:
         return f"partition {one.partition} begins at offset {one.parent_start} there, so offsets from {one.end} on are gone"
+    if one.start < one.parent_head:
+        return (
+            f"partition {one.partition} was copied from offset {one.parent_head} on there, and this mirror would lose its "
+            "older records (leave retention out of the link's topic.config.sync.include, and it keeps them)"
+        )
     return ""

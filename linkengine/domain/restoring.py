@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from linkengine.domain.plans import LogRange
+from linkengine.domain.ranges import OffsetRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonPart:
-    """What the stop of a copy tells of two topics, named by their ids: up to ``ends``, by partition, they hold the same."""
+    """What the stop of a copy tells of two topics, named by their ids: up to ``ends``, by partition, they held the same.
+
+    ``epochs`` are the leader epochs under which the source of the copy was read; it is the topic here or the one there.
+    """
 
     here_id: str
     there_id: str
     ends: Mapping[int, int]
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    source_is_here: bool = False
+
+    def as_kept(self, kept: Mapping[int, int]) -> CommonPart:
+        """Answer what is left of it where its source has kept what was read up to these offsets only, nothing if unknown."""
+        return replace(self, ends={partition: min(end, kept.get(partition, 0)) for partition, end in self.ends.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePoint:
-    """One partition: it holds ``[start, end)``; below ``common`` both sides are, or will be, equal."""
+    """One partition: it holds ``[start, end)``; below ``common`` both sides are, or will be, equal.
+
+    The other side holds nothing below ``other_start``: never had it, or does not have it any more.
+    """
 
     partition: int
     start: int
     end: int
     common: int
+    other_start: int = 0
 
     @property
     def point(self) -> int:
@@ -32,15 +46,32 @@ class RestorePoint:
         return min(self.common, self.end)
 
     @property
+    def apart(self) -> tuple[OffsetRange, ...]:
+        """What only this side holds, or what means something else on the other side."""
+        bounds = (self.start, min(self.other_start, self.point)), (max(self.start, self.point), self.end)
+        return tuple(OffsetRange(first, end) for first, end in bounds if first < end)
+
+    @property
     def diverged(self) -> int:
-        """Offsets that only this side holds, or that mean something else on the other side."""
-        return self.end - max(self.start, self.point)
+        """The offsets of it."""
+        return sum(map(len, self.apart))
 
 
-def restore_points(held: Iterable[LogRange], *, common: Mapping[int, int]) -> tuple[RestorePoint, ...]:
-    """Answer the point of each partition; one that was never copied has nothing in common."""
+def restore_points(
+    held: Iterable[LogRange], *, common: Mapping[int, int], other: Iterable[LogRange]
+) -> tuple[RestorePoint, ...]:
+    """Answer the point of each partition; what was never copied, or the other side lacks, is not common."""
+    there = {one.partition: one for one in other}
+    nothing = LogRange(partition=-1, start=0, end=0, stable_end=0)
     return tuple(
-        RestorePoint(partition=one.partition, start=one.start, end=one.end, common=common.get(one.partition, 0)) for one in held
+        RestorePoint(
+            partition=one.partition,
+            start=one.start,
+            end=one.end,
+            common=min(common.get(one.partition, 0), there.get(one.partition, nothing).end),
+            other_start=there.get(one.partition, nothing).start,
+        )
+        for one in held
     )
 
 
@@ -56,15 +87,27 @@ def common_ends(parts: Iterable[CommonPart], *, here_id: str, there_id: str) -> 
     return found
 
 
-def as_held_now(points: Iterable[RestorePoint], *, held: Iterable[LogRange]) -> tuple[RestorePoint, ...]:
+def as_held_now(
+    points: Iterable[RestorePoint], *, held: Iterable[LogRange], other: Iterable[LogRange]
+) -> tuple[RestorePoint, ...]:
     """Answer the points with the bounds of now: retention may have moved a start, a super user an end."""
-    now = {one.partition: one for one in held}
-    return tuple(
-        replace(one, start=max(one.start, now[one.partition].start), end=now[one.partition].end)
-        if one.partition in now
-        else one
-        for one in points
+    now, there = {one.partition: one for one in held}, {one.partition: one for one in other}
+    return tuple(_as_now(one, now.get(one.partition), there.get(one.partition)) for one in points)
+
+
+def _as_now(one: RestorePoint, here: LogRange | None, there: LogRange | None) -> RestorePoint:
+    return replace(
+        one,
+        start=max(one.start, here.start) if here else one.start,
+        end=here.end if here else one.end,
+        other_start=max(one.other_start, there.start) if there else one.other_start,
     )
+
+
+def lost_there(points: Iterable[RestorePoint], *, other: Iterable[LogRange]) -> tuple[int, ...]:
+    """List partitions of which the other side does not hold any more what was common, up to its end."""
+    ends = {one.partition: one.end for one in other}
+    return tuple(one.partition for one in points if ends.get(one.partition, 0) < one.common)
 
 
 def open_transactions(held: Iterable[LogRange]) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from linkengine.jobs.looking import (
 )
 from linkengine.jobs.promoting import promotion_blockers
 from linkengine.jobs.replaying import replay_records
-from linkengine.jobs.reversing import close_topic, log_ranges, open_topic, turn_mirror
+from linkengine.jobs.reversing import close_topic, kept_up_to, log_ranges, open_topic, turn_mirror
 from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import reopen_mirror, stop_mirror
 from linkengine.jobs.stoppingmany import stop_many
@@ -53,6 +53,7 @@ __all__ = [
     "forget_losses",
     "group_blockers",
     "interrupt_slice",
+    "kept_up_to",
     "list_topics",
     "log_ranges",
     "open_topic",

@@ -8,6 +8,7 @@ from console import pairs
 from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from console.models.mirrors import RECORDS_DIFFER
 from console.tasks import stopping
 from linkengine.domain.restoring import common_ends
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
@@ -65,3 +66,37 @@ def test_where_the_newer_stop_is_forgotten_nothing_is_known_to_be_common(long_ag
 
     assert pairs.have_parted(long_ago, MirrorTopic.objects.get(pk=lately.pk))
     assert common(long_ago, here="A-1", there="B-2") == {}
+
+
+def test_a_mirror_that_had_failed_when_it_was_stopped_tells_nothing_of_its_source(
+    long_ago: MirrorTopic, lately: MirrorTopic
+) -> None:
+    """A record of a stranger may stand where the source had another: its end is the end of both."""
+    for was, to, event in ((S.ACTIVE, S.FAILED, E.FATAL), (S.FAILED, S.PENDING_STOPPED, E.FAILOVER)):
+        lately.transitions.create(from_state=was, to_state=to, event=event, by="somebody", at=NOW)
+
+    assert pairs.have_parted(long_ago, MirrorTopic.objects.get(pk=lately.pk))
+    assert common(long_ago, here="A-1", there="B-2") == {}
+
+
+def test_a_mirror_that_failed_and_was_recovered_tells_where_it_ended(long_ago: MirrorTopic, lately: MirrorTopic) -> None:
+    steps = (S.ACTIVE, S.FAILED, E.FATAL), (S.FAILED, S.ACTIVE, E.RECOVER), (S.ACTIVE, S.PENDING_STOPPED, E.FAILOVER)
+    for was, to, event in steps:
+        lately.transitions.create(from_state=was, to_state=to, event=event, by="somebody", at=NOW)
+
+    assert common(long_ago, here="A-1", there="B-2") == {0: 20_000}
+
+
+def test_a_mirror_that_differed_in_a_comparison_tells_nothing_of_its_source(long_ago: MirrorTopic, lately: MirrorTopic) -> None:
+    lately.transition_errors.create(code=RECORDS_DIFFER, message="Offset 7 differs.", since=NOW, last_seen_at=NOW)
+
+    assert common(long_ago, here="A-1", there="B-2") == {}
+
+
+def test_the_source_of_a_copy_is_asked_by_the_epochs_it_was_read_under(long_ago: MirrorTopic, lately: MirrorTopic) -> None:
+    MirrorPartition.objects.filter(mirror=lately, partition=0).update(source_epoch=4)
+
+    there, here = pairs.common_parts(long_ago, lately)
+
+    assert (there.source_is_here, there.epochs) == (False, {})
+    assert (here.source_is_here, here.epochs) == (True, {0: 4})

@@ -26,6 +26,7 @@ class RestorePointData(serializers.Serializer[Any]):
     start = OffsetField(help_text="First offset it held.")
     end = OffsetField(help_text="Its log end.")
     common = OffsetField(help_text="First offset that both sides do not share.")
+    other_start = OffsetField(default=0, help_text="First offset the other side held; what lies below is set aside, too.")
     records = OffsetField(allow_null=True, help_text="Set aside; null until they are.")
 
 

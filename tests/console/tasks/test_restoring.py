@@ -23,10 +23,12 @@ from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.configs import ConfigChange, looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.grouping import commit
+from tests.console.tasks.kills import phases
 from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
@@ -95,6 +97,105 @@ def test_where_nothing_diverged_the_topic_itself_goes_on(
     assert records(source_cluster, topic) == records(destination_cluster, topic)
     run = RestoreRun.objects.get()
     assert (run.in_place, run.messages_truncated, run.export_name) == (True, 0, "")
+
+
+@pytest.mark.parametrize("written", [[], ["only here"]], ids=["in place", "made anew"])
+def test_what_the_other_side_does_not_hold_from_its_beginning_on_is_set_aside_too(
+    stopped: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    written: list[str],
+) -> None:
+    topic = stopped.name
+    before = records(source_cluster, topic)
+    ClusterAdmin(pair[0].destination.address).trim(topic, {0: 40})
+    assert write(source_cluster, topic, *written) == [None] * len(written)
+
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: records(source_cluster, topic) == records(destination_cluster, topic))
+
+    run, gone = RestoreRun.objects.get(), [*(before[0, offset] for offset in range(40)), *(one.encode() for one in written)]
+    assert (run.in_place, run.messages_truncated, run.export_records) == (not written, len(gone), len(gone))
+    assert [base64.b64decode(one["value"]) for one in lines(run)] == gone
+    assert len(records(source_cluster, topic)) == 160
+
+
+def test_the_topic_is_kept_where_the_one_to_be_mirrored_is_gone_before_the_deletion(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, export = stopped.name, jobs.export_records
+    assert write(source_cluster, topic, "only here") == [None]
+    there, here = (ClusterAdmin(one.destination.address) for one in pair)
+    before = here.describe(topic).topic_id
+
+    def delete_behind(*arguments: Any, **options: Any) -> Any:
+        counts = export(*arguments, **options)
+        there.delete_topic(topic)
+        return counts
+
+    monkeypatch.setattr(jobs, "export_records", delete_behind)
+    row = restore(pair[1], topic)
+    drive(lambda: row.transition_errors.filter(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR).exists())
+    assert (states(row), here.describe(topic).topic_id) == ([S.PENDING_RESTORE_MIRROR], before)
+
+    there.create_topic(topic, partitions=2)
+    drive(lambda: row.transition_errors.filter(code=ErrorCode.SIDES_DIVERGED).exists())
+    do(row, E.FAILOVER)
+    drive(lambda: states(row) == [S.STOPPED])
+
+    assert here.describe(topic).topic_id == before
+    assert write(source_cluster, topic, "goes on") == [None]
+    assert len(records(source_cluster, topic)) == 202
+
+
+def test_a_source_that_lost_records_after_they_were_copied_has_the_rest_set_aside(
+    stopped: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An unclean election dropped its last forty, and producers wrote others in their place."""
+    topic, before = stopped.name, records(source_cluster, stopped.name)
+    monkeypatch.setattr(jobs, "kept_up_to", lambda *_, epochs: {**dict.fromkeys(epochs, 1_000), 0: 60})
+
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: len(records(source_cluster, topic)) == 200)
+
+    run = RestoreRun.objects.get()
+    assert (run.in_place, run.messages_truncated) == (False, 40)
+    assert [base64.b64decode(one["value"]) for one in lines(run)] == [before[0, offset] for offset in range(60, 100)]
+    assert records(source_cluster, topic) == records(destination_cluster, topic)
+
+
+def test_what_a_stranger_has_kept_from_the_mirror_is_set_aside(
+    twin: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    """The record at offset 100 was acknowledged by the source and never copied, and both sides have one there."""
+    topic = twin.name
+    drive(lambda: len(records(destination_cluster, topic)) == 200)
+    do(twin, E.PAUSE)
+    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
+    assert write(source_cluster, topic, "the source's 101st", "and 102nd") == [None, None]
+    assert write(destination_cluster, topic, "a stranger's", user="admin") == [None]
+    do(twin, E.RESUME)
+    drive(lambda: states(twin) == [S.FAILED])
+    do(twin, E.FAILOVER)
+    drive(lambda: states(twin) == [S.STOPPED])
+
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: len(records(source_cluster, topic)) == 201)
+
+    values = [base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())]
+    assert {b"the source's 101st", b"and 102nd"} <= set(values)
+    assert len(values) == 202
+    assert records(source_cluster, topic) == records(destination_cluster, topic)
 
 
 def test_a_rehearsed_failover_is_taken_back_by_restoring_the_mirror_itself(

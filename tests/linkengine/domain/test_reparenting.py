@@ -50,6 +50,16 @@ def test_every_partition_counts_and_is_named() -> None:
     assert [one.split(" ends")[0] for one in obstacles(points)] == ["partition 1", "partition 2"]
 
 
+def test_a_mirror_does_not_go_behind_a_copy_that_never_had_its_older_records() -> None:
+    [point] = reparent_points([held(10, start=2)], parent=[held(20, start=5)], fences={0: 10}, heads={0: 5})
+    assert "was copied from offset 5 on" in obstacles([point])[0]
+
+    for start, heads in ((5, {0: 5}), (2, {})):  # it begins there itself; the parent had them once, and retention took them
+        assert (
+            obstacles(reparent_points([held(10, start=start)], parent=[held(20, start=5)], fences={0: 10}, heads=heads)) == ()
+        )
+
+
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 40))
 def test_what_is_allowed_is_a_prefix_and_loses_nothing(source: int, mirrored: int, fenced: int, own: int) -> None:
     """Logs as lists: two copies of one source, one of them fenced and written to."""

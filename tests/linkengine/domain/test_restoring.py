@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 from linkengine.domain.plans import LogRange
-from linkengine.domain.restoring import CommonPart, RestorePoint, as_held_now, common_ends, restore_points
+from linkengine.domain.ranges import OffsetRange
+from linkengine.domain.restoring import CommonPart, RestorePoint, as_held_now, common_ends, lost_there, restore_points
 
-HELD = (LogRange(partition=0, start=0, end=12, stable_end=12), LogRange(partition=1, start=3, end=8, stable_end=8))
+
+def held(*bounds: tuple[int, int]) -> list[LogRange]:
+    return [LogRange(partition=number, start=start, end=end, stable_end=end) for number, (start, end) in enumerate(bounds)]
+
+
+HELD, OTHER = held((0, 12), (3, 8)), held((0, 20), (0, 20))
 
 
 def test_what_is_beyond_the_common_part_diverged() -> None:
-    points = restore_points(HELD, common={0: 10})
+    points = restore_points(HELD, common={0: 10}, other=OTHER)
     assert [(one.point, one.diverged) for one in points] == [(10, 2), (0, 5)]
 
 
 def test_points_follow_retention_and_records_that_came_late() -> None:
-    points = restore_points(HELD, common={0: 10})
-    now = as_held_now(points, held=[LogRange(partition=0, start=11, end=14, stable_end=14)])
-    assert now == (RestorePoint(partition=0, start=11, end=14, common=10), points[1])
+    points = restore_points(HELD, common={0: 10}, other=OTHER)
+    now = as_held_now(points, held=held((11, 14)), other=held((9, 30), (0, 30)))
+    assert now == (RestorePoint(partition=0, start=11, end=14, common=10, other_start=9), points[1])
     assert [one.diverged for one in now] == [3, 5]
+
+
+def test_what_lies_before_the_beginning_of_the_other_side_is_held_here_only() -> None:
+    first, second = restore_points(held((0, 12), (3, 8)), common={0: 10, 1: 8}, other=held((4, 20), (1, 20)))
+    assert first.apart == (OffsetRange(0, 4), OffsetRange(10, 12))
+    assert (first.point, first.diverged) == (10, 6)
+    assert second.apart == ()
+
+    [all_of_it] = restore_points(held((0, 12)), common={0: 10}, other=held((15, 20)))
+    assert all_of_it.apart == (OffsetRange(0, 10), OffsetRange(10, 12))
+
+
+def test_what_the_other_side_lost_or_never_had_is_not_common() -> None:
+    points = restore_points(held((0, 12), (0, 8)), common={0: 10, 1: 8}, other=held((0, 7)))
+    assert [one.apart for one in points] == [(OffsetRange(7, 12),), (OffsetRange(0, 8),)]
+    assert lost_there(points, other=held((0, 7))) == ()
+    assert lost_there(points, other=held((0, 6))) == (0,)
+    assert lost_there(points, other=[]) == (0,)
+
+
+def test_a_source_that_was_cut_short_has_in_common_what_it_kept() -> None:
+    part = CommonPart(here_id="A", there_id="B", ends={0: 10, 1: 8, 2: 5}, epochs={0: 3, 1: 3})
+    assert part.as_kept({0: 12, 1: 6}).ends == {0: 10, 1: 6, 2: 0}
 
 
 def test_only_a_copy_of_these_very_topics_tells_what_they_have_in_common() -> None:

@@ -44,3 +44,19 @@ def test_an_end_that_may_still_change_is_no_last_word(
         jobs.log_ranges(setup_plan.source, source_topic, closed=True)
 
     assert refused.value.code is code
+
+
+def test_a_topic_tells_what_it_has_kept_of_what_was_read_under_an_epoch(
+    setup_plan: MirrorSetup, source_topic: str, send_there: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_there(source_topic, count=3)
+
+    assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={0: 0, 99: 0}) == {0: 3}
+    assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={0: 7}) == {
+        0: 0
+    }  # set back: nobody knows of epoch 7 any more
+    assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={}) == {}
+
+    cut_short = {(source_topic, 0): (KafkaCode.NONE, 0, 2)}
+    monkeypatch.setattr(reversing, "epoch_ends", lambda _cluster, _broker, _asked: cut_short)
+    assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={0: 0}) == {0: 2}
