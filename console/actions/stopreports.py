@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
-from console.models import MirrorPartition, MirrorTopic, StateTransition, StopReport
+from console.models import MirrorPartition, MirrorTopic, SourceTopic, StateTransition, StopReport
 from console.models.mirrors import AHEAD
 from linkengine.domain.states import MirrorState, StopReason
 from linkengine.domain.stopreports import PartitionAtStop, cost_of_stop
@@ -27,7 +27,7 @@ def write_stop_report(
 
 
 def write_stop_reports(*, mirrors: Sequence[MirrorTopic], now: datetime) -> None:
-    """Write the reports of many mirrors whose sources nobody asked any more; three statements."""
+    """Write the reports of many mirrors whose sources nobody asked any more; a few statements."""
     StopReport.objects.bulk_create(_draft(one, now=now) for one in _known(mirrors))
 
 
@@ -36,6 +36,7 @@ class _Known:
     mirror: MirrorTopic
     request: StateTransition | None  # the step that asked for this stop
     rows: Sequence[MirrorPartition]
+    source_partitions: int = 0  # as last listed
 
 
 def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
@@ -45,7 +46,19 @@ def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
     rows: dict[int, list[MirrorPartition]] = defaultdict(list)
     for row in MirrorPartition.objects.filter(mirror__in=mirrors):
         rows[row.mirror_id].append(row)
-    return [_Known(mirror=one, request=requests.get(one.pk), rows=rows[one.pk]) for one in mirrors]
+    listed = SourceTopic.objects.filter(
+        link__in={one.link_id for one in mirrors}, name__in={one.source_topic for one in mirrors}
+    )
+    counts = {(one.link_id, one.name): one.partitions for one in listed}
+    return [
+        _Known(
+            mirror=one,
+            request=requests.get(one.pk),
+            rows=rows[one.pk],
+            source_partitions=counts.get((one.link_id, one.source_topic), 0),
+        )
+        for one in mirrors
+    ]
 
 
 def _draft(
@@ -54,6 +67,8 @@ def _draft(
     mirror, request = known.mirror, known.request
     requested_at = request.at if request else mirror.state_since
     partitions = [_at_stop(row, now) for row in known.rows]
+    if mirror.stop_reason == StopReason.FAILOVER:
+        partitions += _never_made(known)
     if mirror.stop_reason == StopReason.PROMOTE:
         partitions = _as_answered(partitions, source_ends or {}, seen_at_ms=_unix_ms(asked_at or now))
     cost = cost_of_stop(
@@ -75,6 +90,12 @@ def _draft(
         rto_ms=cost.rto_ms,
         partitions=[asdict(one) | {"not_copied": one.not_copied} for one in partitions],
     )
+
+
+def _never_made(known: _Known) -> list[PartitionAtStop]:
+    """Partitions that the source got and the mirror did not: nobody knows what they hold."""
+    nothing = dict.fromkeys(("mirrored_end", "source_end", "source_seen_at_ms", "caught_up_at_ms", "last_timestamp_ms"))
+    return [PartitionAtStop(partition=one, **nothing) for one in range(known.mirror.num_partitions, known.source_partitions)]
 
 
 def _at_stop(row: MirrorPartition, now: datetime) -> PartitionAtStop:

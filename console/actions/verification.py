@@ -65,6 +65,7 @@ def record_result(*, run: VerifyRun, report: VerifyReport, now: datetime) -> Non
 
 def record_failure(*, run: VerifyRun, message: str, now: datetime) -> None:
     """Keep why a comparison did not come about; it says nothing about the data."""
-    run.status, run.error_message, run.finished_at = Status.ERROR, message, now
-    run.save()
+    failed = {"status": Status.ERROR, "error_message": message, "finished_at": now}
+    VerifyRun.objects.filter(pk=run.pk, finished_at=None).update(**failed)  # a result that came meanwhile stands
+    run.refresh_from_db()
     show_change(run.mirror.link_id)

@@ -9,7 +9,7 @@ import pytest
 from console.actions import transitions
 from console.actions.stopreports import write_stop_report
 from console.actors import Actor
-from console.models import MirrorPartition, MirrorTopic
+from console.models import MirrorPartition, MirrorTopic, SourceTopic
 from console.presenters.stopreports import report_row
 from linkengine.domain.states import MirrorEvent, StopReason
 from tests.console.conftest import NOW, MakeMirror
@@ -31,6 +31,20 @@ def test_a_failover_is_written_down_with_what_was_last_seen(make_mirror: MakeMir
     assert (report.records_not_copied, report.rpo_ms, report.rto_ms) == (10, 5_000, 2_000)
     assert (report.requested_by, report.source_seen_at) == ("owner", seen["last_source_seen_at"])
     assert [one["not_copied"] for one in report.partitions] == [5, 5]
+
+
+def test_partitions_that_the_mirror_never_got_are_an_unknown_loss(make_mirror: MakeMirror, owner: Actor) -> None:
+    mirror = make_mirror(partitions=2)
+    MirrorPartition.objects.update(
+        last_source_end=20, last_high_watermark=20, stopped_end=20, last_source_seen_at=NOW, caught_up_at=NOW
+    )
+    SourceTopic.objects.create(link=mirror.link, name=mirror.source_topic, partitions=3, seen_at=NOW)
+    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+
+    report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
+
+    assert [one["not_copied"] for one in report.partitions] == [0, 0, None]
+    assert (report.records_not_copied, report.rpo_ms, report.source_seen_at) == (None, None, None)
 
 
 def test_what_was_seen_ahead_of_the_stop_makes_no_small_loss(mirror: MirrorTopic, owner: Actor) -> None:

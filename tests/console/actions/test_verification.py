@@ -65,6 +65,16 @@ def test_a_comparison_that_fails_says_nothing_about_the_data(mirror: MirrorTopic
     assert verification.start_verify(mirror=mirror, by=owner, now=NOW) != run
 
 
+def test_a_result_is_not_taken_back_by_somebody_who_took_the_comparison_for_dead(mirror: MirrorTopic, owner: Actor) -> None:
+    run = verification.start_verify(mirror=mirror, by=owner, now=NOW)
+    as_read_before = VerifyRun.objects.select_related("mirror").get(pk=run.pk)
+    verification.record_result(run=run, report=report(DIFFERENCE), now=NOW)
+
+    verification.record_failure(run=as_read_before, message="The worker went away.", now=NOW)
+
+    assert [VerifyRun.objects.get().status, as_read_before.status] == ["DIFFERENT", "DIFFERENT"]
+
+
 def test_what_is_not_there_yet_cannot_be_compared(make_mirror: MakeMirror, owner: Actor) -> None:
     with pytest.raises(ConflictError, match="still being created"):
         verification.start_verify(mirror=make_mirror("orders", MirrorState.PENDING_SETUP), by=owner, now=NOW)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -110,3 +110,15 @@ def test_what_was_moved_meanwhile_is_left_as_it_is(make_mirror: MakeMirror, link
     assert _written(mirrors[1]) == before
     assert StateTransition.objects.filter(to_state=S.STOPPED, by=ENGINE.name).count() == len(mirrors)
     assert StopReport.objects.filter(writable_at=LATER).count() == 2
+
+
+@pytest.mark.parametrize("marked_at", [None, LATER], ids=["of a later life", "by another worker"])
+def test_a_stop_that_somebody_slept_through_is_not_written_down(make_mirror: MakeMirror, marked_at: datetime | None) -> None:
+    """It is stopping again, after a restore, and nobody has fenced it yet; or somebody else is about to."""
+    mirror = _stopping(make_mirror, "orders", 0)
+    MirrorTopic.objects.filter(pk=mirror.pk).update(fencing_at=marked_at)
+
+    note_stopped(mirror, now=LATER, marked_at=NOW)
+
+    assert MirrorTopic.objects.get(pk=mirror.pk).state == S.PENDING_STOPPED
+    assert not StopReport.objects.exists()
