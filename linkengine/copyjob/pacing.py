@@ -19,9 +19,8 @@ FAR_S = 0.02  # a full answer that took longer comes over a long way, or from a 
 FULL = 0.7  # of the bytes asked for
 LIMITED_S = 0.25  # of a bandwidth limit in one answer
 BURST = 3  # Produce requests that go out together while others are in flight: fewer calls, the broker is woken less often
-LARGE_BYTES = (
-    256 << 10
-)  # of one request that keeps a broker busy by itself until the next ones come: one more goes out together
+# of one request that keeps a broker busy by itself until the next ones come: one more goes out together
+LARGE_BYTES = 256 << 10
 
 
 def due_before_burst(unanswered: int, *, most: int, newest_bytes: int) -> int:
