@@ -36,7 +36,7 @@ class _Known:
     mirror: MirrorTopic
     request: StateTransition | None  # the step that asked for this stop
     rows: Sequence[MirrorPartition]
-    source_partitions: int = 0  # as last listed
+    source_partitions: int  # as last listed, 0: it is not
 
 
 def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:

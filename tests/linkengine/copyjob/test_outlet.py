@@ -17,19 +17,14 @@ from linkengine.batches.fillers import dense_filler
 from linkengine.batches.records import encode_records
 from linkengine.batches.steps import Append
 from linkengine.copyjob.asking import REMEMBERED_MS
-from linkengine.copyjob.background import Background
 from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.buffers import Buffer, BufferPool
+from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.outlet import MirrorBroker
 from linkengine.copyjob.outletevents import OutletEvents
-from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.poller import Poller
-from linkengine.copyjob.ports import SystemClock
 from linkengine.copyjob.tails import Tail
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import Grant
-from linkengine.domain.plans import CopyTuning
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.producers import ProducerState
@@ -85,22 +80,6 @@ def broker() -> Iterator[Broker]:
     one = Broker()
     yield one
     one.close()
-
-
-@pytest.fixture
-def services() -> Iterator[Services]:
-    background, poller = Background(), Poller()
-    poller.watch(background, lambda _readable, _writable: background.run_events())
-    yield Services(
-        background=background,
-        poller=poller,
-        clock=SystemClock(),
-        tuning=CopyTuning(),
-        pool=BufferPool(),
-        bandwidth=Bandwidth(),
-    )
-    background.close()
-    poller.close()
 
 
 def writable(*, batches: int) -> MirrorPartition:

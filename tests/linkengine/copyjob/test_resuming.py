@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from threading import Event
 
 import pytest
 
 from linkengine.copyjob import mirrorside
-from linkengine.copyjob.background import Background
 from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.buffers import BufferPool
 from linkengine.copyjob.mirrorside import MirrorSide
-from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.pieces import Stage
-from linkengine.copyjob.poller import Poller
-from linkengine.copyjob.ports import SystemClock
 from linkengine.copyjob.tails import Tail, TailQuery
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import Grant
-from linkengine.domain.plans import CopyTuning
 from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.copying import wait_for
@@ -35,17 +29,6 @@ TAIL = Tail(
     producer_id=1 << 62,
 )
 GONE = LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "Connection refused.")
-
-
-@pytest.fixture
-def services() -> Iterator[Services]:
-    background, poller = Background(), Poller()
-    poller.watch(background, lambda _readable, _writable: background.run_events())
-    yield Services(
-        background=background, poller=poller, clock=SystemClock(), tuning=CopyTuning(), pool=BufferPool(), bandwidth=Bandwidth()
-    )
-    background.close()
-    poller.close()
 
 
 def test_a_dead_broker_that_is_tried_again_does_not_end_a_resume_at_its_successor(

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
-from linkengine.copyjob.background import Background
 from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.buffers import BufferPool
-from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage, Trouble
-from linkengine.copyjob.poller import Poller
-from linkengine.copyjob.ports import SystemClock
 from linkengine.copyjob.sourcewatch import EVERY_S, SourceWatch, WatchEvents
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.plans import CopyTuning, PartitionPhase
+from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 
 DENIED = Trouble(PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.AUTHORIZATION_ERROR, "READ is denied.")
-
-
-@pytest.fixture
-def services() -> Iterator[Services]:
-    background, poller = Background(), Poller()
-    yield Services(
-        background=background, poller=poller, clock=SystemClock(), tuning=CopyTuning(), pool=BufferPool(), bandwidth=Bandwidth()
-    )
-    background.close()
-    poller.close()
 
 
 def asked_for(services: Services, one: MirrorPartition, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
