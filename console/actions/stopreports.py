@@ -95,7 +95,9 @@ def _draft(
 def _never_made(known: _Known) -> list[PartitionAtStop]:
     """Partitions that the source got and the mirror did not: nobody knows what they hold."""
     nothing = dict.fromkeys(("mirrored_end", "source_end", "source_seen_at_ms", "caught_up_at_ms", "last_timestamp_ms"))
-    return [PartitionAtStop(partition=one, **nothing) for one in range(known.mirror.num_partitions, known.source_partitions)]
+    listed = {row.partition for row in known.rows}
+    lacking = [one for one in range(known.mirror.num_partitions, known.source_partitions) if one not in listed]
+    return [PartitionAtStop(partition=one, **nothing) for one in lacking]
 
 
 def _at_stop(row: MirrorPartition, now: datetime) -> PartitionAtStop:

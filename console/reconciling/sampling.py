@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from console.models import MirrorPartition, MirrorTopic
 from console.models.mirrors import AHEAD, UNSEEN, is_fresh
 from console.rowwise import update_each
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
 SMOOTHING = 0.5  # weight of the newest measurement: calm numbers that still follow within two seconds
@@ -78,6 +79,15 @@ def ensure_rows(mirror: MirrorTopic) -> list[MirrorPartition]:
         MirrorPartition.objects.bulk_create(fresh, ignore_conflicts=True)
         rows = {row.partition: row for row in MirrorPartition.objects.filter(mirror=mirror)}
     return [rows[number] for number in sorted(rows) if number < mirror.num_partitions]
+
+
+def note_lacking(mirror: MirrorTopic, *, total: int, why: LinkEngineError) -> None:
+    """Give partitions that the source has and the mirror could not be given rows of their own: nobody knows what they hold."""
+    facts = {"error_code": why.code, "error_message": why.message}
+    rows = [MirrorPartition(mirror=mirror, partition=number, **facts) for number in range(mirror.num_partitions, total)]
+    MirrorPartition.objects.bulk_create(
+        rows, update_conflicts=True, unique_fields=["mirror", "partition"], update_fields=[*facts]
+    )
 
 
 def whole_at(row: MirrorPartition, report: PartitionProgress) -> datetime | None:

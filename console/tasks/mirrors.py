@@ -110,6 +110,8 @@ def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime) -> 
         mirror.num_partitions, mirror.source_configs = max(synced.partitions, mirror.num_partitions), synced.source_configs
         facts = {"num_partitions": mirror.num_partitions, "source_configs": mirror.source_configs}
         MirrorTopic.objects.filter(pk=mirror.pk).update(**facts)
+    if synced.ungrown is not None:
+        sampling.note_lacking(mirror, total=synced.source_partitions, why=synced.ungrown)
     if synced.reverted:
         configreverts.note(mirror=mirror, edits=synced.reverted, now=now)
     if grown:

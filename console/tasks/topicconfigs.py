@@ -44,6 +44,7 @@ def follow_topics(link: ClusterLink) -> TaskOutcome:
         else:
             note_synced(mirror, outcome, now=timezone.now())
             changes += len(outcome.changed)
+            errors += [_note_error(mirror, outcome.ungrown)] if outcome.ungrown else []
     return TaskOutcome(
         errors=tuple(errors), summary=_summary(len(chosen), changes), changes=changes, more=len(due) > MIRRORS_PER_RUN
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import LocalEdit
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.groupplans import ClampedOffset, KnownOffset
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import StopReason
@@ -65,6 +66,8 @@ class MirrorSynced:
     """What one round of synchronisation saw and changed."""
 
     partitions: int  # of the mirror, after growth: new ones need assignments
+    source_partitions: int  # more where the mirror did not grow
+    ungrown: LinkEngineError | None = None  # why it did not
     source_configs: dict[str, str]  # effective values of the synced configs; keep for the stop
     changed: tuple[str, ...] = ()  # names of the configs that were set or deleted on the mirror
     reverted: tuple[LocalEdit, ...] = ()  # those of them that somebody had changed on the mirror

@@ -32,6 +32,8 @@ def sync_mirror(mirror: MirrorSync, *, still_mirrors: StillMirrors = always) -> 
     (outcome,) = sync_mirrors([mirror], still_mirrors=still_mirrors)
     if isinstance(outcome, LinkEngineError):
         raise outcome
+    if outcome.ungrown is not None:
+        raise outcome.ungrown
     return outcome
 
 
@@ -39,8 +41,8 @@ def sync_mirrors(mirrors: Sequence[MirrorSync], *, still_mirrors: StillMirrors =
     """Let many mirrors of one link follow once; answer, in order, what came of each, or its error (``sync_mirror``).
 
     Looking costs about six requests per 500 mirrors, following one or two for each that has something to follow. Between the
-    look and the change somebody may make an ordinary topic of a mirror: ``still_mirrors`` tells, and it stays as it is. Raises
-    only what keeps us from a whole cluster.
+    look and the change somebody may make an ordinary topic of a mirror: ``still_mirrors`` tells, and it stays as it is. A mirror
+    that cannot grow follows with the partitions it has, and the answer says why. Raises only what keeps us from a whole cluster.
     """
     source, destination = ClusterAdmin(mirrors[0].source), ClusterAdmin(mirrors[0].destination)
     topics = observe_sources(source, {one.source_topic: one.source_topic_id for one in mirrors})
@@ -69,10 +71,11 @@ def _follow(
         mirror = find_mirror(destination, name, topic_id=plan.mirror_topic_id, seen=here.get(name))
         if mirror is None:
             raise missing_mirror(name)
-        unchanged = MirrorSynced(partitions=mirror.partitions, source_configs=plan.previous)
+        count = mirror.partitions
+        unchanged = MirrorSynced(partitions=count, source_partitions=count, source_configs=plan.previous)
         if mirror.partitions < topic.partitions and not still_mirrors(name):
             return unchanged
-        partitions = grow_mirror(destination, mirror, partitions=topic.partitions)
+        partitions, ungrown = _grown(destination, mirror, partitions=topic.partitions)
         wanted = source_values(values, include=plan.sync_include)
         copied = partial(holds_all, source, destination, topic=topic, mirror=mirror)
         change, edits = plan_configs(mirror, plan, source_configs=wanted, copied=copied)
@@ -81,7 +84,24 @@ def _follow(
         destination.change_configs(mirror.name, change)
     except LinkEngineError as error:
         return error
-    return MirrorSynced(partitions=partitions, source_configs=wanted, changed=change.names, reverted=edits)
+    return MirrorSynced(
+        partitions=partitions,
+        source_partitions=topic.partitions,
+        ungrown=ungrown,
+        source_configs=wanted,
+        changed=change.names,
+        reverted=edits,
+    )
+
+
+def _grown(destination: ClusterAdmin, mirror: TopicDescription, *, partitions: int) -> tuple[int, LinkEngineError | None]:
+    """Answer how many partitions the mirror has now, and why these are too few; raise where it has too many."""
+    try:
+        return grow_mirror(destination, mirror, partitions=partitions), None
+    except LinkEngineError as error:
+        if error.code == ErrorCode.SOURCE_PARTITIONS_DECREASED:
+            raise
+        return mirror.partitions, error
 
 
 def _unreadable(plan: MirrorSync) -> LinkEngineError:

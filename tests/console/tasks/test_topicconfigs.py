@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
+from django.utils import timezone
 
-from console.models import AuditEvent, ClusterLink, ConfigRevert, GateRun, LinkConfig, MirrorTopic
+from console.actors import ENGINE
+from console.models import AuditEvent, ClusterLink, ConfigRevert, GateRun, LinkConfig, MirrorPartition, MirrorTopic
+from console.queries.metrics import prometheus_text
+from console.queries.mirrors import list_mirrors
 from console.reconciling import plans
 from console.tasks import gates, mirrors, topicconfigs
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskOutcome
 from linkengine.domain.states import MirrorState
 from linkengine.jobs import syncing
@@ -61,6 +68,30 @@ def test_a_link_that_leaves_retention_out_gives_its_mirrors_their_own(
     entries = destination_admin.describe_configs([resource])[resource].result(30)
     assert entries["retention.ms"].is_default
     assert not ConfigRevert.objects.exists()
+
+
+def test_what_a_mirror_that_cannot_grow_lacks_is_unknown_and_says_why(
+    mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, now = mirror.num_partitions, timezone.now()
+    ClusterAdmin(plans.source_address(mirror.link)).add_partitions(mirror.source_topic, total=before + 1)
+    level = {"source_end": 5, "mirror_end": 5, "last_high_watermark": 5, "last_source_seen_at": now, "caught_up_at": now}
+    MirrorPartition.objects.update(**level, observed_at=now)
+    assert list_mirrors(by=ENGINE)[0].max_lag == 0
+    refusal = LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "User 'link' may not alter the topic. Grant it ALTER.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(syncing, "grow_mirror", Mock(side_effect=refusal))
+        outcome = run(mirror.link)
+    lacking = MirrorPartition.objects.get(mirror=mirror, partition=before)
+    summary = list_mirrors(by=ENGINE)[0]
+
+    assert [one.code for one in outcome.errors] == [ErrorCode.AUTHORIZATION_ERROR]
+    assert (lacking.error_code, lacking.error_message) == (refusal.code, refusal.message)
+    assert (summary.max_lag, summary.total_lag, summary.lag_ms) == (None, None, None)
+    assert re.search(r"clusterlink_unknown_lag_partitions{.*} 1\n", prometheus_text())
+    assert run(mirror.link).errors == ()
+    assert MirrorTopic.objects.get().num_partitions == before + 1
 
 
 @pytest.mark.parametrize(
