@@ -41,8 +41,9 @@ def sync_mirrors(mirrors: Sequence[MirrorSync], *, still_mirrors: StillMirrors =
     """Let many mirrors of one link follow once; answer, in order, what came of each, or its error (``sync_mirror``).
 
     Looking costs about six requests per 500 mirrors, following one or two for each that has something to follow. Between the
-    look and the change somebody may make an ordinary topic of a mirror: ``still_mirrors`` tells, and it stays as it is. A mirror
-    that cannot grow follows with the partitions it has, and the answer says why. Raises only what keeps us from a whole cluster.
+    look and the change somebody may make an ordinary topic of a mirror: ``still_mirrors`` tells, and it stays as it is. A
+    mirror that cannot grow follows with the partitions it has, and the answer says why. Raises only what keeps us from a whole
+    cluster.
     """
     source, destination = ClusterAdmin(mirrors[0].source), ClusterAdmin(mirrors[0].destination)
     topics = observe_sources(source, {one.source_topic: one.source_topic_id for one in mirrors})
