@@ -7,6 +7,7 @@ The loop owns the partitions' state; its helpers own connections (``intake``, ``
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 
 import structlog
 
@@ -109,14 +110,7 @@ class CopyTask:
             granted=self._granted, armed=self._armed, lost=self._lost, ordered=self._ordered, paused=self._paused
         )
         self._steward = Steward(
-            plan,
-            self._background,
-            lease=lease,
-            orders=orders,
-            progress=progress,
-            clock=clock,
-            events=told,
-            allowance=allowance,
+            plan, self._background, lease=lease, orders=orders, progress=progress, clock=clock, events=told, allowance=allowance
         )
 
     def run(self) -> list[PartitionProgress]:
@@ -184,7 +178,7 @@ class CopyTask:
         del self._living[one.key], self._stopping[one.key]
         self._scan_at = 0.0  # tell it soon
         if one.grant is None:
-            self._steward.unwant(one.key)
+            self._steward.unwant(one.key, settled=partial(is_settled, one))
         elif one.quiet and one.lost_marker is None and not one.loose_appends:
             self._steward.release(one.grant, seen=one.handed_over, clean=is_settled(one, one.grant))
         else:
@@ -212,11 +206,12 @@ class CopyTask:
     def _granted(self, grants: list[Grant]) -> None:
         for grant in grants:
             one = self._partitions[grant.key]
-            if one.stage is not Stage.WAITING:
+            if one.stage is Stage.WAITING:
+                one.granted(grant)
+                self._source.inherited(one)
+                self._mirror.resume(one)
+            elif one.stage is not Stage.ENDED:  # else it was given back when nobody wanted it any more
                 self._steward.release(grant, seen=grant.seen, clean=is_settled(one, grant))
-                continue
-            one.granted(grant)
-            self._mirror.resume(one)
 
     def _armed(self, grants: list[Grant]) -> None:
         for one in (self._partitions[grant.key] for grant in grants if grant == self._partitions[grant.key].grant):

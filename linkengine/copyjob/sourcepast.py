@@ -23,6 +23,10 @@ class SourcePast:
         self.seen = seen or self.seen
         self.proven = False
 
+    def covers(self, origin: Origin) -> bool:
+        """Tell whether nothing has to be asked of this leader: what was read was read under its own epoch."""
+        return self.seen is None or self.seen[0] in (-1, origin.leader.epoch)
+
     def epoch_of(self, origin: Origin | None) -> int | None:
         """Answer the epoch that vouches for what the mirror has now."""
         return origin.leader.epoch if origin is not None and self.proven else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from math import inf
 from typing import TypeVar
@@ -23,7 +23,7 @@ from linkengine.copyjob.sourcewatch import SourceWatch, WatchEvents
 from linkengine.copyjob.stretches import IntakeEvents
 from linkengine.copyjob.suspicion import Suspicion
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.errors import SOMEBODY_HAS_TO_ACT, ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
@@ -35,14 +35,6 @@ EXAMINE_RETRY_S = 1.0
 EMPTY_AGAIN_S = 2.0  # between the two looks that have to agree that a log's end shows nothing
 TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics
 STARVED_S = 0.5
-_BROKEN = frozenset(
-    {
-        ErrorCode.AUTHENTICATION_ERROR,
-        ErrorCode.AUTHORIZATION_ERROR,
-        ErrorCode.CLUSTER_ID_MISMATCH,
-        ErrorCode.MISCONFIGURATION_ERROR,
-    }
-)
 _PERMANENT = frozenset(
     {ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.UNSUPPORTED_MESSAGE_FORMAT, ErrorCode.UNEXPECTED_TRUNCATION}
 )
@@ -90,6 +82,11 @@ class SourceSide:
             taken = self._taken[one.assignment.source_topic, one.assignment.partition]
             self._turns[one] = next(turn for turn in count() if turn not in taken)
             taken.add(self._turns[one])
+
+    def inherited(self, one: MirrorPartition) -> None:
+        """A lease came with a newer past than the leader was asked about when it was looked for: ask it again."""
+        if one.origin is not None and not one.past.covers(one.origin):
+            self._relocate(one)
 
     def forget(self, one: MirrorPartition) -> None:
         """Read a partition no more."""
@@ -153,20 +150,26 @@ class SourceSide:
     def _locate(self, due: list[MirrorPartition]) -> None:
         for one in due:
             del self._unlocated[one]
-        assignments = [one.assignment for one in due]
-        seen = {one.key: Seen(epoch=one.past.seen[0], end=one.past.seen[1]) for one in due if one.past.seen is not None}
+        assignments, pasts = [one.assignment for one in due], {one: one.past.seen for one in due}
+        seen = {one.key: Seen(epoch=past[0], end=past[1]) for one, past in pasts.items() if past is not None}
         self._services.background.submit(
             lambda: locate_sources(self._cluster, assignments, seen=seen),
-            done=lambda results: self._located(due, results),
+            done=lambda results: self._located(pasts, results),
             failed=lambda error: self._not_located(due, error),
         )
 
-    def _located(self, asked: list[MirrorPartition], results: dict[str, Origin | LinkEngineError]) -> None:
-        for one in asked:
+    def _located(
+        self, asked: Mapping[MirrorPartition, tuple[int, int] | None], results: dict[str, Origin | LinkEngineError]
+    ) -> None:
+        for one, past in asked.items():
             result = results[one.key]
             if isinstance(result, LinkEngineError):
                 self._not_located([one], result)
-            elif one.stage is not Stage.ENDED:
+            elif one.stage is Stage.ENDED:
+                continue
+            elif one.past.seen != past and not one.past.covers(result):
+                self._unlocated[one] = None  # it was asked about an older past
+            else:
                 self._gone.clear(one.key)
                 self._set_back.clear(one.key)
                 self._join(one, result)
@@ -225,7 +228,7 @@ class SourceSide:
         if code in _PERMANENT:
             self._failed(one, error)
             return
-        broken = code in _BROKEN
+        broken = code in SOMEBODY_HAS_TO_ACT
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._gone.confirmed(one.key, now):
             code = ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
             message = f"Source topic {one.assignment.source_topic!r} is not there. It may have been deleted. Still trying."

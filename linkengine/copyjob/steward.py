@@ -82,9 +82,9 @@ class Steward:
         """Try to get the lease of a partition until it is granted."""
         self._notes.put(lambda: self._wanted.setdefault(key))
 
-    def unwant(self, key: str) -> None:
-        """Do not try any more. A grant that is on its way is given back."""
-        self._notes.put(lambda: self._unwant(key))
+    def unwant(self, key: str, *, settled: Callable[[Grant], bool]) -> None:
+        """Do not try any more. A grant that is on its way is given back; ``settled`` tells how, as ``clean`` does."""
+        self._notes.put(lambda: self._unwant(key, settled))
 
     def arm(self, grants: Sequence[Grant]) -> None:
         """Note that their owners are about to send markers; told when it is noted, and tried until then."""
@@ -196,8 +196,11 @@ class Steward:
         if armed:
             self._background.post(lambda: self._events.armed(armed))
 
-    def _unwant(self, key: str) -> None:
+    def _unwant(self, key: str, settled: Callable[[Grant], bool]) -> None:
         self._wanted.pop(key, None)
+        grant = self._held.get(key)
+        if grant is not None:  # the loop may have ended before it hears of it
+            self._release(grant, grant.seen, clean=settled(grant))
 
     def _release(self, grant: Grant, seen: tuple[int, int] | None, *, clean: bool) -> None:
         self._held.pop(grant.key, None)

@@ -60,6 +60,17 @@ class ErrorCode(StrEnum):
     ILLEGAL_STATE = "ILLEGAL_STATE"
 
 
+# Wrong credentials, missing rights, another cluster: trying again changes nothing before somebody has acted.
+SOMEBODY_HAS_TO_ACT = frozenset(
+    {
+        ErrorCode.AUTHENTICATION_ERROR,
+        ErrorCode.AUTHORIZATION_ERROR,
+        ErrorCode.CLUSTER_ID_MISMATCH,
+        ErrorCode.MISCONFIGURATION_ERROR,
+    }
+)
+
+
 class LinkEngineError(Exception):
     """An anticipated failure: ``code`` for machines, ``message`` (what, why, what to do) for people."""
 

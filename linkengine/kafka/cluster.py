@@ -17,7 +17,7 @@ from typing import Any
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.errors import SOMEBODY_HAS_TO_ACT, ErrorCode, LinkEngineError
 from linkengine.kafka.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection, connect
 from linkengine.kafka.topicviews import Survey, TopicView, newest, view_of
 
@@ -25,14 +25,6 @@ ASK_ALL_TIMEOUT_S = 2.0  # one look at every broker; whoever is slower is not as
 SHUN_S = 5.0  # a broker that did not answer is left alone for this long when others can tell the same
 IDLE_CONNECTIONS = 4  # kept per broker
 _ASKERS = 8
-_PERMANENT = frozenset(
-    {
-        ErrorCode.AUTHENTICATION_ERROR,
-        ErrorCode.AUTHORIZATION_ERROR,
-        ErrorCode.CLUSTER_ID_MISMATCH,
-        ErrorCode.MISCONFIGURATION_ERROR,
-    }
-)
 _METADATA_VERSION = 12  # topic ids (10) and queries by id (12); 13 adds nothing we need
 
 
@@ -115,7 +107,7 @@ class Cluster:
             try:
                 return self._topics_at(endpoint, list(names), timeout_s=self._timeout_s)
             except LinkEngineError as error:
-                if error.code in _PERMANENT:
+                if error.code in SOMEBODY_HAS_TO_ACT:
                     raise
                 failure = failure or error
         raise failure or LinkEngineError(ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "There is no bootstrap server to ask.")

@@ -20,6 +20,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine.copyjob import intake, origins
 from linkengine.copyjob.brokerlink import BrokerLink
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.kafka.channel import Channel
 from linkengine.kafka.cluster import Cluster
@@ -159,6 +160,29 @@ def test_an_unknown_source_topic_is_reported_and_tried_again(clusters: Pair, top
         create_topic(clusters[0], topic_name)
         write(clusters[0], topic_name, 5)
         copier.wait_for_ends({0: 5})
+
+
+def test_a_leader_that_was_found_ahead_of_the_lease_is_asked_about_all_that_the_former_owner_read(
+    clusters: Pair, topic_name: str
+) -> None:
+    """A task looks for leaders before it has leases. Who owned them meanwhile may have read from a later leader."""
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, 10)
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as before:
+        before.wait_for_ends({0: 10})
+    key = plan.assignments[0].key
+    before.lease.acquire(key, "former owner")
+
+    with Copier(plan, lease=before.lease) as copier:
+        copier.wait_until(lambda one: one.phase == PartitionPhase.WAITING)
+        time.sleep(1)  # for the look at the leader
+        write(clusters[0], topic_name, 5)
+        former = Grant(key=key, generation=before.lease.generations[key], clean=True, valid_until=0.0)
+        before.lease.release(former, seen=(7, 10))
+        copier.wait_until(shows(PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
+
+    assert ends_of(clusters[1], topic_name) == {0: 10}
 
 
 def test_a_source_topic_that_was_created_again_is_not_copied_on_top(clusters: Pair, topic_name: str) -> None:

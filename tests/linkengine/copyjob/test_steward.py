@@ -1,0 +1,51 @@
+"""What the thread that talks to Redis does with grants that nobody hears of any more."""
+
+from collections.abc import Iterator
+from unittest.mock import Mock
+
+import pytest
+
+from linkengine.copyjob.background import Background
+from linkengine.copyjob.ports import SystemClock
+from linkengine.copyjob.steward import Steward, StewardEvents
+from tests.linkengine.copyjob.copying import plan_for, wait_for
+from tests.linkengine.copyjob.memory import MemoryLease, MemoryOrders, MemoryProgress
+from tests.linkengine.copyjob.partitions import partition
+
+KEY = partition().assignment.key
+
+
+@pytest.fixture
+def lease() -> MemoryLease:
+    return MemoryLease(ttl_s=60)
+
+
+@pytest.fixture
+def steward(lease: MemoryLease) -> Iterator[Steward]:
+    """A steward whose loop has ended: what is posted to it is never run."""
+    background = Background()
+    ports = {"lease": lease, "orders": MemoryOrders(), "progress": MemoryProgress(), "clock": SystemClock()}
+    events = StewardEvents(granted=Mock(), armed=Mock(), lost=Mock(), ordered=Mock(), paused=Mock())
+    one = Steward(plan_for(Mock(), Mock(), (partition().assignment,)), background, events=events, **ports)
+    one.start()
+    yield one
+    one.finish()
+    background.close()
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_grant_that_comes_while_the_loop_ends_is_given_back_as_it_was_found(
+    lease: MemoryLease, steward: Steward, *, settled: bool
+) -> None:
+    """Else the next slice would wait until it has run out."""
+    lease.left[KEY] = (3, 40)
+    steward.want(KEY)
+    wait_for(lambda: KEY in lease.generations)
+
+    steward.unwant(KEY, settled=lambda _: settled)
+    steward.finish()
+    grant = lease.acquire(KEY, "next")
+
+    assert grant is not None
+    assert grant.clean is settled
+    assert grant.seen == ((3, 40) if settled else None)
