@@ -8,7 +8,7 @@ from datetime import datetime
 
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import waits
-from linkengine.domain.states import MirrorState, StopReason
+from linkengine.domain.states import BECOMING, MirrorState, StopReason
 
 _ADVANCED_BY = {
     MirrorState.PENDING_SETUP: "setup_mirror",
@@ -56,6 +56,7 @@ def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:
         and one.deletion_requested_at is None
         and one.num_partitions
         and one.holds_copy
+        and one.prior_state not in BECOMING  # whoever is making it a mirror has to give way first
     ]
     return frozenset(fresh) if len(fresh) >= MANY else frozenset()
 

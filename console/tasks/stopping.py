@@ -104,7 +104,8 @@ def _promote(mirror: MirrorTopic) -> None:
 
 def _let_go_and_stop(mirror: MirrorTopic) -> None:
     """Both sides were equal a moment ago: stop the copier, look again, and fence only if they still are."""
-    _set_drained(mirror, at=timezone.now())
+    drained_at = timezone.now()
+    _set_drained(mirror, at=drained_at)
     give_orders(mirror.link_id)
     with leases.taken(mirror, wait_s=PROMOTE_RELEASE_S) as taken:
         blockers = _last_look(mirror, taken)
@@ -112,7 +113,7 @@ def _let_go_and_stop(mirror: MirrorTopic) -> None:
         if blockers:
             _set_drained(mirror, at=None)  # copy on
         else:
-            _fence(mirror, generation=taken.generation)
+            _fence(mirror, generation=taken.generation, drained_at=drained_at)
 
 
 def _last_look(mirror: MirrorTopic, taken: leases.Taken) -> dict[ErrorCode, str]:
@@ -149,9 +150,13 @@ def _remove_doomed(mirror: MirrorTopic) -> bool:
     return True
 
 
-def _fence(mirror: MirrorTopic, *, generation: int) -> None:
-    """From the mark on there is no way back to copying: the fence is a batch of our own in the mirror."""
-    marked = MirrorTopic.objects.filter(pk=mirror.pk, state=MirrorState.PENDING_STOPPED, fencing_at=mirror.fencing_at)
+def _fence(mirror: MirrorTopic, *, generation: int, **unchanged: datetime) -> None:
+    """From the mark on there is no way back to copying: the fence is a batch of our own in the mirror.
+
+    Nothing is fenced where the row is not ``unchanged``: this process slept, and another one let the copier go on.
+    """
+    stopping = {"state": MirrorState.PENDING_STOPPED, "stop_reason": mirror.stop_reason, "fencing_at": mirror.fencing_at}
+    marked = MirrorTopic.objects.filter(pk=mirror.pk, **stopping, **unchanged)
     now = timezone.now()
     if not marked.update(fencing_at=now):
         return  # somebody else is at it

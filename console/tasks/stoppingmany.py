@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 from celery import shared_task
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from console import dispatch, store
@@ -33,7 +34,7 @@ from console.tasks.stopping import (
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStopped
-from linkengine.domain.states import MirrorState, StopReason
+from linkengine.domain.states import BECOMING, MirrorState, StopReason
 
 PER_COMMIT = 100  # other writers get their turn between
 _log = structlog.get_logger(__name__)
@@ -62,7 +63,7 @@ def _claim(link_id: int) -> list[MirrorTopic]:
         deletion_requested_at=None,
         num_partitions__gt=0,
         holds_copy=True,
-    ).exclude(partitions__stopped_end__isnull=False)
+    ).exclude(Q(partitions__stopped_end__isnull=False) | Q(prior_state__in=BECOMING))
     keys = list(fit.values_list("pk", flat=True))
     if len(keys) < MANY:
         return []

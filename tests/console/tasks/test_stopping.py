@@ -61,6 +61,27 @@ def test_a_promotion_whose_worker_died_when_all_was_copied_copies_on_what_came_l
     assert [(one["mirrored_end"], one["source_end"]) for one in report.partitions] == [(100, 100), (100, 100)]
 
 
+def test_a_promotion_that_slept_while_the_copier_was_let_go_on_does_not_fence(
+    twin: MirrorTopic, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the copier has not copied yet would be left behind."""
+    last_look, slept = stopping._last_look, list[MirrorTopic]()
+
+    def sleep_long(mirror: MirrorTopic, taken: Any) -> dict[ErrorCode, str]:
+        blockers = last_look(mirror, taken)
+        if not blockers:
+            slept.append(mirror)
+            MirrorTopic.objects.filter(pk=twin.pk).update(drained_at=None)  # another worker saw that the source went on
+        return blockers
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stopping, "_last_look", sleep_long)
+        do(twin, MirrorEvent.PROMOTE)
+        drive(lambda: bool(slept))
+        assert fresh(twin).fencing_at is None
+    drive(lambda: states(twin) == [MirrorState.STOPPED])
+
+
 def test_a_promotion_that_goes_on_after_its_fence_tells_what_it_did_not_copy(twin: MirrorTopic) -> None:
     do(twin, MirrorEvent.PROMOTE)
     MirrorTopic.objects.filter(pk=twin.pk).update(fencing_at=NOW)  # a worker died here; the source's 200 records came after

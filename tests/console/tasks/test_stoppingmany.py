@@ -23,7 +23,9 @@ from console.models import (
     StopReport,
 )
 from console.models.mirrors import RECORDS_LOST
+from console.reconciling.chores import MANY, stopped_together
 from console.tasks.stopping import note_many_stopped, note_stopped, record_ends, record_many_ends
+from console.tasks.stoppingmany import _claim
 from linkengine.domain.mirrorjobs import MirrorStopped
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -110,6 +112,17 @@ def test_what_was_moved_meanwhile_is_left_as_it_is(make_mirror: MakeMirror, link
     assert _written(mirrors[1]) == before
     assert StateTransition.objects.filter(to_state=S.STOPPED, by=ENGINE.name).count() == len(mirrors)
     assert StopReport.objects.filter(writable_at=LATER).count() == 2
+
+
+def test_who_is_still_made_a_mirror_is_stopped_alone(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    """Its set-up has to give way first."""
+    mirrors = [_stopping(make_mirror, f"many-{number}", 0) for number in range(MANY)]
+    MirrorPartition.objects.update(stopped_end=None)
+    assert stopped_together(link.mirrors.all())
+    MirrorTopic.objects.filter(pk=mirrors[0].pk).update(prior_state=S.PENDING_SETUP)
+
+    assert stopped_together(link.mirrors.all()) == frozenset()
+    assert _claim(link.pk) == []
 
 
 @pytest.mark.parametrize("marked_at", [None, LATER], ids=["of a later life", "by another worker"])
