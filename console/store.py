@@ -110,6 +110,11 @@ def claim(name: str, *, ttl_ms: int) -> bool:
     return bool(client().set(f"console:claim:{name}", "1", nx=True, px=ttl_ms))
 
 
+def is_claimed(name: str) -> bool:
+    """Tell whether that was said lately."""
+    return bool(client().exists(f"console:claim:{name}"))
+
+
 def take_turn(name: str, *, per_s: float, burst: int) -> float:
     """Count one of at most ``burst`` at once and ``per_s`` in the long run; answer 0, or the seconds to wait uncounted."""
     wait_us = cast("int", client().eval(_TAKE_TURN, 1, f"console:turn:{name}", str(1_000_000 / per_s), str(burst)))

@@ -11,7 +11,7 @@ from itertools import groupby
 import structlog
 from django.db import transaction
 
-from console import audit
+from console import audit, store
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
 from console.models.links import show_change
@@ -23,6 +23,7 @@ from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.plans import PartitionProgress, VerifyReport
 from linkengine.domain.ranges import OffsetRange
 
+TOLD_MS = 3_600_000  # longer than any report is kept
 _log = structlog.get_logger(__name__)
 Covered = dict[int, list[OffsetRange]]
 
@@ -86,17 +87,30 @@ def forget_lost(
 
     They are copied again, as others; a comparison that is under way has seen the lost ones. Answer whether there were any.
     """
-    ends = {one.key: one.mirror_end for one in reports if one.mirror_end is not None and _is_shorter(rows.get(one.key), one)}
+    living = [one for one in reports if one.key in rows and rows[one.key].stopped_end is None]  # a fence knows better
+    told = [one for one in living if one.set_back_to is not None and not store.is_claimed(_name_of(one))]
+    ends = {one.key: one.set_back_to for one in told}
+    ends |= {one.key: _lowest(one) for one in living if _is_shorter(rows[one.key], one)}
     for mirror in mirrors if ends else ():
         for number in range(mirror.num_partitions):
             if (end := ends.get(f"{mirror_key(mirror)}/{number}")) is not None:
                 _cut(mirror, number, end, now=now)
+    for one in told:  # it is told for the rest of the slice
+        store.claim(_name_of(one), ttl_ms=TOLD_MS)
     return bool(ends)
 
 
-def _is_shorter(row: MirrorPartition | None, report: PartitionProgress) -> bool:
-    ends = (None if row is None else row.mirror_end), report.mirror_end
-    return ends[0] is not None and ends[1] is not None and ends[1] < ends[0]
+def _name_of(report: PartitionProgress) -> str:
+    return f"set-back:{report.key}:{report.slice_id}:{report.set_backs}"
+
+
+def _lowest(report: PartitionProgress) -> int | None:
+    return min((end for end in (report.mirror_end, report.set_back_to) if end is not None), default=None)
+
+
+def _is_shorter(row: MirrorPartition, report: PartitionProgress) -> bool:
+    """Tell whether the mirror ends before where it was last seen; what it lost and has got again shows in the report only."""
+    return row.mirror_end is not None and report.mirror_end is not None and report.mirror_end < row.mirror_end
 
 
 def _cut(mirror: MirrorTopic, partition: int, end: int, *, now: datetime) -> None:

@@ -24,6 +24,8 @@ class Account:
         "mirror_end",
         "mirror_start",
         "records_copied",
+        "set_back_to",
+        "set_backs",
         "source_end",
         "source_heard_ms",
         "source_high_watermark",
@@ -37,6 +39,8 @@ class Account:
         self.source_heard_ms: int | None = None  # when its leader last told where it ends
         self.mirror_start: int | None = None
         self.mirror_end: int | None = None
+        self.set_back_to: int | None = None  # lowest end that the mirror fell back to: it has lost what was acknowledged
+        self.set_backs = 0
         self.last_timestamp_ms: int | None = None
         self._catch_up, self._stood_at_end = CatchUp(), False
         self.bytes_copied = 0
@@ -62,8 +66,12 @@ class Account:
             self._catch_up.source_seen(self.source_high_watermark, at_ms=now_ms)
             self._reach()
 
-    def observed_mirror(self, *, start: int, end: int) -> None:
-        """Take in the mirror's ends as its leader told them."""
+    def observed_mirror(self, *, start: int, end: int, left_at: int | None = None) -> None:
+        """Take in the mirror's ends as its leader told them; ``left_at``: where its last owner left it, as far as known."""
+        before = left_at if self.mirror_end is None else self.mirror_end
+        if before is not None and end < before:
+            self.set_back_to = end if self.set_back_to is None else min(end, self.set_back_to)
+            self.set_backs += 1
         self.mirror_start, self.mirror_end = start, end
         self._reach()
 

@@ -39,6 +39,8 @@ def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) ->
         source_seen_at_ms=account.source_heard_ms if in_sight else None,
         mirror_start=account.mirror_start,
         mirror_end=account.mirror_end,
+        set_back_to=account.set_back_to,
+        set_backs=account.set_backs,
         last_fetch_offset=None if one.position is None or one.position == 0 else one.position - 1,
         source_epoch=one.past.epoch_of(one.origin),
         last_timestamp_ms=account.last_timestamp_ms,

@@ -125,7 +125,7 @@ class MirrorPartition:
         self._settle_unverified(tail.end, now_ms=now_ms)
         self.to_prove = tail.stretch
         self.position = self.sent_end = tail.end
-        self.account.observed_mirror(start=tail.start, end=tail.end)
+        self.account.observed_mirror(start=tail.start, end=tail.end, left_at=self.past.seen[1] if self.past.seen else None)
         if self.refused_at is None or tail.end > self.refused_at:  # else only an append shows that it is taken now
             self.mirror_trouble = None
         self.stage = Stage.COPYING

@@ -116,6 +116,8 @@ class PartitionProgress:
     source_seen_at_ms: int | None = None  # when its leader told these two, or that nothing had changed
     mirror_start: int | None = None
     mirror_end: int | None = None  # log end offset: the checkpoint
+    set_back_to: int | None = None  # lowest end that it fell back to since the slice took it: what lay beyond was lost
+    set_backs: int = 0  # how often
     last_fetch_offset: int | None = None  # highest source offset fetched
     source_epoch: int | None = None  # of the leader that is read; all below mirror_end was read under it or earlier ones
     last_timestamp_ms: int | None = None  # max timestamp of the last batch written

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -17,6 +19,7 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress, VerifyRep
 from linkengine.domain.ranges import OffsetRange
 from tests.console.conftest import NOW
 
+COPYING = PartitionPhase.COPYING
 LATER = NOW + timedelta(minutes=5)
 DIFFERENCE = RecordDifference(partition=0, offset=7, kind="value", source_value="a", mirror_value="b")
 
@@ -183,13 +186,13 @@ def test_a_stopped_mirror_keeps_its_ledger_and_is_verified_up_to_its_stop(mirror
     assert (one.verified_to, one.end, one.unverified) == (10, 10, 0)
 
 
-def shorten(mirror: MirrorTopic, *ends: int) -> bool:
+def shorten(mirror: MirrorTopic, *ends: int, **told: Any) -> bool:
     """Take in reports of a mirror that ended at 100 and ends there now."""
     MirrorPartition.objects.filter(mirror=mirror).update(mirror_end=100)
     rows = {f"{mirror_key(mirror)}/{row.partition}": row for row in mirror.partitions.all()}
     reports = [
-        PartitionProgress(key=key, slice_id="s", phase=PartitionPhase.COPYING, observed_at_ms=0, mirror_end=end)
-        for key, end in zip(rows, ends, strict=True)
+        PartitionProgress(**{"key": key, "slice_id": "s", "phase": COPYING, "observed_at_ms": 0, "mirror_end": end, **told})
+        for key, end in zip(rows, ends, strict=False)
     ]
     return coverage.forget_lost(mirrors=[mirror], rows=rows, reports=reports, now=LATER)
 
@@ -207,6 +210,31 @@ def test_a_comparison_that_saw_what_was_lost_since_verifies_nothing(mirror: Mirr
     shorten(mirror, 99, 100)
     coverage.note_report(mirror=begun, report=report(checked(0, 100)), now=LATER)
     assert ledger(mirror) == []
+
+
+@pytest.mark.usefixtures("redis_server")
+def test_what_a_mirror_lost_and_got_again_between_two_looks_is_not_verified_any_more(mirror: MirrorTopic) -> None:
+    """The report tells of it for the rest of the slice; what is compared after it counts."""
+    coverage.note_report(mirror=mirror, report=report(checked(0, 100)), now=NOW)
+    slice_id = uuid4().hex
+
+    assert shorten(mirror, 101, set_back_to=60, set_backs=1, slice_id=slice_id)
+    assert ledger(mirror) == [(0, 0, 60, None)]
+    coverage.note_report(mirror=MirrorTopic.objects.get(), report=report(checked(60, 100)), now=LATER)
+    assert not shorten(mirror, 101, set_back_to=60, set_backs=1, slice_id=slice_id)
+    assert ledger(mirror) == [(0, 0, 60, None), (0, 60, 100, 40)]
+    assert shorten(mirror, 101, set_back_to=60, set_backs=2, slice_id=slice_id)
+    assert ledger(mirror) == [(0, 0, 60, None)]
+
+
+def test_the_last_report_before_a_fence_says_nothing_about_what_was_found_there(mirror: MirrorTopic) -> None:
+    """A copier that was killed had not told of its last records; its report stays for minutes."""
+    coverage.note_report(mirror=mirror, report=report(checked(0, 100)), now=NOW)
+    MirrorPartition.objects.update(stopped_end=100)
+
+    assert not shorten(mirror, 90)
+    assert ledger(mirror) == [(0, 0, 100, 100)]
+    assert MirrorTopic.objects.get().doubted_at is None
 
 
 def test_a_mirror_that_grows_loses_nothing(mirror: MirrorTopic) -> None:

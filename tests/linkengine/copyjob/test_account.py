@@ -1,0 +1,28 @@
+"""What a slice tells of a partition: also what nobody could see in its newest state."""
+
+from __future__ import annotations
+
+import pytest
+
+from linkengine.copyjob.account import Account
+from linkengine.copyjob.observing import progress_of
+from tests.linkengine.copyjob.partitions import partition
+
+
+@pytest.mark.parametrize(("left_at", "end", "told"), [(None, 990, None), (990, 990, None), (1_000, 990, 990)])
+def test_an_end_before_that_of_the_last_owner_is_told(left_at: int | None, end: int, told: int | None) -> None:
+    account = Account()
+
+    account.observed_mirror(start=0, end=end, left_at=left_at)
+
+    assert account.set_back_to == told
+
+
+def test_the_lowest_end_that_a_mirror_fell_back_to_is_told_when_it_has_grown_again() -> None:
+    one = partition()
+    for end in (1_000, 990, 1_010, 1_000, 1_005):
+        one.account.observed_mirror(start=0, end=end, left_at=2_000 if end == 1_010 else None)
+
+    told = progress_of(one, now_ms=5_000)
+
+    assert (told.mirror_end, told.set_back_to, told.set_backs) == (1_005, 990, 2)
