@@ -77,7 +77,7 @@ def plan_acls(facts: AclFacts) -> AclPlan:
     chosen = {acl for acl in facts.source if any(one.matches(acl) for one in facts.filters)}
     rows = [_row(acl, facts) for acl in sorted(chosen)]
     create = [row.acl for row in rows if row.status is AclStatus.CREATED and row.acl not in facts.destination]
-    released = [acl for acl, status in facts.ledger.items() if acl not in chosen and acl in facts.source and status in _KEPT]
+    released = [acl for acl in facts.ledger if acl not in chosen and acl in facts.source and _is_left_to_us(acl, facts)]
     rows += [AclRow(acl=acl, status=AclStatus.OUT_OF_FILTER, message=_RELEASED) for acl in sorted(released)]
     gone = {acl for acl in facts.ledger if acl not in chosen} - set(released)
     delete = [acl for acl in gone if facts.ledger[acl] in _CLAIMED and not _stays_for_others(acl, facts)]
@@ -156,6 +156,12 @@ def _contradiction(acl: Acl, facts: AclFacts) -> str:
     maker = next((name for name, ledger in facts.others.items() if ledger.get(opposite) in _CLAIMED), "")
     who = f"Link {maker!r} has carried over" if maker else "The destination has of its own"
     return f"{who} the opposite ({opposite.permission}). DENY wins; make both sources, or the destination, agree."
+
+
+def _is_left_to_us(acl: Acl, facts: AclFacts) -> bool:
+    """Tell whether this link is the last that knows of an ACL: its own, or one that its maker needs no more."""
+    status = facts.ledger.get(acl)
+    return status in _KEPT or (status is AclStatus.SHARED and not _stays_for_others(acl, facts))
 
 
 def _stays_for_others(acl: Acl, facts: AclFacts) -> bool:

@@ -69,6 +69,17 @@ def test_filters_that_are_narrowed_take_no_access_away() -> None:
     assert (plan_acls(gone).delete, plan_acls(gone).forget) == ((), (acl(),))
 
 
+def test_filters_that_are_narrowed_take_no_access_away_that_another_link_had_made() -> None:
+    """Its maker needs it no more, so this link alone stands for it."""
+    ledger = {acl(): S.SHARED}
+    alone = replace(facts({acl()}, {acl()}, ledger=ledger, others={"west": {}}), filters=(AclFilter(name="payments"),))
+    shared = replace(alone, others={"west": {acl(): S.CREATED}})
+
+    assert plan_acls(alone).delete == ()
+    assert statuses(plan_acls(alone)) == {acl(): S.OUT_OF_FILTER}
+    assert (plan_acls(shared).delete, plan_acls(shared).forget) == ((), (acl(),))
+
+
 def test_the_rule_that_makes_mirrors_read_only_is_neither_carried_over_nor_removed() -> None:
     plan = plan_acls(facts({GUARD}, {GUARD}))
     hidden = replace(GUARD, operation="READ")
@@ -115,14 +126,19 @@ def test_denying_rules_come_first_and_go_last() -> None:
 
 
 _ACLS = st.sets(st.builds(acl, st.sampled_from("abc"), permission=st.sampled_from(["ALLOW", "DENY"])))
+_FILTERS = st.sampled_from([EVERYTHING, (AclFilter(name="a"),), ()])
 _LEDGERS = st.dictionaries(st.builds(acl, st.sampled_from("abc")), st.sampled_from(AclStatus))
 
 
-@given(source=_ACLS, destination=_ACLS, ledger=_LEDGERS, other=_LEDGERS)
+@given(source=_ACLS, destination=_ACLS, filters=_FILTERS, ledger=_LEDGERS, other=_LEDGERS)
 def test_only_what_the_link_made_and_nobody_else_claims_is_ever_removed(
-    source: set[Acl], destination: set[Acl], ledger: dict[Acl, AclStatus], other: dict[Acl, AclStatus]
+    source: set[Acl],
+    destination: set[Acl],
+    filters: tuple[AclFilter, ...],
+    ledger: dict[Acl, AclStatus],
+    other: dict[Acl, AclStatus],
 ) -> None:
-    plan = plan_acls(facts(source, destination, ledger=ledger, others={"other": other}))
+    plan = plan_acls(replace(facts(source, destination, ledger=ledger, others={"other": other}), filters=filters))
 
     for one in plan.delete:
         assert ledger[one] in {S.CREATED, S.SHARED}
