@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Q
 
-from console.models import ClusterLink, MirrorTopic, SyncedAcl
+from console.models import ClusterLink, MirrorTopic, Namespace, SyncedAcl
 from console.models.links import show_change
 from linkengine.domain.aclfilters import Acl, parse_acl_filters
-from linkengine.domain.acls import AclFacts, AclPlan, AclRow, AclStatus
+from linkengine.domain.acls import AclFacts, AclPlan, AclRow, AclStatus, namespace_guard, topic_guard
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import MirrorState
 
@@ -19,8 +21,34 @@ _VALUES = ("status", "message", "is_conflict")
 Ledger = dict[Acl, AclStatus]
 
 
-def facts_of(link: ClusterLink, *, source: Collection[Acl], destination: Collection[Acl]) -> AclFacts:
-    """Put together what decides; four queries."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRules:
+    """What this console has set by itself, or is about to: no rule of the source's that could follow."""
+
+    seeding: frozenset[str]  # mirror topics of the destination that may be hidden
+    guards: frozenset[Acl]  # on the source
+
+    def __or__(self, other: OwnRules) -> OwnRules:
+        return OwnRules(seeding=self.seeding | other.seeding, guards=self.guards | other.guards)
+
+
+def own_rules(link: ClusterLink) -> OwnRules:
+    """List our own rules on both sides; three queries. A set-up that failed may have left its rule."""
+    hidden = MirrorTopic.objects.exclude(state=MirrorState.STOPPED).filter(Q(num_partitions=0) | Q(holds_copy=False))
+    there = hidden.filter(link__destination__cluster_id=link.source_cluster_id).values_list("name", flat=True)
+    reserved = Namespace.objects.filter(cluster__cluster_id=link.source_cluster_id).exclude(reserved=False, guarded=False)
+    prefixes = reserved.values_list("prefix", flat=True)
+    return OwnRules(
+        seeding=frozenset(hidden.filter(link__destination=link.destination_id).values_list("name", flat=True)),
+        guards=frozenset([*(topic_guard(one, operation="READ") for one in there), *map(namespace_guard, prefixes)]),
+    )
+
+
+def facts_of(link: ClusterLink, *, source: Collection[Acl], destination: Collection[Acl], before: OwnRules) -> AclFacts:
+    """Put together what decides; six queries. ``before``: our own rules as they were before the ACLs were read.
+
+    They come and go while the ACLs are read, so what was ours before or is ours after counts.
+    """
     text = link.config("acl.filters")
     neighbours = SyncedAcl.objects.filter(link__destination=link.destination_id).select_related("link")
     ledgers: dict[str, Ledger] = {}
@@ -31,7 +59,7 @@ def facts_of(link: ClusterLink, *, source: Collection[Acl], destination: Collect
         link__source_cluster_id=link.destination.cluster_id,
         status=AclStatus.CREATED,
     )
-    seeding = MirrorTopic.objects.filter(link__destination=link.destination_id, state=MirrorState.PENDING_SETUP)
+    own = before | own_rules(link)
     return AclFacts(
         source=source,
         destination=destination,
@@ -39,7 +67,8 @@ def facts_of(link: ClusterLink, *, source: Collection[Acl], destination: Collect
         ledger=ledgers.pop(link.name, {}),
         others=ledgers,
         echoes=frozenset(_acl(row) for row in backwards),
-        seeding=frozenset(seeding.values_list("name", flat=True)),
+        seeding=own.seeding,
+        guards=own.guards,
     )
 
 

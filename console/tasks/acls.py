@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from django.db.models import Count, Q
@@ -11,10 +12,11 @@ from console import store
 from console.models import ClusterLink, SyncedAcl
 from console.reconciling import acls, plans
 from linkengine import jobs
-from linkengine.domain.acls import AclPlan, AclStatus, inequalities, plan_acls
+from linkengine.domain.acls import AclFacts, AclPlan, AclStatus, inequalities, plan_acls
 from linkengine.domain.linktasks import TaskError, TaskOutcome
 
 BATCH = 500  # changes of one run
+SECOND_LOOK_AFTER_S = 2.0  # a broker that has just started catches up with the metadata log within this time
 
 
 def follow_acls(link: ClusterLink) -> TaskOutcome:
@@ -22,11 +24,10 @@ def follow_acls(link: ClusterLink) -> TaskOutcome:
     with store.hold(f"acls:{link.destination_id}") as ours:
         if not ours:  # another link is deciding about the same ACLs
             return TaskOutcome(summary=_summary(link), more=True)
-        here = link.destination.address
-        there, present = jobs.read_acls(plans.source_address(link)), jobs.read_acls(here)
-        plan, more = _bounded(plan_acls(acls.facts_of(link, source=there, destination=present)))
+        here, facts = link.destination.address, _facts(link)
+        plan, more = _bounded(_plan(link, facts))
         acls.store_plan(link=link, plan=plan, now=timezone.now())
-        gone = [acl for acl in plan.delete if acl in present]
+        gone = [acl for acl in plan.delete if acl in facts.destination]
         failures = jobs.change_acls(here, create=plan.create, delete=gone)
         acls.store_changes(link=link, created=plan.create, deleted=plan.delete, failures=failures, now=timezone.now())
         changes = len(plan.create) + len(gone) - len(failures)
@@ -36,8 +37,25 @@ def follow_acls(link: ClusterLink) -> TaskOutcome:
 
 def acl_inequalities(link: ClusterLink) -> list[str]:
     """Look at both clusters and say which of the chosen ACLs are not equal; changes nothing."""
+    return inequalities(_facts(link))
+
+
+def _facts(link: ClusterLink) -> AclFacts:
+    before = acls.own_rules(link)
     there, present = jobs.read_acls(plans.source_address(link)), jobs.read_acls(link.destination.address)
-    return inequalities(acls.facts_of(link, source=there, destination=present))
+    return acls.facts_of(link, source=there, destination=present, before=before)
+
+
+def _plan(link: ClusterLink, facts: AclFacts) -> AclPlan:
+    """Decide; what one look does not show is looked for once more before it is taken away.
+
+    A broker that has just started answers from old metadata, and an application would be without its access until the next run.
+    """
+    plan = plan_acls(facts)
+    if not plan.delete:
+        return plan
+    time.sleep(SECOND_LOOK_AFTER_S)
+    return plan_acls(replace(facts, source={*facts.source, *jobs.read_acls(plans.source_address(link))}))
 
 
 def _bounded(plan: AclPlan) -> tuple[AclPlan, bool]:

@@ -10,7 +10,7 @@ from celery import shared_task
 from console import dispatch, store
 from console.models import Cluster, Namespace
 from linkengine import jobs
-from linkengine.domain.aclfilters import Acl
+from linkengine.domain.acls import namespace_guard
 from linkengine.domain.errors import LinkEngineError
 
 RESEND_MS = 30_000
@@ -46,15 +46,7 @@ def look_after_namespaces() -> None:
 def _problem(cluster: Cluster, prefix: str, *, reserved: bool) -> str:
     if not prefix:
         return "Kafka has no rule for all topics but internal ones; only this console keeps others out." if reserved else ""
-    rule = Acl(
-        resource_type="TOPIC",
-        resource_name=prefix,
-        pattern_type="PREFIXED",
-        principal="User:*",
-        host="*",
-        operation="CREATE",
-        permission="DENY",
-    )
+    rule = namespace_guard(prefix)
     changes = {"create": [rule]} if reserved else {"delete": [rule]}
     try:
         refused = jobs.change_acls(cluster.address, **changes)

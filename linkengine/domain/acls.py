@@ -22,7 +22,7 @@ class AclStatus(StrEnum):
     ALREADY_THERE = "ALREADY_THERE"  # made by somebody else: never removed
     SHARED = "SHARED"  # another link made it
     OUT_OF_FILTER = "OUT_OF_FILTER"  # made by this link, no longer chosen: left in place
-    GUARD = "GUARD"  # looks like the rule that makes mirrors read-only: not carried over
+    GUARD = "GUARD"  # one of our own rules on the source, or looks like the one that makes mirrors read-only: not carried over
     CAME_FROM_HERE = "CAME_FROM_HERE"  # a link in the other direction made it on the source
     UNSUPPORTED = "UNSUPPORTED"  # of a kind the client library does not know
     FAILED = "FAILED"  # the destination refused it
@@ -31,6 +31,7 @@ class AclStatus(StrEnum):
 _CLAIMED = frozenset({AclStatus.CREATED, AclStatus.SHARED})  # removed by the last link that has it so
 _KEPT = frozenset({AclStatus.CREATED, AclStatus.OUT_OF_FILTER})
 _RELEASED = "acl.filters no longer chooses it. It stays here; remove it by hand if nobody needs it."
+_OWN = "It protects a topic or a namespace of the source cluster only, so it is not carried over."
 _REASONS: Mapping[AclStatus, str] = {
     AclStatus.ALREADY_THERE: "It was on the destination before. It stays when the source removes it.",
     AclStatus.GUARD: "It has the form of the rule that makes mirror topics read-only, so it is not carried over.",
@@ -49,7 +50,8 @@ class AclFacts:
     ledger: Mapping[Acl, AclStatus] = field(default_factory=dict)
     others: Mapping[str, Mapping[Acl, AclStatus]] = field(default_factory=dict)
     echoes: Collection[Acl] = ()  # on the source only because a link from the destination made them there
-    seeding: Collection[str] = ()  # mirror topics hidden by DENY READ at the moment
+    seeding: Collection[str] = ()  # mirror topics of the destination that may be hidden by DENY READ at the moment
+    guards: Collection[Acl] = ()  # what this console itself has set on the source, for its own topics and namespaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,8 @@ def _status(acl: Acl, facts: AclFacts) -> tuple[AclStatus, str]:
         status = AclStatus.UNSUPPORTED
     elif is_guard(acl) or (acl.resource_name in facts.seeding and is_guard(acl, operation="READ")):
         status = AclStatus.GUARD
+    elif acl in facts.guards and facts.ledger.get(acl) is not AclStatus.CREATED:  # else carried over before: goes with it
+        return AclStatus.GUARD, _OWN
     elif acl in facts.echoes:
         status = AclStatus.CAME_FROM_HERE
     elif facts.ledger.get(acl) in _KEPT or acl not in facts.destination:
@@ -138,10 +142,24 @@ def is_guard(acl: Acl, *, operation: str = "WRITE") -> bool:
 
     A chain's middle cluster has these on its own mirrors; carried on, they would outlive a promotion further down.
     """
-    return acl == Acl(
+    return acl == topic_guard(acl.resource_name, operation=operation)
+
+
+def topic_guard(topic: str, *, operation: str = "WRITE") -> Acl:
+    """Answer the rule that makes a topic read-only, or for READ hides it."""
+    return _denial(topic, pattern_type="LITERAL", operation=operation)
+
+
+def namespace_guard(prefix: str) -> Acl:
+    """Answer the rule that keeps others from creating topics in a reserved namespace."""
+    return _denial(prefix, pattern_type="PREFIXED", operation="CREATE")
+
+
+def _denial(name: str, *, pattern_type: str, operation: str) -> Acl:
+    return Acl(
         resource_type="TOPIC",
-        resource_name=acl.resource_name,
-        pattern_type="LITERAL",
+        resource_name=name,
+        pattern_type=pattern_type,
         principal=EVERYBODY,
         host=EVERYWHERE,
         operation=operation,

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from console.models import Cluster, ClusterLink, LinkConfig, SyncedAcl
+from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, Namespace, SyncedAcl
+from console.reconciling import plans
 from console.tasks import acls
 from devcluster.kafka import KafkaCluster
+from linkengine import jobs
 from linkengine.domain.aclfilters import Acl
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.acls import namespace_guard
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
@@ -53,8 +57,15 @@ def rule(topic_name: str, there: ClusterAdmin, here: ClusterAdmin) -> Iterator[A
 
 
 def switch_on(link: ClusterLink, rule: Acl) -> ClusterLink:
-    filters = {"aclFilters": [{"resourceFilter": {"resourceType": "any"}, "accessFilter": {"principal": rule.principal}}]}
-    for name, value in (("acl.sync.enable", "true"), ("acl.filters", json.dumps(filters))):
+    return choose(link, {"resourceFilter": {"resourceType": "any"}, "accessFilter": {"principal": rule.principal}})
+
+
+def choose_topic(link: ClusterLink, topic: str) -> ClusterLink:
+    return choose(link, {"resourceFilter": {"resourceType": "topic", "name": topic}, "accessFilter": {}})
+
+
+def choose(link: ClusterLink, *rows: dict[str, Any]) -> ClusterLink:
+    for name, value in (("acl.sync.enable", "true"), ("acl.filters", json.dumps({"aclFilters": rows}))):
         LinkConfig.objects.update_or_create(link=link, name=name, defaults={"value": value})
     return ClusterLink.objects.get(pk=link.pk)
 
@@ -173,10 +184,7 @@ def test_the_guard_of_a_mirror_topic_is_not_touched(
     link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, topic_name: str, until: Until
 ) -> None:
     everybody = replace(rule, principal="User:*", operation="WRITE", permission="DENY")
-    filters = {"aclFilters": [{"resourceFilter": {"resourceType": "topic", "name": topic_name}, "accessFilter": {}}]}
-    link = switch_on(link, rule)
-    LinkConfig.objects.filter(link=link, name="acl.filters").update(value=json.dumps(filters))
-    link = ClusterLink.objects.get(pk=link.pk)
+    link = choose_topic(link, topic_name)
     here.deny_writes(topic_name)
     there.deny_writes(topic_name)
 
@@ -191,17 +199,10 @@ def test_the_guard_of_a_mirror_topic_is_not_touched(
     assert everybody not in here.acls()
 
 
-def test_what_a_link_made_does_not_come_back_over_a_link_in_the_other_direction(
-    link: ClusterLink,
-    source: Cluster,
-    destination: Cluster,
-    rule: Acl,
-    there: ClusterAdmin,
-    here: ClusterAdmin,
-    destination_cluster: KafkaCluster,
-    until: Until,
-) -> None:
-    back = ClusterLink.objects.create(
+@pytest.fixture
+def back(source: Cluster, destination: Cluster, destination_cluster: KafkaCluster) -> ClusterLink:
+    """A link in the other direction."""
+    return ClusterLink.objects.create(
         name="back",
         destination=source,
         source=destination,
@@ -211,6 +212,11 @@ def test_what_a_link_made_does_not_come_back_over_a_link_in_the_other_direction(
         created_at=NOW,
         created_by="owner",
     )
+
+
+def test_what_a_link_made_does_not_come_back_over_a_link_in_the_other_direction(
+    link: ClusterLink, back: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until
+) -> None:
     link, back = switch_on(link, rule), switch_on(back, rule)
     put(there, [rule], until)
     acls.follow_acls(link)
@@ -221,6 +227,82 @@ def test_what_a_link_made_does_not_come_back_over_a_link_in_the_other_direction(
 
     assert statuses(back) == {"READ": "CAME_FROM_HERE"}
     assert of(there, rule) == set()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"state": "PENDING_SETUP"},
+        {"state": "PENDING_RESTORE_MIRROR", "num_partitions": 2, "holds_copy": False},
+        {"state": "FAILED", "prior_state": "PENDING_SETUP"},
+    ],
+    ids=["set-up", "restore", "failed set-up"],
+)
+def test_what_hides_a_head_that_is_seeded_is_not_carried_back(
+    link: ClusterLink, back: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, facts: dict[str, Any]
+) -> None:
+    """It would keep every consumer out of the topic in production."""
+    topic, dated = rule.resource_name, {"state_since": NOW, "created_at": NOW}
+    MirrorTopic.objects.create(link=link, name=topic, source_topic=topic, **dated, **facts)
+    back = choose_topic(back, topic)
+    here.deny_reads(topic)
+
+    try:
+        outcome = acls.follow_acls(back)
+        assert not there.denies_reads(topic)
+    finally:
+        here.allow_reads(topic)
+        there.allow_reads(topic)
+
+    assert outcome.changes == 0
+    assert set(SyncedAcl.objects.filter(resource_name=topic).values_list("status", flat=True)) == {"GUARD"}
+
+
+@pytest.mark.parametrize("facts", [{"reserved": True}, {"reserved": False, "guarded": None}], ids=["reserved", "given up"])
+def test_what_keeps_others_out_of_a_namespace_is_not_carried_back(
+    back: ClusterLink,
+    destination: Cluster,
+    rule: Acl,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    until: Until,
+    facts: dict[str, Any],
+) -> None:
+    Namespace.objects.create(cluster=destination, prefix=rule.resource_name, created_at=NOW, created_by="owner", **facts)
+    guard = namespace_guard(rule.resource_name)
+    back = choose_topic(back, rule.resource_name)
+    put(here, [guard], until)
+
+    try:
+        outcome = acls.follow_acls(back)
+        assert guard not in there.acls()
+    finally:
+        for admin in (here, there):
+            remove(admin, [guard], until)
+
+    assert outcome.changes == 0
+    assert SyncedAcl.objects.get(resource_name=rule.resource_name).status == "GUARD"
+
+
+def test_an_acl_that_one_look_does_not_show_is_not_removed(
+    link: ClusterLink, rule: Acl, there: ClusterAdmin, here: ClusterAdmin, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that has just started, or was cut off, tells of the ACLs that it had heard of by then."""
+    link, look, forgetful = switch_on(link, rule), jobs.read_acls, [True]
+    put(there, [rule], until)
+    acls.follow_acls(link)
+    until(lambda: of(here, rule) == {rule})
+
+    def read(address: ClusterAddress) -> set[Acl]:
+        lacks = address == plans.source_address(link) and forgetful and forgetful.pop()
+        return look(address) - {rule} if lacks else look(address)
+
+    monkeypatch.setattr(jobs, "read_acls", read)
+    outcome = acls.follow_acls(link)
+
+    assert (outcome.changes, outcome.errors, forgetful) == (0, (), [])
+    assert of(here, rule) == {rule}
+    assert statuses(link) == {"READ": "CREATED"}
 
 
 def test_a_cluster_that_enforces_no_acls_is_no_empty_list(

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linkengine.domain.aclfilters import Acl, AclFilter
-from linkengine.domain.acls import AclFacts, AclPlan, AclStatus, is_guard, plan_acls
+from linkengine.domain.acls import AclFacts, AclPlan, AclStatus, is_guard, namespace_guard, plan_acls, topic_guard
 from tests.linkengine.domain.test_aclfilters import acl
 
 EVERYTHING = (AclFilter(),)
@@ -89,6 +89,22 @@ def test_the_rule_that_makes_mirrors_read_only_is_neither_carried_over_nor_remov
     assert plan_acls(facts(set(), {GUARD})).delete == ()
     assert statuses(plan_acls(facts({hidden}))) == {hidden: S.CREATED}
     assert statuses(plan_acls(facts({hidden}, seeding={"orders"}))) == {hidden: S.GUARD}
+
+
+def test_what_this_console_has_set_on_the_source_is_not_carried_over() -> None:
+    guards = {topic_guard("orders", operation="READ"), namespace_guard("orders.")}
+
+    plan = plan_acls(facts(guards, guards=guards))
+
+    assert (plan.create, statuses(plan)) == ((), dict.fromkeys(guards, S.GUARD))
+
+
+def test_what_was_carried_over_before_it_was_known_to_be_a_guard_goes_with_it() -> None:
+    guard = topic_guard("orders", operation="READ")
+    ledger = {guard: S.CREATED}
+
+    assert statuses(plan_acls(facts({guard}, {guard}, guards={guard}, ledger=ledger))) == ledger
+    assert plan_acls(facts(set(), {guard}, guards={guard}, ledger=ledger)).delete == (guard,)
 
 
 def test_what_a_link_in_the_other_direction_made_does_not_come_back() -> None:
