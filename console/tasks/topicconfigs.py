@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import time
+from collections.abc import Sequence
+from itertools import chain
 
 import structlog
-from django.db.models import F, Q
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from console.models import ClusterLink, MirrorTopic
@@ -14,11 +16,12 @@ from console.reconciling import followers, plans
 from console.tasks.mirrors import note_failure, note_synced
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.linktasks import TASKS, TaskError, TaskName, TaskOutcome
+from linkengine.domain.linktasks import TaskError, TaskOutcome
 from linkengine.domain.states import MirrorState
 
 SYNCED = (MirrorState.ACTIVE, MirrorState.PENDING_SYNCHRONIZE)
-MIRRORS_PER_RUN = 500  # one request per cluster and kind
+MIRRORS_AT_ONCE = 500  # one request per cluster and kind
+RUN_S = 60.0  # a run that takes longer stops between two batches: other links' tasks want the thread too
 _FATAL = {
     ErrorCode.SOURCE_TOPIC_ID_CHANGED,
     ErrorCode.SOURCE_PARTITIONS_DECREASED,
@@ -28,12 +31,31 @@ _log = structlog.get_logger(__name__)
 
 
 def follow_topics(link: ClusterLink) -> TaskOutcome:
-    """Let partitions and configs of the mirrors that waited longest follow the source once."""
-    due = _due(link)
-    chosen = due[:MIRRORS_PER_RUN]
+    """Let partitions and configs of all mirrors follow the source once, those that waited longest first.
+
+    Where the time is over before the end, the run says so and the next one follows at once.
+    """
+    waiting, deadline = _waiting(link), time.monotonic() + RUN_S
+    batches = [waiting[start : start + MIRRORS_AT_ONCE] for start in range(0, len(waiting), MIRRORS_AT_ONCE)]
+    parts: list[TaskOutcome] = []
+    while len(parts) < len(batches) and not (parts and time.monotonic() > deadline):
+        parts.append(_follow(link, batches[len(parts)]))
+    left = sum(len(batch) for batch in batches[len(parts) :])
+    errors = [_unfinished(left)] if left else []
+    changes = sum(one.changes for one in parts)
+    return TaskOutcome(
+        errors=tuple(chain(errors, *(one.errors for one in parts))),
+        summary=_summary(len(waiting) - left, changes),
+        changes=changes,
+        more=left > 0,
+    )
+
+
+def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:
+    chosen = list(_mirrors(link).filter(pk__in=mirror_ids))
     if not chosen:
-        return TaskOutcome(summary="No mirror topic was due.")
-    MirrorTopic.objects.filter(pk__in=[one.pk for one in chosen]).update(synced_at=timezone.now())
+        return TaskOutcome()
+    MirrorTopic.objects.filter(pk__in=mirror_ids).update(synced_at=timezone.now())
     keyless = plans.keyless(chosen)
     wanted = [plans.sync_of(mirror, keyless=mirror.pk in keyless) for mirror in chosen]
     outcomes = jobs.sync_mirrors(wanted, still_mirrors=followers.still_mirrors(link))
@@ -45,9 +67,7 @@ def follow_topics(link: ClusterLink) -> TaskOutcome:
             note_synced(mirror, outcome, now=timezone.now())
             changes += len(outcome.changed)
             errors += [_note_error(mirror, outcome.ungrown)] if outcome.ungrown else []
-    return TaskOutcome(
-        errors=tuple(errors), summary=_summary(len(chosen), changes), changes=changes, more=len(due) > MIRRORS_PER_RUN
-    )
+    return TaskOutcome(errors=tuple(errors), changes=changes)
 
 
 def _summary(mirrors: int, changes: int) -> str:
@@ -61,13 +81,17 @@ def _note_error(mirror: MirrorTopic, error: LinkEngineError) -> TaskError:
     return TaskError(code=error.code, message=f"{mirror.name}: {error.message}")
 
 
-def _due(link: ClusterLink) -> list[MirrorTopic]:
-    """List the mirrors whose last round is older than half the interval: those that a bounded run has not come to yet."""
-    every = timedelta(milliseconds=int(link.config(TASKS[TaskName.TOPIC_CONFIGS].interval_config)))
-    mirrors = link.mirrors.filter(state__in=SYNCED, deletion_requested_at=None, num_partitions__gt=0)
-    newest = timezone.now() - every / 2
-    waiting = mirrors.filter(Q(synced_at=None) | Q(synced_at__lte=newest)).order_by(F("synced_at").asc(nulls_first=True))
-    found = list(waiting[: MIRRORS_PER_RUN + 1])
-    for mirror in found:
-        mirror.link = link
-    return found
+def _unfinished(left: int) -> TaskError:
+    message = (
+        f"{plural(left, 'mirror topic')} had no turn within {RUN_S:.0f} seconds. The next run follows at once, with them first."
+    )
+    return TaskError(code=ErrorCode.TIMEOUT_ERROR, message=message)
+
+
+def _waiting(link: ClusterLink) -> list[int]:
+    oldest_first = F("synced_at").asc(nulls_first=True)
+    return list(_mirrors(link).order_by(oldest_first).values_list("pk", flat=True))
+
+
+def _mirrors(link: ClusterLink) -> QuerySet[MirrorTopic]:
+    return link.mirrors.filter(state__in=SYNCED, deletion_requested_at=None, num_partitions__gt=0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from django.utils import timezone
 
 from console.actors import ENGINE
@@ -22,6 +23,7 @@ from linkengine.domain.states import MirrorState
 from linkengine.jobs import syncing
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
+from tests.topics import create_topics
 
 pytestmark = pytest.mark.kafka
 
@@ -34,7 +36,6 @@ def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
 
 
 def run(link: ClusterLink) -> TaskOutcome:
-    MirrorTopic.objects.update(synced_at=None)
     return topicconfigs.follow_topics(ClusterLink.objects.select_related("destination", "source").get(pk=link.pk))
 
 
@@ -143,3 +144,67 @@ def test_a_mirror_that_somebody_deleted_fails_and_stops_no_other(mirror: MirrorT
     assert [one.code for one in outcome.errors] == ["MIRROR_TOPIC_MISSING"]
     assert MirrorTopic.objects.get().state == MirrorState.FAILED
     assert run(mirror.link).errors == ()  # nothing is left to compare
+
+
+@pytest.fixture
+def second(mirror: MirrorTopic, source_admin: AdminClient) -> MirrorTopic:
+    """Another mirror of the link, set up as well."""
+    topic, dated = f"{mirror.name}.second", {"state_since": NOW, "created_at": NOW}
+    create_topics(source_admin, NewTopic(topic, 1, 1))
+    row = MirrorTopic.objects.create(link=mirror.link, name=topic, source_topic=topic, state="PENDING_SETUP", **dated)
+    mirrors.setup_mirror(mirror_id=row.pk)
+    return MirrorTopic.objects.get(pk=row.pk)
+
+
+def test_what_a_run_could_not_do_the_next_one_looks_at_again(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who runs it now does so at any time: a run that looked at nothing would take the error away."""
+    refusal = LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "User 'link' may not alter the topic. Grant it ALTER.")
+    monkeypatch.setattr(syncing, "grow_mirror", Mock(side_effect=refusal))
+
+    outcomes = [run(mirror.link), run(mirror.link)]
+
+    assert [[one.code for one in outcome.errors] for outcome in outcomes] == [[refusal.code]] * 2
+
+
+def test_a_run_follows_all_mirrors_and_tells_of_all_errors(
+    mirror: MirrorTopic, second: MirrorTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topicconfigs, "MIRRORS_AT_ONCE", 1)
+    MirrorTopic.objects.filter(pk=mirror.pk).update(synced_at=NOW)
+    ClusterAdmin(mirror.link.destination.address).set_configs(second.name, {"retention.ms": "60000"})
+    readable = ClusterAdmin.effective_configs_of
+    monkeypatch.setattr(
+        ClusterAdmin, "effective_configs_of", lambda admin, names: readable(admin, [one for one in names if one == second.name])
+    )
+
+    outcome = run(mirror.link)
+
+    assert [(one.code, mirror.name in one.message) for one in outcome.errors] == [("AUTHORIZATION_ERROR", True)]
+    assert (outcome.changes, outcome.more) == (1, False)
+    assert outcome.summary.startswith("2 mirror topics compared")
+
+
+def test_a_run_whose_time_is_over_says_so_and_the_next_begins_with_the_rest(
+    mirror: MirrorTopic, second: MirrorTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topicconfigs, "MIRRORS_AT_ONCE", 1)
+    monkeypatch.setattr(topicconfigs, "RUN_S", -1.0)
+    MirrorTopic.objects.filter(pk=mirror.pk).update(synced_at=NOW)
+
+    outcome = run(mirror.link)
+    waited_longest = MirrorTopic.objects.order_by("synced_at").values_list("name", flat=True)[0]
+
+    assert [(one.code, one.message.startswith("1 mirror topic had no turn")) for one in outcome.errors] == [
+        ("TIMEOUT_ERROR", True)
+    ]
+    assert outcome.more
+    assert waited_longest == second.name
+
+
+def test_a_clock_that_was_set_back_keeps_no_mirror_from_its_source(mirror: MirrorTopic) -> None:
+    here = ClusterAdmin(mirror.link.destination.address)
+    here.set_configs(mirror.name, {"retention.ms": "60000"})
+    MirrorTopic.objects.update(synced_at=timezone.now() + timedelta(hours=1))
+
+    assert run(mirror.link).changes == 1
+    assert here.describe(mirror.name).configs["retention.ms"] == "-1"
