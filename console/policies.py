@@ -142,7 +142,7 @@ def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     link = mirror.link
     if operation is not _E.DELETE or link.deletion_requested_at is not None or mirror.deletion_requested_at is not None:
         return ""
-    if link.config(AUTO_CREATE) != "true" or not chooses(known_filters(link.config(AUTO_CREATE_FILTERS)), mirror.source_topic):
+    if not auto_creates(link, mirror.source_topic):
         return ""
     if mirror.error_code == ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED or _is_gone(mirror):
         return ""
@@ -150,6 +150,11 @@ def _stays_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
         f"Topic '{mirror.name}' matches the auto-create filters of link '{link.name}', which would create it again. Delete the "
         "source topic first, or add an EXCLUDE filter for it, or set auto.create.mirror.topics.enable to false."
     )
+
+
+def auto_creates(link: ClusterLink, source_topic: str) -> bool:
+    """Tell whether auto-create is on and its filters choose the topic."""
+    return link.config(AUTO_CREATE) == "true" and chooses(known_filters(link.config(AUTO_CREATE_FILTERS)), source_topic)
 
 
 def _is_gone(mirror: MirrorTopic) -> bool:

@@ -16,7 +16,7 @@ from console.actors import ENGINE, Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, RoleBinding
 from console.models.links import LinkMode, show_change
-from console.policies import why_not
+from console.policies import auto_creates, why_not
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.rings import Place, find_ring, ring_words
 from linkengine.domain.startspec import CONFIG as START_SPEC
@@ -138,6 +138,10 @@ def _reserve(mirror: MirrorTopic) -> None:
     known = _known(mirror.link, mirror.name)
     if known is not None:
         raise _taken(known)
+    if mirror.auto_created and not auto_creates(link, mirror.source_topic):
+        raise ConflictError(
+            f"The auto-create filters of cluster link '{link.name}' do not choose '{mirror.source_topic}' any more."
+        )
 
 
 def _mirror_name(link: ClusterLink, source_topic: str, mirror_topic: str | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.utils import timezone
 
@@ -19,14 +19,14 @@ from linkengine import jobs
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import parse_filters
-from linkengine.domain.linkrules import AUTO_CREATE_FILTERS
-from linkengine.domain.linktasks import TaskError, TaskOutcome
+from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
+from linkengine.domain.linktasks import TASKS, TaskError, TaskName, TaskOutcome
 from linkengine.domain.mirrorability import CheckCode, Standing, Topic, Verdict
 from linkengine.domain.mirrorchecks import judge_all
 from linkengine.domain.plans import TopicDescription
 from linkengine.domain.states import LinkState
 
-TRIES_PER_RUN = 100  # each asks both clusters; the next run follows at once where there are more
+TRIES_PER_RUN = 100  # each asks both clusters; the next run follows at once where others wait for their turn
 # Nothing about one topic: the whole run ends and says so.
 _FOR_ALL = {
     ErrorCode.AUTHENTICATION_ERROR,
@@ -55,7 +55,7 @@ def create_mirrors(link: ClusterLink) -> TaskOutcome:
         errors=(*failures, *problems),
         summary=_summary(verdicts, created=created),
         changes=created,
-        more=len(waiting) > TRIES_PER_RUN,
+        more=_any_untried(link, waiting[TRIES_PER_RUN:], now=now),
     )
 
 
@@ -67,6 +67,13 @@ def _in_order(link: ClusterLink, waiting: Sequence[Verdict]) -> list[Verdict]:
     """Put topics nobody has tried first, then those whose last try is oldest, so that none keeps others from their turn."""
     tried = dict(AutoCreateFailure.objects.filter(link=link).values_list("source_topic", "tried_at"))
     return sorted(waiting, key=lambda one: tried[one.topic].timestamp() if one.topic in tried else 0.0)
+
+
+def _any_untried(link: ClusterLink, rest: Sequence[Verdict], *, now: datetime) -> bool:
+    """Tell whether a topic had no turn in this interval yet; those that were tried in vain wait for the next one."""
+    interval = timedelta(milliseconds=int(link.config(TASKS[TaskName.AUTO_CREATE].interval_config)))
+    lately = AutoCreateFailure.objects.filter(link=link, tried_at__gt=now - interval)
+    return not {one.topic for one in rest} <= set(lately.values_list("source_topic", flat=True))
 
 
 def _create(link: ClusterLink, waiting: Sequence[Verdict], *, now: datetime) -> tuple[int, list[TaskError]]:
@@ -83,14 +90,15 @@ def _create(link: ClusterLink, waiting: Sequence[Verdict], *, now: datetime) -> 
             failures.append(TaskError(code=error.code, message=f"{one.topic}: {error.message}"))
         except BadRequestError:  # a person was quicker
             continue
-        except ConflictError:  # the link was paused or deleted meanwhile, or a namespace was reserved
+        except ConflictError:  # meanwhile: the link paused or deleted, its filters changed, a namespace reserved
             if not _goes_on(link):
                 break
     return created, failures
 
 
 def _goes_on(link: ClusterLink) -> bool:
-    return ClusterLink.objects.filter(pk=link.pk, deletion_requested_at=None).exclude(state=LinkState.PAUSED).exists()
+    rows = ClusterLink.objects.filter(pk=link.pk, deletion_requested_at=None).exclude(state=LinkState.PAUSED)
+    return rows.filter(configs__name=AUTO_CREATE, configs__value="true").exists()
 
 
 def _note_failure(link: ClusterLink, topic: str, error: LinkEngineError, *, now: datetime) -> None:

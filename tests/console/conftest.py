@@ -18,7 +18,16 @@ from django.db import close_old_connections, transaction
 
 from console import dispatch
 from console.actors import Actor
-from console.models import Cluster, ClusterLink, Environment, MirrorPartition, MirrorTopic, Organization, RoleBinding
+from console.models import (
+    Cluster,
+    ClusterLink,
+    Environment,
+    LinkConfig,
+    MirrorPartition,
+    MirrorTopic,
+    Organization,
+    RoleBinding,
+)
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import MirrorState
 
@@ -186,6 +195,13 @@ def colleague(make_actor: MakeActor, destination: Cluster) -> Actor:
 def stranger(make_actor: MakeActor) -> Actor:
     """May do nothing."""
     return make_actor("stranger")
+
+
+def choose_all(link: ClusterLink) -> None:
+    """Switch auto-create on for every topic."""
+    filters = '{"topicFilters": [{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}]}'
+    for name, value in (("enable", "true"), ("filters", filters)):
+        LinkConfig.objects.create(link=link, name=f"auto.create.mirror.topics.{name}", value=value)
 
 
 def _cluster(environment: Environment, name: str, cluster_id: str, properties: dict[str, str]) -> Cluster:

@@ -14,7 +14,7 @@ from console.errors import BadRequestError, ConflictError, DeniedError, InvalidI
 from console.models import AuditEvent, Cluster, ClusterLink, LinkConfig, MirrorTopic, StateTransition
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorState
-from tests.console.conftest import NOW, Engine, MakeActor, MakeMirror
+from tests.console.conftest import NOW, Engine, MakeActor, MakeMirror, choose_all
 
 Sent = list[tuple[str, dict[str, Any]]]
 
@@ -72,6 +72,7 @@ def test_of_two_links_that_ask_for_one_name_at_once_one_gets_it(
     other = ClusterLink.objects.get(pk=link.pk)
     other.pk, other.name, other.link_uuid = None, "other", uuid4()
     other.save()
+    choose_all(other)
     asked = mirrors._ask_clusters
 
     def ask_slowly(*args: Any, **values: Any) -> None:

@@ -10,10 +10,10 @@ from console.actions import namespaces
 from console.actions.mirrors import auto_create, create_mirror
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
-from console.models import AuditEvent, Cluster, ClusterLink, LinkConfig, MirrorTopic, Namespace, SourceTopic
+from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
 from console.queries.mirrorability import judge_topic
 from linkengine.domain.mirrorability import CheckCode, Standing
-from tests.console.conftest import NOW, Engine
+from tests.console.conftest import NOW, Engine, choose_all
 
 Sent = list[tuple[str, dict[str, Any]]]
 
@@ -103,6 +103,8 @@ def test_auto_create_keeps_out_of_a_namespace_as_people_must(
     orders: Namespace, link: ClusterLink, other_link: ClusterLink, owner: Actor, sent: Sent
 ) -> None:
     attach(orders, link, owner)
+    for one in (link, other_link):
+        choose_all(one)
 
     with pytest.raises(
         ConflictError, match=r"reserved namespace 'orders\.\*', in which cluster link 'west-to-east'"
@@ -136,11 +138,9 @@ def test_what_a_namespace_keeps_out_is_told_with_the_link_that_creates_it(
     namespaces.reserve(namespace=orders, reserved=reserved, by=owner, now=NOW)
     if follows:
         attach(orders, link, owner)
-    filters = '{"topicFilters": [{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}]}'
     for one in (link, other_link):
         SourceTopic.objects.create(link=one, name="orders.new", partitions=1, seen_at=NOW)
-        for name, value in (("enable", "true"), ("filters", filters)):
-            LinkConfig.objects.create(link=one, name=f"auto.create.mirror.topics.{name}", value=value)
+        choose_all(one)
 
     found = judge_topic(link=other_link, name="orders.new")
 

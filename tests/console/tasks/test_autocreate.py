@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka.admin import (
@@ -25,8 +26,12 @@ from console.queries.mirrorability import judge_topic
 from console.tasks import autocreate
 from devcluster.access import APP, create_acls
 from devcluster.kafka import KafkaCluster
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskOutcome
 from linkengine.domain.mirrorability import Standing
+from linkengine.domain.mirrorjobs import MirrorSetup
+from linkengine.domain.plans import TopicDescription
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
 from tests.topics import create_topics
@@ -148,6 +153,42 @@ def test_a_run_has_a_bound_and_is_followed_by_the_rest(
     assert (first.changes, first.more) == (1, True)
     assert (second.changes, second.more) == (1, False)
     assert mirrored() == topics[:2]
+
+
+def test_topics_that_cannot_be_mirrored_wait_for_the_next_interval(
+    link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autocreate, "TRIES_PER_RUN", 1)
+    monkeypatch.setattr(
+        jobs, "check_mirror", Mock(side_effect=LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "Grant it READ."))
+    )
+
+    first, second, third = run(link), run(link), run(link)
+    AutoCreateFailure.objects.update(tried_at=NOW)
+    later = run(link)
+
+    assert [len(one.errors) for one in (first, second, third, later)] == [1, 1, 1, 1]
+    assert [one.more for one in (first, second, third, later)] == [True, False, False, True]
+
+
+@pytest.mark.parametrize("switched_off", [False, True], ids=["narrowed", "off"])
+def test_filters_that_change_while_a_run_is_at_work_count_at_once(
+    link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch, *, switched_off: bool
+) -> None:
+    check, asked = jobs.check_mirror, []
+
+    def change_meanwhile(setup: MirrorSetup) -> TopicDescription:
+        asked.append(setup.source_topic)
+        filters("a", "secret")
+        if switched_off:
+            LinkConfig.objects.filter(link=link, name="auto.create.mirror.topics.enable").update(value="false")
+        return check(setup)
+
+    monkeypatch.setattr(jobs, "check_mirror", change_meanwhile)
+    outcome = run(link)
+
+    assert outcome.errors == ()
+    assert (asked, mirrored()) == ((topics[:1], []) if switched_off else (topics[:2], topics[1:2]))
 
 
 def test_a_mirror_that_would_come_back_is_not_deleted(link: ClusterLink, topics: list[str], filters: Filter) -> None:
