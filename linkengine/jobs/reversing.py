@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 
 import structlog
 
@@ -21,7 +22,7 @@ from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.closing import brokers_that_let_write
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
-from linkengine.kafka.newestends import newest_view, read_ends, read_offsets
+from linkengine.kafka.newestends import count_partitions, newest_view, read_ends, read_offsets
 from linkengine.kafka.offsets import EARLIEST, epoch_ends, log_ends
 from linkengine.kafka.topicviews import TopicView
 from linkengine.sync.configs import read_source_configs, sync_configs
@@ -114,7 +115,8 @@ def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
     close_topic(turn.destination, turn.mirror_topic)
     adopt_partitions(turn.destination, turn.assignments, ends=dict(turn.ends), generation=turn.generation)
     values = read_source_configs(source, turn.source_topic, include=turn.sync_include)
-    partitions = follow_partitions(here, turn.mirror_topic, partitions=topic.partitions)
+    recount = partial(count_partitions, turn.source, topic.name)
+    partitions = follow_partitions(here, turn.mirror_topic, partitions=topic.partitions, recount=recount)
     sync_configs(here, turn.mirror_topic, source_configs=values, include=turn.sync_include)
     log.info("mirror_turned", topic=turn.mirror_topic, ends=turn.ends)
     return MirrorCreated(

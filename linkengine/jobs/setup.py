@@ -8,6 +8,7 @@ with the mirror's configs; seeding; the mirror's final configs; DENY READ away.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import structlog
 
@@ -20,6 +21,7 @@ from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.startspec import EARLIEST, check_start, start_time_ms
 from linkengine.jobs.reversing import open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.newestends import count_partitions
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions
 
@@ -181,7 +183,8 @@ def _create(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescripti
 def _adopt(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescription, *, wanted: Mapping[str, str]) -> None:
     """Go on with the topic of an earlier attempt."""
     destination.set_configs(setup.mirror_topic, wanted)
-    follow_partitions(destination, setup.mirror_topic, partitions=topic.partitions)
+    recount = partial(count_partitions, setup.source, topic.name)
+    follow_partitions(destination, setup.mirror_topic, partitions=topic.partitions, recount=recount)
 
 
 def _check_readable(source: ClusterAdmin, setup: MirrorSetup) -> None:

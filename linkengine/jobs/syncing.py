@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from linkengine.domain.configs import source_values
@@ -10,6 +11,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.newestends import count_partitions
 from linkengine.sync.configs import plan_configs
 from linkengine.sync.progress import holds_all
 from linkengine.sync.topics import find_mirror, grow_mirror, missing_mirror, observe_sources
@@ -76,7 +78,9 @@ def _follow(
         unchanged = MirrorSynced(partitions=count, source_partitions=count, source_configs=plan.previous)
         if mirror.partitions < topic.partitions and not still_mirrors(name):
             return unchanged
-        partitions, ungrown = _grown(destination, mirror, partitions=topic.partitions)
+        recount = partial(count_partitions, source.address, topic.name)
+        partitions, ungrown = _grown(destination, mirror, partitions=topic.partitions, recount=recount)
+        topic = replace(topic, partitions=max(topic.partitions, partitions))
         wanted = source_values(values, include=plan.sync_include)
         copied = partial(holds_all, source, destination, topic=topic, mirror=mirror)
         change, edits = plan_configs(mirror, plan, source_configs=wanted, copied=copied)
@@ -95,10 +99,12 @@ def _follow(
     )
 
 
-def _grown(destination: ClusterAdmin, mirror: TopicDescription, *, partitions: int) -> tuple[int, LinkEngineError | None]:
+def _grown(
+    destination: ClusterAdmin, mirror: TopicDescription, *, partitions: int, recount: Callable[[], int]
+) -> tuple[int, LinkEngineError | None]:
     """Answer how many partitions the mirror has now, and why these are too few; raise where it has too many."""
     try:
-        return grow_mirror(destination, mirror, partitions=partitions), None
+        return grow_mirror(destination, mirror, partitions=partitions, recount=recount), None
     except LinkEngineError as error:
         if error.code == ErrorCode.SOURCE_PARTITIONS_DECREASED:
             raise

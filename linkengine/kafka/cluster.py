@@ -19,7 +19,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import SOMEBODY_HAS_TO_ACT, ErrorCode, LinkEngineError
 from linkengine.kafka.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection, connect
-from linkengine.kafka.topicviews import Survey, TopicView, newest, view_of
+from linkengine.kafka.topicviews import Survey, TopicView, newest, topic_ids, view_of
 
 ASK_ALL_TIMEOUT_S = 2.0  # one look at every broker; whoever is slower is not asked this time
 SHUN_S = 5.0  # a broker that did not answer is left alone for this long when others can tell the same
@@ -130,6 +130,7 @@ class Cluster:
             topics={name: newest([view[name] for view in views if name in view]) for name in wanted},
             complete=len(self._brokers) <= max(1, len(seen)),
             given_up={one for one in self.brokers() for asked, (alive, _) in seen if asked != one and one not in alive},
+            topic_ids={name: topic_ids([view[name] for view in views if name in view]) for name in wanted},
         )
 
     def _ask_all(self, names: list[str]) -> list[tuple[int, Seen]]:

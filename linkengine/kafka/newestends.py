@@ -15,7 +15,7 @@ from linkengine.kafka.admin_errors import refused
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.offsets import LATEST, list_offsets
-from linkengine.kafka.topicviews import TopicView
+from linkengine.kafka.topicviews import Survey, TopicView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,17 +39,35 @@ def read_ends(cluster: Cluster, topic: str, view: TopicView) -> TopicEnds:
     return TopicEnds(topic_id=view.topic_id_text, stable=stable, ends=read_offsets(cluster, topic, view, timestamp=LATEST))
 
 
+def count_partitions(address: ClusterAddress, topic: str) -> int:
+    """Answer how many partitions the topic has, as the newest broker knows it; raise where one is silent."""
+    with closing(Cluster(address)) as cluster:
+        return len(newest_view(cluster, topic).partitions)
+
+
+def known_topic_ids(address: ClusterAddress, topic: str) -> frozenset[str]:
+    """Answer under which ids any broker knows the topic; raise where one is silent that may know it."""
+    with closing(Cluster(address)) as cluster:
+        survey = _survey(cluster, topic)
+    survey.check_complete(f"topic {topic!r} is there")
+    return survey.topic_ids[topic]
+
+
 def newest_view(cluster: Cluster, topic: str) -> TopicView:
     """Answer who leads the topic; raise where a broker is silent that may know a newer leader."""
-    try:
-        survey = cluster.survey([topic])
-    except LinkEngineError as error:
-        raise refused(error, what=f"describe topic {topic!r}") from None
+    survey = _survey(cluster, topic)
     view = survey.topics[topic]
     if view.error:
         raise BrokerError(view.error, f"Topic {topic!r} cannot be seen")
     survey.check_complete(f"topic {topic!r} has got another leader, with more records")
     return view
+
+
+def _survey(cluster: Cluster, topic: str) -> Survey:
+    try:
+        return cluster.survey([topic])
+    except LinkEngineError as error:
+        raise refused(error, what=f"describe topic {topic!r}") from None
 
 
 def read_offsets(

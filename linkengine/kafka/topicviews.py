@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -50,6 +50,7 @@ class Survey:
     topics: dict[str, TopicView]  # with the newest leaders
     complete: bool  # every broker ever heard of has answered: then none knows of a newer leader
     given_up: set[int]
+    topic_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by name, as any broker has it
 
     def check_complete(self, what: str) -> None:
         """Raise TIMEOUT_ERROR where a broker is silent that may know better, so that ``what`` cannot be told."""
@@ -82,3 +83,8 @@ def newest(views: Sequence[TopicView]) -> TopicView:
             }
             best = TopicView(topic_id=best.topic_id, partitions=best.partitions | newer, error=best.error)
     return best
+
+
+def topic_ids(views: Sequence[TopicView]) -> frozenset[str]:
+    """List the ids under which brokers know a topic: none where it is gone, two while one of them answers from old metadata."""
+    return frozenset(view.topic_id_text for view in views if not view.error)

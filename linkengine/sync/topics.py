@@ -1,13 +1,14 @@
 """Follow the source's topics: whether one is still the same topic, how many partitions it has.
 
 A topic that seems to be gone or to have another id is looked at twice: right after a restart a broker may answer from old
-metadata, and a mirror that is declared dead is not brought back by itself.
+metadata, and a mirror that is declared dead is not brought back by itself. A broker that was cut off does so for as long as it
+is, so the last word is not one broker's: all of them are asked, and nothing is decided while one is silent or says otherwise.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -15,6 +16,7 @@ from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.newestends import known_topic_ids
 
 SECOND_LOOK_AFTER_S = 2.0  # a broker that has just started catches up with the metadata log within this time
 
@@ -50,25 +52,36 @@ def _second_look(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDes
             f"Source topic {topic!r} is not there any more, or the link's principal may no longer DESCRIBE it. Fail over to "
             "keep the mirrored records as an ordinary topic, or delete the mirror topic.",
         )
-    if seen.topic_id != topic_id:
-        return LinkEngineError(
-            ErrorCode.SOURCE_TOPIC_ID_CHANGED,
-            f"Source topic {topic!r} was deleted and created again (id {topic_id} became {seen.topic_id}), so its offsets have "
-            "another meaning now. Fail over to keep the mirrored records, then create a new mirror topic.",
-        )
-    return seen
+    return seen if seen.topic_id == topic_id else _replaced(source, seen, topic_id=topic_id)
 
 
-def follow_partitions(destination: ClusterAdmin, mirror_topic: str, *, partitions: int) -> int:
-    """Grow the mirror to the source's number of partitions and answer it; raise SOURCE_PARTITIONS_DECREASED if it has more."""
+def _replaced(source: ClusterAdmin, seen: TopicDescription, *, topic_id: str) -> LinkEngineError:
+    try:
+        _check_unknown(source, seen.name, topic_id=topic_id)
+    except LinkEngineError as error:
+        return error
+    return LinkEngineError(
+        ErrorCode.SOURCE_TOPIC_ID_CHANGED,
+        f"Source topic {seen.name!r} was deleted and created again (id {topic_id} became {seen.topic_id}), so its offsets have "
+        "another meaning now. Fail over to keep the mirrored records, then create a new mirror topic.",
+    )
+
+
+def follow_partitions(destination: ClusterAdmin, mirror_topic: str, *, partitions: int, recount: Callable[[], int]) -> int:
+    """Grow the mirror to the source's number of partitions and answer it; raise SOURCE_PARTITIONS_DECREASED if it has more.
+
+    ``recount`` asks all brokers of the source for that number, where the one that answered may be behind.
+    """
     mirror = destination.find(mirror_topic)
     if mirror is None:
         raise missing_mirror(mirror_topic)
-    return grow_mirror(destination, mirror, partitions=partitions)
+    return grow_mirror(destination, mirror, partitions=partitions, recount=recount)
 
 
-def grow_mirror(destination: ClusterAdmin, mirror: TopicDescription, *, partitions: int) -> int:
+def grow_mirror(destination: ClusterAdmin, mirror: TopicDescription, *, partitions: int, recount: Callable[[], int]) -> int:
     """Grow a mirror that was just described; as ``follow_partitions``."""
+    if mirror.partitions > partitions:
+        partitions = max(partitions, recount())
     if mirror.partitions > partitions:
         raise LinkEngineError(
             ErrorCode.SOURCE_PARTITIONS_DECREASED,
@@ -93,16 +106,32 @@ def find_mirror(
 
     ``topic_id`` is what was noted when the mirror was made. "": its set-up never came so far, so its topic is known by the
     configs with which only mirrors are created. ``contested``: another mirror has that name too, so these tell nothing.
+    Raises where a broker is silent that may know it, or does know it: for a stop, "none" means that nothing is to be fenced.
+    One that is down is asked no more once its cluster has given it up, after some seconds.
     """
     found = seen or destination.find(mirror_topic)
     if found is not None and not _is_own(found, topic_id=topic_id, contested=contested):
         time.sleep(second_look_after_s)
         found = destination.find(mirror_topic)
-    return found if found is not None and _is_own(found, topic_id=topic_id, contested=contested) else None
+    if found is not None and _is_own(found, topic_id=topic_id, contested=contested):
+        return found
+    _check_unknown(destination, mirror_topic, topic_id=topic_id, seen=found)
+    return None
 
 
 def _is_own(found: TopicDescription, *, topic_id: str, contested: bool) -> bool:
     return found.topic_id == topic_id if topic_id else not contested and looks_like_mirror(found.configs)
+
+
+def _check_unknown(admin: ClusterAdmin, topic: str, *, topic_id: str, seen: TopicDescription | None = None) -> None:
+    """Raise where a broker knows the topic of this id; "": where one knows another topic than the one that was ``seen``."""
+    known = known_topic_ids(admin.address, topic)
+    if topic_id in known if topic_id else known - {seen.topic_id if seen else ""}:
+        raise LinkEngineError(
+            ErrorCode.TIMEOUT_ERROR,
+            f"The brokers of the cluster do not agree on which topic {topic!r} is: one of them answers from old metadata. "
+            "Retrying. If this stays, restart the broker that has lost touch with the controllers.",
+        )
 
 
 def missing_mirror(mirror_topic: str) -> LinkEngineError:

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -6,6 +7,8 @@ from linkengine import jobs
 from linkengine.domain.configs import ConfigChange, LocalEdit
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorSync, MirrorSynced
+from linkengine.domain.plans import TopicDescription
+from linkengine.jobs import syncing
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin
 
@@ -131,3 +134,50 @@ def test_a_topic_that_took_the_place_of_the_mirror_is_left_alone(mirror: MirrorS
     assert replaced.value.code is ErrorCode.MIRROR_TOPIC_MISSING
     found = here.describe(mirror.mirror_topic)
     assert (found.partitions, found.configs["retention.ms"]) == (1, "60000")
+
+
+def test_a_broker_that_lags_behind_is_not_believed_that_the_source_has_fewer_partitions(
+    mirror: MirrorSync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, once = ClusterAdmin.topics, [True]
+
+    def lag(admin: ClusterAdmin, *names: Any, **options: Any) -> list[TopicDescription]:
+        found = look(admin, *names, **options)
+        behind = admin.address == mirror.source and once and once.pop()
+        return [replace(one, partitions=1) for one in found] if behind else found
+
+    monkeypatch.setattr(ClusterAdmin, "topics", lag)
+    synced = jobs.sync_mirror(mirror)
+
+    assert once == []
+    assert (synced.partitions, synced.source_partitions) == (2, 2)
+
+
+def test_a_mirror_that_one_broker_has_not_heard_of_is_not_missing(
+    mirror: MirrorSync, here: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = replace(mirror, mirror_topic_id=here.describe(mirror.mirror_topic).topic_id)
+    monkeypatch.setattr(ClusterAdmin, "find", lambda *_: None)
+    monkeypatch.setattr(syncing, "observe_sources", lambda admin, wanted: {one.name: one for one in admin.topics(wanted)})
+    look = ClusterAdmin.topics
+    monkeypatch.setattr(
+        ClusterAdmin, "topics", lambda admin, *a, **o: look(admin, *a, **o) if admin.address == mirror.source else []
+    )
+
+    for one in (known, mirror):  # known by its id, or by its configs only
+        with pytest.raises(LinkEngineError, match="do not agree on which topic") as unsure:
+            jobs.sync_mirror(one)
+        assert unsure.value.code is ErrorCode.TIMEOUT_ERROR
+
+
+def test_a_source_topic_that_one_broker_takes_for_a_former_one_was_not_created_again(
+    mirror: MirrorSync, there: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former = replace(there.describe(mirror.source_topic), topic_id="former")
+    monkeypatch.setattr(ClusterAdmin, "find", lambda *_: former)
+    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_, **__: [former])
+
+    with pytest.raises(LinkEngineError, match="do not agree on which topic") as unsure:
+        jobs.sync_mirror(mirror)
+
+    assert unsure.value.code is ErrorCode.TIMEOUT_ERROR

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.sync.topics import follow_partitions, observe_sources
+from linkengine.kafka.cluster import Cluster
+from linkengine.sync.topics import find_mirror, follow_partitions, observe_sources
 
 pytestmark = pytest.mark.kafka
 
@@ -59,22 +62,36 @@ def test_a_topic_missing_for_a_moment_only_is_not_declared_dead(there: ClusterAd
 def test_a_mirror_grows_with_its_source(here: ClusterAdmin, topic_name: str) -> None:
     here.create_topic(topic_name, partitions=1)
 
-    assert follow_partitions(here, topic_name, partitions=3) == 3
+    assert follow_partitions(here, topic_name, partitions=3, recount=lambda: 3) == 3
     assert here.describe(topic_name).partitions == 3
-    assert follow_partitions(here, topic_name, partitions=3) == 3
+    assert follow_partitions(here, topic_name, partitions=3, recount=lambda: 3) == 3
 
 
 def test_a_mirror_with_more_partitions_than_its_source_has_failed(here: ClusterAdmin, topic_name: str) -> None:
     here.create_topic(topic_name, partitions=3)
 
     with pytest.raises(LinkEngineError) as failed:
-        follow_partitions(here, topic_name, partitions=2)
+        follow_partitions(here, topic_name, partitions=2, recount=lambda: 2)
 
     assert failed.value.code is ErrorCode.SOURCE_PARTITIONS_DECREASED
 
 
 def test_a_mirror_that_somebody_deleted_is_missed(here: ClusterAdmin, topic_name: str) -> None:
     with pytest.raises(LinkEngineError) as missed:
-        follow_partitions(here, topic_name, partitions=2)
+        follow_partitions(here, topic_name, partitions=2, recount=lambda: 2)
 
     assert missed.value.code is ErrorCode.MIRROR_TOPIC_MISSING
+
+
+def test_a_mirror_is_not_missed_while_a_broker_is_silent_that_may_know_it(
+    here: ClusterAdmin, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is none, a stop has nothing to fence."""
+    assert find_mirror(here, topic_name, topic_id="gone", second_look_after_s=0.0) is None
+    survey = Cluster.survey
+    monkeypatch.setattr(Cluster, "survey", lambda *names: replace(survey(*names), complete=False))
+
+    with pytest.raises(LinkEngineError, match="Not every broker of the cluster answers") as unsure:
+        find_mirror(here, topic_name, topic_id="gone", second_look_after_s=0.0)
+
+    assert unsure.value.code is ErrorCode.TIMEOUT_ERROR
