@@ -26,6 +26,7 @@ from console.presenters.links import source_servers
 from console.presenters.mirrors import mirror_row
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
+from console.queries.mirrors import sum_if_known
 from linkengine.domain.addresses import TOKEN_URL, address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS
@@ -142,15 +143,14 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
     by, now = actor_of(request), timezone.now()
     mirrors = mirror_queries.list_mirrors(link=link, by=by)
     blockers = [one for one in mirrors if one.mirror.state != MirrorState.STOPPED]
-    lags = [one.total_lag for one in blockers]
-    known = [lag for lag in lags if lag is not None]
-    at_risk = numbers.count(sum(known)) if len(known) == len(lags) else "unknown"
+    missing = sum_if_known([one.missing for one in blockers])
     context = {
         "link": link_head(link, now=now),
         "crumbs": crumbs(link, last="Delete"),
         "environment_name": link.destination.environment.name,
         "blockers": [mirror_row(one, now=now) for one in blockers],
-        "at_risk": at_risk,
+        "at_risk": "unknown" if missing is None else numbers.count(missing),
+        "held_back": missing is not None and missing != sum_if_known([one.total_lag for one in blockers]),
         "force": request.POST.get("force"),
         "confirm": request.POST.get("confirm", ""),
     }

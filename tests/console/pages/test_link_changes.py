@@ -259,6 +259,15 @@ def test_deleting_a_link_takes_its_name(scene: Scene, admin: Client) -> None:
     assert not ClusterLink.objects.filter(name="south-archive").exists()
 
 
+def test_what_waits_behind_an_open_transaction_counts_as_not_copied(scene: Scene, admin: Client) -> None:
+    MirrorTopic.objects.exclude(name="journeys").update(state=MirrorState.STOPPED)
+
+    text = admin.get(f"{scene.link_url}delete/").content.decode()
+
+    assert "Records not copied yet: <strong>48,731</strong>" in text
+    assert "behind an open transaction" in text
+
+
 def test_deleting_with_force_fails_the_mirrors_over(scene: Scene, admin: Client) -> None:
     admin.post(f"{scene.link_url}delete/", {"confirm": scene.link.name, "force": "true"})
 
