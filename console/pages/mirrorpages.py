@@ -136,6 +136,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "reverts": [{"row": one, "at": moment(one.at, now=now)} for one in list_reverts(mirror)],
         "steps": steps(mirror.transitions.all()[:STEPS_SHOWN], now=now),
         "clamped": [clamped_row(one) for one in group_queries.list_clamped(mirror=mirror, limit=CLAMPED_SHOWN)],
+        "more_clamped": max(0, group_queries.count_clamped(mirror=mirror) - CLAMPED_SHOWN),
         "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
         "gate": gate_view(mirror.gate_runs.first(), now=now),
         "gate_on": mirror.link.config("migration.gate.enable") == "true",

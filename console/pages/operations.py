@@ -108,11 +108,14 @@ def _find(cluster_id: str, link_name: str, mirror_name: str, *, verb: Verb, by: 
 def effect_of(mirror: MirrorTopic, verb: Verb) -> dict[str, object]:
     """Say what the step would do: configs and consumer groups it changes, records it drops."""
     told = preview(mirror, verb.event) if mirror.pk else None
+    offsets = told.groups_clamped if told else ()
     points = None
     if verb.event is MirrorEvent.RESTORE:
         points = restoring.count_divergence(mirror.link, [mirror]).get(mirror.name)
     return {
-        "groups": told.groups_clamped[:NAMES_SHOWN] if told else (),
+        "groups": offsets[:NAMES_SHOWN],
+        "group_count": len({one.group for one in offsets}),
+        "more_offsets": max(0, len(offsets) - NAMES_SHOWN),
         "configs": sorted(told.configs_to_change.items()) if told else (),
         "restores": verb.event is MirrorEvent.RESTORE,
         "dropped": None if points is None else numbers.count(sum(one.diverged for one in points)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 
 from django.forms.models import model_to_dict
@@ -10,7 +9,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console.models import ClampedOffset, StopReport
+from console.models import StopReport
 from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
 from console.presenters.stopreports import report_row, report_tiles
@@ -28,15 +27,22 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     reports = stopreports.list_link_reports(link=link, by=by)
-    totals, clamped = stopreports.total_of(reports), stopreports.clamped_of(reports)
+    totals = stopreports.link_totals(link=link, by=by)
     if request.GET.get("format") == "json":
-        rows = [_as_json(one, clamped.get(one.pk, ())) for one in reports]
+        clamped = stopreports.clamped_of(reports)
+        rows = [_as_json(one, clamped.get(one.pk)) for one in reports]
         return JsonResponse({"link_name": link.name, "totals": asdict(totals), "data": rows}, json_dumps_params={"indent": 2})
-    shown = [report_row(one, now=now, clamped=clamped.get(one.pk, ())) for one in reports]
+    groups = stopreports.groups_of(reports)
+    shown = [report_row(one, now=now, groups=groups.get(one.pk, ())) for one in reports]
     context = {"reports": shown, "tiles": report_tiles(totals)}
     return reply(request, "links/stopreports.html", link_context(link, by=by, now=now, tab="stops") | context)
 
 
-def _as_json(report: StopReport, clamped: Sequence[ClampedOffset]) -> dict[str, object]:
-    groups = [model_to_dict(one, fields=_CLAMPED) for one in clamped]
-    return {"mirror_topic_name": report.mirror.name, **model_to_dict(report, exclude=_HIDDEN), "groups_clamped": groups}
+def _as_json(report: StopReport, clamped: stopreports.Clamped | None) -> dict[str, object]:
+    groups = [model_to_dict(one, fields=_CLAMPED) for one in clamped.rows] if clamped else []
+    return {
+        "mirror_topic_name": report.mirror.name,
+        **model_to_dict(report, exclude=_HIDDEN),
+        "groups_clamped": groups,
+        "groups_clamped_total": clamped.total if clamped else 0,
+    }

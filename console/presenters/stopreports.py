@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from console.presenters.numbers import Moment, moment
 from linkengine.domain.states import StopReason
 
 if TYPE_CHECKING:
-    from console.models import ClampedOffset, StopReport
+    from console.models import StopReport
     from console.queries.stopreports import StopTotals
 
 LATELY = timedelta(seconds=15)
@@ -49,8 +49,8 @@ class ReportRow:
     groups: Sequence[str]  # that were set back
 
 
-def report_row(report: StopReport, *, now: datetime, clamped: Sequence[ClampedOffset] = ()) -> ReportRow:
-    """Present one report."""
+def report_row(report: StopReport, *, now: datetime, groups: Collection[str] = ()) -> ReportRow:
+    """Present one report; ``groups`` are those that its stop set back."""
     return ReportRow(
         name=report.mirror.name,
         url=f"/links/{report.mirror.link.destination.cluster_id}/{report.mirror.link.name}/mirrors/{report.mirror.name}/",
@@ -72,7 +72,7 @@ def report_row(report: StopReport, *, now: datetime, clamped: Sequence[ClampedOf
             )
             for one in report.partitions
         ],
-        groups=sorted({one.group for one in clamped}),
+        groups=sorted(groups),
     )
 
 

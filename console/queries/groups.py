@@ -53,6 +53,11 @@ def list_clamped(*, mirror: MirrorTopic, limit: int) -> list[ClampedOffset]:
     return list(ClampedOffset.objects.filter(mirror=mirror).order_by("-stopping_since", "group", "partition")[:limit])
 
 
+def count_clamped(*, mirror: MirrorTopic) -> int:
+    """Count what ``list_clamped`` lists without a limit."""
+    return ClampedOffset.objects.filter(mirror=mirror).count()
+
+
 def group_samples() -> list[tuple[str, str, str, list[Sample]]]:
     """Answer (name, kind, text, samples) for Prometheus; two queries."""
     groups = (

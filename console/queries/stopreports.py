@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet, Window
+from django.db.models.functions import RowNumber
 
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.models import ClampedOffset, ClusterLink, MirrorTopic, StopReport
 
-CLAMPED_SHOWN = 1000  # rows over all reports of a list; a mirror's own list has the rest
+CLAMPED_SHOWN = 100  # rows of each stop; the mirror's own list of them has the rest
+_NONE = 0  # key of no report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,14 @@ class StopTotals:
     worst_rto_ms: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clamped:
+    """What one stop did to offsets of groups: the first of them, and how many there are."""
+
+    rows: Sequence[ClampedOffset]
+    total: int
+
+
 def list_reports(*, mirror: MirrorTopic, limit: int) -> list[StopReport]:
     """List the reports of a mirror, the newest first."""
     return list(_reports().filter(mirror=mirror)[:limit])
@@ -34,30 +44,36 @@ def list_reports(*, mirror: MirrorTopic, limit: int) -> list[StopReport]:
 
 def list_link_reports(*, link: ClusterLink, by: Actor, limit: int = 1000) -> list[StopReport]:
     """List the reports of a link's mirrors that the actor may see, the newest first."""
-    return list(_reports().filter(mirror__in=visible_mirrors(by).filter(link=link))[:limit])
+    return list(_of_link(link, by)[:limit])
 
 
-def clamped_of(reports: Sequence[StopReport]) -> dict[int, list[ClampedOffset]]:
-    """Answer by report which groups its stop set back; two queries.
+def link_totals(*, link: ClusterLink, by: Actor) -> StopTotals:
+    """Add up all that ``list_link_reports`` lists, however many rows of them are shown."""
+    return total_of(_of_link(link, by).select_related(None).defer("partitions"))
 
-    A stop begins before its topic is writable and after the one before was, so an offset belongs to the first report from its
-    beginning on.
-    """
-    mirrors = {one.mirror_id for one in reports}
-    stops: dict[int, list[tuple[datetime, int]]] = defaultdict(list)
-    for mirror, at, key in StopReport.objects.filter(mirror__in=mirrors).values_list("mirror", "writable_at", "pk"):
-        stops[mirror].append((at, key))
-    found: dict[int, list[ClampedOffset]] = defaultdict(list)
-    rows = ClampedOffset.objects.filter(mirror__in=mirrors).order_by("-stopping_since", "group", "partition")
-    for row in rows[:CLAMPED_SHOWN]:
-        ordered = sorted(stops[row.mirror_id])
-        place = bisect_left(ordered, (row.stopping_since, 0))
-        if place < len(ordered):
-            found[ordered[place][1]].append(row)
+
+def groups_of(reports: Sequence[StopReport]) -> dict[int, set[str]]:
+    """Answer by report which groups its stop set back, all of them; two queries."""
+    report_of = _finder(reports)
+    found: dict[int, set[str]] = defaultdict(set)
+    for mirror, since, group in _clamped(reports).order_by().values_list("mirror", "stopping_since", "group").distinct():
+        found[report_of(mirror, since)].add(group)
     return dict(found)
 
 
-def total_of(reports: Sequence[StopReport]) -> StopTotals:
+def clamped_of(reports: Sequence[StopReport]) -> dict[int, Clamped]:
+    """Answer by report what its stop did to groups; three queries."""
+    report_of = _finder(reports)
+    totals: dict[int, int] = defaultdict(int)
+    for mirror, since, count in _clamped(reports).order_by().values_list("mirror", "stopping_since").annotate(Count("pk")):
+        totals[report_of(mirror, since)] += count
+    rows: dict[int, list[ClampedOffset]] = defaultdict(list)
+    for row in _first_of_each_stop(_clamped(reports)):
+        rows[report_of(row.mirror_id, row.stopping_since)].append(row)
+    return {report: Clamped(rows=rows[report], total=total) for report, total in totals.items()}
+
+
+def total_of(reports: Iterable[StopReport]) -> StopTotals:
     """Add reports up, newest first; one unknown makes the sum unknown."""
     newest: dict[int, StopReport] = {}
     for report in reports:
@@ -69,6 +85,38 @@ def total_of(reports: Sequence[StopReport]) -> StopTotals:
         worst_rpo_ms=_all_known(max, [one.rpo_ms for one in rows]),
         worst_rto_ms=max((one.rto_ms for one in rows), default=None),
     )
+
+
+def _of_link(link: ClusterLink, by: Actor) -> QuerySet[StopReport]:
+    return _reports().filter(mirror__in=visible_mirrors(by).filter(link=link))
+
+
+def _clamped(reports: Sequence[StopReport]) -> QuerySet[ClampedOffset]:
+    return ClampedOffset.objects.filter(mirror__in={one.mirror_id for one in reports})
+
+
+def _first_of_each_stop(rows: QuerySet[ClampedOffset]) -> QuerySet[ClampedOffset]:
+    """Cut each stop by itself: cut together, the newest would leave nothing of the others, as if they had set nobody back."""
+    place = Window(RowNumber(), partition_by=["mirror", "stopping_since"], order_by=["group", "partition"])
+    return rows.annotate(place=place).filter(place__lte=CLAMPED_SHOWN).order_by("-stopping_since", "group", "partition")
+
+
+def _finder(reports: Sequence[StopReport]) -> Callable[[int, datetime], int]:
+    """Answer how to find the report of a stop by its mirror and beginning, ``_NONE`` while it is under way; one query.
+
+    A stop begins before its topic is writable and after the one before was, so an offset belongs to the first report from its
+    beginning on.
+    """
+    stops: dict[int, list[tuple[datetime, int]]] = defaultdict(list)
+    rows = StopReport.objects.filter(mirror__in={one.mirror_id for one in reports}).order_by("writable_at", "pk")
+    for mirror, at, key in rows.values_list("mirror", "writable_at", "pk"):
+        stops[mirror].append((at, key))
+
+    def report_of(mirror: int, since: datetime) -> int:
+        place = bisect_left(stops[mirror], (since, 0))
+        return stops[mirror][place][1] if place < len(stops[mirror]) else _NONE
+
+    return report_of
 
 
 def _reports() -> QuerySet[StopReport]:

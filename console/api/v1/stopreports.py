@@ -51,8 +51,10 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
     rto_ms = OffsetField(help_text="From the request until producers could write.")
     partitions = PartitionAtStop(many=True)
     groups_clamped = serializers.SerializerMethodField(
-        help_text="Consumer groups that stood beyond the mirror's end and were set back to it."
+        help_text="Consumer groups that stood beyond the mirror's end and were set back to it: the first "
+        f"{stopreports.CLAMPED_SHOWN} offsets. All are under …/clamped-offsets of the mirror."
     )
+    groups_clamped_total = serializers.SerializerMethodField(help_text="How many offsets of groups this stop set back.")
 
     class Meta:
         model = StopReport
@@ -68,12 +70,19 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
             "rto_ms",
             "partitions",
             "groups_clamped",
+            "groups_clamped_total",
         )
 
     @extend_schema_field(ClampedOffsetData(many=True))
     def get_groups_clamped(self, report: StopReport) -> Any:
         """List what this stop did to groups."""
-        return ClampedOffsetData(self.context["clamped"].get(report.pk, ()), many=True).data
+        found: stopreports.Clamped | None = self.context["clamped"].get(report.pk)
+        return ClampedOffsetData(found.rows if found else (), many=True).data
+
+    def get_groups_clamped_total(self, report: StopReport) -> int:
+        """Count what is listed and what is not."""
+        found: stopreports.Clamped | None = self.context["clamped"].get(report.pk)
+        return found.total if found else 0
 
 
 class StopTotals(serializers.Serializer[Any]):
@@ -104,7 +113,8 @@ class MirrorStopReportListView(MirrorPartView):
     )
     def get(self, request: Request, **path: str) -> Response:
         """List promotions and failovers with records left behind, RPO and RTO."""
-        return _answer(stopreports.list_reports(mirror=self.mirror(request, path), limit=limit_of(request)))
+        reports = stopreports.list_reports(mirror=self.mirror(request, path), limit=limit_of(request))
+        return _answer(reports, stopreports.total_of(reports))  # its newest is among them
 
 
 class LinkStopReportListView(RestView):
@@ -118,13 +128,13 @@ class LinkStopReportListView(RestView):
         tag=OURS,
     )
     def get(self, request: Request, cluster_id: str, link_name: str) -> Response:
-        """List promotions and failovers of the mirrors one may see; the totals are theirs."""
+        """List promotions and failovers of the mirrors one may see; the totals are of all of them, listed or not."""
         by = actor_of(request)
         link = links.get_link(cluster_id=cluster_id, name=link_name, by=by)
-        return _answer(stopreports.list_link_reports(link=link, by=by, limit=limit_of(request)))
+        reports = stopreports.list_link_reports(link=link, by=by, limit=limit_of(request))
+        return _answer(reports, stopreports.link_totals(link=link, by=by))
 
 
-def _answer(reports: list[StopReport]) -> Response:
-    totals = asdict(stopreports.total_of(reports))
+def _answer(reports: list[StopReport], totals: stopreports.StopTotals) -> Response:
     context = {"clamped": stopreports.clamped_of(reports)}
-    return Response({"totals": totals, "data": StopReportData(reports, many=True, context=context).data})
+    return Response({"totals": asdict(totals), "data": StopReportData(reports, many=True, context=context).data})

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from console.models import ClampedOffset, MirrorTopic, StopReport
+from console.queries import stopreports
 from tests.console.api.cast import DESTINATION, NOW, Rest
 
 pytestmark = pytest.mark.django_db
@@ -66,6 +67,35 @@ def test_one_unknown_makes_the_sum_unknown(owner: Rest, make_mirror: Any) -> Non
     totals = owner.get(f"{LINK}/stop-reports").json()["totals"]
 
     assert totals == {"mirrors": 2, "records_not_copied": None, "worst_rpo_ms": None, "worst_rto_ms": 50}
+
+
+def test_a_limit_cuts_the_rows_and_not_the_totals(owner: Rest, make_mirror: Any) -> None:
+    report(make_mirror("bills"), lost=None, rpo_ms=30, rto_ms=50)
+    report(make_mirror("orders"), lost=2, rpo_ms=20, rto_ms=10, after_s=1)
+
+    answer = owner.get(f"{LINK}/stop-reports?limit=1").json()
+
+    assert [row["mirror_topic_name"] for row in answer["data"]] == ["orders"]
+    assert answer["totals"] == {"mirrors": 2, "records_not_copied": None, "worst_rpo_ms": 30, "worst_rto_ms": 50}
+
+
+def set_back(mirror: MirrorTopic, *, partitions: int, after_s: int) -> None:
+    began = NOW + timedelta(seconds=after_s)
+    at = {"stopping_since": began, "at": began, "source_offset": 95, "before": 95, "after": 90}
+    for partition in range(partitions):
+        ClampedOffset.objects.create(mirror=mirror, group="app", partition=partition, **at)
+
+
+def test_many_groups_of_one_stop_hide_none_of_another(owner: Rest, make_mirror: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopreports, "CLAMPED_SHOWN", 1)
+    for after_s, name, partitions in ((10, "bills", 1), (20, "orders", 3)):
+        mirror = make_mirror(name)
+        report(mirror, lost=0, rpo_ms=0, rto_ms=5_000, after_s=after_s)
+        set_back(mirror, partitions=partitions, after_s=after_s - 5)
+
+    rows = owner.get(f"{LINK}/stop-reports").json()["data"]
+
+    assert [(len(row["groups_clamped"]), row["groups_clamped_total"]) for row in rows] == [(1, 3), (1, 1)]
 
 
 def test_each_stop_names_the_groups_that_it_set_back(owner: Rest, make_mirror: Any) -> None:

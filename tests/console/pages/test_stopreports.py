@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+import pytest
 from django.test import Client
 
+from console.models import ClampedOffset, GroupOffset, LinkConfig, StopReport, SyncedGroup
+from console.pages import mirrorpages, operations
+from console.queries import stopreports
 from tests.browser.scene import Scene
 
 
@@ -24,3 +30,62 @@ def test_the_file_has_the_same_numbers(admin: Client, scene: Scene) -> None:
 def test_the_mirror_says_in_a_sentence_what_is_missing(admin: Client, scene: Scene) -> None:
     text = admin.get(scene.mirror_url("gates")).content.decode()
     assert "412 records were not copied when the source was last seen" in text
+
+
+def test_totals_are_of_all_stops_and_not_of_those_listed(admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    StopReport.objects.create(
+        mirror=scene.mirrors["flights"],
+        reason="failover",
+        requested_by="amelia",
+        requested_at=scene.now - timedelta(days=9),
+        writable_at=scene.now - timedelta(days=9),
+        rto_ms=1,
+    )
+    listed = stopreports.list_link_reports
+    monkeypatch.setattr(stopreports, "list_link_reports", lambda **asked: listed(**asked, limit=1))
+
+    answer = admin.get(f"{scene.link_url}stops/?format=json").json()
+
+    assert [row["mirror_topic_name"] for row in answer["data"]] == ["gates"]
+    assert (answer["totals"]["mirrors"], answer["totals"]["records_not_copied"]) == (2, None)
+
+
+def test_no_stop_says_that_it_set_nobody_back_because_others_set_back_many(
+    admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopreports, "CLAMPED_SHOWN", 1)
+    row = ClampedOffset.objects.get(mirror=scene.mirrors["gates"])
+    row.pk, row.group = None, "before-app-gates"
+    row.save()
+
+    text = admin.get(f"{scene.link_url}stops/").content.decode()
+
+    assert "app-gates and 1 more" in text
+
+
+def test_the_mirror_says_how_many_groups_it_does_not_list(admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrorpages, "CLAMPED_SHOWN", 1)
+    row = ClampedOffset.objects.get(mirror=scene.mirrors["gates"])
+    row.pk, row.partition = None, row.partition + 1
+    row.save()
+
+    assert "And 1 more" in admin.get(scene.mirror_url("gates")).content.decode()
+
+
+def test_a_confirmation_counts_groups_and_not_their_partitions(
+    admin: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "NAMES_SHOWN", 1)
+    LinkConfig.objects.filter(name="consumer.offset.sync.enable").update(value="true")
+    mirror = scene.mirrors["planes"]
+    group = SyncedGroup.objects.create(
+        link=scene.link, name="far", destination_name="far", status="SYNCED", listed_at=scene.now
+    )
+    for partition in range(3):
+        seen = {"source_offset": 9_000_000, "target": 9_000_000, "outcome": "EQUAL"}
+        GroupOffset.objects.create(group=group, mirror=mirror, partition=partition, **seen)
+
+    text = admin.get(f"{scene.mirror_url('planes')}failover/").content.decode()
+
+    assert "Consumer groups set back: 1</summary>" in text
+    assert "<li>and 2 more</li>" in text
