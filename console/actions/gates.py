@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db import transaction
 
@@ -16,14 +16,12 @@ from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError
 from console.models import GateRun, MirrorTopic
 from console.models.links import show_change
-from console.models.mirrors import RECORDS_DIFFER
+from console.policies import gate_closed
 from linkengine.domain.gates import GateCheck, is_green
 from linkengine.domain.states import MirrorState
 
 Status = GateRun.Status
-ENABLE, MAX_AGE = "migration.gate.enable", "migration.gate.max.age.ms"
 SHORTEST_REASON = 10
-_OPEN = (Status.GREEN, Status.OVERRIDDEN)
 GATED = (MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED)
 
 
@@ -83,32 +81,6 @@ def record_checks(*, run: GateRun, checks: Sequence[GateCheck], now: datetime) -
 
 def check_gate(*, mirror: MirrorTopic, now: datetime) -> None:
     """Raise ConflictError where the link has a gate and it is not open for this mirror."""
-    if mirror.link.config(ENABLE) != "true":
-        return
-    age = timedelta(milliseconds=int(mirror.link.config(MAX_AGE)))
-    newest = mirror.gate_runs.exclude(status=Status.RUNNING).first()
-    fresh = newest is not None and newest.finished_at is not None and now - newest.finished_at <= age
-    if newest is not None and fresh and newest.status in _OPEN and not _is_refuted(newest):
-        return
-    raise ConflictError(_closed(mirror, newest), code="GATE_CLOSED")
-
-
-def _is_refuted(run: GateRun) -> bool:
-    """Tell whether records were found that differ although a run was green: comparisons go on behind the copy."""
-    return run.status == Status.GREEN and run.mirror.transition_errors.filter(code=RECORDS_DIFFER).exists()
-
-
-def _closed(mirror: MirrorTopic, newest: GateRun | None) -> str:
-    if newest is None:
-        what = "it has not been run yet"
-    elif _is_refuted(newest):
-        what = "records were found since its last run that differ from the source (RECORDS_DIFFER)"
-    elif newest.status in _OPEN:
-        what = "its last green run is too old"
-    else:
-        failed = [one["name"] for one in newest.checks if one["state"] == "FAILED"]
-        what = f"its last run failed ({', '.join(failed) or 'nothing could be checked'})"
-    return (
-        f"The migration gate of topic '{mirror.name}' is closed: {what}. Run the gate, or override it with a reason; "
-        "a failover is always possible."
-    )
+    reason = gate_closed(mirror, now=now)
+    if reason:
+        raise ConflictError(reason, code="GATE_CLOSED")

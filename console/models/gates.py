@@ -35,3 +35,8 @@ class GateRun(models.Model):
 
     def __str__(self) -> str:
         return f"{self.mirror_id} {self.status}"
+
+    @property
+    def opens(self) -> bool:
+        """Tell whether it opened the gate when it ended; whether it still does, policies know."""
+        return self.status in {self.Status.GREEN, self.Status.OVERRIDDEN}

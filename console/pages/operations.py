@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -20,7 +21,7 @@ from console.models import ClusterLink, MirrorTopic
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.linkpages import crumbs, link_head
 from console.pages.mirrorpages import mirror_head, mirror_url
-from console.policies import permission_for, why_not
+from console.policies import gate_closed, permission_for, why_not
 from console.presenters import numbers
 from console.presenters.links import link_url
 from console.presenters.mirrors import mirror_row
@@ -53,9 +54,8 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
     mirror = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
     check_permission(by, permission_for(verb.event), mirror=mirror)
     if request.method == "GET":
-        reason = why_not(mirror, verb.event)
-        problem = problem_of(ConflictError(reason)) if reason else {}
-        return _confirmation(request, mirror, verb, problem=problem, status=409 if reason else 200)
+        problem = _refused(mirror, verb.event, now=now)
+        return _confirmation(request, mirror, verb, problem=problem, status=409 if problem else 200)
     typed = needs_typed_name(verb.event, bidirectional=_is_bidirectional(mirror.link))
     if typed and request.POST.get("confirm", "").strip() != mirror.name:
         return _confirmation(request, mirror, verb, wrong_name="This is not the name of the mirror topic.", status=422)
@@ -89,6 +89,14 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
     if not failed:
         return done(request, link_url(link), f"{verb.label}: {numbers.plural(len(results), 'mirror topic')} accepted.")
     return _many(request, link, verb, chosen, results=results, failed=len(failed), status=409)
+
+
+def _refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[str, str]:
+    reason = why_not(mirror, event)
+    if reason:
+        return problem_of(ConflictError(reason))
+    closed = gate_closed(mirror, now=now) if event is MirrorEvent.PROMOTE else ""
+    return problem_of(ConflictError(closed, code="GATE_CLOSED")) if closed else {}
 
 
 def _find(cluster_id: str, link_name: str, mirror_name: str, *, verb: Verb, by: Actor) -> MirrorTopic:

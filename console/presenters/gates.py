@@ -8,6 +8,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from console.actions.gates import GATED
+from console.policies import GateDoubt, gate_doubt
 from console.presenters.looks import Family, Look
 from console.presenters.numbers import Moment, moment
 from linkengine.domain.gates import GateCheckName, GateCheckState
@@ -46,6 +48,22 @@ GATE_LOOKS: Mapping[str, Look] = MappingProxyType(
             icon="exclamation-triangle-fill",
             family=Family.WARN,
             meaning="A person opened the gate without a green run.",
+        ),
+        GateDoubt.TOO_OLD: Look(
+            code=GateDoubt.TOO_OLD,
+            label="Too old",
+            icon="clock-history",
+            family=Family.WARN,
+            meaning="What the checks saw was true then, and may not be now: the gate is closed again.",
+            next_step="Run checks again.",
+        ),
+        GateDoubt.REFUTED: Look(
+            code=GateDoubt.REFUTED,
+            label="Refuted",
+            icon="exclamation-triangle-fill",
+            family=Family.WARN,
+            meaning="Records were found since then that differ from the source (RECORDS_DIFFER): the gate is closed again.",
+            next_step="Mend what differs and run checks again, or override the gate with a reason.",
         ),
     }
 )
@@ -95,11 +113,12 @@ class GateView:
 
 
 def gate_view(run: GateRun | None, *, now: datetime) -> GateView | None:
-    """Present a run."""
+    """Present a run; while its mirror may be promoted, one that is believed no more says so instead of what it was."""
     if run is None:
         return None
+    doubt = gate_doubt(run, now=now) if run.mirror.state in GATED else None
     return GateView(
-        look=GATE_LOOKS[run.status],
+        look=GATE_LOOKS[doubt or run.status],
         live=run.status == "RUNNING",
         at=moment(run.finished_at or run.requested_at, now=now),
         by=run.requested_by,

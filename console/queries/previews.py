@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from django.utils import timezone
+
 from console.models import GroupOffset, MirrorTopic
-from console.policies import why_not
+from console.policies import gate_closed, why_not
 from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState, next_state
@@ -47,7 +49,7 @@ class Preview:
 
 def preview(mirror: MirrorTopic, operation: MirrorEvent) -> Preview:
     """Answer what the operation would do to the mirror now; a few queries, no cluster is asked."""
-    reason = why_not(mirror, operation)
+    reason = why_not(mirror, operation) or (gate_closed(mirror, now=timezone.now()) if operation is _E.PROMOTE else "")
     stops = operation in _STOPS and mirror.state not in BECOMING  # such a topic keeps its configs, its groups their offsets
     return Preview(
         mirror_topic_name=mirror.name,

@@ -5,7 +5,7 @@ from django.test import Client
 from django.utils import timezone
 
 from console.errors import UnavailableError
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
+from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, VerifyRun
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorState
 from tests.browser.scene import EAST, Scene, make_mirror
@@ -128,6 +128,16 @@ def test_records_at_risk_are_unknown_where_a_partition_is(scene: Scene, admin: C
 
     assert "<dd>unknown</dd>" in text
     assert "nobody can say how many records" in text
+
+
+def test_the_confirmation_of_a_promotion_says_that_the_gate_is_closed(scene: Scene, admin: Client) -> None:
+    LinkConfig.objects.create(link=scene.link, name="migration.gate.enable", value="true")
+
+    response = admin.get(f"{scene.mirror_url('flights')}promote/")
+
+    assert response.status_code == 409
+    assert "GATE_CLOSED" in response.content.decode()
+    assert admin.get(f"{scene.mirror_url('flights')}failover/").status_code == 200
 
 
 @pytest.mark.parametrize(("name", "operation"), [("gates", "pause"), ("flights", "resume"), ("delays", "promote")])

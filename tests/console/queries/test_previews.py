@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.models import ClusterLink, GroupOffset, MirrorPartition, MirrorTopic, SyncedGroup
+from console.models import ClusterLink, GroupOffset, LinkConfig, MirrorPartition, MirrorTopic, SyncedGroup
 from console.queries.previews import preview
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -87,6 +87,16 @@ def test_what_is_refused_says_why(mirror: MirrorTopic) -> None:
     assert not told.allowed
     assert "Cannot resume" in told.reason
     assert told.state_after == ""
+
+
+def test_a_promotion_that_the_gate_refuses_says_so(mirror: MirrorTopic, link: ClusterLink) -> None:
+    LinkConfig.objects.create(link=link, name="migration.gate.enable", value="true")
+    fresh = MirrorTopic.objects.get(pk=mirror.pk)
+
+    told = preview(fresh, E.PROMOTE)
+
+    assert (told.allowed, "has not been run yet" in told.reason) == (False, True)
+    assert preview(fresh, E.FAILOVER).allowed
 
 
 def test_a_pause_loses_nothing(mirror: MirrorTopic) -> None:

@@ -1,0 +1,47 @@
+"""The migration gate in words: green is said only where a promotion would be let through."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from console.models import GateRun, MirrorTopic
+from console.presenters.gates import GateView, gate_view
+from console.presenters.looks import Family
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+
+def seen(mirror: MirrorTopic, status: str = "GREEN", *, after_s: int = 0) -> GateView:
+    asked = {"requested_by": "owner", "requested_at": NOW, "reason": "Agreed."}
+    run = GateRun.objects.create(mirror=mirror, status=status, finished_at=NOW, **asked)
+    view = gate_view(run, now=NOW + timedelta(seconds=after_s))
+    assert view is not None
+    return view
+
+
+def test_a_green_run_says_that_the_way_is_free(mirror: MirrorTopic) -> None:
+    assert (seen(mirror).look.label, seen(mirror).look.next_step) == ("Green", "Stop the writers at the source, then promote.")
+
+
+@pytest.mark.parametrize("status", ["GREEN", "OVERRIDDEN"])
+def test_an_old_run_asks_for_another(mirror: MirrorTopic, status: str) -> None:
+    look = seen(mirror, status, after_s=901).look
+
+    assert (look.label, look.family, look.next_step) == ("Too old", Family.WARN, "Run checks again.")
+
+
+def test_a_green_run_is_refuted_by_records_that_differ_and_an_override_is_not(mirror: MirrorTopic) -> None:
+    mirror.transition_errors.create(code="RECORDS_DIFFER", message="3 differ.", since=NOW, last_seen_at=NOW)
+
+    assert (seen(mirror).look.label, seen(mirror).look.family) == ("Refuted", Family.WARN)
+    assert seen(mirror, "OVERRIDDEN").look.label == "Overridden"
+
+
+def test_a_red_run_stays_red(mirror: MirrorTopic) -> None:
+    assert seen(mirror, "RED", after_s=901).look.label == "Red"
+
+
+def test_nobody_is_sent_to_run_the_gate_of_what_was_promoted(make_mirror: MakeMirror) -> None:
+    assert seen(make_mirror(state=MirrorState.STOPPED), after_s=901).look.label == "Green"
