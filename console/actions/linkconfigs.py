@@ -12,14 +12,14 @@ from django.db.models import F
 
 from console import audit, dispatch
 from console.access import Permission, check_permission
-from console.actions import linkchecks
+from console.actions import groups, linkchecks
 from console.actions.rows import lock_link
 from console.actors import Actor
 from console.errors import InvalidInputError
 from console.models import ClusterLink, LinkConfig
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import with_consequences
-from linkengine.domain.linktasks import concerned_by, switched_off_by
+from linkengine.domain.linktasks import TaskName, concerned_by, switched_off_by
 from linkengine.domain.states import LinkState
 
 PAUSED_CONFIG = "cluster.link.paused"
@@ -76,11 +76,19 @@ def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -
         _pause_or_resume(link, paused=wanted[PAUSED_CONFIG] == "true", now=now)
     link.tasks.filter(name__in=concerned_by(wanted)).update(next_run_at=None)
     link.tasks.filter(name__in=switched_off_by(wanted)).update(errors=[], error_count=0, failing_since=None, summary="")
+    _switch_groups(link, wanted)
     if any(is_connection(name) or name == SYNC_INCLUDE for name in wanted):
         link.revision = F("revision") + 1  # running copies end, the next ones have the new settings
     link.sequence = F("sequence") + 1
     link.engine_retry_at = None
     link.save()
+
+
+def _switch_groups(link: ClusterLink, wanted: dict[str, str | None]) -> None:
+    if TaskName.CONSUMER_OFFSETS in switched_off_by(wanted):
+        groups.let_wait(link)
+    elif groups.ENABLE in wanted:
+        groups.expect_run(link)
 
 
 def _pause_or_resume(link: ClusterLink, *, paused: bool, now: datetime) -> None:

@@ -56,7 +56,7 @@ GROUP_LOOKS: Mapping[GroupStatus, Look] = MappingProxyType(
                 "Waiting",
                 "hourglass-split",
                 family=Family.BUSY,
-                words=("Its turn has not come yet.", "Wait for the next run."),
+                words=("Its turn has not come yet.", "The next run looks at it."),
             ),
             _look(
                 _G.NO_MIRROR_TOPIC,

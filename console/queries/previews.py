@@ -88,6 +88,8 @@ def _sum(mirror: MirrorTopic, counts: Sequence[int | None]) -> int | None:
 
 
 def _groups(mirror: MirrorTopic) -> list[GroupAtRisk]:
+    if mirror.link.config("consumer.offset.sync.enable") != "true":
+        return []  # a stop leaves the groups of such a link alone
     ends = {row.partition: row.mirror_end for row in mirror.partitions.all()}
     rows = GroupOffset.objects.filter(mirror=mirror).exclude(group__status=GroupStatus.EXCLUDED).select_related("group")
     return [

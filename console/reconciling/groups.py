@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
 from console.actions.gates import GATED
+from console.actions.groups import ENABLE, let_wait
 from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic, SyncedGroup
 from console.models.links import show_change
 from console.models.mirrors import AHEAD
@@ -29,7 +30,7 @@ _SEEN = ("source_offset", "destination_offset", "target", "outcome", "message")
 
 def is_on(link: ClusterLink) -> bool:
     """Tell whether the link carries offsets over."""
-    return link.config("consumer.offset.sync.enable") == "true"
+    return link.config(ENABLE) == "true"
 
 
 def mirrors_of(link: ClusterLink) -> list[MirrorTopic]:
@@ -78,6 +79,8 @@ def store_report(*, link: ClusterLink, report: GroupReport, whole: bool, now: da
         if whole and not report.incomplete:
             _note_missing(link, now=now)
         _store_offsets(link, [one for one in outcomes if one.partitions], now=now)
+        if _was_switched_off(link):
+            let_wait(link)  # no other run would come to correct what this one says
         show_change(link.pk)
 
 
@@ -143,6 +146,12 @@ def _remembered(row: GroupOffset, *, now: datetime | None = None) -> Remembered:
 
 def _offsets(link: ClusterLink, names: Iterable[str]) -> QuerySet[GroupOffset]:
     return GroupOffset.objects.filter(group__link=link, group__name__in=names).select_related("group", "mirror")
+
+
+def _was_switched_off(link: ClusterLink) -> bool:
+    """Tell whether somebody has switched it off since the run began, for which the link had been read."""
+    present = ClusterLink.objects.filter(pk=link.pk).first()
+    return present is not None and not is_on(present)
 
 
 def _store_groups(link: ClusterLink, outcomes: Iterable[GroupOutcome], *, whole: bool, now: datetime) -> None:

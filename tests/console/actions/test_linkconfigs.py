@@ -10,7 +10,8 @@ import pytest
 from console.actions.links import ConfigChange, alter_configs
 from console.actors import Actor
 from console.errors import DeniedError, InvalidInputError
-from console.models import AuditEvent, ClusterLink, LinkConfig
+from console.models import AuditEvent, ClusterLink, GroupOffset, LinkConfig, MirrorTopic, SyncedGroup
+from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkconfigspec import ConfigKind, LinkConfigSpec
 from linkengine.domain.states import LinkState
@@ -108,6 +109,29 @@ def test_switching_auto_create_off_clears_the_filters(link: ClusterLink, owner: 
 
     assert list(LinkConfig.objects.values_list("name", "value")) == [("auto.create.mirror.topics.enable", "false")]
     assert AuditEvent.objects.first().detail["configs"]["auto.create.mirror.topics.filters"] is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("value", ["false", None], ids=["off", "default"])
+def test_groups_follow_no_more_once_the_offset_sync_is_switched_off(
+    link: ClusterLink, mirror: MirrorTopic, owner: Actor, value: str | None
+) -> None:
+    alter(link, owner, consumer_offset_sync_enable="true")
+    for status in GroupStatus:
+        SyncedGroup.objects.create(link=link, name=status, destination_name=status, status=status, listed_at=NOW)
+    acted = {"source_offset": 7, "target": 7, "outcome": "EQUAL", "acted_source": 7, "acted_destination": 7, "acted_at": NOW}
+    GroupOffset.objects.create(group=link.groups.get(name="SYNCED"), mirror=mirror, partition=0, **acted)
+
+    alter(link, owner, consumer_offset_sync_enable=value)
+
+    kept = {"EXCLUDED", "UNSUPPORTED_TYPE", "NOT_LISTED", "NO_MIRROR_TOPIC"}
+    assert {one.name: one.status for one in link.groups.all()} == {
+        status.value: status.value if status in kept else "WAITING" for status in GroupStatus
+    }
+    assert "consumer.offset.sync.enable" in link.groups.get(name="SYNCED").message
+    assert GroupOffset.objects.get().acted_source == 7  # what the next run steers by
+
+    alter(link, owner, consumer_offset_sync_enable="true")
+    assert link.groups.get(name="SYNCED").message == ""
 
 
 def sample_of(spec: LinkConfigSpec) -> str:

@@ -43,6 +43,14 @@ def test_a_link_that_carries_nothing_over_says_how_to_switch_it_on(admin: Client
     assert "acl.sync.enable" in admin.get(f"{scene.link_url}acls/").content.decode()
 
 
+def test_listed_groups_do_not_hide_that_nothing_is_carried_over(admin: Client, scene: Scene) -> None:
+    assert "Offsets are not carried over." in admin.get(f"{scene.link_url}groups/").content.decode()
+
+    scene.link.configs.filter(name="consumer.offset.sync.enable").update(value="true")
+
+    assert "Offsets are not carried over." not in admin.get(f"{scene.link_url}groups/").content.decode()
+
+
 def test_a_stopped_mirror_tells_which_groups_its_end_has_limited(admin: Client, scene: Scene) -> None:
     text = admin.get(scene.mirror_url("gates")).content.decode()
 

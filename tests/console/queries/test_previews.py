@@ -12,8 +12,15 @@ from tests.console.conftest import NOW, MakeMirror
 E = MirrorEvent
 
 
+def carry_over(link: ClusterLink, mirror: MirrorTopic) -> MirrorTopic:
+    """Have the link carry offsets over; answer the mirror with its configs read anew."""
+    LinkConfig.objects.create(link=link, name="consumer.offset.sync.enable", value="true")
+    return MirrorTopic.objects.get(pk=mirror.pk)
+
+
 def test_a_failover_tells_records_groups_and_configs(mirror: MirrorTopic, link: ClusterLink) -> None:
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(source_end=15)
+    mirror = carry_over(link, mirror)
     mirror.source_configs = {"retention.ms": "99000", "cleanup.policy": "delete"}
     group = SyncedGroup.objects.create(link=link, name="g", destination_name="g", status="SYNCED", listed_at=NOW)
     for partition, offset in ((0, 7), (1, 14)):
@@ -29,11 +36,18 @@ def test_a_failover_tells_records_groups_and_configs(mirror: MirrorTopic, link: 
     assert told.configs_to_change["compression.type"] is None
 
 
+def test_a_link_that_carries_no_offsets_over_sets_no_group_back(mirror: MirrorTopic, link: ClusterLink) -> None:
+    group = SyncedGroup.objects.create(link=link, name="g", destination_name="g", status="WAITING", listed_at=NOW)
+    GroupOffset.objects.create(group=group, mirror=mirror, partition=1, source_offset=14, target=14, outcome="EQUAL")
+
+    assert preview(mirror, E.FAILOVER).groups_clamped == ()
+
+
 @pytest.mark.parametrize("state", [MirrorState.PENDING_MIRROR, MirrorState.PENDING_SETUP_FOR_RESTORE])
 def test_a_topic_that_is_not_a_mirror_yet_keeps_its_configs_and_groups(
     make_mirror: MakeMirror, link: ClusterLink, state: MirrorState
 ) -> None:
-    mirror = make_mirror(state=state, source_configs={"retention.ms": "99000"})
+    mirror = carry_over(link, make_mirror(state=state, source_configs={"retention.ms": "99000"}))
     group = SyncedGroup.objects.create(link=link, name="g", destination_name="g", status="SYNCED", listed_at=NOW)
     GroupOffset.objects.create(group=group, mirror=mirror, partition=1, source_offset=99, target=99, outcome="EQUAL")
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from console.models import ClusterLink, SyncedGroup
-from console.reconciling.groups import mirrors_of, still_following, sync_of
+from console.reconciling.groups import mirrors_of, still_following, store_report, sync_of
+from linkengine.domain.groupplans import GroupOutcome, GroupReport
+from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorState, StopReason
 from tests.console.conftest import NOW, MakeMirror
 
@@ -47,6 +49,18 @@ def test_groups_follow_until_a_stop_or_a_deletion_has_taken_hold(
     assert mirrors_of(link) == ([mirror] if chosen else [])
     assert still_following(link, [mirror]) == ({"orders"} if chosen else set())
     assert still_following(link, [mirror], strict=True) == ({"orders"} if strictly else set())
+
+
+@pytest.mark.parametrize(("switch", "status"), [("true", "SYNCED"), ("false", "WAITING")])
+def test_a_run_that_ends_after_the_switch_was_turned_off_leaves_no_group_following(
+    link: ClusterLink, switch: str, status: str
+) -> None:
+    link.configs.create(name="consumer.offset.sync.enable", value=switch)
+    outcome = GroupOutcome(name="app", destination_name="app", status=GroupStatus.SYNCED)
+
+    store_report(link=link, report=GroupReport(groups=[outcome]), whole=True, now=NOW)
+
+    assert SyncedGroup.objects.get().status == status
 
 
 def test_batches_go_on_where_the_last_one_ended_even_if_looks_lie_ahead_since_a_clock_was_set_back(link: ClusterLink) -> None:
