@@ -21,6 +21,7 @@ from console.presenters.errors import help_for
 View = Callable[..., HttpResponse]
 STATUS = {"bad_request": 400, "invalid": 422, "not_found": 404, "denied": 403, "conflict": 409, "unavailable": 503}
 FRAGMENTS = ("live", "history", "dialog", "switcher")  # ids of the elements that htmx fills; named partials of the templates
+POLLING = ("live", "history")  # those that are asked for again and again
 
 
 def actor_of(request: HttpRequest) -> Actor:
@@ -69,6 +70,8 @@ def reply(request: HttpRequest, template: str, context: Mapping[str, Any], *, st
         section = getattr(request, "section", "")
         values["shell"] = shell(request, by=by, section=section, environment=str(values.get("environment_name", "")))
         response = render(request, template, values, status=status)
+        if target in POLLING and status in {403, 404}:
+            response["HX-Refresh"] = "true"  # what the open page shows is gone: it must neither stay nor go on asking
     patch_vary_headers(response, ["HX-Request", "HX-Target"])
     return response
 

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from console.models import ClusterLink, MirrorPartition
+from console.models import ClusterLink, MirrorPartition, RoleBinding
 from tests.browser.scene import Scene
 from tests.console.pages.conftest import htmx
 
@@ -36,6 +36,31 @@ def test_a_poll_gets_nothing_until_something_has_moved(scene: Scene, admin: Clie
     assert quiet.content == b""
     assert moved.status_code == 200
     assert seen_in(moved.content.decode()) != seen
+
+
+@pytest.mark.parametrize("target", ["live", "history"])
+def test_an_open_page_of_what_was_deleted_is_loaded_anew(scene: Scene, admin: Client, target: str) -> None:
+    address = scene.mirror_url("flights")
+    assert "HX-Refresh" not in admin.get(address, **htmx(target)).headers
+
+    scene.mirrors["flights"].delete()
+
+    response = admin.get(address, **htmx(target))
+    assert (response.status_code, response["HX-Refresh"]) == (404, "true")
+    assert "HX-Refresh" not in admin.get(address).headers  # the page that then tells so does not ask again
+
+
+def test_an_open_page_that_one_may_see_no_more_is_loaded_anew(scene: Scene, reader: Client) -> None:
+    RoleBinding.objects.filter(user=scene.reader).delete()
+
+    assert reader.get(scene.link_url, **htmx("live"))["HX-Refresh"] == "true"
+
+
+def test_a_refused_dialog_leaves_the_page_as_it_is(scene: Scene, reader: Client) -> None:
+    response = reader.get(f"{scene.mirror_url('flights')}pause/", **htmx("dialog"))
+
+    assert response.status_code == 403
+    assert "HX-Refresh" not in response.headers
 
 
 def test_a_poll_that_finds_nothing_is_cheap(scene: Scene, admin: Client) -> None:
