@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from console.models.mirrors import UNSEEN, is_fresh
 from console.presenters import numbers
 from console.presenters.looks import Look
 from console.presenters.notes import ErrorNote, error_note
@@ -98,6 +99,7 @@ def partition_row(row: MirrorPartition, *, now: datetime) -> PartitionRow:
     end = None if row.lag is None else row.source_end
     goal = None if end is None else end + (row.held_back or 0) - (row.mirror_start or 0)
     there = None if row.mirror_end is None else row.mirror_end - (row.mirror_start or 0)
+    heard = is_fresh(row.observed_at, now=now, within=UNSEEN)  # what a copier said before it fell silent is not so now
     return PartitionRow(
         partition=row.partition,
         source_start=numbers.count(row.source_start),
@@ -108,8 +110,8 @@ def partition_row(row: MirrorPartition, *, now: datetime) -> PartitionRow:
         behind=bool(row.lag),
         share=numbers.percent_of(there, goal),
         last_fetch=numbers.count(row.last_source_fetch_offset),
-        rate=numbers.byte_rate(row.bytes_per_s),
-        phase=PHASE_LABELS.get(row.phase, row.phase),
+        rate=numbers.byte_rate(row.bytes_per_s if heard else None),
+        phase=PHASE_LABELS.get(row.phase, row.phase) if heard else numbers.UNKNOWN,
         observed=moment(row.observed_at, now=now),
         note=error_note(row.error_code, row.error_message, now=now),
     )

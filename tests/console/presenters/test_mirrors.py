@@ -7,6 +7,7 @@ from datetime import timedelta
 from django.utils import timezone
 
 from console.models import MirrorPartition
+from console.presenters import numbers
 from console.presenters.mirrors import partition_row
 
 
@@ -17,3 +18,12 @@ def test_a_share_is_of_an_end_that_somebody_knows_now() -> None:
 
     row.last_source_seen_at = now - timedelta(hours=1)
     assert partition_row(row, now=now).share is None
+
+
+def test_a_copier_that_fell_silent_is_not_said_to_copy_at_its_last_rate() -> None:
+    now = timezone.now()
+    row = MirrorPartition(partition=0, bytes_per_s=2_048.0, phase="COPYING", observed_at=now)
+    assert (partition_row(row, now=now).rate, partition_row(row, now=now).phase) == ("2.00 KiB/s", "Copying")
+
+    row.observed_at = now - timedelta(seconds=16)
+    assert (partition_row(row, now=now).rate, partition_row(row, now=now).phase) == (numbers.UNKNOWN, numbers.UNKNOWN)
