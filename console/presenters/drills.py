@@ -97,6 +97,7 @@ class DrillRowView:
     groups: Sequence[GroupLine]  # those to be set back the furthest first
     more_groups: int
     clamped_groups: int
+    unsure: bool  # some groups, or partitions of them, could not be looked at
 
 
 def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
@@ -118,6 +119,7 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
         more_groups=max(0, len(drill.groups) - LISTED),
         groups=[_group_line(one) for one in sorted(drill.groups, key=_least_set_back)[:LISTED]],
         clamped_groups=len({one["group"] for one in drill.groups if one["clamped"]}),
+        unsure=_is_unsure(drill),
         lines=[
             DrillLine(
                 name=one["mirror_topic_name"],
@@ -131,6 +133,11 @@ def drill_row(drill: Drill, *, now: datetime) -> DrillRowView:
             for one in sorted(drill.report, key=_is_good)[:LISTED]
         ],
     )
+
+
+def _is_unsure(drill: Drill) -> bool:
+    """Tell whether a copy was not failed over, so that nobody knows of its groups, or an end is not known."""
+    return any(one["rto_ms"] is None for one in drill.report) or any(one["unknown"] for one in drill.groups)
 
 
 def _is_good(row: Mapping[str, Any]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 
+import pytest
+
 from console.models import Drill
 from console.presenters import numbers
 from console.presenters.drills import LISTED, drill_row
@@ -44,6 +46,17 @@ def test_groups_say_what_would_change_and_an_unknown_end_is_not_left_out() -> No
     assert shown.clamped_groups == 1
     assert shown.groups[0].offsets == "0: 1,300 → 1,000, 1: 1,300 → 1,000, 2: 1,300 → 1,000, 2 more, 1 partition unknown"
     assert shown.groups[1].offsets == "as at the source"
+
+
+@pytest.mark.parametrize(
+    ("rto_ms", "unknown", "unsure"), [(5, 0, False), (5, 1, True), (None, 0, True)], ids=["all", "no-end", "no-failover"]
+)
+def test_a_group_that_nobody_could_look_at_is_not_said_to_go_on(rto_ms: int | None, unknown: int, *, unsure: bool) -> None:
+    row = DrillRow(mirror_topic_name="orders", scratch_topic_name="x", **(GOOD | {"rto_ms": rto_ms}))
+    seen = {"mirror_topic_name": "bills", "partitions": 6, "clamped": 0, "offsets_set_back": 0, "clamped_offsets": []}
+    group = GroupRow(group="a", unknown=unknown, **seen)
+
+    assert drill_row(make_drill(report=[asdict(row)], groups=[asdict(group)]), now=NOW).unsure is unsure
 
 
 def test_a_drill_under_way_tells_how_far_it_is() -> None:
