@@ -105,9 +105,10 @@ def _copy(link: ClusterLink, *, copying: bool) -> TaskView:
 
 
 def _copy_errors(link: ClusterLink) -> list[TaskError]:
-    failed = MirrorTopic.objects.filter(link=link).exclude(state__in=WRITABLE).exclude(error_code="")
+    failed = MirrorTopic.objects.filter(link=link, drill=None).exclude(state__in=WRITABLE).exclude(error_code="")
     permanent = failed.values_list("name", "error_code", "error_message")[:ERRORS_KEPT]
-    pending = StateTransitionError.objects.filter(mirror__link=link).exclude(code=RECORDS_DIFFER)[:ERRORS_KEPT]
+    told = StateTransitionError.objects.filter(mirror__link=link, mirror__drill=None)
+    pending = told.exclude(code=RECORDS_DIFFER)[:ERRORS_KEPT]
     found = [TaskError(code=code, message=f"{name}: {message}") for name, code, message in permanent]
     found += [TaskError(code=one.code, message=one.message) for one in pending]
     if link.engine_error:

@@ -122,7 +122,7 @@ def _recovery_times() -> list[Sample]:
 
 
 def _lost() -> list[Sample]:
-    rows = GapRange.objects.filter(reason=GapReason.LOST).order_by()
+    rows = GapRange.objects.filter(mirror__drill=None, reason=GapReason.LOST).order_by()
     sums = rows.values(**_LABELS)
     return [(_of(row), row["lost"]) for row in sums.annotate(lost=Sum("filled"))]
 

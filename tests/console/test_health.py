@@ -12,7 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from console import store
-from console.models import ClusterLink, GapRange, LinkTask, MirrorPartition
+from console.models import ClampedOffset, ClusterLink, Drill, GapRange, LinkTask, MirrorPartition
+from console.queries.linktasks import list_tasks
 from devcluster.ports import free_port
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.states import MirrorState
@@ -53,6 +54,21 @@ def test_without_redis_nothing_is_ready(client: Client, no_redis: None) -> None:
     assert answer.status_code == 503
     assert answer.json()["parts"]["redis"] == "does not answer"
     assert answer.json()["parts"]["worker"].startswith("unknown")
+
+
+def test_what_a_drill_lost_and_set_back_is_no_alarm_of_the_link(
+    client: Client, link: ClusterLink, make_mirror: MakeMirror
+) -> None:
+    drill = Drill.objects.create(link=link, status="PREPARING", status_since=NOW, requested_by="owner", requested_at=NOW)
+    copy = make_mirror("orders.clusterlink-drill-1", drill=drill, error_code="INTERNAL_ERROR", error_message="no")
+    GapRange.objects.create(mirror=copy, partition=0, start=1, end=5, reason="LOST", filled=4, noted_at=NOW)
+    ClampedOffset.objects.create(mirror=copy, stopping_since=NOW, at=NOW, group="app", partition=0)
+    copy.transition_errors.create(code="RECORDS_LOST", message="4 lost.", since=NOW, last_seen_at=NOW)
+
+    samples = [line for line in client.get("/metrics").content.decode().splitlines() if not line.startswith("#")]
+
+    assert not [line for line in samples if line.startswith(("clusterlink_lost_records", "clusterlink_clamped_offsets"))]
+    assert list_tasks(link=link)[0].errors == ()
 
 
 def test_metrics_are_prometheus_text(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
