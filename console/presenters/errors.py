@@ -131,12 +131,12 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
     (
         _E.WAITING_FOR_TRANSACTIONS,
         "A transaction has not ended, so the records of the topic are not final yet.",
-        "End it at its producer, or wait for its timeout.",
+        "Wait: it ends at its timeout at the latest. To go on sooner, end it at its producer.",
     ),
     (
         _E.WAITING_FOR_OTHER_SIDE,
         "The topic becomes a mirror as soon as the topic on the other side is stopped.",
-        "Look at the other side's mirror topic; in a disaster, fail over here.",
+        "Nothing yet: every reversal passes through this. If it stays, look at the other side; in a disaster, fail over here.",
     ),
     (
         _E.REMOTE_LINK_NOT_FOUND_ERROR,

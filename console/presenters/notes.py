@@ -15,9 +15,16 @@ from linkengine.domain.errors import ErrorCode
 if TYPE_CHECKING:
     from console.models import StateTransitionError
 
-# Codes that say what a promotion waits for: news, not trouble.
+# Codes that say what a promotion, a reversal or a restore waits for: news, not trouble.
 _WAITING = frozenset(
-    {ErrorCode.WAITING_FOR_LAG, ErrorCode.WAITING_FOR_CONFIGS, ErrorCode.WAITING_FOR_PARTITIONS, ErrorCode.WAITING_FOR_GROUPS}
+    {
+        ErrorCode.WAITING_FOR_LAG,
+        ErrorCode.WAITING_FOR_CONFIGS,
+        ErrorCode.WAITING_FOR_PARTITIONS,
+        ErrorCode.WAITING_FOR_GROUPS,
+        ErrorCode.WAITING_FOR_TRANSACTIONS,
+        ErrorCode.WAITING_FOR_OTHER_SIDE,
+    }
 )
 
 
