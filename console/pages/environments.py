@@ -118,6 +118,7 @@ def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
         "rows": worst_first([link_row(one, now=now) for one in link_queries.list_links(by=by, cluster_id=cluster_id)]),
         "may_see_all": may_see_all,
         "topics": _topics(found) if may_see_all else [],
+        "more_topics": max(0, cluster_queries.listed_topics(found).count() - TOPICS_SHOWN) if may_see_all else 0,
         "clusters_known": True,
         "may_create": can(by, Permission.MANAGE_LINK, cluster=found),
         "crumbs": [
@@ -141,7 +142,7 @@ def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
 
 def _topics(cluster: Cluster) -> list[dict[str, object]]:
     """List topics last seen there."""
-    topics = cluster.topics.filter(internal=False)[:TOPICS_SHOWN]
+    topics = cluster_queries.listed_topics(cluster)[:TOPICS_SHOWN]
     return [
         {"name": one.name, "partitions": one.partitions, "retention": numbers.retention(one.retention_ms)} for one in topics
     ]

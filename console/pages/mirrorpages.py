@@ -105,7 +105,7 @@ def mirror_head(mirror: MirrorTopic, *, now: datetime, copied: str = numbers.UNK
         deleting=mirror.deletion_requested_at is not None,
         auto_created=mirror.auto_created,
         since=moment(mirror.state_since, now=now),
-        before=mirror_look(mirror.prior_state).label if mirror.prior_state else "",
+        before=mirror_look(mirror.prior_state, mirror.stop_reason).label if mirror.prior_state else "",
         tries=mirror.retry_count,
         created=moment(mirror.created_at, now=now),
         created_by=mirror.created_by,

@@ -123,6 +123,7 @@ class GapGroup:
 
     look: Look
     offsets: str
+    counted: str  # the same with its noun
     ranges: Sequence[str]
     more: int  # ranges that are not listed
     lost: bool
@@ -138,9 +139,11 @@ def gap_groups(gaps: Iterable[GapRange]) -> list[GapGroup]:
 
 
 def _gap_group(reason: GapReason, gaps: Sequence[GapRange]) -> GapGroup:
+    filled = sum(gap.filled for gap in gaps)
     return GapGroup(
         look=GAP_LOOKS[reason],
-        offsets=numbers.count(sum(gap.filled for gap in gaps)),
+        offsets=numbers.count(filled),
+        counted=numbers.plural(filled, "offset"),
         ranges=[_range_text(gap) for gap in gaps[:SHOWN_RANGES]],
         more=max(0, len(gaps) - SHOWN_RANGES),
         lost=reason is GapReason.LOST,
@@ -182,9 +185,11 @@ class Step:
 
 
 def steps(transitions: Iterable[StateTransition], *, now: datetime) -> list[Step]:
-    """Present the timeline of a mirror, newest first."""
+    """Present the timeline of a mirror, newest first; a stop is called after the event that began it."""
     return [
-        Step(look=mirror_look(one.to_state), event=one.event, by=one.by, at=moment(one.at, now=now), detail=one.detail)
+        Step(
+            look=mirror_look(one.to_state, one.event), event=one.event, by=one.by, at=moment(one.at, now=now), detail=one.detail
+        )
         for one in transitions
     ]
 

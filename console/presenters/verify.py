@@ -132,7 +132,7 @@ def _coverage_words(parts: Sequence[PartitionCoverage]) -> str:
         return "Nothing was compared: the source has nothing, or nothing any more, that the mirror holds."
     if sum(known) == 0:
         return "Every offset that both sides hold was compared and is equal."
-    return f"{numbers.count(sum(known))} offsets of the mirror are not verified."
+    return f"{numbers.plural(sum(known), 'offset')} of the mirror {'is' if sum(known) == 1 else 'are'} not verified."
 
 
 def _habit_words(*, enabled: bool) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from django.db.models import QuerySet
+
 from console.access import Permission, check_permission, visible_clusters, visible_environments
 from console.actors import Actor
 from console.errors import NotFoundError
-from console.models import Cluster, Environment
+from console.models import Cluster, Environment, SourceTopic
 
 
 def get_cluster(*, cluster_id: str, by: Actor) -> Cluster:
@@ -42,3 +44,8 @@ def get_environment(*, slug: str, by: Actor) -> Environment:
 def list_environments(*, by: Actor) -> list[Environment]:
     """List environments by name."""
     return list(visible_environments(by).select_related("organization").order_by("name"))
+
+
+def listed_topics(cluster: Cluster) -> QuerySet[SourceTopic]:
+    """List the topics last seen on a cluster by name, without Kafka's own."""
+    return SourceTopic.objects.filter(cluster=cluster, internal=False)

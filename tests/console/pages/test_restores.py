@@ -90,3 +90,15 @@ def test_records_set_aside_are_downloaded(scene: Scene, admin: Client, settings:
 
     assert address in admin.get(scene.mirror_url(NAME)).content.decode()
     assert gzip.decompress(b"".join(admin.get(address).streaming_content)) == b"{}\n"  # type: ignore[attr-defined]
+
+
+def test_a_restore_that_was_agreed_on_says_so_while_records_are_set_aside(scene: Scene, admin: Client) -> None:
+    run = RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by="amelia", requested_at=timezone.now())
+    assert "not agreed on yet" in admin.get(scene.mirror_url("lounges")).content.decode()
+
+    run.agreed_at = timezone.now()
+    run.save()
+
+    text = admin.get(scene.mirror_url("lounges")).content.decode()
+    assert "agreed on; what only this side holds is being set aside" in text
+    assert "not agreed on yet" not in text

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
-from console.models import ClampedOffset, GroupOffset, LinkConfig, StopReport, SyncedGroup
+from console.models import ClampedOffset, GroupOffset, LinkConfig, MirrorTopic, StopReport, SyncedGroup
 from console.pages import mirrorpages, operations
 from console.queries import stopreports
 from tests.browser.scene import Scene
@@ -89,3 +89,12 @@ def test_a_confirmation_counts_groups_and_not_their_partitions(
 
     assert "Consumer groups set back: 1</summary>" in text
     assert "<li>and 2 more</li>" in text
+
+
+def test_a_mirror_that_was_failed_over_was_not_promoting_before(admin: Client, scene: Scene) -> None:
+    stopped = {"state": "STOPPED", "prior_state": "PENDING_STOPPED", "stop_reason": "failover"}
+    MirrorTopic.objects.filter(name="gates").update(**stopped)
+
+    text = admin.get(scene.mirror_url("gates")).content.decode()
+
+    assert ("Failing over" in text, "Promoting" in text) == (True, False)

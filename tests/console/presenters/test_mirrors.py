@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from console.models import MirrorPartition
+from console.models import GapRange, MirrorPartition, StateTransition
 from console.presenters import numbers
-from console.presenters.mirrors import partition_row
+from console.presenters.mirrors import gap_groups, partition_row, steps
 
 
 def test_a_share_is_of_an_end_that_somebody_knows_now() -> None:
@@ -27,3 +27,18 @@ def test_a_copier_that_fell_silent_is_not_said_to_copy_at_its_last_rate() -> Non
 
     row.observed_at = now - timedelta(seconds=16)
     assert (partition_row(row, now=now).rate, partition_row(row, now=now).phase) == (numbers.UNKNOWN, numbers.UNKNOWN)
+
+
+def test_the_timeline_calls_a_failover_no_promotion() -> None:
+    now = timezone.now()
+    taken = [StateTransition(to_state="PENDING_STOPPED", event=event, by="owner", at=now) for event in ("failover", "promote")]
+
+    assert [one.look.label for one in steps(taken, now=now)] == ["Failing over", "Promoting"]
+
+
+def test_many_lost_offsets_are_more_than_one() -> None:
+    def counted(number: int) -> str:
+        gap = GapRange(partition=0, start=0, end=number, filled=number, reason="LOST")
+        return gap_groups([gap])[0].counted
+
+    assert (counted(1), counted(1_234)) == ("1 offset", "1,234 offsets")

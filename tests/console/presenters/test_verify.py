@@ -29,11 +29,12 @@ ALL, SOME, NOTHING, UNKNOWN = (
     [
         ([ALL, NOTHING], "Every offset that both sides hold was compared and is equal."),
         ([ALL, SOME], "5 offsets of the mirror are not verified."),
+        ([part(0, 9, verified=8)], "1 offset of the mirror is not verified."),
         ([NOTHING, NOTHING], "Nothing was compared: "),
         ([], "How much is verified is not known yet."),
         ([ALL, UNKNOWN], "How much is verified is not known yet."),
     ],
-    ids=["all", "some", "nothing", "no partition", "unknown"],
+    ids=["all", "some", "one", "nothing", "no partition", "unknown"],
 )
 def test_the_ledger_is_summed_up_as_what_it_is(parts: list[PartitionCoverage], words: str) -> None:
     assert coverage_view(parts, None, enabled=True, now=NOW).sentence.startswith(words)
