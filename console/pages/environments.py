@@ -117,8 +117,7 @@ def cluster(request: HttpRequest, cluster_id: str) -> HttpResponse:
         "environment_name": environment.name,
         "rows": worst_first([link_row(one, now=now) for one in link_queries.list_links(by=by, cluster_id=cluster_id)]),
         "may_see_all": may_see_all,
-        "topics": _topics(found) if may_see_all else [],
-        "more_topics": max(0, cluster_queries.listed_topics(found).count() - TOPICS_SHOWN) if may_see_all else 0,
+        **(_topics(found) if may_see_all else {}),
         "clusters_known": True,
         "may_create": can(by, Permission.MANAGE_LINK, cluster=found),
         "crumbs": [
@@ -140,12 +139,14 @@ def refresh(request: HttpRequest, cluster_id: str) -> HttpResponse:
     return done(request, f"/clusters/{found.cluster_id}/", "The cluster is being looked at again.")
 
 
-def _topics(cluster: Cluster) -> list[dict[str, object]]:
-    """List topics last seen there."""
-    topics = cluster_queries.listed_topics(cluster)[:TOPICS_SHOWN]
-    return [
-        {"name": one.name, "partitions": one.partitions, "retention": numbers.retention(one.retention_ms)} for one in topics
+def _topics(cluster: Cluster) -> dict[str, object]:
+    """List topics last seen there, and count those that are not listed."""
+    topics = cluster_queries.listed_topics(cluster)
+    shown = [
+        {"name": one.name, "partitions": one.partitions, "retention": numbers.retention(one.retention_ms)}
+        for one in topics[:TOPICS_SHOWN]
     ]
+    return {"topics": shown, "more_topics": topics.count() - TOPICS_SHOWN if len(shown) == TOPICS_SHOWN else 0}
 
 
 def _card(environment: Environment, clusters: list[Any], links: list[Any]) -> dict[str, object]:

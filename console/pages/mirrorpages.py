@@ -135,8 +135,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "configs": followed_configs(mirror),
         "reverts": [{"row": one, "at": moment(one.at, now=now)} for one in list_reverts(mirror)],
         "steps": steps(mirror.transitions.all()[:STEPS_SHOWN], now=now),
-        "clamped": [clamped_row(one) for one in group_queries.list_clamped(mirror=mirror, limit=CLAMPED_SHOWN)],
-        "more_clamped": max(0, group_queries.count_clamped(mirror=mirror) - CLAMPED_SHOWN),
+        **_clamped(mirror),
         "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
         "gate": gate_view(mirror.gate_runs.first(), now=now),
         "gate_on": mirror.link.config("migration.gate.enable") == "true",
@@ -155,6 +154,12 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "may_edit": can(by, Permission.MANAGE_LINK, link=mirror.link),
         "edit_url": f"{link_url(mirror.link)}configuration/edit/",
     }
+
+
+def _clamped(mirror: MirrorTopic) -> dict[str, object]:
+    rows = group_queries.list_clamped(mirror=mirror, limit=CLAMPED_SHOWN)
+    more = group_queries.count_clamped(mirror=mirror) - CLAMPED_SHOWN if len(rows) == CLAMPED_SHOWN else 0
+    return {"clamped": [clamped_row(one) for one in rows], "more_clamped": more}
 
 
 def _restore_url(mirror: MirrorTopic) -> str:
