@@ -126,7 +126,13 @@ def _unstopped(states: Iterable[MirrorState]) -> Q:
 
 
 def _topic(mirror: MirrorTopic) -> MirroredTopic:
-    return MirroredTopic(source_topic=mirror.source_topic, mirror_topic=mirror.name, partitions=mirror.num_partitions)
+    return MirroredTopic(
+        source_topic=mirror.source_topic,
+        mirror_topic=mirror.name,
+        partitions=mirror.num_partitions,
+        source_topic_id=mirror.source_topic_id,
+        mirror_topic_id=mirror.mirror_topic_id,
+    )
 
 
 def _last_looked_at(link: ClusterLink, *, now: datetime) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -40,7 +41,9 @@ RESEND_MS = 2_000
 OVERDUE = timedelta(hours=2)
 _RUNNING = frozenset(TaskState) - LINK_TROUBLES - {TaskState.NOT_CONFIGURED}
 _UNFINISHED = (VerifyRun.Status.QUEUED, VerifyRun.Status.RUNNING)
+_OTHER_TOPICS = (ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ErrorCode.MIRROR_TOPIC_MISSING)
 _RELATED = ("mirror__link__destination__environment", "mirror__link__source", "verify_run")
+_LookAt = Callable[[MirrorTopic], Sequence[str]]  # what is unequal
 _log = structlog.get_logger(__name__)
 
 
@@ -77,27 +80,33 @@ def _checks(run: GateRun) -> list[GateCheck]:
 def _look(run: GateRun) -> list[GateCheck]:
     mirror = run.mirror
     tasks = {one.name: one for one in list_tasks(link=mirror.link)}
+    blockers = _blockers(mirror)
+    look_at_groups = partial(_unequal_groups, blockers=blockers)
+    looks: dict[TaskName, _LookAt] = {TaskName.CONSUMER_OFFSETS: look_at_groups, TaskName.ACLS: _unequal_acls}
     return [
         check_data(_comparison(run.verify_run)),
         check_losses(_lost(mirror)),
-        *check_blockers(_blockers(mirror)),
+        *check_blockers(blockers),
         *(
             check_task(name, tasks[name].state, _unequal(look, mirror) if tasks[name].state in _RUNNING else ())
-            for name, look in _LOOKS.items()
+            for name, look in looks.items()
         ),
         check_canary(_canary(mirror)),
     ]
 
 
-def _unequal(look: Callable[[MirrorTopic], Sequence[str]], mirror: MirrorTopic) -> Sequence[str]:
+def _unequal(look: _LookAt, mirror: MirrorTopic) -> Sequence[str]:
     try:
         return look(mirror)
     except LinkEngineError as error:
         return (error.message,)
 
 
-def _unequal_groups(mirror: MirrorTopic) -> Sequence[str]:
-    """Carry the mirror's groups over as a promotion does; never for one that has been stopped meanwhile."""
+def _unequal_groups(mirror: MirrorTopic, *, blockers: Sequence[tuple[ErrorCode, str]]) -> Sequence[str]:
+    """Carry the mirror's groups over as a promotion does; never for one that has been stopped, or whose topics are others."""
+    others = [message for code, message in blockers if code in _OTHER_TOPICS]
+    if others:
+        return others
     state = MirrorTopic.objects.values_list("state", flat=True).get(pk=mirror.pk)
     if state not in gates.GATED:
         return (f"The topic is {state} by now.",)
@@ -106,9 +115,6 @@ def _unequal_groups(mirror: MirrorTopic) -> Sequence[str]:
 
 def _unequal_acls(mirror: MirrorTopic) -> Sequence[str]:
     return acl_inequalities(mirror.link)
-
-
-_LOOKS = {TaskName.CONSUMER_OFFSETS: _unequal_groups, TaskName.ACLS: _unequal_acls}
 
 
 def _comparison(run: VerifyRun | None) -> VerifiedData:

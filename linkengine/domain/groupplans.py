@@ -25,11 +25,13 @@ class GroupSync:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirroredTopic:
-    """A topic whose offsets are carried over."""
+    """A topic whose offsets are carried over, as long as both sides are what was noted when the mirror was made."""
 
     source_topic: str
     mirror_topic: str
     partitions: int
+    source_topic_id: str = ""  # "": not known
+    mirror_topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ from linkengine.domain.groups import (
 )
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.admin_groups import GroupInUseError, Offsets
+from linkengine.sync.grouptopics import check_unreplaced, unreplaced
 
 Recall = Callable[[Sequence[str]], Mapping[str, Memory]]  # groups of the source -> what was done with them before
 Following = Callable[[Collection[str]], Collection[str]]  # mirror topics -> those that groups follow at this moment
@@ -116,7 +117,7 @@ def _examine(
     present, refusals = destination.committed([case.name for case in cases if goals.get(case.group.name)])
     places = sorted({place for offsets in goals.values() for place in offsets})
     starts, ends = destination.many_offsets(places, OffsetKind.START), destination.many_offsets(places, OffsetKind.END)
-    followed = following({topic for topic, _ in places})  # not before the ends
+    followed = _followed(source, destination, {topic for topic, _ in places}, sync, following=following)  # not before the ends
     for case in cases:
         case.error = failures.get(case.group.name) or refusals.get(case.name)
         memory = memories.get(case.group.name, {})
@@ -135,6 +136,18 @@ def _examine(
                     remembered=memory.get(place),
                 )
                 case.decisions[place] = (facts, decide(facts))
+
+
+def _followed(
+    source: ClusterAdmin, destination: ClusterAdmin, topics: Collection[str], sync: GroupSync, *, following: Following
+) -> set[str]:
+    """Choose the mirror topics that groups follow and whose offsets mean on both sides what they meant; raise if strict."""
+    asked = [one for one in sync.topics if sync.strict or one.mirror_topic in topics]
+    same = unreplaced(source, destination, asked)
+    if sync.strict:
+        check_unreplaced(source, destination, [one for one in asked if one.mirror_topic not in same])
+        return set(following(topics))
+    return same & set(following(topics))
 
 
 def _goals(

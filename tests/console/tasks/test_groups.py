@@ -335,3 +335,41 @@ def test_gate_and_promotion_wait_for_an_offset_that_a_transaction_has_yet_to_dec
     assert group in error.message
     assert "A transaction that commits offsets of the group has not ended" in error.message
     assert offsets_of(here, group, mirror.name) == {0: 100, 1: 80}
+
+
+@pytest.fixture
+def replaced_source(mirror: MirrorTopic, there: ClusterAdmin) -> str:
+    """A group that follows at 40 in a PAUSED mirror, until its source topic is made anew and it commits 3 there; its name."""
+    group = f"{mirror.name}-app"
+    commit(there, group, mirror.name, {0: 40})
+    run(mirror)
+    MirrorTopic.objects.update(state=MirrorState.PAUSED)
+    mirror.refresh_from_db()
+    LinkTask.objects.create(link=mirror.link, name="ConsumerOffsetSync", finished_at=NOW)
+    there.delete_topic(mirror.name)
+    there.create_topic(mirror.name, partitions=2)
+    commit(there, group, mirror.name, {0: 3})
+    return group
+
+
+def test_offsets_of_a_source_made_anew_are_not_carried_over_while_a_promotion_waits(
+    mirror: MirrorTopic, replaced_source: str, here: ClusterAdmin
+) -> None:
+    operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
+
+    stopping.advance_stop(mirror_id=mirror.pk)
+    run(mirror)
+
+    assert mirror.transition_errors.get().code == "SOURCE_TOPIC_ID_CHANGED"
+    assert offsets_of(here, replaced_source, mirror.name) == {0: 40}
+    assert list(GroupOffset.objects.values_list("acted_source", "acted_destination")) == [(40, 40)]  # a failover goes by that
+
+
+def test_a_gate_moves_no_group_to_the_offsets_of_a_source_made_anew(
+    mirror: MirrorTopic, replaced_source: str, here: ClusterAdmin
+) -> None:
+    (state, detail), _ = checks_of(mirror)
+
+    assert state == "FAILED"
+    assert "was deleted and created again" in detail
+    assert offsets_of(here, replaced_source, mirror.name) == {0: 40}

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from devcluster.kafka import KafkaCluster
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import FilterType, NameFilter, PatternType
 from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, MirroredTopic
 from linkengine.domain.groups import SETTLED, GroupStatus, Memory, OffsetOutcome, Remembered
@@ -49,7 +50,8 @@ class Link:
 def link(there: ClusterAdmin, here: ClusterAdmin, twin_topic: str) -> Link:
     """A link that carries over all groups whose name begins with the topic's."""
     filters = (NameFilter(name=twin_topic, pattern_type=PatternType.PREFIXED),)
-    topics = (MirroredTopic(source_topic=twin_topic, mirror_topic=twin_topic, partitions=2),)
+    ids = {"source_topic_id": there.describe(twin_topic).topic_id, "mirror_topic_id": here.describe(twin_topic).topic_id}
+    topics = (MirroredTopic(source_topic=twin_topic, mirror_topic=twin_topic, partitions=2, **ids),)
     return Link(there, here, GroupSync(filters=filters, topics=topics))
 
 
@@ -303,3 +305,25 @@ def test_a_strict_run_does_not_know_an_offset_that_a_transaction_has_not_decided
     assert (plain.status, seen) == (GroupStatus.SYNCED, {1: 7, **before})  # where the source's group is, by now
     assert after.status is GroupStatus.SYNCED
     assert offsets_of(link.here, group, twin_topic) == {0: 50, 1: 7}
+
+
+@pytest.mark.parametrize("side", ["there", "here"])
+def test_offsets_of_a_topic_that_was_deleted_and_made_anew_have_another_meaning(
+    link: Link, group: str, twin_topic: str, side: str
+) -> None:
+    commit(link.there, group, twin_topic, {0: 40})
+    link.run()
+    replaced: ClusterAdmin = getattr(link, side)
+    replaced.delete_topic(twin_topic)
+    replaced.create_topic(twin_topic, partitions=2)
+    before = {0: 40} if side == "there" else {0: 30}
+    commit(link.here, group, twin_topic, before)
+    commit(link.there, group, twin_topic, {0: 3})
+
+    outcome = link.outcome(group)
+    with pytest.raises(LinkEngineError) as told:
+        link.run(strict=True, batch=None)
+
+    assert (outcome.status, outcome.partitions) == (GroupStatus.NO_MIRROR_TOPIC, ())
+    assert told.value.code == {"there": ErrorCode.SOURCE_TOPIC_ID_CHANGED, "here": ErrorCode.MIRROR_TOPIC_MISSING}[side]
+    assert offsets_of(link.here, group, twin_topic) == before
