@@ -17,7 +17,7 @@ from console.models.mirrors import AHEAD
 from linkengine.domain import groupplans
 from linkengine.domain.filters import parse_filters
 from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, KnownOffset, MirroredTopic, PartitionOutcome
-from linkengine.domain.groups import SETTLED, GroupStatus, Memory, Remembered
+from linkengine.domain.groups import SETTLED, Group, GroupStatus, Memory, Remembered
 from linkengine.domain.states import MirrorState, StopReason
 
 RENEW_AFTER = timedelta(hours=1)  # Kafka forgets offsets of a group without members after offsets.retention.minutes
@@ -57,6 +57,7 @@ def sync_of(link: ClusterLink, mirrors: Iterable[MirrorTopic], *, strict: bool =
         "filters": parse_filters(text, key="groupFilters") if text else (),
         "topics": tuple(_topic(one) for one in mirrors),
         "group_prefix": link.prefix if prefixed else "",
+        "known": tuple(Group(name=name, kind=kind) for name, kind in link.groups.values_list("name", "kind")),
     }
     if strict:
         return GroupSync(**common, batch=None, strict=True)  # type: ignore[arg-type]
@@ -77,7 +78,7 @@ def store_report(*, link: ClusterLink, report: GroupReport, whole: bool, now: da
     with transaction.atomic():
         _store_groups(link, outcomes, whole=whole, now=now)
         if whole and not report.incomplete:
-            _note_missing(link, now=now)
+            _note_missing(link, hidden=[one.name for one in outcomes if not one.is_listed], now=now)
         _store_offsets(link, [one for one in outcomes if one.partitions], now=now)
         if _was_switched_off(link):
             let_wait(link)  # no other run would come to correct what this one says
@@ -162,11 +163,13 @@ def _was_switched_off(link: ClusterLink) -> bool:
 
 def _store_groups(link: ClusterLink, outcomes: Iterable[GroupOutcome], *, whole: bool, now: datetime) -> None:
     waiting = [one for one in outcomes if one.status is GroupStatus.WAITING]
-    told = [one for one in outcomes if one.status is not GroupStatus.WAITING]
-    fields = ["destination_name", "kind", "status", "message", "listed_at"]
-    if whole:
-        fields.append("looked_at")  # where the next batch begins; the look of a promotion must not move that
-    _upsert([_group(link, one, looked_at=now if whole else None, now=now) for one in told], fields=fields)
+    told = [one for one in outcomes if one.is_listed and one.status is not GroupStatus.WAITING]
+    hidden = [one for one in outcomes if not one.is_listed]
+    fields = ["destination_name", "kind", "status", "message"]
+    # looked_at is where the next batch begins: neither the look of a promotion nor a group without a turn may move that
+    with_times = [*fields, "listed_at", *(["looked_at"] if whole else [])]
+    _upsert([_group(link, one, looked_at=now if whole else None, now=now) for one in told], fields=with_times)
+    _upsert([_group(link, one, looked_at=None, now=now) for one in hidden], fields=fields)
     _upsert([_group(link, one, looked_at=None, now=now) for one in waiting], fields=["listed_at"])  # what was known of it stays
 
 
@@ -190,12 +193,12 @@ def _group(link: ClusterLink, one: GroupOutcome, *, looked_at: datetime | None, 
     )
 
 
-def _note_missing(link: ClusterLink, *, now: datetime) -> None:
-    missing = SyncedGroup.objects.filter(link=link, listed_at__lt=now)
+def _note_missing(link: ClusterLink, *, hidden: Sequence[str], now: datetime) -> None:
+    missing = SyncedGroup.objects.filter(link=link, listed_at__lt=now).exclude(name__in=hidden)
     missing.filter(listed_at__lt=now - FORGET_AFTER).delete()
     message = (
-        "The source does not list this group any more: it was deleted, its offsets have expired, or the link's principal may "
-        "no longer DESCRIBE it. Its offsets here stay as they are."
+        "The source does not list this group any more: it was deleted, or its offsets have expired. Its offsets here stay as "
+        "they are."
     )
     missing.update(status=GroupStatus.NOT_LISTED, message=message)
 

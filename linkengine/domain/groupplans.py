@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from linkengine.domain.filters import NameFilter
-from linkengine.domain.groups import GroupStatus, OffsetOutcome, Remembered
+from linkengine.domain.groups import Group, GroupStatus, OffsetOutcome, Remembered
 
 BATCH = 200  # groups of one run; a handful of small requests each
 
@@ -18,6 +18,7 @@ class GroupSync:
     filters: tuple[NameFilter, ...]
     topics: tuple[MirroredTopic, ...]
     group_prefix: str = ""
+    known: tuple[Group, ...] = ()  # of earlier runs: the source may hide one by now, or have deleted it
     after: str = ""
     batch: int | None = BATCH  # None: every group at once
     strict: bool = False  # an offset that a transaction has not decided yet is not known: a promotion waits for it
@@ -60,6 +61,7 @@ class GroupOutcome:
     name: str
     destination_name: str
     status: GroupStatus
+    is_listed: bool = True  # False: known from before; the source does not show it, and has not deleted it
     kind: str = ""
     message: str = ""
     partitions: tuple[PartitionOutcome, ...] = ()

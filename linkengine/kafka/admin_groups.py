@@ -147,7 +147,7 @@ def _coordinators(cluster: Cluster, names: Sequence[str], *, past: Collection[in
 
     answer = cluster.call_any(build, response=FindCoordinatorResponse, last=past)
     return {
-        one.key: _error(one.error_code, f"Consumer group {one.key!r} has no coordinator now")
+        one.key: _error(one.error_code, f"The coordinator of consumer group {one.key!r} is not told")
         if one.error_code
         else int(one.node_id)
         for one in answer.coordinators

@@ -54,6 +54,7 @@ class _Case:
     group: Group
     name: str  # at the destination
     in_use: bool
+    is_listed: bool
     decisions: dict[Place, tuple[OffsetFacts, OffsetDecision]] = field(default_factory=dict)
     blind: dict[Place, int] = field(default_factory=dict)  # source's offsets where the mirror does not tell its own
     error: LinkEngineError | None = None
@@ -62,6 +63,11 @@ class _Case:
         """Say nothing of places whose mirror was stopped meanwhile."""
         for place in places:
             del self.decisions[place]
+
+    @property
+    def is_gone(self) -> bool:
+        """Tell whether the source has deleted the group: it is not listed, and holds no offset that we care for."""
+        return not (self.is_listed or self.error or self.decisions or self.blind)
 
     @property
     def writes(self) -> dict[Place, Committed]:
@@ -82,25 +88,32 @@ def sync_groups(
     cluster as a whole.
     """
     listed, incomplete = source.groups()
+    unlisted = [] if incomplete else _unlisted(listed, sync)
     incomplete = " ".join(filter(None, (incomplete, too_long(listed.values(), filters=sync.filters))))
     theirs = {name: one for name, one in listed.items() if len(name) <= MAX_NAME_LENGTH}
     skipped = {name: reason for name, one in theirs.items() if (reason := why_skipped(one, filters=sync.filters))}
     able = [name for name in theirs if name not in skipped]
     batch, next_after = (able, "") if sync.batch is None else next_batch(able, after=sync.after, size=sync.batch)
-    ours, _ = destination.groups() if batch else ({}, "")
-    cases = [_case(theirs[name], ours, prefix=sync.group_prefix) for name in batch]
-    _examine(source, destination, cases, sync, memories=recall(batch) if batch else {}, following=following)
+    asked = {name: theirs[name] for name in batch} | {one.name: one for one in unlisted}
+    ours, _ = destination.groups() if asked else ({}, "")
+    cases = [_case(one, ours, is_listed=one.name in theirs, prefix=sync.group_prefix) for one in asked.values()]
+    _examine(source, destination, cases, sync, memories=recall(list(asked)) if asked else {}, following=following)
     refusals = _write(destination, cases, following=following)
     waiting = set(able) - set(batch)
-    outcomes = [_outcome(case, refusals.get(case.name, {})) for case in cases]
+    outcomes = [_outcome(case, refusals.get(case.name, {})) for case in cases if not case.is_gone]
     outcomes += [_skipped(theirs[name], *reason, prefix=sync.group_prefix) for name, reason in skipped.items()]
     outcomes += [_skipped(theirs[name], GroupStatus.WAITING, "", prefix=sync.group_prefix) for name in sorted(waiting)]
     return GroupReport(groups=outcomes, next_after=next_after, incomplete=incomplete)
 
 
-def _case(group: Group, ours: Mapping[str, Group], *, prefix: str) -> _Case:
+def _unlisted(listed: Collection[str], sync: GroupSync) -> list[Group]:
+    """Choose the groups that an earlier run knew. They were deleted, or are hidden, and only their offsets tell which."""
+    return [one for one in sync.known if one.name not in listed and not why_skipped(one, filters=sync.filters)]
+
+
+def _case(group: Group, ours: Mapping[str, Group], *, is_listed: bool, prefix: str) -> _Case:
     name = f"{prefix}{group.name}"
-    return _Case(group=group, name=name, in_use=name in ours and ours[name].is_active)
+    return _Case(group=group, name=name, in_use=name in ours and ours[name].is_active, is_listed=is_listed)
 
 
 def _examine(
@@ -179,7 +192,8 @@ def _write(destination: ClusterAdmin, cases: Iterable[_Case], *, following: Foll
 def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> GroupOutcome:
     if case.error is not None:
         log.info("group_not_synced", group=case.group.name, code=case.error.code)
-        return _skipped(case.group, GroupStatus.FAILED, case.error.message, name=case.name)
+        message = case.error.message if case.is_listed else _why_unlisted(case.error)
+        return replace(_skipped(case.group, GroupStatus.FAILED, message, name=case.name), is_listed=case.is_listed)
     if not case.decisions and not case.blind:
         message = "This group has committed no offset for a topic that the link mirrors now."
         return _skipped(case.group, GroupStatus.NO_MIRROR_TOPIC, message, name=case.name)
@@ -202,6 +216,7 @@ def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> G
         status=status,
         message=message,
         partitions=partitions,
+        is_listed=case.is_listed,
     )
 
 
@@ -253,6 +268,13 @@ def _why_left(outcome: OffsetOutcome, one: PartitionOutcome) -> str:
             "the source's group commits again."
         )
     return ""
+
+
+def _why_unlisted(error: LinkEngineError) -> str:
+    return (
+        f"The source does not list this group any more and does not tell its offsets. {error.message} If it was deleted for "
+        "good, exclude it in consumer.offset.group.filters."
+    )
 
 
 def _skipped(group: Group, status: GroupStatus, message: str, *, prefix: str = "", name: str = "") -> GroupOutcome:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
 
 from console.actions.operations import operate
 from console.actors import SYSTEM
@@ -18,6 +19,7 @@ from console.tasks import groups, mirrors, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.aclfilters import Acl
 from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
@@ -373,3 +375,30 @@ def test_a_gate_moves_no_group_to_the_offsets_of_a_source_made_anew(
     assert state == "FAILED"
     assert "was deleted and created again" in detail
     assert offsets_of(here, replaced_source, mirror.name) == {0: 40}
+
+
+def test_a_group_that_the_source_hides_is_not_taken_for_one_that_was_deleted(
+    mirror: MirrorTopic, there: ClusterAdmin, source_cluster: KafkaCluster, source_admin: AdminClient, until: Until
+) -> None:
+    """Where the principal may not DESCRIBE a group, the list of groups is shorter and no error is told."""
+    hidden, deleted = f"{mirror.name}-app", f"{mirror.name}-gone"
+    ClusterLink.objects.update(properties=source_cluster.client_properties("app"))
+    for group in (hidden, deleted):
+        commit(there, group, mirror.name, {0: 40})
+    assert run(mirror).errors == ()
+    rule = replace(A_RULE, resource_type="GROUP", resource_name=hidden, principal="User:app", operation="DESCRIBE")
+    assert there.create_acls([replace(rule, permission="DENY")]) == {}
+    source_admin.delete_consumer_groups([deleted])[deleted].result(WAIT_S)
+    until(lambda: run(mirror).errors)
+    SyncedGroup.objects.filter(name=hidden).update(listed_at=NOW)  # for longer than a day
+
+    again, blockers = run(mirror), groups.group_blockers(MirrorTopic.objects.get(pk=mirror.pk))
+    there.delete_acls([replace(rule, permission="DENY")])
+    until(lambda: not run(mirror).errors)
+
+    assert [hidden in one.message for one in again.errors] == [True]
+    assert list(blockers) == ["WAITING_FOR_GROUPS"]
+    assert "GROUP_AUTHORIZATION_FAILED" in blockers[ErrorCode.WAITING_FOR_GROUPS]
+    assert "consumer.offset.group.filters" in blockers[ErrorCode.WAITING_FOR_GROUPS]
+    rows = SyncedGroup.objects.filter(name__startswith=mirror.name)
+    assert dict(rows.values_list("name", "status")) == {hidden: "SYNCED", deleted: "NOT_LISTED"}
