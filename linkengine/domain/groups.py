@@ -27,12 +27,12 @@ class GroupStatus(StrEnum):
     """How a group of the source stands at the destination, the reason for being skipped included."""
 
     SYNCED = "SYNCED"
-    PARTLY_SYNCED = "PARTLY_SYNCED"  # some partitions are left alone or refused
+    PARTLY_SYNCED = "PARTLY_SYNCED"  # some partitions are left alone
     IN_USE = "IN_USE"  # has active members at the destination
     EXCLUDED = "EXCLUDED"  # by the filters
     NO_MIRROR_TOPIC = "NO_MIRROR_TOPIC"  # has no offset on a topic that is mirrored
     UNSUPPORTED_TYPE = "UNSUPPORTED_TYPE"  # share and streams groups
-    FAILED = "FAILED"
+    FAILED = "FAILED"  # all of it, or one partition, could not be read or written
     WAITING = "WAITING"  # for a later batch
     NOT_LISTED = "NOT_LISTED"  # the source does not show it any more
 
@@ -196,6 +196,6 @@ def status_of(outcomes: Iterable[OffsetOutcome], *, in_use: bool) -> GroupStatus
     found = set(outcomes)
     if in_use:
         return GroupStatus.IN_USE
-    if found <= SETTLED:
-        return GroupStatus.SYNCED
-    return GroupStatus.FAILED if found == {OffsetOutcome.FAILED} else GroupStatus.PARTLY_SYNCED
+    if OffsetOutcome.FAILED in found:
+        return GroupStatus.FAILED
+    return GroupStatus.SYNCED if found <= SETTLED else GroupStatus.PARTLY_SYNCED

@@ -203,7 +203,8 @@ def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> G
         *(_blind(place, source) for place, source in sorted(case.blind.items())),
     )
     status = status_of((one.outcome for one in partitions), in_use=in_use)
-    message = next((one.message for one in partitions if one.message), "")
+    failed_first = sorted(partitions, key=lambda one: one.outcome is not OffsetOutcome.FAILED)
+    message = next((one.message for one in failed_first if one.message), "")
     if in_use:
         message = (
             f"Group {case.name!r} has active members on the destination cluster, so its offsets are not touched. Exclude it in "

@@ -23,6 +23,7 @@ from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.codes import BrokerError
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
 from tests.console.tasks.grouping import checks_of, commit, fill, offsets_of, run, vouch
@@ -402,3 +403,20 @@ def test_a_group_that_the_source_hides_is_not_taken_for_one_that_was_deleted(
     assert "consumer.offset.group.filters" in blockers[ErrorCode.WAITING_FOR_GROUPS]
     rows = SyncedGroup.objects.filter(name__startswith=mirror.name)
     assert dict(rows.values_list("name", "status")) == {hidden: "SYNCED", deleted: "NOT_LISTED"}
+
+
+def test_one_partition_that_cannot_be_committed_is_an_error_of_the_run(
+    mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, commit_all = f"{mirror.name}-app", ClusterAdmin.commit
+    commit(there, group, mirror.name, {0: 20, 1: 95})
+    commit(here, group, mirror.name, {0: 50})  # ahead: says something, too, and first
+
+    def refuse_one(admin: ClusterAdmin, offsets: Any, **options: Any) -> Any:
+        answers = commit_all(admin, offsets, **options)
+        return {name: one | {(mirror.name, 1): BrokerError(29, "No")} for name, one in answers.items()}
+
+    monkeypatch.setattr(ClusterAdmin, "commit", refuse_one)
+    (error,) = run(mirror).errors
+
+    assert f"{group}: No: TOPIC_AUTHORIZATION_FAILED" in error.message

@@ -163,6 +163,8 @@ def test_a_group_is_synced_once_all_its_partitions_are() -> None:
     assert status_of([OffsetOutcome.EQUAL, OffsetOutcome.REWOUND], in_use=False) is GroupStatus.SYNCED
     assert status_of([OffsetOutcome.EQUAL, OffsetOutcome.AHEAD], in_use=False) is GroupStatus.PARTLY_SYNCED
     assert status_of([OffsetOutcome.FAILED], in_use=False) is GroupStatus.FAILED
+    assert status_of([OffsetOutcome.EQUAL, OffsetOutcome.FAILED], in_use=False) is GroupStatus.FAILED
+    assert status_of([OffsetOutcome.AHEAD, OffsetOutcome.FAILED], in_use=False) is GroupStatus.FAILED
     assert status_of([OffsetOutcome.EQUAL], in_use=True) is GroupStatus.IN_USE
 
 
