@@ -111,6 +111,19 @@ class OffsetFacts:
             and self.destination.offset != self.remembered.destination
         )
 
+    @property
+    def is_held_back(self) -> bool:
+        """Tell whether somebody moved the destination's group back, and the source's has not committed since.
+
+        Further than what we left, yet short of the goal, is most likely a commit of our own whose answer was lost.
+        """
+        return (
+            self.remembered is not None
+            and self.destination is not None
+            and self.destination.offset < self.remembered.destination
+            and self.remembered.source == self.source.offset
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDecision:
@@ -148,8 +161,7 @@ def _outcome(facts: OffsetFacts) -> OffsetOutcome:
     if here.offset == target:
         return OffsetOutcome.EQUAL
     if here.offset < target:
-        held = facts.was_touched_here and remembered is not None and remembered.source == facts.source.offset
-        return OffsetOutcome.CHANGED_HERE if held else OffsetOutcome.ADVANCED
+        return OffsetOutcome.CHANGED_HERE if facts.is_held_back else OffsetOutcome.ADVANCED
     if remembered is None or facts.was_touched_here:
         return OffsetOutcome.AHEAD
     was_reset = facts.source.offset < remembered.source

@@ -80,8 +80,14 @@ def commit(
     """
 
     def work(broker: int, names: Sequence[str]) -> _Answers[dict[Place, LinkEngineError | None]]:
-        due = ((name, still_due(offsets[name])) for name in names)
-        return {name: _commit_one(cluster, broker, name, some) if some else {} for name, some in due}
+        done: _Answers[dict[Place, LinkEngineError | None]] = {}
+        for name in names:
+            some = still_due(offsets[name])
+            try:
+                done[name] = _commit_one(cluster, broker, name, some) if some else {}
+            except LinkEngineError as error:  # of the broker: what it took before is told, and the rest has to wait
+                return dict.fromkeys(names, error) | done
+        return done
 
     answers = _at_coordinators(cluster, offsets, lambda _, broker, names: work(broker, names))
     return {

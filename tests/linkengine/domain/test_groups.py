@@ -81,6 +81,11 @@ def test_an_offset_that_was_clamped_follows_the_mirror_as_it_grows() -> None:
     assert decide(facts(140, 100, remembered=(140, 100), end=120)).outcome is OffsetOutcome.ADVANCED
 
 
+def test_an_offset_further_than_what_we_left_is_a_commit_of_ours_that_nobody_confirmed() -> None:
+    assert decide(facts(140, 80, remembered=(140, 60), end=100)).outcome is OffsetOutcome.ADVANCED
+    assert decide(facts(140, 50, remembered=(140, 60), end=100)).outcome is OffsetOutcome.CHANGED_HERE
+
+
 def test_an_offset_beyond_a_mirror_that_became_shorter_is_taken_back() -> None:
     assert decide(facts(90, 90, remembered=(90, 90), end=80)).outcome is OffsetOutcome.REWOUND
 

@@ -4,6 +4,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -13,7 +14,10 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import FilterType, NameFilter, PatternType
 from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, MirroredTopic
 from linkengine.domain.groups import SETTLED, GroupStatus, Memory, OffsetOutcome, Remembered
+from linkengine.kafka import admin_groups
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.admin_groups import Offsets
+from linkengine.kafka.cluster import Cluster
 from linkengine.sync.groups import Following, sync_groups
 from tests.exactlyonce import open_transaction
 from tests.linkengine.sync.conftest import WAIT_S, commit, commit_as, fill, member, offsets_of
@@ -327,3 +331,45 @@ def test_offsets_of_a_topic_that_was_deleted_and_made_anew_have_another_meaning(
     assert (outcome.status, outcome.partitions) == (GroupStatus.NO_MIRROR_TOPIC, ())
     assert told.value.code == {"there": ErrorCode.SOURCE_TOPIC_ID_CHANGED, "here": ErrorCode.MIRROR_TOPIC_MISSING}[side]
     assert offsets_of(link.here, group, twin_topic) == before
+
+
+def test_what_a_coordinator_took_before_it_fell_silent_is_told(
+    link: Link, group: str, twin_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, commit_one, asked = [f"{group}-{number}" for number in range(3)], admin_groups._commit_one, []
+    for name in names:
+        commit(link.there, name, twin_topic, {1: 95})
+
+    def fall_silent(cluster: Cluster, broker: int, name: str, offsets: Offsets) -> object:
+        asked.append(name)
+        if len(asked) > 1:
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The broker did not answer.")
+        return commit_one(cluster, broker, name, offsets)
+
+    monkeypatch.setattr(admin_groups, "_commit_one", fall_silent)
+    first = {one.name: one.partitions[0].outcome for one in link.run().groups if one.name in names}
+
+    assert list(first.values()) == [OffsetOutcome.ADVANCED, OffsetOutcome.FAILED, OffsetOutcome.FAILED]
+    assert asked == names[:2]  # each would be waited for
+
+
+def test_a_commit_whose_answer_was_lost_is_not_taken_for_somebodys(
+    link: Link, group: str, twin_topic: str, destination_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(link.there, group, twin_topic, {1: 95})
+    link.run()
+    commit_one = admin_groups._commit_one
+
+    def lose_the_answer(*arguments: Any) -> None:
+        commit_one(*arguments)
+        raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The broker did not answer.")
+
+    fill(destination_cluster, twin_topic, partition=1, count=20)
+    monkeypatch.setattr(admin_groups, "_commit_one", lose_the_answer)
+    lost = link.outcome(group)
+    monkeypatch.undo()
+    fill(destination_cluster, twin_topic, partition=1, count=20)
+    link.run()
+
+    assert lost.status is GroupStatus.FAILED
+    assert offsets_of(link.here, group, twin_topic) == {1: 95}
