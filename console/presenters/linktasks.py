@@ -41,7 +41,7 @@ TASK_LOOKS: Mapping[TaskState, Look] = MappingProxyType(
                 "circle-half",
                 Family.DONE,
                 meaning="The task is switched off, or has nothing to work on.",
-                next_step="Switch it on in the link's configuration if you want it.",
+                next_step="Switch it on in the link's configuration if you want it; copying needs a mirror that is not paused.",
             ),
             _look(
                 _S.UNKNOWN,

@@ -8,17 +8,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import prefetch_related_objects
+from django.db.models import Max, Q, prefetch_related_objects
+from django.utils import timezone
 
 from console.models import ClusterLink, LinkTask, MirrorTopic, StateTransitionError, VerifyRun
-from console.models.mirrors import RECORDS_DIFFER
+from console.models.mirrors import AHEAD, RECORDS_DIFFER, UNSEEN, is_fresh
 from console.policies import state_of_task, why_not_run
 from console.queries.verification import is_continuous
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state
-from linkengine.domain.states import WRITABLE, LinkState
+from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, MirrorState, StopReason
 
 COPY, VERIFY = "MirrorTopicCopy", "MirrorTopicVerify"
+# A mirror that has failed was not to be left: its link is not done with copying, it cannot go on.
+_TO_BE_COPIED = Q(state__in=COPYING | BECOMING | {MirrorState.FAILED})
+_DRAINING = Q(stop_reason=StopReason.PROMOTE, drained_at=None, fencing_at=None)
+# Whose copier is to be heard; a mirror that stops is not copied beyond its promotion.
+_EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None) & (
+    ~Q(state=MirrorState.PENDING_STOPPED) | _DRAINING
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +54,12 @@ class TaskView:
 
 
 def list_tasks(*, link: ClusterLink) -> list[TaskView]:
-    """List all tasks of a link, copying first; six queries."""
+    """List all tasks of a link, copying first; eight queries."""
     prefetch_related_objects([link], "configs")
-    copying = MirrorTopic.objects.filter(link=link).exclude(state__in=WRITABLE).exists()
+    unstopped = MirrorTopic.objects.filter(link=link).exclude(state__in=WRITABLE).exists()
     rows = {row.name: row for row in link.tasks.all()}
-    recurring = [_recurring(link, name, rows.get(name), mirrors=copying) for name in TASKS]
-    return [_copy(link, copying=copying), _verify(link, copying=copying), *recurring]
+    recurring = [_recurring(link, name, rows.get(name), mirrors=unstopped) for name in TASKS]
+    return [_copy(link, now=timezone.now()), _verify(link, mirrors=unstopped), *recurring]
 
 
 def failing_tasks(*, link: ClusterLink) -> list[tuple[str, int]]:
@@ -98,9 +106,10 @@ def _recurring(link: ClusterLink, name: TaskName, row: LinkTask | None, *, mirro
     )
 
 
-def _copy(link: ClusterLink, *, copying: bool) -> TaskView:
-    errors = _copy_errors(link) if copying else []
-    state = task_state(configured=copying, link_state=LinkState(link.state), has_run=True, errors=len(errors))
+def _copy(link: ClusterLink, *, now: datetime) -> TaskView:
+    configured = MirrorTopic.objects.filter(_TO_BE_COPIED, link=link).exists()
+    errors = [*_copy_errors(link), *_silence(link, now=now)] if configured else []
+    state = task_state(configured=configured, link_state=LinkState(link.state), has_run=True, errors=len(errors))
     return TaskView(name=COPY, state=state, errors=tuple(errors), error_count=len(errors))
 
 
@@ -116,7 +125,23 @@ def _copy_errors(link: ClusterLink) -> list[TaskError]:
     return found
 
 
-def _verify(link: ClusterLink, *, copying: bool) -> TaskView:
+def _silence(link: ClusterLink, *, now: datetime) -> list[TaskError]:
+    """Say that nobody copies: who would note that in the rows is what may have died. A link in trouble says so itself."""
+    if link.state != LinkState.ACTIVE:
+        return []
+    heard = Max("partitions__observed_at", filter=Q(partitions__observed_at__lte=now + AHEAD))
+    times = MirrorTopic.objects.filter(_EXPECTED, link=link).aggregate(begun=Max("state_since"), heard=heard)
+    known = [at for at in (link.state_since, *times.values()) if at is not None]
+    if times["begun"] is None or any(is_fresh(at, now=now, within=UNSEEN) for at in known):
+        return []
+    message = (
+        f"No copy task has reported since {max(known):%Y-%m-%d %H:%M:%S} UTC. Check that the worker, Redis and Spark run. "
+        "Nothing is lost meanwhile: copying goes on where it stopped."
+    )
+    return [TaskError(code=ErrorCode.INTERNAL_ERROR, message=message)]
+
+
+def _verify(link: ClusterLink, *, mirrors: bool) -> TaskView:
     latest = VerifyRun.objects.filter(mirror__link=link).select_related("mirror").order_by("mirror", "-requested_at", "-id")
     newest = {run.mirror_id: run for run in reversed(latest[:1000])}
     bad = {VerifyRun.Status.DIFFERENT, VerifyRun.Status.ERROR}
@@ -124,7 +149,7 @@ def _verify(link: ClusterLink, *, copying: bool) -> TaskView:
     for alarm in StateTransitionError.objects.filter(mirror__link=link, code=RECORDS_DIFFER)[:ERRORS_KEPT]:
         found[alarm.mirror_id] = TaskError(code=alarm.code, message=alarm.message)
     errors = tuple(found.values())
-    configured = bool(newest) or (copying and is_continuous(link=link))
+    configured = bool(newest) or (mirrors and is_continuous(link=link))
     state = TaskState.IN_ERROR if errors else TaskState.ACTIVE if configured else TaskState.NOT_CONFIGURED
     return TaskView(name=VERIFY, state=state, errors=errors[:ERRORS_KEPT], error_count=len(errors))
 

@@ -10,6 +10,7 @@ from rest_framework import serializers
 
 from console.api.fields import OffsetField
 from console.models import GapRange, MirrorPartition, StateTransition, VerifiedRange, VerifyRun
+from console.models.mirrors import UNSEEN, is_fresh
 
 Text, Number, Time = serializers.CharField, serializers.IntegerField, serializers.DateTimeField
 
@@ -205,6 +206,8 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
     )
     lag_bytes = OffsetField(allow_null=True, help_text="Estimated from the mean size of the records copied so far.")
     lag_ms = serializers.SerializerMethodField(help_text="How long ago the mirror last held all the source had.")
+    bytes_per_s = serializers.SerializerMethodField(help_text="Null where the report is old.")
+    records_per_s = serializers.SerializerMethodField(help_text="Null where the report is old.")
     stopped_end = OffsetField(allow_null=True, help_text="Where the mirror ended when it was stopped.")
 
     class Meta:
@@ -241,6 +244,19 @@ class MirrorPartitionData(serializers.ModelSerializer[MirrorPartition]):
         if row.missing == 0:
             return 0
         return None if row.lag is None else row.behind_ms(now)
+
+    @extend_schema_field(serializers.FloatField(allow_null=True))
+    def get_bytes_per_s(self, row: MirrorPartition) -> float | None:
+        """Answer the rate of now: what a copier said that has fallen silent since is none."""
+        return row.bytes_per_s if self._is_heard(row) else None
+
+    @extend_schema_field(serializers.FloatField(allow_null=True))
+    def get_records_per_s(self, row: MirrorPartition) -> float | None:
+        """Answer the same of records."""
+        return row.records_per_s if self._is_heard(row) else None
+
+    def _is_heard(self, row: MirrorPartition) -> bool:
+        return is_fresh(row.observed_at, now=self.context["now"], within=UNSEEN)
 
 
 class MirrorPartitionDataList(serializers.Serializer[Any]):

@@ -1,11 +1,13 @@
 """Cluster links over REST: exact envelopes, tasks, and what deletion refuses."""
 
 import base64
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
-from console.models import AuditEvent, ClusterLink, LinkConfig, LinkTask, VerifyRun
+from console.models import AuditEvent, ClusterLink, LinkConfig, LinkTask, MirrorPartition, MirrorTopic, VerifyRun
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.api.cast import DESTINATION, NEW_LINK, NOW, SOURCE, Rest
 
@@ -15,6 +17,16 @@ pytestmark = pytest.mark.django_db
 def categories(**counts: int) -> list[dict[str, Any]]:
     names = ("ACTIVE", "PAUSED", "PENDING", "NOT_APPLICABLE", "IN_ERROR")
     return [{"state_category": name, "count": counts.get(name, 0)} for name in names]
+
+
+def heard(*, seconds_ago: float = 0) -> None:
+    """Let the copy tasks have reported so long ago."""
+    MirrorPartition.objects.update(observed_at=timezone.now() - timedelta(seconds=seconds_ago))
+
+
+def tasks_of(owner: Rest, base: str) -> list[dict[str, Any]]:
+    tasks: list[dict[str, Any]] = owner.get(f"{base}/links/from-source?include_tasks=true").json()["tasks"]
+    return tasks
 
 
 def test_a_link_is_shown_with_the_exact_envelope(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
@@ -79,6 +91,7 @@ def test_a_broken_link_tells_its_error(owner: Rest, base: str, link: ClusterLink
 
 def test_tasks_tell_what_runs_and_what_nobody_asked_for(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
+    heard()
     VerifyRun.objects.create(mirror=mirror, status="DIFFERENT", differences=3, requested_by="owner", requested_at=NOW)
     LinkConfig.objects.create(link=link, name="auto.create.mirror.topics.enable", value="true")
     LinkTask.objects.create(link=link, name="TopicConfigsSync", finished_at=NOW)
@@ -101,6 +114,7 @@ def test_records_that_differ_are_told_by_the_verify_task_alone(
 ) -> None:
     mirror = make_mirror("orders")
     mirror.transition_errors.create(code="RECORDS_DIFFER", message="3 differ.", since=NOW, last_seen_at=NOW)
+    heard()
 
     copy, verify, *_ = owner.get(f"{base}/links/from-source?include_tasks=true").json()["tasks"]
 
@@ -114,11 +128,59 @@ def test_records_that_differ_are_told_by_the_verify_task_alone(
 def test_the_copy_task_repeats_the_errors_of_its_mirrors(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
     mirror = make_mirror("orders")
     mirror.transition_errors.create(code="WAITING_FOR_LAG", message="5 records to go.", since=NOW, last_seen_at=NOW)
+    heard()
 
     task = owner.get(f"{base}/links/from-source?include_tasks=true").json()["tasks"][0]
 
     assert (task["task_name"], task["state"]) == ("MirrorTopicCopy", "IN_ERROR")
     assert task["errors"] == [{"error_code": "WAITING_FOR_LAG", "error_message": "5 records to go."}]
+
+
+@pytest.mark.parametrize("partitions", [((10, 10),), (None,)])
+def test_a_copy_task_that_nobody_hears_of_is_no_active_one(
+    owner: Rest, base: str, link: ClusterLink, make_mirror: Any, partitions: Any
+) -> None:
+    make_mirror("orders", lags=partitions)
+    heard(seconds_ago=600)
+
+    task = tasks_of(owner, base)[0]
+
+    assert (task["task_name"], task["state"]) == ("MirrorTopicCopy", "IN_ERROR")
+    assert [one["error_code"] for one in task["errors"]] == ["INTERNAL_ERROR"]
+    assert "No copy task has reported since" in task["errors"][0]["error_message"]
+
+
+@pytest.mark.parametrize(
+    "began",
+    [
+        lambda now: MirrorTopic.objects.update(state_since=now),
+        lambda now: ClusterLink.objects.update(state_since=now),
+        lambda _now: MirrorTopic.objects.update(state=MirrorState.PENDING_STOPPED, stop_reason="failover"),
+        lambda _now: MirrorTopic.objects.update(state=MirrorState.PENDING_SETUP, num_partitions=0),
+    ],
+)
+def test_nobody_is_missed_who_has_just_begun_or_has_nothing_to_copy(
+    owner: Rest, base: str, link: ClusterLink, make_mirror: Any, began: Any
+) -> None:
+    make_mirror("orders")
+    heard(seconds_ago=600)
+    began(timezone.now())
+
+    task = tasks_of(owner, base)[0]
+
+    assert (task["state"], task["errors"]) == ("ACTIVE", [])
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [(MirrorState.PAUSED, "NOT_CONFIGURED"), (MirrorState.STOPPED, "NOT_CONFIGURED"), (MirrorState.FAILED, "IN_ERROR")],
+)
+def test_where_nothing_is_to_be_copied_the_copy_task_is_not_active(
+    owner: Rest, base: str, link: ClusterLink, make_mirror: Any, state: MirrorState, shown: str
+) -> None:
+    make_mirror("orders", state, error_code="CORRUPT_RECORDS" if state is MirrorState.FAILED else "")
+
+    assert tasks_of(owner, base)[0]["state"] == shown
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,16 @@ def test_an_end_of_the_source_comes_with_the_time_at_which_it_was_told(owner: Re
     assert (untold["source_seen_at"], untold["lag"]) == (None, 0)
 
 
+def test_what_a_silent_copier_said_is_no_rate_of_now(owner: Rest, orders: MirrorTopic) -> None:
+    now = timezone.now()
+    orders.partitions.update(bytes_per_s=500.0, records_per_s=5.0, observed_at=now)
+    orders.partitions.filter(partition=1).update(observed_at=now - timedelta(minutes=10))
+
+    rows = owner.get(f"{ORDERS}/partitions").json()["data"]
+
+    assert [(row["bytes_per_s"], row["records_per_s"]) for row in rows] == [(500.0, 5.0), (None, None)]
+
+
 def test_rates_of_a_link_are_summed(owner: Rest, orders: MirrorTopic, make_mirror: Any) -> None:
     make_mirror("new", MirrorState.PENDING_SETUP)
     MirrorPartition.objects.filter(mirror=orders).update(bytes_per_s=500.0, records_per_s=5.0)
