@@ -5,6 +5,7 @@ A task that was never asked for is NOT_CONFIGURED. Copying and verifying have ro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,13 +15,14 @@ from django.utils import timezone
 from console.models import ClusterLink, LinkTask, MirrorTopic, StateTransitionError, VerifyRun
 from console.models.mirrors import AHEAD, RECORDS_DIFFER, UNSEEN, is_fresh
 from console.policies import state_of_task, why_not_run
-from console.queries.verification import is_continuous
+from console.queries.verification import is_continuous, newest_runs, watches_of
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linktasks import ERRORS_KEPT, TASKS, TaskError, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, MirrorState, StopReason
 
 COPY, VERIFY = "MirrorTopicCopy", "MirrorTopicVerify"
-# A mirror that has failed was not to be left: its link is not done with copying, it cannot go on.
+_BAD = (VerifyRun.Status.DIFFERENT, VerifyRun.Status.ERROR)
+# What has failed was to be copied, too: its link is not idle, it cannot go on.
 _TO_BE_COPIED = Q(state__in=COPYING | BECOMING | {MirrorState.FAILED})
 _DRAINING = Q(stop_reason=StopReason.PROMOTE, drained_at=None, fencing_at=None)
 # Whose copier is to be heard; a mirror that stops is not copied beyond its promotion.
@@ -142,20 +144,30 @@ def _silence(link: ClusterLink, *, now: datetime) -> list[TaskError]:
 
 
 def _verify(link: ClusterLink, *, mirrors: bool) -> TaskView:
-    latest = VerifyRun.objects.filter(mirror__link=link).select_related("mirror").order_by("mirror", "-requested_at", "-id")
-    newest = {run.mirror_id: run for run in reversed(latest[:1000])}
-    bad = {VerifyRun.Status.DIFFERENT, VerifyRun.Status.ERROR}
-    found = {run.mirror_id: _verify_error(run) for run in newest.values() if run.status in bad}
-    for alarm in StateTransitionError.objects.filter(mirror__link=link, code=RECORDS_DIFFER)[:ERRORS_KEPT]:
-        found[alarm.mirror_id] = TaskError(code=alarm.code, message=alarm.message)
-    errors = tuple(found.values())
-    configured = bool(newest) or (mirrors and is_continuous(link=link))
+    continuous = mirrors and is_continuous(link=link)
+    errors = tuple(_verify_errors(link, continuous=continuous))
+    configured = continuous or VerifyRun.objects.filter(mirror__link=link).exists()
     state = TaskState.IN_ERROR if errors else TaskState.ACTIVE if configured else TaskState.NOT_CONFIGURED
     return TaskView(name=VERIFY, state=state, errors=errors[:ERRORS_KEPT], error_count=len(errors))
 
 
+def _verify_errors(link: ClusterLink, *, continuous: bool) -> Iterable[TaskError]:
+    """Answer one error per mirror: what differs tells more than a comparison that did not come about."""
+    watches = watches_of(link=link).exclude(error_message="") if continuous else ()
+    found = {one.mirror_id: _no_comparison(one.mirror, one.error_message) for one in watches}
+    for run in newest_runs(link=link).filter(status__in=_BAD).defer("first_differences", "ranges"):
+        found[run.mirror_id] = _verify_error(run)
+    for alarm in StateTransitionError.objects.filter(mirror__link=link, code=RECORDS_DIFFER):
+        found[alarm.mirror_id] = TaskError(code=alarm.code, message=alarm.message)
+    return found.values()
+
+
 def _verify_error(run: VerifyRun) -> TaskError:
     if run.status == VerifyRun.Status.ERROR:
-        return TaskError(code=ErrorCode.INTERNAL_ERROR, message=f"{run.mirror.name}: {run.error_message}")
+        return _no_comparison(run.mirror, run.error_message)
     what = "1 record differs" if run.differences == 1 else f"{run.differences} records differ"
     return TaskError(code=RECORDS_DIFFER, message=f"{run.mirror.name}: {what}.")
+
+
+def _no_comparison(mirror: MirrorTopic, why: str) -> TaskError:
+    return TaskError(code=ErrorCode.INTERNAL_ERROR, message=f"{mirror.name}: {why}")

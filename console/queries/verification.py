@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import OuterRef, QuerySet, Subquery
+
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun, VerifyWatch
 from linkengine.domain.linkconfigs import LINK_CONFIGS
+from linkengine.domain.states import MirrorState
+
+WATCHED = (MirrorState.ACTIVE, MirrorState.PAUSED)  # mirrors whose new records are compared by themselves
 
 
 def list_runs(*, mirror: MirrorTopic, limit: int = 50) -> list[VerifyRun]:
@@ -68,6 +73,19 @@ def is_continuous(*, link: ClusterLink) -> bool:
     name = "verify.continuous.enable"
     value = next((one.value for one in link.configs.all() if one.name == name), "")
     return (value or LINK_CONFIGS[name].default) == "true"
+
+
+def watches_of(*, link: ClusterLink) -> QuerySet[VerifyWatch]:
+    """Choose how the last attempts with a link's mirrors went, by name; of those that are compared by themselves now."""
+    watched = MirrorTopic.objects.filter(link=link, state__in=WATCHED, deletion_requested_at=None, drill=None)
+    return VerifyWatch.objects.filter(mirror__in=watched).select_related("mirror").order_by("mirror__name")
+
+
+def newest_runs(*, link: ClusterLink) -> QuerySet[VerifyRun]:
+    """Choose the newest run of each mirror of a link, by name; however many there are, one look at each mirror."""
+    newest = VerifyRun.objects.filter(mirror=OuterRef("pk")).order_by("-requested_at", "-id").values("pk")[:1]
+    chosen = MirrorTopic.objects.filter(link=link).order_by().annotate(newest=Subquery(newest)).values("newest")
+    return VerifyRun.objects.filter(pk__in=chosen).select_related("mirror").order_by("mirror__name")
 
 
 def list_ranges(*, mirror: MirrorTopic, limit: int) -> list[VerifiedRange]:

@@ -9,13 +9,11 @@ from django.db.models import Q
 from console.models import ClusterLink, MirrorTopic, VerifyWatch
 from console.models.links import show_change
 from console.models.mirrors import AHEAD
-from console.queries.verification import is_continuous
+from console.queries.verification import WATCHED, is_continuous
 from console.reconciling.plans import config_of
 from console.sharing import with_links
 from linkengine.domain.linkconfigs import LINK_CONFIGS
-from linkengine.domain.states import MirrorState
 
-WATCHED = (MirrorState.ACTIVE, MirrorState.PAUSED)
 REST = 4  # times a comparison's duration passes before the mirror's next one: the copy needs the machine more
 AT_ONCE = 50  # mirrors looked at per round
 

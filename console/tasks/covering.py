@@ -46,7 +46,7 @@ def look_after_coverage(*, now: datetime) -> None:
 
 def _load(mirror_id: int) -> MirrorTopic | None:
     mirrors = MirrorTopic.objects.select_related("link__destination", "link__source").prefetch_related("link__configs")
-    return mirrors.filter(pk=mirror_id, state__in=watching.WATCHED, deletion_requested_at=None).first()
+    return mirrors.filter(pk=mirror_id, state__in=verification.WATCHED, deletion_requested_at=None).first()
 
 
 def _is_covered(mirror: MirrorTopic) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.models import AuditEvent, ClusterLink, LinkConfig, LinkTask, MirrorPartition, MirrorTopic, VerifyRun
+from console.models import AuditEvent, ClusterLink, LinkConfig, LinkTask, MirrorPartition, MirrorTopic, VerifyRun, VerifyWatch
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.api.cast import DESTINATION, NEW_LINK, NOW, SOURCE, Rest
 
@@ -123,6 +123,45 @@ def test_records_that_differ_are_told_by_the_verify_task_alone(
         "IN_ERROR",
         [{"error_code": "RECORDS_DIFFER", "error_message": "3 differ."}],
     )
+
+
+@pytest.mark.parametrize(
+    ("changed", "errors"),
+    [
+        ({}, ["orders: No Spark."]),
+        ({"state": MirrorState.STOPPED}, []),
+        ({"deletion_requested_at": NOW}, []),
+    ],
+)
+def test_a_continuous_comparison_that_does_not_come_about_is_an_error(
+    owner: Rest, base: str, link: ClusterLink, make_mirror: Any, changed: dict[str, Any], errors: list[str]
+) -> None:
+    VerifyWatch.objects.create(mirror=make_mirror("orders"), next_at=NOW, finished_at=NOW, error_message="No Spark.")
+    MirrorTopic.objects.update(**changed)
+    make_mirror("quiet")
+    wanted = LinkConfig.objects.create(link=link, name="verify.continuous.enable", value="true")
+
+    assert [one["error_message"] for one in tasks_of(owner, base)[1]["errors"]] == errors
+    assert tasks_of(owner, base)[1]["state"] == ("IN_ERROR" if errors else "ACTIVE")
+    wanted.value = "false"
+    wanted.save()
+    assert tasks_of(owner, base)[1]["state"] == "NOT_CONFIGURED"
+
+
+def test_the_newest_run_of_each_mirror_counts_however_often_others_were_compared(
+    owner: Rest, base: str, link: ClusterLink, make_mirror: Any
+) -> None:
+    often, once, mended = make_mirror("a-often"), make_mirror("b-once"), make_mirror("c-mended")
+    runs = [(often, "EQUAL", minutes) for minutes in range(1000)]
+    runs += [(once, "DIFFERENT", 0), (mended, "ERROR", 0), (mended, "EQUAL", 1)]
+    VerifyRun.objects.bulk_create(
+        VerifyRun(mirror=mirror, status=status, differences=1, requested_by="owner", requested_at=NOW + timedelta(minutes=at))
+        for mirror, status, at in runs
+    )
+
+    verify = tasks_of(owner, base)[1]
+
+    assert [one["error_message"] for one in verify["errors"]] == ["b-once: 1 record differs."]
 
 
 def test_the_copy_task_repeats_the_errors_of_its_mirrors(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
