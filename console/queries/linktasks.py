@@ -5,11 +5,12 @@ A task that was never asked for is NOT_CONFIGURED. Copying and verifying have ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Max, Q, prefetch_related_objects
+from django.db.models import Count, Max, Q, prefetch_related_objects
 from django.utils import timezone
 
 from console.models import ClusterLink, LinkTask, MirrorTopic, StateTransitionError, VerifyRun
@@ -23,10 +24,10 @@ from linkengine.domain.states import BECOMING, COPYING, WRITABLE, LinkState, Mir
 COPY, VERIFY = "MirrorTopicCopy", "MirrorTopicVerify"
 _BAD = (VerifyRun.Status.DIFFERENT, VerifyRun.Status.ERROR)
 # What has failed was to be copied, too: its link is not idle, it cannot go on.
-_TO_BE_COPIED = Q(state__in=COPYING | BECOMING | {MirrorState.FAILED})
+_TO_BE_COPIED = Q(state__in=COPYING | BECOMING | {MirrorState.FAILED}, drill=None)
 _DRAINING = Q(stop_reason=StopReason.PROMOTE, drained_at=None, fencing_at=None)
 # Whose copier is to be heard; a mirror that stops is not copied beyond its promotion.
-_EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None) & (
+_EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None, drill=None) & (
     ~Q(state=MirrorState.PENDING_STOPPED) | _DRAINING
 )
 
@@ -55,23 +56,42 @@ class TaskView:
     why_not: str = ""  # it exists, but is not possible now
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What several tasks are told from; drill copies are nobody's mirrors, only what differs in them counts."""
+
+    now: datetime
+    unstopped: bool  # some mirrors are not stopped
+    to_be_copied: bool  # some are to be copied
+    begun: datetime | None  # when the last of those whose copier is to be heard came into its state
+    heard: datetime | None  # when any of these was last heard
+    troubles: Sequence[StateTransitionError]
+
+
 def list_tasks(*, link: ClusterLink) -> list[TaskView]:
-    """List all tasks of a link, copying first; eight queries."""
+    """List all tasks of a link, copying first; seven queries, eight where nothing is compared by itself."""
     prefetch_related_objects([link], "configs")
-    unstopped = MirrorTopic.objects.filter(link=link).exclude(state__in=WRITABLE).exists()
+    facts = _facts(link, now=timezone.now())
     rows = {row.name: row for row in link.tasks.all()}
-    recurring = [_recurring(link, name, rows.get(name), mirrors=unstopped) for name in TASKS]
-    return [_copy(link, now=timezone.now()), _verify(link, mirrors=unstopped), *recurring]
+    recurring = [_recurring(link, name, rows.get(name), mirrors=facts.unstopped) for name in TASKS]
+    return [_copy(link, facts), _verify(link, facts), *recurring]
 
 
 def failing_tasks(*, link: ClusterLink) -> list[tuple[str, int]]:
     """List (name, errors) of the recurring tasks whose last run left something undone; one query, two if there are some."""
-    rows = list(link.tasks.filter(error_count__gt=0))
-    if not rows:
-        return []
-    prefetch_related_objects([link], "configs")
-    on = [row for row in rows if is_configured(TASKS[TaskName(row.name)], value_of=link.config, mirrors=True)]
-    return [(row.name, row.error_count) for row in on]
+    return failing_by_link(links=[link]).get(link.pk, [])
+
+
+def failing_by_link(*, links: Sequence[ClusterLink]) -> dict[int, list[tuple[str, int]]]:
+    """Answer the same of many links, by primary key; no query more."""
+    by_key = {one.pk: one for one in links}
+    rows = list(LinkTask.objects.filter(link__in=by_key, error_count__gt=0))
+    prefetch_related_objects([by_key[key] for key in {row.link_id for row in rows}], "configs")
+    found: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for row in rows:
+        if is_configured(TASKS[TaskName(row.name)], value_of=by_key[row.link_id].config, mirrors=True):
+            found[row.link_id].append((row.name, row.error_count))
+    return found
 
 
 def get_task(*, link: ClusterLink, name: str) -> TaskView | None:
@@ -108,33 +128,45 @@ def _recurring(link: ClusterLink, name: TaskName, row: LinkTask | None, *, mirro
     )
 
 
-def _copy(link: ClusterLink, *, now: datetime) -> TaskView:
-    configured = MirrorTopic.objects.filter(_TO_BE_COPIED, link=link).exists()
-    errors = [*_copy_errors(link), *_silence(link, now=now)] if configured else []
-    state = task_state(configured=configured, link_state=LinkState(link.state), has_run=True, errors=len(errors))
-    return TaskView(name=COPY, state=state, errors=tuple(errors), error_count=len(errors))
+def _facts(link: ClusterLink, *, now: datetime) -> _Facts:
+    reported = _EXPECTED & Q(partitions__observed_at__lte=now + AHEAD)
+    mirrors = MirrorTopic.objects.filter(link=link).aggregate(
+        unstopped=Count("pk", filter=~Q(state__in=WRITABLE)),
+        to_be_copied=Count("pk", filter=_TO_BE_COPIED),
+        begun=Max("state_since", filter=_EXPECTED),
+        heard=Max("partitions__observed_at", filter=reported),
+    )
+    told = Q(code=RECORDS_DIFFER) | Q(mirror__drill=None)
+    return _Facts(
+        now=now,
+        unstopped=mirrors["unstopped"] > 0,
+        to_be_copied=mirrors["to_be_copied"] > 0,
+        begun=mirrors["begun"],
+        heard=mirrors["heard"],
+        troubles=list(StateTransitionError.objects.filter(told, mirror__link=link)),
+    )
 
 
-def _copy_errors(link: ClusterLink) -> list[TaskError]:
+def _copy(link: ClusterLink, facts: _Facts) -> TaskView:
+    errors = [*_silence(link, facts), *_copy_errors(link, facts)] if facts.to_be_copied else []
+    state = task_state(configured=facts.to_be_copied, link_state=LinkState(link.state), has_run=True, errors=len(errors))
+    return TaskView(name=COPY, state=state, errors=tuple(errors[:ERRORS_KEPT]), error_count=len(errors))
+
+
+def _copy_errors(link: ClusterLink, facts: _Facts) -> list[TaskError]:
+    """Answer what keeps the whole link first: of many errors only the first are listed."""
+    found = [TaskError(code=ErrorCode.INTERNAL_ERROR, message=link.engine_error)] if link.engine_error else []
     failed = MirrorTopic.objects.filter(link=link, drill=None).exclude(state__in=WRITABLE).exclude(error_code="")
-    permanent = failed.values_list("name", "error_code", "error_message")[:ERRORS_KEPT]
-    told = StateTransitionError.objects.filter(mirror__link=link, mirror__drill=None)
-    pending = told.exclude(code=RECORDS_DIFFER)[:ERRORS_KEPT]
-    found = [TaskError(code=code, message=f"{name}: {message}") for name, code, message in permanent]
-    found += [TaskError(code=one.code, message=one.message) for one in pending]
-    if link.engine_error:
-        found.append(TaskError(code=ErrorCode.INTERNAL_ERROR, message=link.engine_error))
-    return found
+    permanent = failed.values_list("name", "error_code", "error_message")
+    found += [TaskError(code=code, message=f"{name}: {message}") for name, code, message in permanent]
+    return found + [TaskError(code=one.code, message=one.message) for one in facts.troubles if one.code != RECORDS_DIFFER]
 
 
-def _silence(link: ClusterLink, *, now: datetime) -> list[TaskError]:
+def _silence(link: ClusterLink, facts: _Facts) -> list[TaskError]:
     """Say that nobody copies: who would note that in the rows is what may have died. A link in trouble says so itself."""
-    if link.state != LinkState.ACTIVE:
-        return []
-    heard = Max("partitions__observed_at", filter=Q(partitions__observed_at__lte=now + AHEAD))
-    times = MirrorTopic.objects.filter(_EXPECTED, link=link).aggregate(begun=Max("state_since"), heard=heard)
-    known = [at for at in (link.state_since, *times.values()) if at is not None]
-    if times["begun"] is None or any(is_fresh(at, now=now, within=UNSEEN) for at in known):
+    known = [at for at in (link.state_since, facts.begun, facts.heard) if at is not None]
+    heard = any(is_fresh(at, now=facts.now, within=UNSEEN) for at in known)
+    if link.state != LinkState.ACTIVE or facts.begun is None or heard:
         return []
     message = (
         f"No copy task has reported since {max(known):%Y-%m-%d %H:%M:%S} UTC. Check that the worker, Redis and Spark run. "
@@ -143,22 +175,22 @@ def _silence(link: ClusterLink, *, now: datetime) -> list[TaskError]:
     return [TaskError(code=ErrorCode.INTERNAL_ERROR, message=message)]
 
 
-def _verify(link: ClusterLink, *, mirrors: bool) -> TaskView:
-    continuous = mirrors and is_continuous(link=link)
-    errors = tuple(_verify_errors(link, continuous=continuous))
-    configured = continuous or VerifyRun.objects.filter(mirror__link=link).exists()
+def _verify(link: ClusterLink, facts: _Facts) -> TaskView:
+    continuous = facts.unstopped and is_continuous(link=link)
+    errors = tuple(_verify_errors(link, facts, continuous=continuous))
+    configured = continuous or errors or VerifyRun.objects.filter(mirror__link=link).exists()
     state = TaskState.IN_ERROR if errors else TaskState.ACTIVE if configured else TaskState.NOT_CONFIGURED
     return TaskView(name=VERIFY, state=state, errors=errors[:ERRORS_KEPT], error_count=len(errors))
 
 
-def _verify_errors(link: ClusterLink, *, continuous: bool) -> Iterable[TaskError]:
+def _verify_errors(link: ClusterLink, facts: _Facts, *, continuous: bool) -> Iterable[TaskError]:
     """Answer one error per mirror: what differs tells more than a comparison that did not come about."""
     watches = watches_of(link=link).exclude(error_message="") if continuous else ()
     found = {one.mirror_id: _no_comparison(one.mirror, one.error_message) for one in watches}
     for run in newest_runs(link=link).filter(status__in=_BAD).defer("first_differences", "ranges"):
         found[run.mirror_id] = _verify_error(run)
-    for alarm in StateTransitionError.objects.filter(mirror__link=link, code=RECORDS_DIFFER):
-        found[alarm.mirror_id] = TaskError(code=alarm.code, message=alarm.message)
+    alarms = [one for one in facts.troubles if one.code == RECORDS_DIFFER]
+    found |= {one.mirror_id: TaskError(code=one.code, message=one.message) for one in alarms}
     return found.values()
 
 

@@ -13,7 +13,7 @@ from linkengine import jobs
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groupplans import GroupReport
 from linkengine.domain.groups import GroupStatus, Memory
-from linkengine.domain.linktasks import ERRORS_KEPT, TaskError, TaskOutcome
+from linkengine.domain.linktasks import TaskError, TaskOutcome
 
 _CODES = {GroupStatus.IN_USE: ErrorCode.CONSUMER_GROUP_IN_USE_ERROR, GroupStatus.FAILED: ErrorCode.INTERNAL_ERROR}
 _FOLLOWED = (GroupStatus.SYNCED, GroupStatus.PARTLY_SYNCED)
@@ -62,7 +62,7 @@ def _run(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, strict: bool) -> 
 
 
 def _errors(link: ClusterLink, report: GroupReport) -> tuple[TaskError, ...]:
-    rows = SyncedGroup.objects.filter(link=link, status__in=_CODES)[:ERRORS_KEPT]
+    rows = SyncedGroup.objects.filter(link=link, status__in=_CODES)
     errors = [TaskError(code=_CODES[GroupStatus(row.status)], message=f"{row.name}: {row.message}") for row in rows]
     if report.incomplete:
         message = f"Not every consumer group of the source can be followed. {report.incomplete}"

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.models import AuditEvent, ClusterLink, LinkConfig, LinkTask, MirrorPartition, MirrorTopic, VerifyRun, VerifyWatch
+from console.models import (
+    AuditEvent,
+    ClusterLink,
+    Drill,
+    LinkConfig,
+    LinkTask,
+    MirrorPartition,
+    MirrorTopic,
+    VerifyRun,
+    VerifyWatch,
+)
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.api.cast import DESTINATION, NEW_LINK, NOW, SOURCE, Rest
 
@@ -173,6 +183,31 @@ def test_the_copy_task_repeats_the_errors_of_its_mirrors(owner: Rest, base: str,
 
     assert (task["task_name"], task["state"]) == ("MirrorTopicCopy", "IN_ERROR")
     assert task["errors"] == [{"error_code": "WAITING_FOR_LAG", "error_message": "5 records to go."}]
+
+
+def test_all_errors_are_counted_and_the_first_are_listed(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
+    for number in range(60):
+        mirror = make_mirror(f"orders-{number}", error_code="CORRUPT_RECORDS")
+        mirror.transition_errors.create(code="TIMEOUT_ERROR", message="No answer.", since=NOW, last_seen_at=NOW)
+    heard()
+    ClusterLink.objects.update(engine_error="Spark is away.")
+
+    copy = owner.get(base.replace("kafka/v3", "api/v1") + "/links/from-source/tasks").json()["data"][0]
+
+    assert (copy["error_count"], len(copy["errors"])) == (121, 50)
+    assert copy["errors"][0]["message"] == "Spark is away."
+
+
+def test_copies_of_drills_are_no_mirrors_of_the_copy_task(owner: Rest, base: str, link: ClusterLink, make_mirror: Any) -> None:
+    drill = Drill.objects.create(link=link, status_since=NOW, requested_at=NOW)
+    scratch = make_mirror("scratch", MirrorState.FAILED, error_code="CORRUPT_RECORDS", drill=drill)
+    scratch.transition_errors.create(code="TIMEOUT_ERROR", message="No answer.", since=NOW, last_seen_at=NOW)
+    assert tasks_of(owner, base)[0]["state"] == "NOT_CONFIGURED"
+
+    make_mirror("orders")
+    heard()
+
+    assert (tasks_of(owner, base)[0]["state"], tasks_of(owner, base)[0]["errors"]) == ("ACTIVE", [])
 
 
 @pytest.mark.parametrize("partitions", [((10, 10),), (None,)])

@@ -6,9 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from console.models import ClusterLink, SyncedGroup
 from console.reconciling.groups import mirrors_of, still_following, store_report, sync_of
+from console.tasks.groups import follow_groups
+from linkengine import jobs
 from linkengine.domain.groupplans import GroupOutcome, GroupReport
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorState, StopReason
@@ -78,3 +81,14 @@ def test_batches_go_on_where_the_last_one_ended_even_if_looks_lie_ahead_since_a_
     assert look("c", "d", at=ahead) == ""  # from the beginning: nothing tells which batch was the last
     assert look("a", "b", at=NOW) == "b"
     assert look("c", "d", at=NOW + timedelta(seconds=1)) == "d"
+
+
+def test_all_groups_that_cannot_follow_are_counted(link: ClusterLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    SyncedGroup.objects.bulk_create(
+        SyncedGroup(link=link, name=f"group-{number}", status=GroupStatus.IN_USE, listed_at=timezone.now())
+        for number in range(60)
+    )
+    report = GroupReport(groups=[], incomplete="A broker is silent.")
+    monkeypatch.setattr(jobs, "sync_groups", lambda **_: report)
+
+    assert len(follow_groups(link).errors) == 61
