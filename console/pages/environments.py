@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
@@ -19,7 +19,7 @@ from console.pages.forms import ConnectionForm
 from console.pages.shell import Crumb, Tab
 from console.presenters import numbers
 from console.presenters.clusters import cluster_row, probe_view
-from console.presenters.links import link_row, worst_first
+from console.presenters.links import LinkRow, link_row, worst_first
 from console.queries import clusters as cluster_queries
 from console.queries import links as link_queries
 
@@ -149,10 +149,9 @@ def _topics(cluster: Cluster) -> dict[str, object]:
     return {"topics": shown, "more_topics": topics.count() - TOPICS_SHOWN if len(shown) == TOPICS_SHOWN else 0}
 
 
-def _card(environment: Environment, clusters: list[Any], links: list[Any]) -> dict[str, object]:
+def _card(environment: Environment, clusters: Sequence[Cluster], links: Sequence[LinkRow]) -> dict[str, object]:
     mine = [one for one in clusters if one.environment_id == environment.pk]
-    names = {one.name for one in mine}
-    related = [row for row in links if row.destination in names]
+    related = [row for row in links if row.environment == environment.pk]
     return {
         "name": environment.name,
         "organization": environment.organization.name,

@@ -30,6 +30,7 @@ class LinkRow:
     """One line of a links list."""
 
     key: int
+    environment: int  # key of the one that the link's own cluster is in
     name: str
     url: str
     source: str
@@ -123,6 +124,7 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
     counts = state_counts(summary.mirrors_by_state)
     return LinkRow(
         key=link.pk,
+        environment=link.destination.environment_id,
         name=link.name,
         url=link_url(link),
         source=source,

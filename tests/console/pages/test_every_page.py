@@ -7,9 +7,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from linkengine.domain.states import MirrorState
+from console.models import Environment
+from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.addresses import OPEN, PAGES, REFUSALS
-from tests.browser.scene import SECRET, Scene, make_mirror
+from tests.browser.scene import SECRET, Scene, make_cluster, make_link, make_mirror
 from tests.console.pages.conftest import Queue, client_of, htmx
 
 # The page of one mirror reads one thing per part (who asks, roles, mirror, partitions, errors, gaps, lineage, samples, …);
@@ -119,3 +120,19 @@ def test_an_environment_counts_the_same_mirrors_in_need_of_attention_as_its_link
 
     assert "4 need attention" in card
     assert re.search(r"<dt>Needs attention</dt>\s*<dd>4<", tile)
+
+
+def test_each_environment_counts_its_own_links_whatever_its_clusters_are_called(scene: Scene, admin: Client) -> None:
+    """Names of clusters are unique in their environment only, and the source's half of a link belongs to the source."""
+    other = Environment.objects.create(organization=scene.organization, name="Test", slug="test", created_at=scene.now)
+    there = make_cluster(other, scene.east.name, "dGVzdC1kZXN0LWNsdXN0ZQ", scene.now)
+    make_link(scene.west, there, "half", scene.now, mode="SOURCE", state=LinkState.FAILED)
+
+    cards = admin.get("/environments/").context["places"]
+
+    for place in cards:
+        rows = admin.get(place["url"]).context["rows"]
+        assert place["links"] == len(rows)
+        for figure in ("mirrors", "attention", "unclear"):
+            assert place[figure] == sum(getattr(row, figure) for row in rows)
+    assert [(one["links"], one["unclear"]) for one in cards if one["name"] == other.name] == [(1, 1)]
