@@ -66,13 +66,18 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     if is_unchanged(request, link.sequence, now=now):
         return HttpResponse(status=204)
     other = pairs.other_side(link)
-    context = link_context(link, by=by, now=now, tab="overview") | _figures(link, other, by=by, now=now)
+    failing = _failing(link, by=by)
+    context = link_context(link, by=by, now=now, tab="overview") | _figures(link, other, failing=bool(failing), by=by, now=now)
     context |= _mirror_list(request, link, now=now) | {
         "pair": _pair(link, other, by=by),
         "holds_mirrors": link.mode != LinkMode.SOURCE,
-        "failing_tasks": failing_tasks(link=link) if can(by, Permission.VIEW, link=link) else [],
+        "failing_tasks": failing,
     }
     return reply(request, "links/overview.html", context | {"seen": seen_token(link.sequence, now=now)})
+
+
+def _failing(link: ClusterLink, *, by: Actor) -> list[tuple[str, int]]:
+    return failing_tasks(link=link) if can(by, Permission.VIEW, link=link) else []
 
 
 def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSide | None:
@@ -84,15 +89,16 @@ def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSi
     return other_side(link, other, may_see=may_see, may_create=may_create)
 
 
-def _figures(link: ClusterLink, other: ClusterLink | None, *, by: Actor, now: datetime) -> dict[str, object]:
+def _figures(link: ClusterLink, other: ClusterLink | None, *, failing: bool, by: Actor, now: datetime) -> dict[str, object]:
     """Answer what flows over the link; only the two ends where the mirrors are in a half that may not be seen."""
     holder = other if other is not None and link.mode == LinkMode.SOURCE else link
     if holder is other and not _may_see(holder, by=by):
         return {"flow": flow(link, None)}
     figures = mirrorpages.link_figures(link=holder, by=by)
+    troubled = bool(holder.engine_error) or failing or (holder is other and bool(_failing(holder, by=by)))
     return {
         "flow": flow(link, figures),
-        "tiles": tiles(figures, look=link_look(link.state)),
+        "tiles": tiles(figures, look=link_look(link.state), troubled=troubled),
         "silence": silence(figures, now=now),
     }
 

@@ -40,7 +40,7 @@ class LinkRow:
     mirrors: int
     notable: Sequence[tuple[Look, int]]  # the states worth naming: the worst, up to NAMED_STATES
     attention: int
-    unclear: bool  # the link does not work, or is not heard from: nobody can say that all is well
+    unclear: bool  # it does not work, is not heard from or its tasks fail: nobody can say that all is well
     max_lag: str
     oldest_lag: str
     rate: str
@@ -134,13 +134,19 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         mirrors=sum(number for _, number in counts),
         notable=counts[:NAMED_STATES],
         attention=_attention(summary),
-        unclear=link_look(link.state).family is not Family.OK or summary.unknown_lags > 0 or bool(link.engine_error),
+        unclear=_is_unclear(summary),
         max_lag=numbers.worst_lag(summary.max_lag, unknown=summary.unknown_lags),
         oldest_lag=numbers.lag_time(summary.oldest_lag_ms),
         rate=numbers.byte_rate(summary.bytes_per_s),
         created=moment(link.created_at, now=now),
         note=error_note(link.error_code, link.error_message, now=now, since=link.state_since),
     )
+
+
+def _is_unclear(summary: LinkSummary) -> bool:
+    link = summary.link
+    works = link_look(link.state).family is Family.OK and not link.engine_error
+    return not works or summary.unknown_lags > 0 or summary.failing_tasks > 0
 
 
 def worst_first(rows: Sequence[LinkRow]) -> list[LinkRow]:
@@ -161,9 +167,12 @@ def attention_of(figures: LinkFigures) -> int:
     return sum(one.mirrors if needs_attention(MIRROR_LOOKS[state]) else one.troubled for state, one in figures.states.items())
 
 
-def tiles(figures: LinkFigures, *, look: Look) -> list[Tile]:
-    """Answer the five figures of a link's overview, whose own state is ``look``. A figure nobody has measured yet is a dash."""
-    troubled, mirrors = attention_of(figures), _mirrors(figures)
+def tiles(figures: LinkFigures, *, look: Look, troubled: bool) -> list[Tile]:
+    """Answer the five figures of a link's overview. A figure nobody has measured yet is a dash.
+
+    ``look`` is of the link's own state; ``troubled``: its tasks fail, or nothing can be copied.
+    """
+    attention, mirrors = attention_of(figures), _mirrors(figures)
     partitions = sum(one.partitions for one in figures.states.values())
     measured = figures.records_per_s is not None
     return [
@@ -183,9 +192,9 @@ def tiles(figures: LinkFigures, *, look: Look) -> list[Tile]:
         ),
         Tile(
             label="Needs attention",
-            value=numbers.count(troubled),
-            hint="all is well" if _is_well(figures, look) else "mirror topics",
-            alarm=troubled > 0,
+            value=numbers.count(attention),
+            hint="all is well" if _is_well(figures, look) and not troubled else "mirror topics",
+            alarm=attention > 0,
         ),
     ]
 

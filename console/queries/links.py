@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Case, Count, F, Max, Min, Q, QuerySet, Sum, Value, When
+from django.db.models import Case, Count, Exists, F, Max, Min, OuterRef, Q, QuerySet, Sum, Value, When
 from django.utils import timezone
 
-from console.access import Permission, check_permission, visible_links, visible_mirrors
+from console.access import Permission, can, check_permission, visible_links, visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
-from console.models import ClusterLink, Environment, MirrorPartition, MirrorTopic
+from console.models import ClusterLink, Environment, LinkTask, MirrorPartition, MirrorTopic
 from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
+from console.queries.linktasks import failing_by_link
 from console.queries.unseen import UNSEEN, with_unseen
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkconfigspec import LinkConfigSpec
@@ -42,6 +43,7 @@ class LinkSummary:
     records_per_s: float | None = None
     errors: int = 0  # mirrors with an error
     errors_by_state: Mapping[MirrorState, int] = field(default_factory=dict)
+    failing_tasks: int = 0  # recurring ones whose last run left something undone; told to who may see the whole link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +83,9 @@ def list_links(
     search: str = "",
     state: str = "",
 ) -> list[LinkSummary]:
-    """List links, those in trouble first, then by name; three queries."""
-    links = visible_links(by).select_related(*_RELATED)
+    """List links, those in trouble first, then by name; three queries, five where a task fails."""
+    undone = Exists(LinkTask.objects.filter(link=OuterRef("pk"), error_count__gt=0))
+    links = visible_links(by).select_related(*_RELATED).annotate(undone=undone)
     if cluster_id:
         links = links.filter(destination__cluster_id=cluster_id)
     if environment is not None:
@@ -98,8 +101,10 @@ def list_links(
 
 
 def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
-    """Add the totals of the mirrors that the actor may see to links that were read already; two queries."""
+    """Add the totals of the mirrors that the actor may see to links that were read already; four queries."""
     chosen = list(links)
+    doubtful = [one for one in chosen if getattr(one, "undone", True)]  # who read them may know that no task fails
+    failing = failing_by_link(links=[one for one in doubtful if can(by, Permission.VIEW, link=one)])
     mirrors, now = visible_mirrors(by).filter(link__in=chosen), timezone.now()
     states, errors, unseen = _mirror_counts(mirrors)
     totals = _partition_totals(mirrors, now)
@@ -110,6 +115,7 @@ def summarize(links: Iterable[ClusterLink], *, by: Actor) -> list[LinkSummary]:
             mirrors=sum(states[link.pk].values()),
             errors=sum(errors[link.pk].values()),
             errors_by_state=errors[link.pk],
+            failing_tasks=len(failing.get(link.pk, ())),
             **_figures(with_unseen(totals.get(link.pk, {}), unseen[link.pk]), now),
         )
         for link in chosen

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+from django.db.models import F
 from django.test import Client
+from django.utils import timezone
 
-from console.models import LinkTask
+from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
+from linkengine.domain.states import MirrorState
 from tests.browser.scene import Scene
 from tests.console.pages.conftest import Queue, client_of
 
@@ -44,4 +48,19 @@ def test_the_overview_tells_of_tasks_that_left_something_undone(scene: Scene, ad
     text = admin.get(scene.link_url).content.decode()
 
     assert "left 2 things undone" in text
+    assert "all is well" not in text
     assert "left 9" not in text
+
+
+@pytest.mark.parametrize("trouble", ["task", "engine", ""])
+def test_all_is_well_only_where_the_tasks_are_too(scene: Scene, admin: Client, trouble: str) -> None:
+    level = {"last_source_seen_at": timezone.now(), "source_end": F("mirror_end"), "last_high_watermark": F("mirror_end")}
+    MirrorTopic.objects.exclude(state=MirrorState.ACTIVE).delete()
+    MirrorTopic.objects.filter(transition_errors__isnull=False).delete()
+    MirrorPartition.objects.update(**level)
+    if trouble == "task":
+        LinkTask.objects.create(link=scene.link, name="TopicConfigsSync", error_count=2)
+    if trouble == "engine":
+        ClusterLink.objects.filter(pk=scene.link.pk).update(engine_error="Spark is away.")
+
+    assert ("all is well" in admin.get(scene.link_url).content.decode()) == (not trouble)

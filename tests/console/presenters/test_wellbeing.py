@@ -9,12 +9,12 @@ import pytest
 from django.utils import timezone
 
 from console.actors import ENGINE, Actor
-from console.models import ClusterLink
+from console.models import Cluster, ClusterLink, LinkTask
 from console.presenters.links import link_row, tiles
 from console.presenters.states import link_look
 from console.queries.links import list_links
 from console.queries.mirrorpages import link_figures
-from tests.console.conftest import NOW, MakeMirror
+from tests.console.conftest import NOW, MakeActor, MakeMirror, Role
 
 
 def is_unclear(owner: Actor) -> bool:
@@ -22,8 +22,8 @@ def is_unclear(owner: Actor) -> bool:
     return link_row(summary, now=NOW).unclear
 
 
-def hint(link: ClusterLink) -> str:
-    return tiles(link_figures(link=link, by=ENGINE), look=link_look(link.state))[-1].hint
+def hint(link: ClusterLink, *, troubled: bool = False) -> str:
+    return tiles(link_figures(link=link, by=ENGINE), look=link_look(link.state), troubled=troubled)[-1].hint
 
 
 @pytest.mark.parametrize("trouble", [{"engine_error": "Spark is away."}, {"state": "FAILED"}, {"state": "UNAVAILABLE"}])
@@ -43,3 +43,40 @@ def test_nor_is_one_that_nobody_has_heard_of(link: ClusterLink, make_mirror: Mak
     mirror.partitions.update(last_source_seen_at=timezone.now() - timedelta(hours=8))
 
     assert (is_unclear(owner), hint(link)) == (True, "mirror topics")
+
+
+def test_nor_is_one_whose_tasks_fail_although_its_mirrors_are_level(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor
+) -> None:
+    make_mirror().partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
+    switch = link.configs.create(name="acl.sync.enable", value="true")
+    LinkTask.objects.create(link=link, name="AclSync", error_count=9)
+
+    assert (is_unclear(owner), hint(link, troubled=True)) == (True, "mirror topics")
+
+    switch.delete()  # what its last run left undone is nobody's concern any more
+    assert (is_unclear(owner), hint(link)) == (False, "all is well")
+
+
+def test_who_sees_one_topic_of_a_link_is_told_nothing_of_its_tasks(
+    link: ClusterLink, make_mirror: MakeMirror, destination: Cluster, make_actor: MakeActor
+) -> None:
+    make_mirror().partitions.update(last_source_seen_at=timezone.now(), source_end=10, mirror_end=10)
+    LinkTask.objects.create(link=link, name="TopicConfigsSync", error_count=1)
+
+    narrow = make_actor("narrow", Role.DEVELOPER_READ, cluster=destination, resource_type="Topic", resource_name="orders")
+
+    assert not is_unclear(narrow)
+
+
+def test_many_links_need_no_more_queries_for_their_tasks(
+    link: ClusterLink, owner: Actor, django_assert_num_queries: Any
+) -> None:
+    for number in range(5):
+        link.pk, link.link_uuid, link.name = None, f"00000000-0000-0000-0000-{number:012}", f"link-{number}"
+        link.save(force_insert=True)
+        LinkTask.objects.create(link=link, name="TopicConfigsSync", error_count=1)
+    list_links(by=owner)
+
+    with django_assert_num_queries(5):
+        assert sum(one.failing_tasks for one in list_links(by=owner)) == 5
