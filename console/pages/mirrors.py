@@ -18,6 +18,7 @@ from console.pages.linkpages import crumbs, link_head
 from console.pages.links import is_unchanged, seen_token
 from console.pages.lists import MOST_DIGITS
 from console.pages.mirrorpages import choice_rows, choices_of, mirror_context, mirror_head
+from console.presenters import numbers
 from console.presenters.charts import charts_of
 from console.presenters.curl import curl
 from console.presenters.links import link_url
@@ -115,13 +116,15 @@ def _refused(request: HttpRequest, link: ClusterLink, error: ConsoleError) -> Ht
 def _form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     source_topic = request.POST.get("source_topic", request.GET.get("topic", "")).strip()
-    listable = topic_queries.is_listable(link)
-    choices = topic_queries.source_topics_for(link=link, by=by) if listable else []
+    total = topic_queries.count_source_topics(link=link, by=by)
+    too_many = total > topic_queries.LIMIT
+    choices = [] if too_many else topic_queries.source_topics_for(link=link, by=by)
     context = {
         "link": link_head(link, now=now),
         "crumbs": crumbs(link, last="Add mirror topic"),
         "environment_name": link.destination.environment.name,
-        "listable": listable and bool(choices),
+        "listable": bool(choices),
+        "too_many": numbers.plural(total, "topic") if too_many else "",
         "choices": choice_rows(choices),
         "choices_words": choices_of(choices),
         "source_topic": source_topic,

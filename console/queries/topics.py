@@ -10,7 +10,7 @@ from console.access import Permission, can
 from console.actors import Actor
 from console.models import ClusterLink, MirrorTopic, SourceTopic
 
-LIMIT = 500  # shown at once; the search narrows it down
+LIMIT = 500  # shown at once; of a source with more, the name is typed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,11 @@ def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "") -> list
     taken = set(SourceTopic.objects.filter(cluster=link.destination_id).values_list("name", flat=True))
     choices = [_choice(topic, link, mirrored=mirrored, taken=taken) for topic in topics[:LIMIT]]
     return sorted(choices, key=lambda one: (not one.available, one.name))
+
+
+def count_source_topics(*, link: ClusterLink, by: Actor) -> int:
+    """Answer how many topics the source has, whether or not they can be mirrored; 0 where the actor may not see them."""
+    return _topics(link).count() if is_listable(link) and can(by, Permission.VIEW, link=link) else 0
 
 
 def is_listable(link: ClusterLink) -> bool:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.test import Client
 from django.utils import timezone
 
 from console.errors import UnavailableError
-from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, VerifyRun
+from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, SourceTopic, VerifyRun
+from console.queries import topics
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorState
 from tests.browser.scene import EAST, Scene, make_mirror
@@ -40,6 +43,24 @@ def test_a_name_is_typed_where_topics_cannot_be_listed(scene: Scene, admin: Clie
     response = admin.post(address, {"source_topic": "ledger"})
 
     assert response["Location"] == f"/links/{EAST}/south-archive/mirrors/south.ledger/"
+
+
+def test_a_name_is_typed_where_a_list_would_not_hold_all_topics(scene: Scene, admin: Client) -> None:
+    """Each topic of the source can be reached, and nobody is told a number of topics that is not theirs."""
+    address = f"{scene.link_url}mirrors/new/?topic=zebra"
+    names = [f"topic-{number:03}" for number in range(topics.LIMIT - SourceTopic.objects.filter(link=scene.link).count())]
+    SourceTopic.objects.bulk_create(SourceTopic(link=scene.link, name=name, partitions=1, seen_at=scene.now) for name in names)
+    assert '<select class="form-select" id="source_topic"' in admin.get(address).content.decode()
+    SourceTopic.objects.create(link=scene.link, name="zebra", partitions=1, seen_at=scene.now)
+
+    text = admin.get(address).content.decode()
+
+    assert "<select" not in text
+    assert re.search(r'<input [^>]*id="source_topic" name="source_topic" value="zebra"', text)
+    assert "has 501 topics: type the exact name" in text
+    assert f'href="{scene.link_url}topics/"' in text
+    assert "can be mirrored" not in text
+    assert admin.post(address, {"source_topic": "zebra"})["Location"] == scene.mirror_url("zebra")
 
 
 @pytest.mark.parametrize(
