@@ -45,6 +45,7 @@ def test_a_topic_tells_every_check_and_the_next_step(scene: Scene, admin: Client
 
     assert "No INCLUDE filter matches its name." in text
     assert "Add an INCLUDE filter for it" in text
+    assert f'href="{scene.link_url}mirrors/new/?topic=radar"' in text
     assert "no such topic" in admin.get(f"{scene.link_url}topics/ghost/").content.decode()
 
 
