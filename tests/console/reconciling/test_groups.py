@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.models import ClusterLink, SyncedGroup
+from console.models import ClusterLink, LinkConfig, SyncedGroup
 from console.reconciling.groups import mirrors_of, still_following, store_report, sync_of
 from console.tasks.groups import follow_groups
 from linkengine import jobs
@@ -84,6 +84,7 @@ def test_batches_go_on_where_the_last_one_ended_even_if_looks_lie_ahead_since_a_
 
 
 def test_all_groups_that_cannot_follow_are_counted(link: ClusterLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    LinkConfig.objects.create(link=link, name="consumer.offset.sync.enable", value="true")
     SyncedGroup.objects.bulk_create(
         SyncedGroup(link=link, name=f"group-{number}", status=GroupStatus.IN_USE, listed_at=timezone.now())
         for number in range(60)
