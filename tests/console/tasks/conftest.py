@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -23,10 +24,10 @@ from linkengine.coordination.progress import RedisProgress
 from linkengine.copyjob.loop import run_task
 from linkengine.copyjob.ports import SystemClock
 from linkengine.domain.plans import CopyPlan, PartitionProgress
-from linkengine.domain.states import MirrorState
+from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.kills import Lives
-from tests.console.tasks.reversal import Drive, beat, side_of
+from tests.console.tasks.reversal import Drive, beat, do, records, side_of, states
 
 MakeTopic = Callable[..., str]
 Until = Callable[[Callable[[], Any]], Any]
@@ -220,6 +221,21 @@ def twin(pair: tuple[ClusterLink, ClusterLink], make_topic: MakeTopic) -> Mirror
     row = MirrorTopic.objects.create(link=pair[0], name=topic, source_topic=topic, state=MirrorState.PENDING_SETUP, **dated)
     mirrors.setup_mirror(mirror_id=row.pk)
     return MirrorTopic.objects.select_related("link__destination__environment").get(pk=row.pk)
+
+
+@pytest.fixture
+def stopped(twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive) -> MirrorTopic:
+    """A mirror that was failed over with all 200 records."""
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    do(twin, MirrorEvent.FAILOVER)
+    drive(lambda: states(twin) == [MirrorState.STOPPED])
+    return twin
+
+
+@pytest.fixture
+def export_directory(settings: Any, tmp_path: Path) -> None:
+    """Let every restore of the test keep its file here."""
+    settings.EXPORT_DIR = str(tmp_path)
 
 
 @pytest.fixture(scope="module")

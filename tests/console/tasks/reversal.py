@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable, Sequence
 from threading import Event, Thread
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from console.actions.operations import operate
+from console import exports
+from console.actions.operations import operate, operate_many
 from console.actors import SYSTEM
-from console.models import Cluster, ClusterLink, MirrorTopic
+from console.models import Cluster, ClusterLink, MirrorTopic, RestoreRun
 from console.tasks import reconcile
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent
@@ -50,6 +54,20 @@ def do(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
 def states(*rows: MirrorTopic) -> list[str]:
     """Answer the states of rows, as they are now."""
     return [MirrorTopic.objects.values_list("state", flat=True).get(pk=row.pk) for row in rows]
+
+
+def restore(back: ClusterLink, name: str) -> MirrorTopic:
+    """Ask for the restore of an ordinary topic."""
+    rows = operate_many(link=back, names=[name], operation=MirrorEvent.RESTORE, by=SYSTEM, now=NOW)
+    assert [row.error_code for row in rows] == [None], rows
+    assert rows[0].truncation is not None  # counted beforehand
+    return MirrorTopic.objects.get(link=back, name=name)
+
+
+def lines(run: RestoreRun) -> list[dict[str, Any]]:
+    """Read what a restore has set aside."""
+    with gzip.open(exports.path_of(run.export_name)) as file:
+        return [json.loads(line) for line in file]
 
 
 def beat(worker: Worker) -> None:
