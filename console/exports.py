@@ -10,7 +10,7 @@ import fcntl
 import gzip
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,6 @@ from console.models import RestoreRun
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 _LEVEL = 6
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +34,53 @@ class Written:
     sha256: str
 
 
+class _Tallied:
+    """A file that is measured while it is written: to read a long one again takes minutes, in which both topics move on."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        """Begin with an empty file."""
+        self._raw, self._size, self._digest = raw, 0, hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        """Append."""
+        self._raw.write(data)
+        self._size += len(data)
+        self._digest.update(data)
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        self._raw.flush()
+
+    @property
+    def written(self) -> Written:
+        """What was written until now."""
+        return Written(size_bytes=self._size, sha256=self._digest.hexdigest())
+
+
+class Sink:
+    """Takes what is to be kept; once the file is complete it tells its size and checksum."""
+
+    def __init__(self, file: _Tallied, packed: gzip.GzipFile) -> None:
+        """Write to ``file`` through ``packed``."""
+        self._file, self._packed = file, packed
+
+    def __call__(self, data: bytes) -> None:
+        """Append."""
+        self._packed.write(data)
+
+    @property
+    def written(self) -> Written:
+        """The complete file."""
+        return self._file.written
+
+
 def path_of(name: str) -> Path:
     """Answer where a file lies."""
     return Path(settings.EXPORT_DIR) / name
 
 
 @contextmanager
-def writing(name: str) -> Iterator[Callable[[bytes], object]]:
+def writing(name: str) -> Iterator[Sink]:
     """Give a sink; the file appears under its name only if the block ends without an error. One writer of a name at a time.
 
     The lock is the operating system's: a worker that slept keeps it, one that died does not.
@@ -53,9 +92,10 @@ def writing(name: str) -> Iterator[Callable[[bytes], object]]:
         _lock(raw, unfinished)
         try:
             raw.truncate(0)
-            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=_LEVEL, mtime=0) as packed:
-                yield packed.write
-            raw.flush()
+            file = _Tallied(raw)
+            with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=_LEVEL, mtime=0) as packed:
+                yield Sink(file, packed)
+            file.flush()
             os.fsync(raw.fileno())
             unfinished.replace(path)
         except BaseException:
@@ -87,16 +127,6 @@ def _lock(raw: BinaryIO, path: Path) -> None:
         raise LinkEngineError(
             ErrorCode.TIMEOUT_ERROR, f"Another worker is writing {path.stem}. Tried again by itself; nothing is deleted before."
         )
-
-
-def measure(name: str) -> Written:
-    """Read a file once and answer its size and checksum."""
-    digest, size = hashlib.sha256(), 0
-    with path_of(name).open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-    return Written(size_bytes=size, sha256=digest.hexdigest())
 
 
 def answer(run: RestoreRun | None, restore_id: int) -> FileResponse:

@@ -1,13 +1,14 @@
-"""Set the records aside that a restore is about to delete: nothing goes that is in the topic and not in the file.
+"""Set the records aside that a restore is about to delete: nothing goes that is neither in the file nor on the other side.
 
-The topic is closed to producers, but super users pass its rule. So its ends are compared once more when the file is complete,
-on every way to the deletion; what came meanwhile is set aside too before anything is deleted.
+The topic is closed to producers, but super users pass its rule; and the other side goes on to lose its oldest records to its
+retention, for hours while a long file is written. So what it does not hold any more is added until there is nothing to add, and
+both sides are compared once more when the file is complete, on every way to the deletion: a worker may have died meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 
@@ -37,19 +38,48 @@ def set_aside(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], 
 
 
 def _look_again(mirror: MirrorTopic, run: RestoreRun) -> tuple[RestorePoint, ...]:
-    """Answer the points as they are now. Ends that moved are written down, and the file is not complete any more."""
+    """Answer the points as they are now. Where somebody wrote, or a complete file lacks something, it is to be made anew."""
     before = run.restore_points
-    points = as_held_now(before, held=_held(mirror, run), other=_still_there(mirror, run))
-    moved = [one.partition for one, old in zip(points, before, strict=True) if one.end != old.end]
-    if moved:
+    points = _as_now(mirror, run)
+    written = _written(before, points)
+    taken = _taken(before, points) if run.exported_at is not None else ()
+    if written or taken:
         changed = [{**asdict(one), "records": None} for one in points]
         RestoreRun.objects.filter(pk=run.pk).update(points=changed, exported_at=None)
-        raise LinkEngineError(
-            ErrorCode.SIDES_DIVERGED,
-            f"Somebody wrote to '{mirror.name}', partition {moved[0]}, although it is closed to producers. The new "
-            "records are set aside too.",
-        )
+        raise LinkEngineError(ErrorCode.SIDES_DIVERGED, _why_again(mirror, written=written, taken=taken))
     return points
+
+
+def _written(before: Iterable[RestorePoint], points: Iterable[RestorePoint]) -> tuple[int, ...]:
+    """List partitions that somebody wrote to."""
+    return tuple(one.partition for one, old in zip(points, before, strict=True) if one.end != old.end)
+
+
+def _taken(before: Iterable[RestorePoint], points: Iterable[RestorePoint]) -> dict[int, OffsetRange]:
+    """Answer, by partition, what the other side held before and does not hold now, and this side does."""
+    found = {one.partition: one.head_since(old.other_start) for one, old in zip(points, before, strict=True)}
+    return {partition: one for partition, one in found.items() if one}
+
+
+def _why_again(mirror: MirrorTopic, *, written: Collection[int], taken: Collection[int]) -> str:
+    if written:
+        return (
+            f"Somebody wrote to '{mirror.name}', partition {min(written)}, although it is closed to producers. The new "
+            "records are set aside too."
+        )
+    return (
+        f"Retention has removed records of '{mirror.source_topic}', partition {min(taken)}, that '{mirror.name}' still holds. "
+        "They are set aside too."
+    )
+
+
+def _as_now(mirror: MirrorTopic, run: RestoreRun) -> tuple[RestorePoint, ...]:
+    held = _held(mirror, run)
+    if run.doomed_at is None:
+        other = _still_there(mirror, run)
+    else:
+        other = _told_there(mirror, run) if held else ()
+    return as_held_now(run.restore_points, held=held, other=other)
 
 
 def _still_there(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
@@ -57,8 +87,6 @@ def _still_there(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
 
     Hours may pass while records are set aside, and once the topic here is doomed the other one is all there is.
     """
-    if run.doomed_at is not None:
-        return ()
     topic_id, theirs = held_by(plans.source_address(mirror.link), mirror.source_topic, closed=False)
     lost = lost_there(run.restore_points, other=theirs)
     if (run.source_topic_id and topic_id != run.source_topic_id) or lost:
@@ -71,6 +99,15 @@ def _still_there(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     return tuple(theirs)
 
 
+def _told_there(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
+    """Answer the same of a doomed topic, which goes whatever became of the other one: nothing where that does not tell."""
+    try:
+        topic_id, theirs = held_by(plans.source_address(mirror.link), mirror.source_topic, closed=False)
+    except LinkEngineError:
+        return ()
+    return tuple(theirs) if topic_id == run.source_topic_id else ()
+
+
 def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     """Answer what the diverged topic holds; nothing once it is deleted."""
     here = mirror.link.destination.address
@@ -81,9 +118,8 @@ def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
 
 
 def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ...], *, check_ours: Callable[[], None]) -> None:
-    rounds = _rounds(points)
-    if not rounds:
-        _note_exported(run, {}, now=timezone.now())
+    if not any(one.apart for one in points):
+        _note_exported(run, points, {}, now=timezone.now())
         return
     name = f"{mirror.name}-{run.pk}-{run.requested_at:%Y%m%dT%H%M%SZ}.jsonl.gz"
     with exports.writing(name) as sink:
@@ -96,23 +132,44 @@ def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ..
             check_ours()
             sink(line)
 
-        counts: Counter[int] = Counter()
-        for ranges in rounds:
-            counts.update(jobs.export_records(mirror.link.destination.address, mirror.name, ranges, sink=keep))
-    _note_exported(run, counts, name=name, now=timezone.now())
+        points, counts = _write(mirror, run, points, sink=keep)
+    _note_exported(run, points, counts, name=name, written=sink.written, now=timezone.now())
 
 
-def _rounds(points: Iterable[RestorePoint]) -> list[dict[int, OffsetRange]]:
-    """Answer what to export one after the other, each with one range of a partition."""
-    found = ({one.partition: one.apart[turn] for one in points if len(one.apart) > turn} for turn in range(2))
-    return [ranges for ranges in found if ranges]
+def _write(
+    mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ...], *, sink: Callable[[bytes], None]
+) -> tuple[tuple[RestorePoint, ...], Counter[int]]:
+    """Write what is apart until a look finds nothing more; answer the points then, and the records by partition.
+
+    In the order of offsets, in which a person may write them back: heads first, which grow while they are written, and once
+    they do not, the tails. What a head grows by while a tail is written is small, and comes last.
+    """
+    counts: Counter[int] = Counter()
+    heads = {one.partition: head for one in points if (head := one.head_since(0))}
+    tails = {one.partition: one.tail for one in points if one.tail}
+    while heads or tails:
+        ranges, tails = (heads, tails) if heads else (tails, {})
+        counts.update(jobs.export_records(mirror.link.destination.address, mirror.name, ranges, sink=sink))
+        before, points = points, _as_now(mirror, run)
+        heads = _taken(before, points)
+    return points, counts
 
 
-def _note_exported(run: RestoreRun, counts: Mapping[int, int], *, name: str = "", now: datetime) -> None:
+def _note_exported(
+    run: RestoreRun,
+    points: Iterable[RestorePoint],
+    counts: Mapping[int, int],
+    *,
+    name: str = "",
+    written: exports.Written | None = None,
+    now: datetime,
+) -> None:
     """Write down that the file is complete, unless the points it was made for are not those of the run any more."""
-    written = exports.measure(name) if name else None
+    starts = {one.partition: one.other_start for one in points}
     _as_read(run).update(
-        points=[{**one, "records": counts.get(one["partition"], 0)} for one in run.points],
+        points=[
+            {**one, "other_start": starts[one["partition"]], "records": counts.get(one["partition"], 0)} for one in run.points
+        ],
         export_name=name,
         export_records=sum(counts.values()),
         exported_at=now,

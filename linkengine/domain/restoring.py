@@ -48,8 +48,18 @@ class RestorePoint:
     @property
     def apart(self) -> tuple[OffsetRange, ...]:
         """What only this side holds, or what means something else on the other side."""
-        bounds = (self.start, min(self.other_start, self.point)), (max(self.start, self.point), self.end)
-        return tuple(OffsetRange(first, end) for first, end in bounds if first < end)
+        return tuple(one for one in (self.head_since(0), self.tail) if one)
+
+    @property
+    def tail(self) -> OffsetRange:
+        """What lies beyond the common part."""
+        first = max(self.start, self.point)
+        return OffsetRange(first, max(first, self.end))
+
+    def head_since(self, other_start: int) -> OffsetRange:
+        """What lies before the beginning of the other side, and did not while that was at ``other_start``."""
+        first = max(self.start, other_start)
+        return OffsetRange(first, max(first, min(self.other_start, self.point)))
 
     @property
     def diverged(self) -> int:

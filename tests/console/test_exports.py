@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,15 @@ def test_a_second_writer_is_sent_away_while_the_first_is_at_it(directory: Path) 
 
     assert [one.name for one in directory.iterdir()] == ["one.jsonl.gz"]
     assert gzip.decompress((directory / "one.jsonl.gz").read_bytes()) == b"again\n"
+
+
+def test_a_complete_file_was_measured_while_it_was_written(directory: Path) -> None:
+    with exports.writing("one.jsonl.gz") as sink:
+        for number in range(10_000):
+            sink(b"%d\n" % number)
+
+    kept = (directory / "one.jsonl.gz").read_bytes()
+    assert (sink.written.size_bytes, sink.written.sha256) == (len(kept), hashlib.sha256(kept).hexdigest())
 
 
 def test_a_file_that_could_not_be_completed_is_not_there(directory: Path) -> None:

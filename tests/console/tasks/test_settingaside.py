@@ -12,6 +12,7 @@ import pytest
 
 from console import exports
 from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.tasks import restoring
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -69,6 +70,50 @@ def test_what_the_other_side_does_not_hold_from_its_beginning_on_is_set_aside_to
     assert (run.in_place, run.messages_truncated, run.export_records) == (not written, len(gone), len(gone))
     assert [base64.b64decode(one["value"]) for one in lines(run)] == gone
     assert len(records(source_cluster, topic)) == 160
+
+
+@pytest.mark.parametrize("written", [[], ["only here"]], ids=["in place", "made anew"])
+@pytest.mark.parametrize("step", ["during the export", "behind it"])
+def test_what_retention_takes_from_the_other_side_while_records_are_set_aside_is_set_aside_too(
+    stopped: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    monkeypatch: pytest.MonkeyPatch,
+    written: list[str],
+    step: str,
+) -> None:
+    """While the file is written; and when its worker had seen that it is complete, and died."""
+    topic, there = stopped.name, ClusterAdmin(pair[0].destination.address)
+    before = records(source_cluster, topic)
+    there.trim(topic, {0: 40})
+    assert write(source_cluster, topic, *written) == [None] * len(written)
+    left = [60]
+
+    def trim_behind(real: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if step == "during the export" or not left:
+            answer = real(*arguments, **options)
+        if left:
+            there.trim(topic, {0: left.pop()})
+            if step == "behind it":
+                raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
+        return answer
+
+    over = (jobs, "delete_diverged") if written else (restoring, "take_over")
+    place = (jobs, "export_records") if step == "during the export" else over
+    monkeypatch.setattr(*place, partial(trim_behind, getattr(*place)))
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: records(source_cluster, topic) == records(destination_cluster, topic))
+
+    run, gone = RestoreRun.objects.get(), [*(before[0, offset] for offset in range(60)), *(one.encode() for one in written)]
+    assert not left
+    assert sorted(base64.b64decode(one["value"]) for one in lines(run)) == sorted(gone)
+    assert (run.in_place, run.messages_truncated, run.export_records) == (not written, len(gone), len(gone))
+    assert [one["other_start"] for one in run.points] == [60, 0]
+    assert [one["offset"] for one in lines(run)] == [*range(60), *range(100, 100 + len(written))]
+    assert len(records(source_cluster, topic)) == 140
 
 
 def test_a_source_that_lost_records_after_they_were_copied_has_the_rest_set_aside(

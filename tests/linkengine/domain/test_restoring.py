@@ -36,6 +36,21 @@ def test_what_lies_before_the_beginning_of_the_other_side_is_held_here_only() ->
     assert all_of_it.apart == (OffsetRange(0, 10), OffsetRange(10, 12))
 
 
+def test_what_the_other_side_loses_at_its_beginning_is_added_to_what_is_held_here_only() -> None:
+    before = restore_points(held((0, 12), (3, 8)), common={0: 10, 1: 8}, other=held((4, 20), (1, 20)))
+    now = as_held_now(before, held=held((6, 12), (3, 8)), other=held((9, 20), (2, 20)))
+    assert [one.head_since(old.other_start) for one, old in zip(now, before, strict=True)] == [
+        OffsetRange(6, 9),
+        OffsetRange(3, 3),
+    ]
+    beyond = as_held_now(now, held=held((6, 12), (3, 8)), other=held((15, 20), (2, 20)))
+    assert (beyond[0].head_since(9), beyond[0].head_since(15), beyond[0].tail) == (
+        OffsetRange(9, 10),
+        OffsetRange(15, 15),
+        OffsetRange(10, 12),
+    )
+
+
 def test_what_the_other_side_lost_or_never_had_is_not_common() -> None:
     points = restore_points(held((0, 12), (0, 8)), common={0: 10, 1: 8}, other=held((0, 7)))
     assert [one.apart for one in points] == [(OffsetRange(7, 12),), (OffsetRange(0, 8),)]
