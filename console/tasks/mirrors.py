@@ -26,7 +26,7 @@ from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.plans import PartitionAssignment
-from linkengine.domain.states import MirrorEvent, MirrorState, can
+from linkengine.domain.states import WRITABLE, MirrorEvent, MirrorState, can
 
 BACKOFF_S = 0.5
 RELEASE_WAIT_S = 2.0
@@ -116,7 +116,17 @@ def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime) -> 
         configreverts.note(mirror=mirror, edits=synced.reverted, now=now)
     if grown:
         _log.info("partitions.grown", mirror=mirror.name, partitions=mirror.num_partitions)
+        _open_lineage(mirror, now=now)
         dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _open_lineage(mirror: MirrorTopic, *, now: datetime) -> None:
+    """Note where the new partitions come from, unless the mirror was stopped meanwhile, which has closed all of it."""
+    with transaction.atomic():
+        known = MirrorTopic.objects.select_for_update(of=("self",)).select_related("link__destination")
+        found = known.filter(pk=mirror.pk).exclude(state__in=WRITABLE).first()
+        if found is not None:
+            lineage.open_lineage(mirror=found, starts={}, now=now)
 
 
 def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, now: datetime) -> None:

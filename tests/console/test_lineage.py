@@ -11,6 +11,9 @@ from django.test.utils import CaptureQueriesContext
 from console.lineage import close_lineage, open_lineage
 from console.models import Cluster, ClusterLink, LineageRange, MirrorPartition, MirrorTopic
 from console.queries.lineage import Origin, lineage_of
+from console.tasks.mirrors import note_synced
+from linkengine.domain.mirrorjobs import MirrorSynced
+from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW
 
 LATER = NOW + timedelta(hours=1)
@@ -57,6 +60,24 @@ def test_partitions_that_come_later_begin_at_their_first_offset(opened: MirrorTo
     newest = LineageRange.objects.order_by("pk").last()
     assert newest is not None
     assert (newest.partition, newest.start, newest.opened_at) == (opened.num_partitions - 1, 0, LATER)
+
+
+def test_a_mirror_that_grew_has_the_lineage_of_its_new_partitions(opened: MirrorTopic) -> None:
+    grown = MirrorSynced(partitions=4, source_partitions=4, source_configs={})
+
+    note_synced(opened, grown, now=LATER)
+
+    newest = LineageRange.objects.filter(opened_at=LATER).values_list("partition", "start", "topic_id", "origin_topic_id")
+    assert list(newest.order_by("partition")) == [(2, 0, "id-here", "id-there"), (3, 0, "id-here", "id-there")]
+
+
+def test_growth_that_is_noted_behind_the_stop_opens_nothing(opened: MirrorTopic) -> None:
+    close_lineage(mirror=opened, now=LATER)
+    MirrorTopic.objects.update(state=MirrorState.STOPPED)
+
+    note_synced(opened, MirrorSynced(partitions=3, source_partitions=3, source_configs={}), now=LATER)
+
+    assert not LineageRange.objects.filter(closed_at=None).exists()
 
 
 def test_lineage_outlives_its_mirror(opened: MirrorTopic) -> None:
