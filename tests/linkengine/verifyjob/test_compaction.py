@@ -104,6 +104,26 @@ def test_a_range_is_judged_by_what_lies_before_and_behind_it(
     assert [(one.start, one.end, one.records, one.differences) for one in rest.checked] == [(6, 12, 1, 0)]
 
 
+def test_what_a_tombstone_behind_the_end_deletes_may_be_gone_from_the_source_with_it(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    """The source's cleaner was there, the mirror's was not yet. What the source alone deletes later its readers alone miss."""
+    cases = [
+        (at("both"), at("both")),
+        (HOLE, at("l")),
+        (at("m"), HOLE),  # 2: missing
+        (HOLE, at("l", None)),  # 3: behind the end
+        (at("m", None), HOLE),
+    ]
+    for topic, side in ((pair.source_topic, 0), (pair.mirror_topic, 1)):
+        create(source_cluster, topic)
+        write(source_cluster, topic, [case[side] for case in cases])
+
+    assert places(run_verify(replace(pair, ends=((0, 2 * 3),)), spark_url=spark_connect_url)) == [(2, "missing")]
+    rest = run_verify(replace(pair, starts=((0, 2 * 3),), ends=((0, 2 * 4),)), spark_url=spark_connect_url)
+    assert rest.differences == 0
+
+
 def test_a_topic_the_cleaner_has_been_through_is_read_without_loss(
     spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
 ) -> None:
