@@ -52,6 +52,9 @@ class MirrorTopic(models.Model):
     config_overrides = models.JSONField(default=dict, blank=True)
     start_spec = models.CharField(max_length=40, default="earliest")  # mirror.start.offset.spec as it was at the creation
     source_configs = models.JSONField(default=dict, blank=True)  # last known; applied when the topic is stopped
+    was_compacted = models.BooleanField(
+        default=False
+    )  # either side was, at some time: each may lack what the other has for good
     read_only = models.BooleanField(default=True)  # False: the destination cannot deny writes
     drill = models.ForeignKey(Drill, on_delete=models.CASCADE, null=True, related_name="copies")  # a scratch copy, not listed
     auto_created = models.BooleanField(default=False)

@@ -12,7 +12,7 @@ from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic,
 from console.models.links import LinkMode
 from console.reconciling.groups import known_offsets
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
-from linkengine.domain.configs import follows_start
+from linkengine.domain.configs import follows_start, is_compacted
 from linkengine.domain.dealing import tasks_for
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkaddresses import source_properties
@@ -266,7 +266,13 @@ def verify_of(mirror: MirrorTopic) -> VerifyPlan:
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
         ends=stopped_ends(mirror),
+        compacted=mirror.was_compacted,
     )
+
+
+def is_compacting(mirror: MirrorTopic, source_configs: Mapping[str, str]) -> bool:
+    """Tell whether either side is compacted now, where the source has these configs."""
+    return is_compacted(source_configs) or is_compacted(mirror.config_overrides)
 
 
 def stopped_ends(mirror: MirrorTopic) -> tuple[tuple[int, int], ...]:

@@ -106,10 +106,15 @@ def follow_source(mirror: MirrorTopic) -> None:
 def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime) -> None:
     """Keep what a round of synchronisation saw and what it had to set back."""
     grown = synced.partitions > mirror.num_partitions
-    if grown or synced.source_configs != mirror.source_configs:
-        mirror.num_partitions, mirror.source_configs = max(synced.partitions, mirror.num_partitions), synced.source_configs
-        facts = {"num_partitions": mirror.num_partitions, "source_configs": mirror.source_configs}
+    facts = {
+        "num_partitions": max(synced.partitions, mirror.num_partitions),
+        "source_configs": synced.source_configs,
+        "was_compacted": mirror.was_compacted or plans.is_compacting(mirror, synced.source_configs),
+    }
+    if any(getattr(mirror, name) != value for name, value in facts.items()):
         MirrorTopic.objects.filter(pk=mirror.pk).update(**facts)
+        for name, value in facts.items():
+            setattr(mirror, name, value)
     if synced.ungrown is not None:
         sampling.note_lacking(mirror, total=synced.source_partitions, why=synced.ungrown)
     if synced.reverted:
@@ -156,6 +161,7 @@ def _note_created(mirror: MirrorTopic, created: MirrorCreated, *, now: datetime)
         "num_partitions": created.partitions,
         "read_only": created.read_only,
         "source_configs": created.source_configs,
+        "was_compacted": plans.is_compacting(mirror, created.source_configs),
         "error_since": None,
         "retry_count": 0,
         "retry_at": None,

@@ -122,6 +122,7 @@ def note_mirroring(
         "num_partitions": made.partitions,
         "read_only": made.read_only,
         "source_configs": made.source_configs,
+        "was_compacted": plans.is_compacting(mirror, made.source_configs) or _was_compacted(mirror, made),
         "holds_copy": True,
         "reversal": "",
         "synced_at": now,
@@ -138,6 +139,14 @@ def note_mirroring(
             lineage.open_lineage(mirror=moved, starts=starts, now=now)
     except IllegalTransitionError:  # failed over in the meantime
         raise OvertakenError from None
+
+
+def _was_compacted(mirror: MirrorTopic, made: MirrorCreated) -> bool:
+    """Tell whether either side was compacted before; a topic that was made anew is a copy of all that the other one has."""
+    if mirror.mirror_topic_id != made.mirror_topic_id:
+        return False
+    other = pairs.counterpart(mirror)
+    return mirror.was_compacted or (other is not None and other.was_compacted)
 
 
 def _close(mirror: MirrorTopic, other: MirrorTopic) -> bool:

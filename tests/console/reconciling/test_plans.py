@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from console import pairs
 from console.models import ClusterLink, CopySlice, LinkConfig, MirrorPartition, MirrorTopic, RestoreRun
 from console.reconciling import plans, troubles
-from linkengine.domain.states import MirrorState
+from console.tasks.mirrors import note_synced
+from console.tasks.reversing import note_mirroring
+from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
+from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeMirror
 
 
@@ -102,6 +106,51 @@ def test_recorded_ends_are_never_lost(make_mirror: MakeMirror) -> None:
 
     assert plans.stop_of(mirror, generation=3).fenced_ends == ((1, 10),)
     assert plans.verify_of(mirror).ends == ((1, 10),)
+
+
+def test_a_topic_that_was_compacted_once_is_compared_as_one_until_it_is_made_anew(
+    make_mirror: MakeMirror,
+) -> None:
+    mirror = make_mirror(mirror_topic_id="here")
+    compacting, deleting = {"cleanup.policy": "compact"}, {"cleanup.policy": "delete"}
+
+    def sync(configs: dict[str, str]) -> bool:
+        synced = MirrorSynced(partitions=2, source_partitions=2, source_configs=configs)
+        note_synced(MirrorTopic.objects.get(), synced, now=NOW)
+        return plans.verify_of(MirrorTopic.objects.get()).compacted
+
+    def take_over(topic_id: str, configs: dict[str, str]) -> bool:
+        MirrorTopic.objects.update(state=MirrorState.PENDING_RESTORE_MIRROR)
+        made = {"source_topic_id": "there", "partitions": 2, "read_only": True, "source_configs": configs}
+        made_anew = MirrorCreated(mirror_topic_id=topic_id, **made)
+        note_mirroring(MirrorTopic.objects.get(), made_anew, event=MirrorEvent.MIRROR_READY, starts={}, now=NOW)
+        return plans.verify_of(MirrorTopic.objects.get()).compacted
+
+    assert not plans.verify_of(mirror).compacted
+    assert [sync(one) for one in (deleting, compacting, deleting)] == [False, True, True]
+    assert take_over("here", deleting)
+    assert [take_over(*one) for one in (("anew", deleting), ("again", compacting), ("again", deleting))] == [False, True, True]
+
+
+def test_a_topic_whose_mirror_was_compacted_once_is_compared_as_one_when_it_becomes_the_mirror(
+    make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = {"source_topic_id": "there", "mirror_topic_id": "here", "partitions": 2, "read_only": True}
+    mirror = make_mirror(mirror_topic_id="here", state=MirrorState.PENDING_MIRROR)
+    former = make_mirror("former", state=MirrorState.STOPPED, was_compacted=True)
+    monkeypatch.setattr(pairs, "counterpart", lambda _: former)
+
+    note_mirroring(mirror, MirrorCreated(**made), event=MirrorEvent.MIRROR_READY, starts={}, now=NOW)
+
+    assert plans.verify_of(MirrorTopic.objects.get(pk=mirror.pk)).compacted
+
+
+def test_a_mirror_that_is_compacted_by_its_own_config_is_compared_as_compacted(make_mirror: MakeMirror) -> None:
+    mirror = make_mirror(config_overrides={"cleanup.policy": "compact,delete"})
+
+    note_synced(mirror, MirrorSynced(partitions=2, source_partitions=2, source_configs={}), now=NOW)
+
+    assert plans.verify_of(MirrorTopic.objects.get()).compacted
 
 
 def test_only_a_topic_that_never_held_a_record_may_be_in_the_middle_of_its_head(make_mirror: MakeMirror) -> None:
