@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from random import random
 
@@ -13,7 +13,7 @@ from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
 from console.reconciling.plans import TUNING, mirror_key
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.moments import is_due, is_recent
-from linkengine.domain.plans import life_of
+from linkengine.domain.plans import PartitionProgress, life_of
 from linkengine.domain.slices import START_MS, NewSlice, RunningSlice, decide_slices
 from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
 
@@ -48,6 +48,12 @@ def orders_for(link: ClusterLink, mirrors: Collection[MirrorTopic]) -> dict[str,
 def lives_of(mirrors: Collection[MirrorTopic]) -> dict[str, str]:
     """Answer, by the engine's name of a mirror, which topics it joins now: whatever was planned for others ends."""
     return {mirror_key(one): life_of(one.source_topic_id, one.mirror_topic_id) for one in mirrors}
+
+
+def of_these_lives(mirrors: Collection[MirrorTopic], reports: Iterable[PartitionProgress]) -> list[PartitionProgress]:
+    """Leave reports out that tell of topics which a mirror does not join any more: a restore made one anew since."""
+    lives = lives_of(mirrors)
+    return [one for one in reports if one.life in {"", lives.get(one.key.rpartition("/")[0], "")}]
 
 
 def hold_of(slice_id: str) -> str:

@@ -114,7 +114,7 @@ def _reconcile(link_id: int) -> None:
     rows = {f"{plans.mirror_key(one)}/{row.partition}": row for one in mirrors for row in sampling.ensure_rows(one)}
     try:
         reports = jobs.read_progress(settings.REDIS_URL, plans.link_key(link))
-        _observe(link, mirrors, rows=rows, reports=reports)
+        _observe(link, mirrors, rows=rows, reports=slicing.of_these_lives(mirrors, reports))
         write_orders(link, mirrors)
     except CoordinationUnavailableError as error:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))

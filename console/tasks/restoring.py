@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from celery import shared_task
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
@@ -22,7 +23,8 @@ from console import dispatch, pairs, store
 from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic, RestoreRun
-from console.reconciling import gaps, plans
+from console.models.mirrors import RECORDS_LOST
+from console.reconciling import gaps, plans, troubles
 from console.tasks.holdings import Topic, held_by, parting_of
 from console.tasks.mirrors import create_topic, note_delay
 from console.tasks.overtaking import OvertakenError, Watch, check_wanted, hold_name, unless_overtaken
@@ -154,8 +156,10 @@ def _doom(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> bool:
 
 def _note_restored(mirror: MirrorTopic, run: RestoreRun, made: MirrorCreated, *, now: datetime) -> None:
     if not run.in_place:
+        jobs.clear_mirror(settings.REDIS_URL, plans.link_key(mirror.link), mirror_id=plans.mirror_key(mirror))
         with transaction.atomic():
             mirror.gaps.all().delete()  # of a log that is gone
+            troubles.end(mirror=mirror, codes=[RECORDS_LOST])  # nothing else would, and the ledger tells of no loss
             MirrorPartition.objects.filter(mirror=mirror, partition__gte=made.partitions).delete()
         gaps.note_head(mirror=mirror, seeded=made.seeded, now=now)
     starts = {one["partition"]: one["common"] for one in run.points} if run.in_place else dict(made.seeded)

@@ -51,6 +51,7 @@ def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) ->
         error_message=trouble.message if trouble else "",
         failed_at_ms=trouble.at_ms if trouble else None,
         gaps=account.gaps(since_ms=0 if all_gaps else now_ms - RECENT_MS),
+        life=one.assignment.life,
     )
 
 

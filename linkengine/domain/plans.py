@@ -128,6 +128,7 @@ class PartitionProgress:
     error_message: str = ""
     failed_at_ms: int | None = None  # the last try to read the source that failed, while none has succeeded
     gaps: tuple[Gap, ...] = ()  # runs of fills since the slice took the partition; they only grow
+    life: str = ""  # ``PartitionAssignment.life`` of what was seen; "": not told, by an older version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import pytest
 
 from console.models import ClusterLink, CopySlice, MirrorTopic
 from console.reconciling import plans, slicing
+from linkengine.domain.plans import PartitionPhase, PartitionProgress, life_of
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
@@ -66,6 +67,18 @@ def test_orders_are_for_the_topics_that_a_slice_planned_now_would_join(link: Clu
         mirror.refresh_from_db()
         planned = plans.copy_plan(row, mirrors=[mirror], slice_ms=1).assignments
         assert {one.life for one in planned} == {slicing.lives_of([mirror])[plans.mirror_key(mirror)]}
+
+
+def test_reports_of_topics_that_a_mirror_joins_no_more_are_left_out(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    mirror = make_mirror("orders", source_topic_id="there", mirror_topic_id="here")
+    key = f"{plans.mirror_key(mirror)}/0"
+    seen = [
+        PartitionProgress(key=name, slice_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1, life=life)
+        for name in (key, "gone/0")
+        for life in (life_of("there", "here"), life_of("there", "before"), "")
+    ]
+
+    assert slicing.of_these_lives([mirror], seen) == [seen[0], seen[2], seen[5]]
 
 
 def test_a_slice_that_no_worker_took_is_sent_again(link: ClusterLink) -> None:

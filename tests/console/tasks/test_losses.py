@@ -7,13 +7,14 @@ import time
 import pytest
 from django.conf import settings
 
-from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic
+from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
-from console.tasks import reconcile
+from console.tasks import reconcile, restoring
 from linkengine import jobs
 from linkengine.coordination.progress import RedisProgress
-from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from linkengine.domain.mirrorjobs import MirrorCreated
+from linkengine.domain.plans import PartitionPhase, PartitionProgress, life_of
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorState
 from tests.console.conftest import NOW
@@ -85,3 +86,52 @@ def test_a_loss_of_another_mirror_is_left_to_it(link: ClusterLink) -> None:
 
     assert ledger(mirror) == []
     assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link)) == [other]
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["made anew", "in place"])
+def test_what_was_lost_is_over_with_the_log_that_lacks_it(link: ClusterLink, in_place: bool) -> None:
+    mirror = mirror_of(link)
+    lose(mirror)
+    reconcile.reconcile_link(link_id=link.pk)
+    assert mirror.transition_errors.filter(code=RECORDS_LOST).exists()
+
+    restore(mirror, in_place=in_place)
+
+    assert bool(ledger(mirror)) == mirror.transition_errors.filter(code=RECORDS_LOST).exists() == in_place
+
+
+def test_a_copier_of_the_log_that_is_gone_tells_nothing_of_the_new_one(link: ClusterLink) -> None:
+    mirror = mirror_of(link)
+    key = lose(mirror)  # and nobody has taken it into the ledger yet
+    report(mirror, key, life=life_of("source", "old"))
+    restore(mirror)
+    report(mirror, key, life=life_of("source", "old"))  # it hears last that it is over
+
+    reconcile.reconcile_link(link_id=link.pk)
+    assert ledger(mirror) == []
+
+    report(mirror, key, life=life_of("source", "anew"))
+    reconcile.reconcile_link(link_id=link.pk)
+    assert ledger(mirror) == [(700, 1_400, GapReason.HEAD, None, None)]
+
+
+def report(mirror: MirrorTopic, key: str, *, life: str) -> None:
+    told = PartitionProgress(
+        key=key,
+        slice_id="old",
+        phase=PartitionPhase.RELEASED,
+        observed_at_ms=time.time_ns() // 1_000_000,
+        gaps=(Gap(OffsetRange(700, 1_400), GapReason.HEAD),),
+        life=life,
+    )
+    RedisProgress(settings.REDIS_URL, plans.link_key(mirror.link)).report([told])
+
+
+def restore(mirror: MirrorTopic, *, in_place: bool = False) -> None:
+    """Note that a restore is over."""
+    MirrorTopic.objects.filter(pk=mirror.pk).update(state=MirrorState.PENDING_RESTORE_MIRROR, source_topic_id="source")
+    run = RestoreRun.objects.create(mirror=mirror, requested_by="owner", requested_at=NOW, in_place=in_place)
+    made = MirrorCreated(source_topic_id="source", mirror_topic_id="anew", partitions=1, read_only=True)
+    row = plans.load(mirror.pk)
+    assert row is not None
+    restoring._note_restored(row, run, made, now=NOW)

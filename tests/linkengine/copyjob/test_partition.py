@@ -364,3 +364,4 @@ def test_the_end_of_a_source_that_is_read_no_more_is_told_with_the_time_at_which
     told = progress_of(one, now_ms=heard_ms + 9_000)
 
     assert (told.source_end, told.source_seen_at_ms) == (one.account.source_end, heard_ms + 500)
+    assert told.life == one.assignment.life
