@@ -174,6 +174,7 @@ class MirrorSide:
             self._failed(one, _missing(one))
             return
         try:
+            _check_open(tail)
             one.resumed(tail, now_ms=self._services.clock.now_ms())
         except FencedError as error:
             self._fenced(one, error)
@@ -223,6 +224,15 @@ class MirrorSide:
 
     def _broker_of(self, one: MirrorPartition) -> MirrorBroker | None:
         return None if one.tail is None else self._brokers.get(one.tail.leader.broker)
+
+
+def _check_open(tail: Tail) -> None:
+    """Raise FencedError where a mirror ends with the fence of its stop. At an offset that is to be filled it looks like a fill.
+
+    Epochs do not tell: a transaction coordinator goes above the fence's for whoever asks, and a leader may have forgotten them.
+    """
+    if tail.stretch is not None and tail.stretch.closed:
+        raise FencedError
 
 
 def _missing(one: MirrorPartition) -> LinkEngineError:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
+from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, SegmentPlanner
 from linkengine.batches.records import RecordLike, decode_records
 from linkengine.batches.steps import Append, Fill
@@ -45,6 +46,7 @@ class Stretch:
     records: Mapping[int, Content]
     markers: frozenset[int]  # of our own: offsets that should hold no record
     foreign: int | None = None  # offset of the first batch that another producer wrote
+    closed: bool = False  # it ends with the fence of a stop: fills abort, fences commit
 
     def only_markers_from(self, offset: int) -> bool:
         """Tell whether nothing but our markers stands there and beyond."""
@@ -109,8 +111,10 @@ def _gathered(
     records: dict[int, Content] = {}
     markers: set[int] = set()
     foreign: int | None = None
+    closed = False
     for view, batch, aborted in batches:
         ours = view.producer_id == producer_id
+        closed = ours and view.is_control and control_type(view, batch) is ControlType.COMMIT
         if not ours and foreign is None:
             foreign = view.base_offset
         start = min(start, max(first, view.base_offset))
@@ -119,7 +123,7 @@ def _gathered(
             records |= {one.offset: _content(one, timestamps=timestamps) for one in decode_records(view, batch)}
         elif view.is_control and ours:
             markers |= set(range(view.base_offset, view.next_offset))
-    return Stretch(start=start, end=end, records=records, markers=frozenset(markers), foreign=foreign)
+    return Stretch(start=start, end=end, records=records, markers=frozenset(markers), foreign=foreign, closed=closed)
 
 
 def first_difference(

@@ -1,7 +1,10 @@
 """Gaps filled by empty transactions, on real brokers: the destination's principal may write transactions and nothing more."""
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+
+import pytest
 
 from linkengine.copyjob.fence import fence_partitions
 from linkengine.copyjob.seed import seed_head
@@ -88,6 +91,27 @@ def test_the_fence_is_recognised_and_shuts_late_copiers_out(clusters: Pair, topi
     assert ends == [{0: 10}, {0: 10}]
     assert ends_of(clusters[1], topic_name) == {0: 11}
     assert len(read_topic(clusters[1], topic_name)) == 9
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["its copier", "a later owner"])
+def test_the_fence_at_a_gap_is_nobodys_own_fill(clusters: Pair, topic_name: str, later: bool) -> None:
+    create_pair(clusters, topic_name)
+    plan = transactional(plan_of(clusters, topic_name), clusters)
+    producer = transactional_producer(clusters[0], topic_name)
+    write_transaction(producer, topic_name, 9, commit=True)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 10})
+        if later:
+            copier.stop()
+            copier.join()
+        assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 10}
+        write_transaction(producer, topic_name, 2, commit=False)
+        write_transaction(producer, topic_name, 3, commit=True)
+        with Copier(plan) if later else nullcontext(copier) as late:  # with a lease that remembers nothing, without orders
+            wait_for(lambda: late.results or ends_of(clusters[1], topic_name) != {0: 11})
+
+    assert ends_of(clusters[1], topic_name) == {0: 11}
+    assert late.progress.latest[plan.assignments[0].key].phase is PartitionPhase.RELEASED
 
 
 def test_a_fence_that_died_between_its_two_steps_counts_no_offset(clusters: Pair, topic_name: str) -> None:
