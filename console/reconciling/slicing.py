@@ -10,10 +10,11 @@ from random import random
 from django.db.models import F
 
 from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
+from console.reconciling.phases import Verdict
 from console.reconciling.plans import TUNING, mirror_key
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.moments import is_due, is_recent
-from linkengine.domain.plans import PartitionProgress, life_of
+from linkengine.domain.plans import PartitionPhase, PartitionProgress, life_of
 from linkengine.domain.slices import START_MS, NewSlice, RunningSlice, decide_slices
 from linkengine.domain.states import COPYING, LinkState, MirrorState, StopReason
 
@@ -84,6 +85,7 @@ def next_slices(
         wanted=wanted,
         running=[_running(one, orphaned=one.slice_id in orphans) for one in known],
         last_seen_ms={key: _ms(row.observed_at) for key, row in rows.items() if row.observed_at is not None},
+        released={key: row.slice_id for key, row in rows.items() if row.phase == PartitionPhase.RELEASED},
         revision=link.revision,
         now_ms=_ms(now),
         tuning=TUNING,
@@ -119,9 +121,19 @@ def note_finished(*, row: CopySlice, error: str, now: datetime) -> None:
     _note_failure(row.link, error=error, now=now)
 
 
-def note_copying(*, link: ClusterLink) -> bool:
-    """Records flow again: forget that the engine failed; answer whether it had."""
-    if not link.engine_error:
+def note_copying(
+    *, link: ClusterLink, heard: Collection[tuple[Verdict | None, Iterable[MirrorPartition]]], now: datetime
+) -> bool:
+    """Forget that the engine failed once records flow again; answer whether it had. ``heard``: of all mirrors to be copied.
+
+    One that is copied says nothing of a job for others, which may fail again and again. Nor do the last reports of a dead job.
+    """
+    if not link.engine_error or not is_due(link.engine_retry_at, now=now, longest=LONGEST_BACKOFF):
+        return False
+    if not any(verdict and verdict.phase is PartitionPhase.COPYING for verdict, _ in heard):
+        return False
+    living = set(CopySlice.objects.filter(link=link, finished_at=None).values_list("slice_id", flat=True))
+    if any(verdict is None or any(row.slice_id not in living for row in rows) for verdict, rows in heard):
         return False
     values = {"engine_error": "", "engine_failures": 0, "engine_retry_at": None}
     return bool(ClusterLink.objects.filter(pk=link.pk).update(**values))

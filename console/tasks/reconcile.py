@@ -41,7 +41,7 @@ from console.tasks.orders import write_orders
 from console.tasks.verifying import look_after_runs
 from linkengine import jobs
 from linkengine.domain.leases import CoordinationUnavailableError
-from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.ranges import Gap
 from linkengine.domain.states import WRITABLE, GapReason
 
@@ -115,11 +115,12 @@ def _reconcile(link_id: int) -> None:
     try:
         reports = jobs.read_progress(settings.REDIS_URL, plans.link_key(link))
         _observe(link, mirrors, rows=rows, reports=slicing.of_these_lives(mirrors, reports))
-        write_orders(link, mirrors)
+        followed = write_orders(link, mirrors)
     except CoordinationUnavailableError as error:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
         return
-    _copy(link, mirrors, rows=rows)
+    if followed:  # else a job of this revision would end at once
+        _copy(link, mirrors, rows=rows)
     _send_chores(link, mirrors, rows=rows)
     _run_tasks(link, mirrors)
     if store.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
@@ -152,16 +153,17 @@ def _observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, r
     changed |= tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=now)  # before the rows forget it
     changed |= coverage.forget_lost(mirrors=mirrors, rows=rows, reports=reports, now=now)
     changed |= sampling.store_progress(rows=rows, reports=reports, now=now)
-    verdicts = []
+    verdicts, heard = [], []
     for mirror in mirrors:
         key = plans.mirror_key(mirror)
         own = {n: rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows}
         verdict = phases.verdict_on(own.values(), now=now)
         changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now)
-        verdicts.append(verdict if slicing.is_wanted(mirror, link) else None)
+        wanted = slicing.is_wanted(mirror, link)
+        verdicts.append(verdict if wanted else None)
+        heard += [(verdict, own.values())] if wanted else []
     changed |= linkhealth.note_verdicts(link=link, verdicts=verdicts, now=now)
-    if any(one and one.phase is PartitionPhase.COPYING for one in verdicts):
-        changed |= slicing.note_copying(link=link)
+    changed |= slicing.note_copying(link=link, heard=heard, now=now)
     if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and store.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("probe_link", link_id=link.pk)
     if changed:

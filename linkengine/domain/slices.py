@@ -4,7 +4,8 @@ Theory of operation. Every wanted partition should lie in a running slice that w
 mirror, a resumed one, a slice that died) gets a job at once, which ends together with the common plan where that is worth it.
 Shortly before a slice ends, one successor is submitted for everything that ends about then; it waits for the leases and takes
 over without a hole. A partition of which nothing was heard for a while is taken out of its slice and submitted anew: should the
-old task be alive after all, the lease decides which of the two copies. A slice gets time to start, unless the worker that took
+old task be alive after all, the lease decides which of the two copies. So is one that its slice has let go of (ordered to stop
+and wanted again, or fenced), though the slice reports it to its end; it has no more haste than a newcomer. A slice gets time to start, unless the worker that took
 it is gone: nobody knows whether it reached Spark, and to submit it twice does no harm. A slice that was given up altogether
 because nothing was heard of it is named in the decision: something is wrong with what runs it. Each job holds a slot of Spark
 to its end, so a row of new mirrors does not get a job each: the more run, the longer newcomers are gathered for the next.
@@ -13,7 +14,8 @@ to its end, so a row of new mirrors does not get a job each: the more run, the l
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from linkengine.domain.moments import AHEAD_MS, is_recent
 from linkengine.domain.plans import CopyTuning
@@ -60,9 +62,13 @@ def decide_slices(
     revision: int,
     now_ms: int,
     tuning: CopyTuning,
+    released: Mapping[str, str] = MappingProxyType({}),
 ) -> SliceDecision:
-    """Decide for one link. Deterministic; what it submits must be part of ``running`` at the next call."""
-    slices = list(running)
+    """Decide for one link. Deterministic; what it submits must be part of ``running`` at the next call.
+
+    ``released``: by which slice a partition was let go of, where that is the last that was heard of it.
+    """
+    slices = [_without_released(one, released) for one in running]
     answering = {
         one.slice_id: _answered_by(one, wanted=wanted, last_seen_ms=last_seen_ms, revision=revision, now_ms=now_ms)
         for one in slices
@@ -84,6 +90,11 @@ def decide_slices(
         and one.revision == revision and one.ends_at_ms > now_ms
     )  # fmt: skip
     return SliceDecision(submit=tuple(submit), answering=answering, silent=silent)
+
+
+def _without_released(one: RunningSlice, released: Mapping[str, str]) -> RunningSlice:
+    """Its task does not take a partition up again, though it reports it for as long as it has others."""
+    return replace(one, keys=frozenset(key for key in one.keys if released.get(key) != one.slice_id))
 
 
 def _answered_by(

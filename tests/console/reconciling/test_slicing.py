@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from console.models import ClusterLink, CopySlice, MirrorTopic
+from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic
 from console.reconciling import plans, slicing
+from console.reconciling.phases import Verdict
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, life_of
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -81,6 +82,22 @@ def test_reports_of_topics_that_a_mirror_joins_no_more_are_left_out(make_mirror:
     assert slicing.of_these_lives([mirror], seen) == [seen[0], seen[2], seen[5]]
 
 
+def test_a_partition_that_a_living_slice_has_let_go_of_gets_another_job(link: ClusterLink, mirror: MirrorTopic) -> None:
+    first, second = keys = plans.partition_keys(mirror)
+    (row,) = next_slices(link, *keys)
+    slicing.take(slice_id=row.slice_id, now=NOW)
+    told = {"mirror": mirror, "slice_id": row.slice_id, "observed_at": NOW}
+    rows = {
+        first: MirrorPartition(partition=0, phase=PartitionPhase.RELEASED, **told),
+        second: MirrorPartition(partition=1, phase=PartitionPhase.COPYING, **told),
+    }
+
+    (fresh,) = slicing.next_slices(link=link, wanted=keys, rows=rows, now=NOW)
+
+    row.refresh_from_db()
+    assert (fresh.keys, row.keys) == ([first], [second])
+
+
 def test_a_slice_that_no_worker_took_is_sent_again(link: ClusterLink) -> None:
     (row,) = next_slices(link, "a")
 
@@ -115,9 +132,32 @@ def test_an_engine_that_is_away_is_shown_and_waited_for(link: ClusterLink) -> No
     assert link.engine_error == "Copy engine unavailable: No Spark."
     assert waits[0] < 2
     assert max(waits) <= 30 * 1.25
-    assert slicing.note_copying(link=link)
+    (row,) = next_slices(link, "a")
+    assert slicing.note_copying(link=link, heard=[heard(row.slice_id)], now=NOW)
     link.refresh_from_db()
     assert (link.engine_error, link.engine_failures) == ("", 0)
+
+
+def heard(slice_id: str, *, phase: PartitionPhase = PartitionPhase.COPYING) -> tuple[Verdict, list[MirrorPartition]]:
+    return Verdict(phase=phase), [MirrorPartition(slice_id=slice_id)]
+
+
+def test_a_failure_of_the_engine_is_forgotten_once_all_that_is_to_be_copied_is_heard_of_by_living_jobs(
+    link: ClusterLink,
+) -> None:
+    (dead,) = next_slices(link, "a")
+    slicing.note_finished(row=dead, error="It failed.", now=NOW)
+    link.refresh_from_db()
+    later = NOW + timedelta(seconds=2)
+    (row,) = next_slices(link, "a", "b", after_s=2)
+    of_a, of_b = heard(row.slice_id), heard(row.slice_id, phase=PartitionPhase.SOURCE_UNREACHABLE)
+
+    assert not slicing.note_copying(link=link, heard=[of_a, of_b], now=NOW)  # the pause before the next try is not over
+    assert not slicing.note_copying(link=link, heard=[of_a, (None, [])], now=later)
+    assert not slicing.note_copying(link=link, heard=[of_a, heard(dead.slice_id)], now=later)
+    assert not slicing.note_copying(link=link, heard=[of_b], now=later)
+    assert not slicing.note_copying(link=link, heard=[], now=later)
+    assert slicing.note_copying(link=link, heard=[of_a, of_b], now=later)
 
 
 @pytest.mark.parametrize(("ahead", "submitted"), [(timedelta(seconds=37), 0), (timedelta(hours=1), 1)])

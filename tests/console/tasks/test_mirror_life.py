@@ -16,9 +16,11 @@ from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.models import ClusterLink, CopySlice, GateRun, MirrorPartition, MirrorTopic, StateTransition, VerifyRun
-from console.reconciling import sampling
+from console.reconciling import plans, sampling
 from console.tasks import copying, gates, mirrors, reconcile, stopping, topicconfigs, verifying
 from devcluster.kafka import KafkaCluster
+from linkengine import jobs
+from linkengine.coordination.orders import RedisOrders
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
@@ -187,6 +189,42 @@ def test_a_spark_that_is_away_is_shown_on_the_link(mirror: MirrorTopic, link: Cl
     assert link.engine_failures == 1
     reconcile.reconcile_link(link_id=link.pk)
     assert CopySlice.objects.count() == 1
+
+
+def test_a_database_that_went_back_gives_orders_again(mirror: MirrorTopic, link: ClusterLink, settings: Any) -> None:
+    key = plans.link_key(link)
+    jobs.write_orders(settings.REDIS_URL, key, revision=link.revision + 2, wanted={})
+
+    for _ in range(2):
+        reconcile.reconcile_link(link_id=link.pk)
+    assert not CopySlice.objects.exists()
+    for _ in range(2):
+        reconcile.reconcile_link(link_id=link.pk)
+
+    link.refresh_from_db()
+    orders = RedisOrders(settings.REDIS_URL, key).read()
+    assert orders is not None
+    assert (orders.revision, orders.wanted) == (link.revision, {plans.mirror_key(mirror): True})
+    assert CopySlice.objects.get().revision == link.revision
+
+
+def test_a_mirror_that_is_copied_does_not_hide_that_the_job_of_another_one_fails(
+    mirror: MirrorTopic, link: ClusterLink
+) -> None:
+    now = timezone.now()
+    dated = {"state_since": NOW, "created_at": NOW}
+    MirrorTopic.objects.create(link=link, name="b", source_topic="b", state=S.ACTIVE, num_partitions=1, **dated)
+    job = {"revision": link.revision, "started_at": now, "ends_at": now + timedelta(minutes=1), "taken_at": now}
+    CopySlice.objects.create(link=link, slice_id="alive", keys=plans.partition_keys(mirror), **job)
+    MirrorPartition.objects.filter(mirror=mirror).update(phase="COPYING", slice_id="alive", observed_at=now)
+    ClusterLink.objects.update(engine_error="x", engine_failures=5, engine_retry_at=now + timedelta(seconds=20))
+
+    reconcile.reconcile_link(link_id=link.pk)
+
+    link.refresh_from_db()
+    assert (link.engine_error, link.engine_failures) == ("x", 5)
+    assert link.engine_retry_at is not None
+    assert list(CopySlice.objects.values_list("slice_id", flat=True)) == ["alive"]
 
 
 def test_comparisons_are_neither_forgotten_nor_left_behind(mirror: MirrorTopic, sent: list[tuple[str, dict[str, Any]]]) -> None:

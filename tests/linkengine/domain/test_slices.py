@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,6 +132,27 @@ def test_a_partition_that_went_silent_is_submitted_anew() -> None:
 
     assert decision.submit == (NewSlice(keys=("b",), ends_at_ms=NOW + 30_000),)
     assert decision.answering == {"s": frozenset("a")}
+
+
+@pytest.mark.parametrize("age_ms", [40_000, START_MS // 2])
+def test_a_partition_that_its_slice_has_let_go_of_is_submitted_anew(age_ms: int) -> None:
+    decision = decide("ab", running("ab", left_ms=30_000, age_ms=age_ms), released={"a": "s"})
+
+    assert decision.submit == (NewSlice(keys=("a",), ends_at_ms=NOW + 30_000),)
+    assert decision.answering == {"s": frozenset("b")}
+    alone = decide("a", running("a", left_ms=30_000, age_ms=age_ms), released={"a": "s"})
+    assert [one.keys for one in alone.submit] == [("a",)]
+    assert not alone.silent
+
+
+def test_what_an_earlier_slice_has_let_go_of_belongs_to_its_successor() -> None:
+    assert not decide("ab", running("ab", left_ms=30_000, age_ms=1_000), released={"a": "before"}).submit
+
+
+def test_what_was_let_go_of_has_no_more_haste_than_a_newcomer() -> None:
+    jobs = [running(key, left_ms=40_000, age_ms=age_ms, name=key) for key, age_ms in (("a", 20_000), ("b", 1_000))]
+
+    assert not decide("abc", *jobs, running("c", left_ms=40_000, age_ms=3_000, name="c"), released={"c": "c"}).submit
 
 
 def test_a_slice_may_take_its_time_to_start() -> None:
