@@ -1,14 +1,15 @@
 """Runs of fills become the gap ledger: few rows however busy a topic is, and an alarm where records were lost.
 
 A run keeps its start while it grows (``linkengine.copyjob.fills``), and no two runs of a reason overlap, since every offset is
-filled once. So a report that comes twice or late changes nothing. What has not grown for SETTLED is joined with its neighbours
-and, beyond MOST_ROWS, made coarser (``docs/adr/0005-gap-ledger.md``); HEAD and LOST stay exact.
+filled once. So a report that comes twice or late changes nothing. Reports and the answer of a slice come together: whoever
+writes reads the ledger under the lock of the mirror's row. What has not grown for SETTLED is joined with its neighbours and,
+beyond MOST_ROWS, made coarser (``docs/adr/0005-gap-ledger.md``); HEAD and LOST stay exact.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -34,6 +35,19 @@ def store_gaps(*, mirror: MirrorTopic, gaps: Mapping[int, Iterable[Gap]], now: d
     reported = [(partition, gap) for partition, some in gaps.items() for gap in some]
     if not reported:
         return False
+    with transaction.atomic():
+        fresh, grown = _taken_in(mirror, reported, now=now)
+    if any(row.reason == GapReason.LOST for row in (*fresh, *grown)):
+        _alarm(mirror, now=now)
+    return bool(fresh or grown)
+
+
+def _taken_in(
+    mirror: MirrorTopic, reported: Sequence[tuple[int, Gap]], *, now: datetime
+) -> tuple[list[GapRange], list[GapRange]]:
+    """Write what is new; answer the rows that were added, and those that have grown. Within a transaction."""
+    if not MirrorTopic.objects.select_for_update(of=("self",)).filter(pk=mirror.pk).exists():
+        return [], []  # deleted meanwhile, its ledger with it
     ledger = _known(mirror, reported)
     fresh, grown = [], []
     for partition, gap in reported:
@@ -43,14 +57,11 @@ def store_gaps(*, mirror: MirrorTopic, gaps: Mapping[int, Iterable[Gap]], now: d
         elif _extend(row, gap, now=now):
             grown.append(row)
     _date_losses(mirror, fresh)
-    with transaction.atomic():
-        GapRange.objects.bulk_create(fresh, ignore_conflicts=True)
-        GapRange.objects.bulk_update(grown, ["end", "filled", "before_ms", "after_ms", "noted_at"], batch_size=200)
+    GapRange.objects.bulk_create(fresh, ignore_conflicts=True)
+    GapRange.objects.bulk_update(grown, ["end", "filled", "before_ms", "after_ms", "noted_at"], batch_size=200)
     if fresh:
         _settle(mirror, {row.partition for row in fresh}, now=now)
-    if any(row.reason == GapReason.LOST for row in (*fresh, *grown)):
-        _alarm(mirror, now=now)
-    return bool(fresh or grown)
+    return fresh, grown
 
 
 def note_head(*, mirror: MirrorTopic, seeded: Iterable[tuple[int, int]], now: datetime) -> None:

@@ -5,10 +5,11 @@ mirror, a resumed one, a slice that died) gets a job at once, which ends togethe
 Shortly before a slice ends, one successor is submitted for everything that ends about then; it waits for the leases and takes
 over without a hole. A partition of which nothing was heard for a while is taken out of its slice and submitted anew: should the
 old task be alive after all, the lease decides which of the two copies. So is one that its slice has let go of (ordered to stop
-and wanted again, or fenced), though the slice reports it to its end; it has no more haste than a newcomer. A slice gets time to start, unless the worker that took
-it is gone: nobody knows whether it reached Spark, and to submit it twice does no harm. A slice that was given up altogether
-because nothing was heard of it is named in the decision: something is wrong with what runs it. Each job holds a slot of Spark
-to its end, so a row of new mirrors does not get a job each: the more run, the longer newcomers are gathered for the next.
+and wanted again, or fenced), though the slice reports it to its end; it has no more haste than a newcomer. A slice gets time to
+start, unless the worker that took it is gone: nobody knows whether it reached Spark, and to submit it twice does no harm. A
+slice that was given up altogether because nothing was heard of it is named in the decision: something is wrong with what runs
+it. Each job holds a slot of Spark to its end, so a row of new mirrors does not get a job each: the more run, the longer
+newcomers are gathered for the next.
 """
 
 from __future__ import annotations

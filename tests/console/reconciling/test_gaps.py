@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
+from threading import Thread
+
+import pytest
+from django.db import connection
 
 from console.models import GapRange, MirrorPartition, MirrorTopic, StateTransitionError
 from console.models.mirrors import RECORDS_LOST
+from console.reconciling import gaps
 from console.reconciling.gaps import MOST_ROWS, SETTLED, note_head, store_gaps
 from console.reconciling.troubles import clear
 from linkengine.domain.ranges import Gap, OffsetRange
@@ -44,6 +50,32 @@ def test_what_is_known_is_not_written_again(mirror: MirrorTopic) -> None:
     assert not store_gaps(mirror=mirror, gaps={0: [gap(5, 7)]}, now=NOW)
     assert not store_gaps(mirror=mirror, gaps={0: []}, now=NOW)
     assert GapRange.objects.get().pk == pk
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_short_report_and_the_whole_answer_of_a_slice_at_once_lose_nothing(
+    mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_gaps(mirror=mirror, gaps={0: [gap(5, 6)]}, now=NOW)
+    real, others = gaps._known, []
+
+    def store_the_whole() -> None:
+        store_gaps(mirror=mirror, gaps={0: [gap(5, 20)]}, now=NOW)
+        connection.close()
+
+    def known(mirror: MirrorTopic, reported: Iterable[tuple[int, Gap]]) -> dict[gaps.Place, list[GapRange]]:
+        found = real(mirror, reported)
+        if not others:
+            others.append(Thread(target=store_the_whole))
+            others[0].start()
+            others[0].join(0.5)
+        return found
+
+    monkeypatch.setattr(gaps, "_known", known)
+    store_gaps(mirror=mirror, gaps={0: [gap(5, 9)]}, now=NOW)
+    others[0].join(30)
+
+    assert ledger(mirror) == [(0, 5, 20, 15, "TRANSACTION_MARKER")]
 
 
 def test_an_hour_of_transactions_leaves_few_rows_and_counts_every_marker(mirror: MirrorTopic) -> None:
