@@ -1,6 +1,7 @@
 """The console's own view of Redis: is it there, when did a worker last show life, answers to waiting callers, request rates.
 
-Nothing here is worth keeping.
+Nothing here is worth keeping. Redis keeps what expires for as much longer as its host's clock is set back. So whoever meets
+something that lasts longer than it may has it end in time, as it is done with leases (``linkengine.coordination.lease``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ _SEEN_EXPIRY_S = 3600
 _ANSWER_EXPIRY_S = 60  # the caller has left long before
 HOLD_S = 5.0  # after a worker was killed: how long until another may go on with its work
 _RENEWALS = 3  # per HOLD_S
+_SHORTEN = "if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end "
+_TAKE = f"if redis.call('SET', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[1]) then return 1 end {_SHORTEN} return 0"
+_IS_THERE = f"{_SHORTEN} return redis.call('EXISTS', KEYS[1])"
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
 _POLL_S = 0.5  # below the socket's timeout
@@ -32,6 +36,7 @@ _TAKE_TURN = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local empty_at = math.max(now, tonumber(redis.call('GET', KEYS[1]) or '0'))
+if empty_at > now + ARGV[1] * ARGV[2] then empty_at = now end  -- beyond a full bucket: the clock was set back
 local wait = empty_at + ARGV[1] - now - ARGV[1] * ARGV[2]
 if wait > 0 then return math.ceil(wait) end
 local after = empty_at + ARGV[1]
@@ -88,7 +93,7 @@ def hold(name: str) -> Iterator[bool]:
     Saves double work only: every step that matters is a compare-and-swap of its own.
     """
     key, token, done = f"console:hold:{name}", uuid.uuid4().hex, Event()
-    ours = bool(client().set(key, token, nx=True, px=int(HOLD_S * 1000)))
+    ours = bool(client().eval(_TAKE, 1, key, str(int(HOLD_S * 1000)), token))
     if not ours:
         yield False
         return
@@ -102,12 +107,12 @@ def hold(name: str) -> Iterator[bool]:
 
 def is_held(name: str) -> bool:
     """Tell whether somebody is at it now."""
-    return bool(client().exists(f"console:hold:{name}"))
+    return bool(client().eval(_IS_THERE, 1, f"console:hold:{name}", str(int(HOLD_S * 1000))))
 
 
 def claim(name: str, *, ttl_ms: int) -> bool:
     """Say once per ``ttl_ms`` that something is to be done; answers False for the rest of that time."""
-    return bool(client().set(f"console:claim:{name}", "1", nx=True, px=ttl_ms))
+    return bool(client().eval(_TAKE, 1, f"console:claim:{name}", str(ttl_ms), "1"))
 
 
 def is_claimed(name: str) -> bool:

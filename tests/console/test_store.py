@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -52,6 +52,41 @@ def test_a_claim_is_made_once_per_while() -> None:
     assert not store.claim("chore", ttl_ms=80)
     time.sleep(0.12)
     assert store.claim("chore", ttl_ms=80)
+
+
+HOUR_MS = 3_600_000  # as left behind by a clock that was set back so far
+
+
+def test_a_claim_lasts_no_longer_because_the_clock_was_set_back() -> None:
+    store.client().set("console:claim:chore", "1", px=HOUR_MS)
+
+    assert not store.claim("chore", ttl_ms=80)
+    time.sleep(0.12)
+    assert store.claim("chore", ttl_ms=80)
+
+
+@pytest.mark.parametrize("asking", [True, False])
+def test_nor_does_the_hold_of_a_dead_holder(monkeypatch: pytest.MonkeyPatch, asking: bool) -> None:
+    monkeypatch.setattr(store, "HOLD_S", 0.08)
+    store.client().set("console:hold:thing", "dead", px=HOUR_MS)
+
+    if asking:
+        assert store.is_held("thing")
+    else:
+        with store.hold("thing") as ours:
+            assert not ours
+    time.sleep(0.12)
+    assert not store.is_held("thing")
+    with store.hold("thing") as ours:
+        assert ours
+
+
+def test_nor_does_anybody_wait_longer_for_a_turn() -> None:
+    seconds, micros = cast("tuple[int, int]", store.client().time())
+    store.client().set("console:turn:person", str((seconds * 1000 + HOUR_MS) * 1000 + micros), px=HOUR_MS)
+
+    assert [store.take_turn("person", per_s=0.1, burst=2) for _ in range(2)] == [0, 0]
+    assert 9 < store.take_turn("person", per_s=0.1, burst=2) <= 10
 
 
 def test_a_note_is_read_once() -> None:
