@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -10,13 +10,14 @@ from typing import Literal
 from django.db import transaction
 from django.db.models import F
 
-from console import audit, dispatch
+from console import audit, dispatch, pairs
 from console.access import Permission, check_permission
 from console.actions import groups, linkchecks
 from console.actions.rows import lock_link
 from console.actors import Actor
 from console.errors import InvalidInputError
 from console.models import ClusterLink, LinkConfig
+from console.models.links import LinkMode
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkrules import with_consequences
 from linkengine.domain.linktasks import TaskName, concerned_by, switched_off_by
@@ -51,8 +52,11 @@ def alter_configs(
         locked = lock_link(link)
         _check(locked, wanted, by=by)
         _write(locked, wanted, now=now)
+        other = _other_that_copies(locked, wanted)
         _audit(locked, wanted, by=by, now=now)
-    dispatch.send("reconcile_link", link_id=link.pk, probe=True)
+    for one in (link, other):
+        if one is not None:
+            dispatch.send("reconcile_link", link_id=one.pk, probe=True)
 
 
 def _check(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor) -> None:
@@ -89,6 +93,16 @@ def _switch_groups(link: ClusterLink, wanted: dict[str, str | None]) -> None:
         groups.let_wait(link)
     elif groups.ENABLE in wanted:
         groups.expect_run(link)
+
+
+def _other_that_copies(link: ClusterLink, wanted: Iterable[str]) -> ClusterLink | None:
+    """Answer the destination's side of a source-initiated link if it signs in with what changes here; its copies end, too."""
+    used = link.mode == LinkMode.SOURCE and any(name.startswith("local.") and is_connection(name) for name in wanted)
+    other = pairs.other_side(link) if used else None
+    if other is not None:
+        changes = {"revision": F("revision") + 1, "sequence": F("sequence") + 1, "engine_retry_at": None}
+        ClusterLink.objects.filter(pk=other.pk).update(**changes)
+    return other
 
 
 def _pause_or_resume(link: ClusterLink, *, paused: bool, now: datetime) -> None:

@@ -43,6 +43,23 @@ def test_new_credentials_reach_running_copies(link: ClusterLink, owner: Actor) -
     assert not LinkConfig.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "grown"), [("local_sasl_jaas_config", 1), ("sasl_jaas_config", 0), ("topic_config_sync_ms", 0)]
+)
+def test_how_to_sign_in_at_the_source_of_a_source_initiated_link_reaches_the_copies_of_its_other_side(
+    link: ClusterLink, back: ClusterLink, owner: Actor, sent: Sent, name: str, grown: int
+) -> None:
+    ClusterLink.objects.filter(pk=link.pk).update(mode="DESTINATION", connection_mode="INBOUND")
+    ClusterLink.objects.filter(pk=back.pk).update(mode="SOURCE")
+    value = "9000" if name.endswith("ms") else 'x required username="u" password="new-secret";'
+
+    alter(ClusterLink.objects.get(pk=back.pk), owner, **{name: value})
+
+    row = ClusterLink.objects.get(pk=link.pk)
+    assert (row.revision, row.sequence) == (link.revision + grown, link.sequence + grown)
+    assert sent == [("reconcile_link", {"link_id": pk, "probe": True}) for pk in (back.pk, link.pk)[: 1 + grown]]
+
+
 def test_a_setting_goes_back_to_its_default(link: ClusterLink, owner: Actor) -> None:
     alter(link, owner, topic_config_sync_ms="9000")
 
