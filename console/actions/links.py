@@ -102,9 +102,10 @@ def remove_link(*, link: ClusterLink, by: Actor, now: datetime, detail: Mapping[
             raise ConflictError(_still_attached(link, attached), code="LINK_IN_USE")
         leave_pair(locked, now=now)
         audit.record(by=by, action="DeleteClusterLink", resource=audit.path_of(link), now=now, detail=dict(detail or {}))
+        partitions = {one.engine_name: one.num_partitions for one in locked.mirrors.all()}
         locked.mirrors.all().delete()
         locked.delete()
-    dispatch.send("forget_link", link_key=link.link_uuid.hex)
+    dispatch.send("forget_link", link_key=link.link_uuid.hex, partitions=partitions)
 
 
 def leave_pair(link: ClusterLink, *, now: datetime) -> None:

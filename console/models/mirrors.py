@@ -86,6 +86,11 @@ class MirrorTopic(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def engine_name(self) -> str:
+        """What orders, leases and progress call it; the name stays when the mirror moves to another link."""
+        return f"{(self.first_link_uuid or self.link.link_uuid).hex[:16]}-{self.pk}"
+
 
 class MirrorPartition(models.Model):
     """How far one partition is, as last reported. Unknown is null, never 0."""

@@ -49,8 +49,8 @@ def link_key(link: ClusterLink) -> str:
 
 
 def mirror_key(mirror: MirrorTopic) -> str:
-    """Name a mirror to the engine, in orders, leases and progress; the name stays when the mirror moves to another link."""
-    return f"{(mirror.first_link_uuid or mirror.link.link_uuid).hex[:16]}-{mirror.pk}"
+    """Name a mirror to the engine."""
+    return mirror.engine_name
 
 
 def partition_keys(mirror: MirrorTopic) -> list[str]:

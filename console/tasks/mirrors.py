@@ -92,7 +92,8 @@ def delete_mirror(*, mirror_id: int, **_: Any) -> None:
             except LinkEngineError as error:
                 note_failure(mirror, error, fatal=False, now=timezone.now())
                 return
-        jobs.clear_mirror(settings.REDIS_URL, plans.link_key(mirror.link), mirror_id=plans.mirror_key(mirror))
+        name, keys = plans.mirror_key(mirror), plans.partition_keys(mirror)
+        jobs.clear_mirror(settings.REDIS_URL, plans.link_key(mirror.link), mirror_id=name, keys=keys)
         _remove(mirror)
 
 

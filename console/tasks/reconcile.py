@@ -86,9 +86,10 @@ def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
 
 
 @shared_task(name="forget_link")
-def forget_link(*, link_key: str, **_: Any) -> None:
-    """Remove what the engine keeps of a link that is gone."""
-    jobs.clear_link(settings.REDIS_URL, link_key)
+def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_: Any) -> None:
+    """Remove what the engine keeps of a link that is gone, and of its mirrors, by name with how many partitions they had."""
+    keys = [f"{name}/{number}" for name, count in (partitions or {}).items() for number in range(count)]
+    jobs.clear_link(settings.REDIS_URL, link_key, keys=keys)
 
 
 @shared_task(name="forget_old_rows")

@@ -7,7 +7,7 @@ Two keys per partition, touched only by Lua scripts (``leasescripts.py``), which
   ``clean`` (what the last acquire answered), ``seen`` (what the last owner that released left to the next one, who gets it
   with a clean grant only), ``left`` (the same of the last owner alone, whatever others did before) and ``armed`` (when, by
   Redis' clock, an owner that may have sent markers was last heard, 0 after a clean release). It never expires, so the counter
-  outlives every lease.
+  outlives every lease; it goes with the mirror (``forget_leases``).
 
 A token is unique per RedisLease object. Races, each thought through:
 
@@ -202,6 +202,14 @@ class RedisLease:
     def _forget(self, key: str) -> None:
         for table in (self._tokens, self._generations, self._deadlines, self._armed):
             table.pop(key, None)
+
+
+def forget_leases(url: str, keys: Iterable[str]) -> None:
+    """Remove what is kept of partitions that nobody will ever write again: no mirror gets the name of one that is gone."""
+    names = [name for key in keys for name in _names(key)]
+    if names:
+        with redis_answers("forget leases"):
+            client_for(url).delete(*names)
 
 
 def _seen(text: str | bytes) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from linkengine.coordination import losses, orders, progress
+from linkengine.coordination import lease, losses, orders, progress
 from linkengine.coordination.losses import Loss
 from linkengine.copyjob import spark
 from linkengine.domain.plans import CopyPlan, PartitionProgress
@@ -42,13 +42,15 @@ def write_orders(
     return orders.write_orders(redis_url, link_id, revision=revision, wanted=wanted, lives=lives or {})
 
 
-def clear_mirror(redis_url: str, link_id: str, *, mirror_id: str) -> None:
-    """Forget the reports of a mirror that is gone, and what its copiers had lost."""
+def clear_mirror(redis_url: str, link_id: str, *, mirror_id: str, keys: Iterable[str] = ()) -> None:
+    """Forget the reports of a mirror that is gone, what its copiers had lost, and the leases of its partitions (``keys``)."""
     progress.clear_mirror(redis_url, link_id, mirror_id=mirror_id)
     losses.clear_mirror(redis_url, link_id, mirror_id=mirror_id)
+    lease.forget_leases(redis_url, keys)
 
 
-def clear_link(redis_url: str, link_id: str) -> None:
-    """Forget the orders of a link that is gone, and what its copiers had lost."""
+def clear_link(redis_url: str, link_id: str, *, keys: Iterable[str] = ()) -> None:
+    """Forget the orders of a link that is gone, what its copiers had lost, and the leases of its mirrors' partitions."""
     orders.clear_orders(redis_url, link_id)
     losses.clear_losses(redis_url, link_id)
+    lease.forget_leases(redis_url, keys)

@@ -250,7 +250,7 @@ def test_a_mirror_in_any_other_state_than_stopped_keeps_its_link_and_is_named(
 def test_a_link_whose_mirrors_are_stopped_is_deleted(
     link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent
 ) -> None:
-    make_mirror("done", MirrorState.STOPPED)
+    done = make_mirror("done", MirrorState.STOPPED)
 
     delete_link(link=link, validate_only=True, by=owner, now=NOW)
     assert ClusterLink.objects.exists()
@@ -259,7 +259,7 @@ def test_a_link_whose_mirrors_are_stopped_is_deleted(
     assert not ClusterLink.objects.exists()
     assert not MirrorTopic.objects.exists()
     assert AuditEvent.objects.get().action == "DeleteClusterLink"
-    assert sent == [("forget_link", {"link_key": link.link_uuid.hex})]
+    assert sent == [("forget_link", {"link_key": link.link_uuid.hex, "partitions": {done.engine_name: 2}})]
 
 
 def test_force_fails_mirrors_over_first(link: ClusterLink, make_mirror: MakeMirror, owner: Actor, sent: Sent) -> None:

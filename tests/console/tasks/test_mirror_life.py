@@ -20,6 +20,7 @@ from console.reconciling import plans, sampling
 from console.tasks import copying, gates, mirrors, reconcile, stopping, topicconfigs, verifying
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
+from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.orders import RedisOrders
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
@@ -137,14 +138,18 @@ def test_a_topic_that_is_gone_can_still_be_failed_over(mirror: MirrorTopic, dest
     assert state_of(mirror) == S.STOPPED
 
 
-def test_a_deletion_takes_the_topic_and_the_row(mirror: MirrorTopic, destination_admin: AdminClient) -> None:
+def test_a_deletion_takes_the_topic_and_the_row(mirror: MirrorTopic, destination_admin: AdminClient, settings: Any) -> None:
+    generations = [f"generation:{{{key}}}" for key in plans.partition_keys(mirror)]
     mirrors.delete_mirror(mirror_id=mirror.pk)
     assert MirrorTopic.objects.exists()
+    RedisLease(settings.REDIS_URL, ttl_ms=1).acquire_all(plans.partition_keys(mirror), "a copier")
+    assert store.client().exists(*generations) == 2
     operate(mirror=mirror, operation=MirrorEvent.DELETE, by=SYSTEM, now=NOW)
 
     for _ in range(2):
         mirrors.delete_mirror(mirror_id=mirror.pk)
 
+    assert store.client().exists(*generations) == 0
     assert not MirrorTopic.objects.exists()
     assert mirror.name not in destination_admin.list_topics(timeout=10).topics
 

@@ -10,7 +10,7 @@ import time
 import pytest
 import redis
 
-from linkengine.coordination.lease import RedisLease
+from linkengine.coordination.lease import RedisLease, forget_leases
 from linkengine.domain.leases import Grant
 from tests.linkengine.coordination.leasing import SHORT_MS, TTL_MS, Clock, taken, taken_in_time, wait_for_expiry
 
@@ -256,3 +256,14 @@ def test_many_partitions_are_taken_at_once_except_those_that_somebody_has(redis_
         (keys[3], 2, True),
     ]
     assert second.renew(grants) == {keys[0], keys[2], keys[3]}
+
+
+def test_what_is_forgotten_leaves_nothing_behind(redis_url: str, key: str) -> None:
+    taken(RedisLease(redis_url, ttl_ms=TTL_MS), key)
+    other = taken(RedisLease(redis_url, ttl_ms=TTL_MS), f"{key}-other")
+
+    forget_leases(redis_url, [key])
+    forget_leases(redis_url, [])
+
+    assert redis.Redis.from_url(redis_url).keys(f"*{{{key}}}*") == []
+    assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(other.key, "slice") is None
