@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -15,6 +16,9 @@ from linkengine.domain.leases import CoordinationUnavailableError
 
 SOCKET_TIMEOUT_S = 0.5  # local round trips take 0.1 ms; with the one retry the worst call blocks for 2 s, half a lease
 RETRIES = 1  # a pooled connection that died with a restarted server fails once, the retry connects anew
+# It reads but refuses to write: a full disk or memory, a replica. Some of it has classes, unless a script tells it.
+_NO_ROOM = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
+_NO_WRITES = re.compile(r"\b(MISCONF|OOM|READONLY)\b")
 
 # The beginning of a script that needs Redis' own clock: ``now`` in Unix milliseconds, and ``stamp``, the same as it is stored.
 NOW_MS = """
@@ -50,13 +54,12 @@ def clock_ms(url: str) -> int:
 
 @contextmanager
 def redis_answers(what: str) -> Iterator[None]:
-    """Turn every outage (gone, silent, starting up, out of memory) into CoordinationUnavailableError; other errors are bugs."""
+    """Turn every outage (gone, silent, starting up, no room left) into CoordinationUnavailableError; other errors are bugs."""
     try:
         yield
-    except (
-        redis.ConnectionError,
-        redis.TimeoutError,
-        redis.exceptions.OutOfMemoryError,
-        redis.exceptions.ReadOnlyError,
-    ) as error:
+    except (redis.ConnectionError, redis.TimeoutError) as error:
         raise CoordinationUnavailableError(f"Redis did not {what}: {type(error).__name__}.") from error
+    except redis.ResponseError as error:
+        if not isinstance(error, _NO_ROOM) and not _NO_WRITES.search(str(error)):
+            raise
+        raise CoordinationUnavailableError(f"Redis did not {what}: {error}") from error

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import threading
+import time
+from collections.abc import Callable
 
 import pytest
+import redis
 
 from devcluster.redis import RedisServer
+from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.orders import RedisOrders, clear_orders, write_orders
 from linkengine.domain.leases import CoordinationUnavailableError, OrdersSnapshot
 
@@ -114,3 +119,27 @@ def test_without_redis_both_sides_say_so(own_redis: RedisServer, link_id: str) -
         orders.read()
     with pytest.raises(CoordinationUnavailableError):
         write_orders(own_redis.url, link_id, revision=1, wanted={})
+
+
+def disk_full(server: RedisServer, admin: redis.Redis) -> None:
+    """Let the server fail to save what it holds; from then on it refuses to write."""
+    admin.config_set("save", "3600 1")
+    shutil.rmtree(server.directory)
+    admin.bgsave()
+    while admin.info("persistence")["rdb_last_bgsave_status"] == "ok":
+        time.sleep(0.02)
+
+
+def memory_full(_: RedisServer, admin: redis.Redis) -> None:
+    admin.config_set("maxmemory", 1)
+
+
+@pytest.mark.parametrize("fill", [disk_full, memory_full])
+def test_a_redis_that_refuses_to_write_is_waited_for(
+    own_redis: RedisServer, link_id: str, fill: Callable[[RedisServer, redis.Redis], None]
+) -> None:
+    fill(own_redis, redis.Redis.from_url(own_redis.url))
+
+    with pytest.raises(CoordinationUnavailableError):
+        RedisLease(own_redis.url, ttl_ms=1_000).acquire(link_id, "slice")
+    assert RedisOrders(own_redis.url, link_id).read() is None
