@@ -208,6 +208,11 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         "Somebody deleted the mirror topic on the destination; one that has its name by now is somebody else's.",
         "Delete the mirror here and add it again. A topic that is not the mirror's keeps its records and configs.",
     ),
+    (
+        _E.MIRROR_WAS_STOPPED,
+        "The topic was promoted or failed over before, as its log shows, and is here taken for a mirror that is copied.",
+        "Applications may use it: fail over to keep it as it is. Delete it and begin again only if nobody needs it.",
+    ),
     (_E.ILLEGAL_STATE, "The mirror's state does not allow this.", "Choose one of the actions that the state allows."),
 )
 # Codes of the console itself; their messages say most of it already.

@@ -2,11 +2,13 @@
 
 The worst partition speaks for the mirror. A lost source must stay lost for a moment before the state changes, since a broker
 that restarts is no news; a refusal counts at once. Some troubles become permanent when they last for the link's retry timeout.
+A task that finds the fence of a stop has come late, unless it was planned after the mirror came into its present state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,10 +16,10 @@ from django.db.models import F
 
 from console.actions import transitions
 from console.actors import ENGINE
-from console.models import MirrorPartition, MirrorTopic
+from console.models import CopySlice, MirrorPartition, MirrorTopic
 from console.models.mirrors import STAYING, is_fresh
 from console.reconciling import troubles
-from linkengine.domain.errors import ErrorCode
+from linkengine.domain.errors import ErrorCode, IllegalTransitionError
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import COPYING, MirrorEvent, MirrorState, can
@@ -36,6 +38,7 @@ _SEVERITY = (
     PartitionPhase.LINK_BROKEN,
     PartitionPhase.SOURCE_UNREACHABLE,
     PartitionPhase.DESTINATION_UNREACHABLE,
+    PartitionPhase.RELEASED,  # because a fence was found; else it says nothing
     PartitionPhase.COPYING,
 )
 
@@ -48,6 +51,7 @@ class Verdict:
     code: str = ""
     message: str = ""
     again: bool = False  # another try has failed since the last verdict
+    slice_id: str = ""  # whose report it is
 
 
 def verdict_on(rows: Iterable[MirrorPartition], *, now: datetime) -> Verdict | None:
@@ -55,9 +59,9 @@ def verdict_on(rows: Iterable[MirrorPartition], *, now: datetime) -> Verdict | N
     fresh = [row for row in rows if is_fresh(row.observed_at, now=now, within=FRESH)]
     for phase in _SEVERITY:
         for row in fresh:
-            if row.phase == phase:
+            if row.phase == phase and (phase is not PartitionPhase.RELEASED or row.error_code == ErrorCode.MIRROR_WAS_STOPPED):
                 again = any(one.failed_again for one in fresh)
-                return Verdict(phase=phase, code=row.error_code, message=row.error_message, again=again)
+                return Verdict(phase=phase, code=row.error_code, message=row.error_message, again=again, slice_id=row.slice_id)
     return None
 
 
@@ -67,9 +71,25 @@ def apply_verdict(
     """Move the mirror as its partitions demand and keep its errors; answer whether a page would show something new."""
     if verdict is None or MirrorState(mirror.state) not in COPYING or mirror.deletion_requested_at is not None:
         return False
+    if verdict.phase is PartitionPhase.RELEASED:
+        return _found_stopped(mirror, verdict, now=now)
     if verdict.phase is PartitionPhase.COPYING:
         return _healthy(mirror, now=now)
     return _troubled(mirror, verdict, now=now, retry_timeout=retry_timeout)
+
+
+def _found_stopped(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> bool:
+    """Fail a mirror that was stopped without us. Late copiers of a stop that we know of, or of a life before, prove nothing.
+
+    A mirror that stops or is reversed right now is fenced for that.
+    """
+    planned = CopySlice.objects.filter(slice_id=verdict.slice_id, started_at__gte=mirror.state_since)
+    if mirror.state not in _COUNTED or not planned.exists():
+        return False
+    facts = {"error_code": verdict.code, "error_message": verdict.message}
+    with suppress(IllegalTransitionError):  # somebody was quicker, with a stop
+        transitions.apply_event(mirror=mirror, event=MirrorEvent.FATAL, by=ENGINE, now=now, detail=verdict.message, **facts)
+    return True
 
 
 def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:

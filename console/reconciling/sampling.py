@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from console.models import MirrorPartition, MirrorTopic
 from console.models.mirrors import AHEAD, UNSEEN, is_fresh
 from console.rowwise import update_each
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 
 SMOOTHING = 0.5  # weight of the newest measurement: calm numbers that still follow within two seconds
@@ -131,6 +131,8 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
     if report.caught_up_at_ms is not None:
         row.caught_up_at = time_of(report.caught_up_at_ms)
     row.phase, row.error_code, row.error_message = report.phase, report.error_code, report.error_message
+    if row.stopped_end is not None and row.error_code == ErrorCode.MIRROR_WAS_STOPPED:  # of a copier that came late: no news
+        row.error_code = row.error_message = ""
     row.observed_at = observed_at
 
 

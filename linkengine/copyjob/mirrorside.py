@@ -177,6 +177,7 @@ class MirrorSide:
             _check_open(tail)
             one.resumed(tail, now_ms=self._services.clock.now_ms())
         except FencedError as error:
+            one.parting = Trouble(PartitionPhase.RELEASED, error.code, error.message) if error.closes else None
             self._fenced(one, error)
             return
         self._missing.clear(one.key)
@@ -232,7 +233,7 @@ def _check_open(tail: Tail) -> None:
     Epochs do not tell: a transaction coordinator goes above the fence's for whoever asks, and a leader may have forgotten them.
     """
     if tail.stretch is not None and tail.stretch.closed:
-        raise FencedError
+        raise FencedError(closes=True)
 
 
 def _missing(one: MirrorPartition) -> LinkEngineError:

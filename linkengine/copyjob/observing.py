@@ -57,5 +57,5 @@ def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) ->
 
 def _trouble(one: MirrorPartition) -> Trouble | None:
     if one.stage is Stage.ENDED and not one.failure:
-        return None
+        return one.parting
     return one.failure or one.source_trouble or one.mirror_trouble

@@ -52,6 +52,7 @@ class MirrorPartition:
         self.account = Account()
         self.attempt, self._remembered = 0, False  # by the leader: an append of this attempt, lately
         self.failure: Trouble | None = None
+        self.parting: Trouble | None = None  # why it was let go of before its time
         self.source_trouble: Trouble | None = None
         self.mirror_trouble: Trouble | None = None
         # source side

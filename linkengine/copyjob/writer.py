@@ -42,12 +42,21 @@ def epochs_above(state: ProducerState, *, generation: int, closes: bool, tries: 
 
 
 class FencedError(LinkEngineError):
-    """A newer owner has raised the epoch: this one may not write any more."""
+    """A newer owner has raised the epoch, or the fence of a stop ``closes`` the mirror: this one may not write any more."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            ErrorCode.ILLEGAL_STATE, "A newer owner of this mirror partition, or a failover, has taken over. Nothing to do."
-        )
+    def __init__(self, *, closes: bool = False) -> None:
+        self.closes = closes
+        if closes:
+            super().__init__(
+                ErrorCode.MIRROR_WAS_STOPPED,
+                "The topic was promoted or failed over before, as its log shows; perhaps the console's database was put back "
+                "to a backup since. Applications may use it, so nothing more is written to it. Fail over to keep it as it is. "
+                "Delete it and begin again only if nobody needs it.",
+            )
+        else:
+            super().__init__(
+                ErrorCode.ILLEGAL_STATE, "A newer owner of this mirror partition, or a failover, has taken over. Nothing to do."
+            )
 
 
 class Writer:
@@ -113,15 +122,15 @@ class Writer:
 
     def readopt(self, state: ProducerState) -> None:
         """Go on within the same hold; raise FencedError where somebody newer has written a marker."""
-        if self._is_fenced(state):
-            raise FencedError
+        if self._is_fenced(state):  # by whom is not told where a transaction coordinator fences
+            raise FencedError(closes=self._bound_epoch is None and is_closed(state.coordinator_epoch))
         if self.epoch < state.epoch == self._tried:
             self._must_raise = False
         self._take(state)
 
     def _adopt_generation(self, state: ProducerState, *, generation: int, written: bool) -> None:
         if is_closed(state.coordinator_epoch):
-            raise FencedError
+            raise FencedError(closes=True)
         known = generation_of(state.coordinator_epoch)
         if written:
             known = max(known, FIRST_GENERATION)

@@ -57,6 +57,7 @@ class ErrorCode(StrEnum):
     MARKER_OVERRUN = "MARKER_OVERRUN"  # a gap fill of our own came late and took the place of a record
     TIMESTAMPS_REPLACED = "TIMESTAMPS_REPLACED"  # the mirror topic was switched to LogAppendTime while it was copied to
     MIRROR_TOPIC_MISSING = "MIRROR_TOPIC_MISSING"  # somebody deleted the mirror topic
+    MIRROR_WAS_STOPPED = "MIRROR_WAS_STOPPED"  # its topic holds the fence of a stop that nobody remembers
     ILLEGAL_STATE = "ILLEGAL_STATE"
 
 

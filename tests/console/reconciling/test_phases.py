@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from console.models import MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
+from console.models import CopySlice, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.reconciling.phases import RETRY_TIMEOUT, Verdict, apply_verdict, verdict_on
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorState
@@ -45,6 +45,42 @@ def test_the_worst_fresh_partition_speaks(mirror: MirrorTopic) -> None:
     assert verdict.phase is P.SOURCE_UNREACHABLE
     assert verdict_on(rows[2:], now=NOW) is None
     assert verdict_on([MirrorPartition(phase=P.COPYING, observed_at=NOW + timedelta(hours=1))], now=NOW) is None
+
+
+@pytest.mark.parametrize("state", list(S))
+def test_a_mirror_that_was_stopped_unknown_to_us_fails(state: S, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror("orders", state)
+    row = plan_slice(mirror, "late", after_s=1)
+    verdict = verdict_on([MirrorPartition(phase=P.RELEASED, observed_at=NOW), row], now=NOW)
+    assert verdict is not None
+
+    seen = see(mirror, verdict, after_s=2)
+
+    fails = state in (S.ACTIVE, S.SOURCE_UNAVAILABLE, S.LINK_FAILED)
+    assert seen.state == (S.FAILED if fails else state)
+    assert (seen.error_code, seen.error_message) == (("MIRROR_WAS_STOPPED", "Stopped.") if fails else ("", ""))
+
+
+def test_a_copier_of_an_earlier_life_that_finds_its_fence_says_nothing(mirror: MirrorTopic) -> None:
+    before = verdict_on([plan_slice(mirror, "before", after_s=-1)], now=NOW)
+
+    assert see(mirror, before, after_s=2).state == S.ACTIVE
+    assert see(mirror, replace(COPYING, phase=P.RELEASED, code="MIRROR_WAS_STOPPED"), after_s=2).state == S.ACTIVE
+
+
+def test_who_finds_a_stop_that_was_quicker_gives_way(mirror: MirrorTopic) -> None:
+    verdict = verdict_on([plan_slice(mirror, "late", after_s=1)], now=NOW)
+    MirrorTopic.objects.update(state=S.STOPPED)
+
+    assert see(mirror, verdict, after_s=2).state == S.STOPPED
+
+
+def plan_slice(mirror: MirrorTopic, name: str, *, after_s: float) -> MirrorPartition:
+    """Plan a slice that finds a fence; its report."""
+    times = {"started_at": NOW + timedelta(seconds=after_s), "ends_at": NOW + timedelta(minutes=1)}
+    CopySlice.objects.create(link=mirror.link, slice_id=name, revision=1, **times)
+    told = {"error_code": "MIRROR_WAS_STOPPED", "error_message": "Stopped."}
+    return MirrorPartition(phase=P.RELEASED, slice_id=name, observed_at=NOW, **told)
 
 
 def test_a_lost_source_must_stay_lost_for_a_moment_and_comes_back(mirror: MirrorTopic) -> None:

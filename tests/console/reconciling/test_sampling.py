@@ -56,6 +56,16 @@ def test_a_report_is_taken_over_once(row: MirrorPartition) -> None:
     assert (row.bytes_copied, row.records_copied, row.phase, row.caught_up_at) == (100, 20, "COPYING", NOW)
 
 
+@pytest.mark.parametrize(("stopped_end", "code"), [(None, "MIRROR_WAS_STOPPED"), (30, "")])
+def test_a_fence_is_news_only_where_nobody_remembers_the_stop(row: MirrorPartition, stopped_end: int | None, code: str) -> None:
+    row.stopped_end = stopped_end
+    row.save()
+
+    store(row, report(phase=PartitionPhase.RELEASED, error_code="MIRROR_WAS_STOPPED", error_message="Stopped."))
+
+    assert (row.error_code, bool(row.error_message)) == (code, bool(code))
+
+
 def test_what_a_report_does_not_know_stays(row: MirrorPartition) -> None:
     store(row, report(source_end=40, mirror_end=30))
     store(row, report(500, slice_id="next", phase=PartitionPhase.WAITING))

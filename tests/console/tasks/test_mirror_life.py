@@ -25,6 +25,7 @@ from linkengine.coordination.orders import RedisOrders
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
+from tests.console.tasks.reversal import Drive
 from tests.topics import create_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -211,6 +212,24 @@ def test_a_database_that_went_back_gives_orders_again(mirror: MirrorTopic, link:
     assert orders is not None
     assert (orders.revision, orders.wanted) == (link.revision, {plans.mirror_key(mirror): True})
     assert CopySlice.objects.get().revision == link.revision
+
+
+@pytest.mark.usefixtures("copier")
+def test_a_mirror_that_was_stopped_after_the_backup_of_the_database_fails(mirror: MirrorTopic, drive: Drive) -> None:
+    operate(mirror=mirror, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
+    stopping.advance_stop(mirror_id=mirror.pk)
+    assert state_of(mirror) == S.STOPPED
+    MirrorPartition.objects.update(stopped_end=None)
+    MirrorTopic.objects.update(state=S.ACTIVE, stop_reason="", fencing_at=None, state_since=NOW)
+
+    drive(lambda: state_of(mirror) == S.FAILED)
+
+    row = MirrorTopic.objects.get()
+    assert row.error_code == "MIRROR_WAS_STOPPED"
+    operate(mirror=row, operation=MirrorEvent.FAILOVER, by=SYSTEM, now=timezone.now())
+    stopping.advance_stop(mirror_id=mirror.pk)
+    assert state_of(mirror) == S.STOPPED
+    assert list(MirrorPartition.objects.values_list("stopped_end", flat=True)) == [0, 0]
 
 
 def test_a_mirror_that_is_copied_does_not_hide_that_the_job_of_another_one_fails(

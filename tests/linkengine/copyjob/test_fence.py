@@ -9,6 +9,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.fence import fence_partitions, write_marker
 from linkengine.copyjob.fencemany import fence_many
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.kafka.cluster import Cluster
 from tests.linkengine.copyjob.copying import (
@@ -119,3 +120,6 @@ def test_a_new_owner_that_never_heard_of_the_stop_cannot_write_behind_the_fence_
         late.wait_until(lambda one: one.phase is PartitionPhase.RELEASED)
 
     assert ends_of(destination, topic_name) == {0: 16}
+    (told,) = late.join()
+    assert (told.phase, told.error_code) == (PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
+    assert "Fail over to keep it as it is." in told.error_message

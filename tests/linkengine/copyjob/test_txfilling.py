@@ -8,6 +8,7 @@ import pytest
 
 from linkengine.copyjob.fence import fence_partitions
 from linkengine.copyjob.seed import seed_head
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
@@ -111,7 +112,8 @@ def test_the_fence_at_a_gap_is_nobodys_own_fill(clusters: Pair, topic_name: str,
             wait_for(lambda: late.results or ends_of(clusters[1], topic_name) != {0: 11})
 
     assert ends_of(clusters[1], topic_name) == {0: 11}
-    assert late.progress.latest[plan.assignments[0].key].phase is PartitionPhase.RELEASED
+    told = late.progress.latest[plan.assignments[0].key]
+    assert (told.phase, told.error_code) == (PartitionPhase.RELEASED, ErrorCode.MIRROR_WAS_STOPPED)
 
 
 def test_a_fence_that_died_between_its_two_steps_counts_no_offset(clusters: Pair, topic_name: str) -> None:
