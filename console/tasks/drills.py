@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 from celery import shared_task
+from django.db.models import Sum
 from django.utils import timezone
 
 from console import dispatch, store
@@ -168,14 +169,19 @@ def _row(copy: MirrorTopic, run: VerifyRun, drill: Drill) -> DrillRow:
 
 
 def _judged(copy: MirrorTopic, run: VerifyRun, drill: Drill) -> dict[str, Any]:
-    held = {row.partition: max(0, (row.last_source_end or 0) - (row.source_start or 0)) for row in copy.partitions.all()}
-    compared = {partition: end - start for partition, start, end in run.ranges}
-    if run.error_message:
-        problem, note = run.error_message, ""
-    else:
-        problem, note = proven_by(held, compared, start=drill.start_spec)
+    problem, note = (run.error_message, "") if run.error_message else _proven(copy, run, drill)
     refused = _refused(copy)
     return {"writable": not refused, "problem": "; ".join(one for one in (*refused[:3], problem) if one), "note": note}
+
+
+def _proven(copy: MirrorTopic, run: VerifyRun, drill: Drill) -> tuple[str, str]:
+    """Count records and not offsets: an aborted transaction may be all that arrived while the copy was made."""
+    starts = {row.partition: row.source_start or 0 for row in copy.partitions.all()}
+    held = {row.partition: max(0, (row.last_source_end or 0) - starts[row.partition]) for row in copy.partitions.all()}
+    counts = copy.verified_ranges.order_by().values_list("partition").annotate(records=Sum("records"))
+    compared = {partition: records or 0 for partition, records in counts}
+    whole = {partition for partition, start, _ in run.ranges if start <= starts.get(partition, 0)}
+    return proven_by(held, compared, start=drill.start_spec, whole=whole)
 
 
 def _refused(copy: MirrorTopic) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from linkengine.domain.groupplans import KnownOffset
@@ -82,12 +82,15 @@ def _offset_after(source: int, *, start: int | None, end: int | None) -> int | N
     return OffsetFacts(source=Committed(offset=source), mirror_start=start or 0, mirror_end=end).target
 
 
-def proven_by(held: Mapping[int, int], compared: Mapping[int, int], *, start: str) -> tuple[str, str]:
-    """Answer (problem, note) about what a comparison of so many offsets proves of a source that holds so many.
+def proven_by(
+    held: Mapping[int, int], compared: Mapping[int, int], *, start: str, whole: Collection[int] = ()
+) -> tuple[str, str]:
+    """Answer (problem, note) about what a comparison of so many records proves of a source that holds so many offsets.
 
-    A partition of which nothing was compared proves nothing, unless there is nothing in it.
+    A partition of which no record was compared proves nothing, unless nothing is in it: it is empty, or it was read from its
+    beginning, as those in ``whole``, and its offsets are those of markers and aborted records.
     """
-    silent = [partition for partition in sorted(held) if held[partition] and not compared.get(partition)]
+    silent = [one for one in sorted(held) if held[one] and not compared.get(one) and one not in whole]
     if silent:
         named = ", ".join(str(one) for one in silent[:_NAMED_AT_MOST]) + (" and more" if len(silent) > _NAMED_AT_MOST else "")
         problem = (

@@ -12,9 +12,10 @@ from console.actions.mirrors import delete_mirror
 from console.actions.verification import record_failure
 from console.actors import ENGINE, Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
-from console.models import AuditEvent, ClusterLink, Drill, LinkConfig, MirrorTopic
+from console.models import AuditEvent, ClusterLink, Drill, LinkConfig, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
 from console.queries.mirrorpages import link_figures
-from console.tasks.drills import COMPARISONS, _comparison
+from console.tasks.drills import COMPARISONS, _comparison, _judged
+from linkengine import jobs
 from linkengine.domain.drills import BATCH, DrillRow
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -174,3 +175,25 @@ def test_a_comparison_that_came_to_no_result_is_made_again_but_not_for_ever(
 
     assert len({run.pk for run in runs}) == COMPARISONS
     assert runs[-1].pk == runs[-2].pk
+
+
+COMPARED = [(997, 0, False), (997, 2, True), (0, 0, True)]  # first offset, records, whether that proves anything
+
+
+@pytest.mark.parametrize(("begins", "records", "proves"), COMPARED)
+def test_offsets_without_a_record_prove_nothing_unless_all_of_the_source_was_read(
+    link: ClusterLink, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch, begins: int, records: int, proves: bool
+) -> None:
+    """An aborted transaction may be all that arrived while the copy was made."""
+    monkeypatch.setattr(jobs, "try_writing", lambda *_: [])
+    asked = {"requested_by": "owner", "requested_at": NOW}
+    drill = Drill.objects.create(link=link, status="CHECKING", status_since=NOW, start_spec="latest", **asked)
+    copy = make_mirror("orders.clusterlink-drill-1", MirrorState.STOPPED, partitions=1, drill=drill)
+    MirrorPartition.objects.filter(mirror=copy).update(source_start=0, last_source_end=1000)
+    run = VerifyRun.objects.create(mirror=copy, status="EQUAL", ranges=[[0, begins, 1000]], records_compared=records, **asked)
+    seen = {"records": records, "first_verified_at": NOW, "verified_at": NOW}
+    VerifiedRange.objects.create(mirror=copy, partition=0, start=begins, end=1000, **seen)
+
+    problem = _judged(copy, run, drill)["problem"]
+
+    assert problem == "" if proves else problem.startswith("Nothing was compared in partition 0:")

@@ -66,6 +66,11 @@ def test_what_was_not_compared_proves_nothing_and_an_empty_source_says_so(
     assert (bool(told[0]), bool(told[1])) == (bool(problem), bool(note))
 
 
+def test_a_partition_that_was_read_from_its_beginning_may_hold_no_record() -> None:
+    assert proven_by({0: 5, 1: 3}, {0: 2, 1: 0}, start="earliest", whole={1}) == ("", "")
+    assert "partition 0:" in proven_by({0: 5, 1: 3}, {0: 0, 1: 0}, start="latest", whole={1})[0]
+
+
 # committed at the source, start of the mirror, end of the scratch copy, what a failover would leave (None: as at the source)
 OFFSETS = [
     (60, 0, 100, None),
