@@ -67,6 +67,7 @@ _TASKS: Mapping[TaskName, GateCheckName] = {
 }
 _NAMED = 3  # problems of one kind in one line
 _LAG = {ErrorCode.WAITING_FOR_LAG, ErrorCode.UNEXPECTED_TRUNCATION}
+_LOOKED = _LAG | {ErrorCode.WAITING_FOR_CONFIGS}  # told beside the lag; whatever else is told came in its place
 
 
 def is_green(checks: Sequence[GateCheck]) -> bool:
@@ -98,13 +99,13 @@ def check_losses(lost: int) -> GateCheck:
 
 
 def check_blockers(blockers: Iterable[tuple[ErrorCode, str]]) -> list[GateCheck]:
-    """Sort what a promotion would wait for into lag and everything else."""
-    lags: list[str] = []
-    others: list[str] = []
-    for code, message in blockers:
-        (lags if code in _LAG else others).append(message)
+    """Sort what a promotion would wait for into lag and everything else; what kept us from looking is no sign of equal ends."""
+    found = list(blockers)
+    lags = [message for code, message in found if code in _LAG]
+    others = [message for code, message in found if code not in _LAG]
+    unseen = [f"The ends were not compared: {message}" for code, message in found if code not in _LOOKED]
     return [
-        _judged(GateCheckName.NO_LAG, lags, "Both sides end at the same offsets."),
+        _judged(GateCheckName.NO_LAG, lags or unseen, "Both sides end at the same offsets."),
         _judged(GateCheckName.CONFIGS_EQUAL, others, "Partitions and configs are the source's."),
     ]
 

@@ -41,6 +41,20 @@ def test_lag_and_configs_are_told_apart() -> None:
     assert [one.state for one in check_blockers([])] == [PASSED, PASSED]
 
 
+@pytest.mark.parametrize(
+    "code", [ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, ErrorCode.TIMEOUT_ERROR, ErrorCode.WAITING_FOR_PARTITIONS]
+)
+def test_where_nobody_could_look_there_is_no_word_of_equal_ends(code: ErrorCode) -> None:
+    lag, configs = check_blockers([(code, "no answer")])
+
+    assert (lag.state, lag.detail) == (FAILED, "The ends were not compared: no answer")
+    assert (configs.state, configs.detail) == (FAILED, "no answer")
+
+
+def test_configs_that_wait_say_nothing_about_the_ends() -> None:
+    assert [one.state for one in check_blockers([(ErrorCode.WAITING_FOR_CONFIGS, "retention.ms")])] == [PASSED, FAILED]
+
+
 def test_a_source_nobody_reaches_fails_the_gate() -> None:
     assert not is_green(check_blockers([(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "no broker answers")]))
 
