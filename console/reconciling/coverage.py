@@ -36,16 +36,16 @@ def covered(mirror: MirrorTopic) -> Covered:
     return found
 
 
-def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run: VerifyRun | None = None) -> None:
+def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run: VerifyRun | None = None) -> bool:
     """Keep what a comparison saw; raise the alarm where records differ. Only a ``run`` that somebody asked for can end it.
 
     ``mirror`` is the row as it was when the comparison began: of topics that were created anew meanwhile it says nothing, and
-    where the ledger was doubted meanwhile only the differences count.
+    where the ledger was doubted meanwhile only the differences count. Answer whether what it found equal counts.
     """
     with transaction.atomic():
         now_is = MirrorTopic.objects.select_for_update(of=("self",)).get(pk=mirror.pk)  # one writer of the ledger at a time
         if _topics(now_is) != _topics(mirror):
-            return
+            return False
         doubted = now_is.doubted_at != mirror.doubted_at
         checked = [one for one in report.checked if one.differences or not doubted]
         ordered = sorted(checked, key=lambda one: (one.partition, one.start))
@@ -55,10 +55,11 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
             _store(mirror, partition, fresh)
         if report.differences:
             _alarm(mirror, now=now)
-        elif run is not None:
+        elif run is not None and not doubted:
             _end_differences(mirror, before, run=run, now=now)
             _end_doubt(mirror, run=run, now=now)
         show_change(mirror.link_id)
+    return not doubted
 
 
 def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None:

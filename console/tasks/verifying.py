@@ -23,6 +23,10 @@ from linkengine.sparkclient import SparkUnavailableError
 RESEND_AFTER = timedelta(seconds=5)
 CLAIM_MS = 10_000
 ABANDONED_AFTER = timedelta(seconds=20)  # a worker that lives renews its hold three times in five seconds
+OVERTAKEN = (
+    "While it was compared, the mirror lost offsets, missed tombstones, was made anew or moved to another source. Start the "
+    "comparison again."
+)
 _log = structlog.get_logger(__name__)
 
 
@@ -66,7 +70,10 @@ def _compare(run: VerifyRun) -> None:
 
 
 def _keep(run: VerifyRun, report: VerifyReport, *, now: datetime) -> None:
-    """Write result and ledger together: a run that says DIFFERENT without an alarm, or the other way round, misleads."""
+    """Write result and ledger together: a run that says DIFFERENT without an alarm, or EQUAL without its ranges, misleads."""
     with transaction.atomic():
-        verification.record_result(run=run, report=report, now=now)
-        coverage.note_report(mirror=run.mirror, report=report, run=run, now=now)
+        counts = coverage.note_report(mirror=run.mirror, report=report, run=run, now=now)
+        if counts or report.differences:
+            verification.record_result(run=run, report=report, now=now)
+        else:
+            verification.record_failure(run=run, message=OVERTAKEN, now=now)

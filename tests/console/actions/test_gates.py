@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.models import AuditEvent, ClusterLink, GateRun, LinkConfig, MirrorTopic
 from console.tasks.gates import _comparison
+from console.tasks.verifying import _keep
 from linkengine.domain.gates import check_data, check_losses
 from linkengine.domain.plans import VerifyReport
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -104,6 +106,34 @@ def test_an_equal_comparison_beside_a_standing_alarm_shows_nothing(
 
     mirror.transition_errors.create(code=code, message="3 differ.", since=NOW, last_seen_at=NOW)
     assert check_data(_comparison(run)).state == "FAILED"
+
+
+@pytest.mark.parametrize(
+    "change", [{"doubted_at": NOW}, {"mirror_topic_id": "another"}, {"source_topic_id": "of a new parent"}]
+)
+def test_a_comparison_of_what_changed_under_it_is_not_equal(
+    mirror: MirrorTopic, owner: Actor, sent: Sent, change: dict[str, Any]
+) -> None:
+    """The mirror lost its tail, or was made anew, or moved to another source."""
+    run = start_verify(mirror=mirror, by=owner, now=NOW)
+    MirrorTopic.objects.filter(pk=mirror.pk).update(**change)
+
+    _keep(run, EQUAL, now=NOW)
+
+    run.refresh_from_db()
+    assert (run.status, run.finished_at) == ("ERROR", NOW)
+    check = check_data(_comparison(run))
+    assert (check.state, "Start the comparison again" in check.detail) == ("FAILED", True)
+
+
+def test_differences_count_although_the_mirror_became_shorter_meanwhile(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    run = start_verify(mirror=mirror, by=owner, now=NOW)
+    MirrorTopic.objects.filter(pk=mirror.pk).update(doubted_at=NOW)
+
+    _keep(run, replace(EQUAL, differences=3), now=NOW)
+
+    run.refresh_from_db()
+    assert (run.status, run.differences) == ("DIFFERENT", 3)
 
 
 def test_a_failover_never_asks_the_gate(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:

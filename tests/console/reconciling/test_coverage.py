@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from console.models import AuditEvent, MirrorPartition, MirrorTopic, StateTransitionError, VerifiedRange, VerifyRun
-from console.models.mirrors import RECORDS_DIFFER
+from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.queries import verification
 from console.reconciling import coverage, troubles
 from console.reconciling.plans import mirror_key
@@ -205,11 +205,18 @@ def test_what_a_mirror_lost_is_not_verified_any_more(mirror: MirrorTopic) -> Non
     assert ledger(mirror) == [(0, 0, 50, None), (0, 60, 70, 10), (1, 0, 100, 100)]
 
 
-def test_a_comparison_that_saw_what_was_lost_since_verifies_nothing(mirror: MirrorTopic) -> None:
+def test_a_comparison_that_saw_what_was_lost_since_verifies_nothing_and_ends_no_alarm(
+    mirror: MirrorTopic, run: VerifyRun
+) -> None:
     begun = MirrorTopic.objects.get(pk=mirror.pk)
+    run.started_at = NOW
+    troubles.note(mirror=mirror, code=TOMBSTONES_MISSED, message="Tombstones are missing.", now=NOW - timedelta(hours=1))
     shorten(mirror, 99, 100)
-    coverage.note_report(mirror=begun, report=report(checked(0, 100)), now=LATER)
+    assert not coverage.note_report(mirror=begun, report=report(checked(0, 100)), run=run, now=LATER)
     assert ledger(mirror) == []
+    assert [one.code for one in mirror.transition_errors.all()] == [TOMBSTONES_MISSED]
+    assert coverage.note_report(mirror=MirrorTopic.objects.get(), report=report(checked(0, 100)), run=run, now=LATER)
+    assert not mirror.transition_errors.exists()
 
 
 @pytest.mark.usefixtures("redis_server")
