@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
-from enum import StrEnum
 
 from console import pairs
 from console.access import Permission
-from console.models import ClusterLink, GateRun, LinkTask, MirrorTopic, SourceTopic
-from console.models.mirrors import RECORDS_DIFFER
+from console.models import ClusterLink, LinkTask, MirrorTopic, SourceTopic
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError
 from linkengine.domain.filters import chooses, known_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
@@ -50,13 +47,6 @@ SAVABLE = {
 }
 
 
-class GateDoubt(StrEnum):
-    """Why a run that has opened a gate opens it no more."""
-
-    REFUTED = "REFUTED"  # records were found since that differ although it was green: comparisons go on behind the copy
-    TOO_OLD = "TOO_OLD"
-
-
 def permission_for(operation: MirrorEvent) -> Permission:
     """Answer what an operation needs."""
     return Permission.MANAGE_MIRROR if operation is _E.DELETE else Permission.OPERATE_MIRROR
@@ -69,39 +59,6 @@ def why_not(mirror: MirrorTopic, operation: MirrorEvent) -> str:
         if reason:
             return reason
     return ""
-
-
-def gate_closed(mirror: MirrorTopic, *, now: datetime) -> str:
-    """Answer why the migration gate lets no promotion through now, "" where it does, or the link has none."""
-    if mirror.link.config("migration.gate.enable") != "true":
-        return ""
-    newest = mirror.gate_runs.exclude(status=GateRun.Status.RUNNING).first()
-    if newest is None:
-        what = "it has not been run yet"
-    elif newest.opens:
-        what = _DOUBTS[gate_doubt(newest, now=now)]
-    else:
-        failed = [one["name"] for one in newest.checks if one["state"] == "FAILED"]
-        what = f"its last run failed ({', '.join(failed) or 'nothing could be checked'})"
-    return f"The migration gate of topic '{mirror.name}' is closed: {what}. {_GATE_WAYS_OUT}" if what else ""
-
-
-def gate_doubt(run: GateRun, *, now: datetime) -> GateDoubt | None:
-    """Answer why a run opens the gate no more, None where it does, or never did."""
-    if not run.opens:
-        return None
-    if run.status == GateRun.Status.GREEN and run.mirror.transition_errors.filter(code=RECORDS_DIFFER).exists():
-        return GateDoubt.REFUTED
-    age = timedelta(milliseconds=int(run.mirror.link.config("migration.gate.max.age.ms")))
-    return None if run.finished_at is not None and now - run.finished_at <= age else GateDoubt.TOO_OLD
-
-
-_DOUBTS = {
-    None: "",
-    GateDoubt.REFUTED: "records were found since its last run that differ from the source (RECORDS_DIFFER)",
-    GateDoubt.TOO_OLD: "its last green run is too old",
-}
-_GATE_WAYS_OUT = "Run the gate, or override it with a reason; a failover is always possible."
 
 
 def state_of_task(link: ClusterLink, name: TaskName, *, row: LinkTask | None, mirrors: bool) -> TaskState:

@@ -14,9 +14,9 @@ from console.actions.rows import check_mirror, lock_link
 from console.actions.verification import start_verify
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError
+from console.gatepolicies import gate_closed
 from console.models import GateRun, MirrorTopic
 from console.models.links import show_change
-from console.policies import gate_closed
 from linkengine.domain.gates import GateCheck, is_green
 from linkengine.domain.states import MirrorState
 

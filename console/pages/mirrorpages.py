@@ -11,6 +11,7 @@ from console import pairs
 from console.access import Permission, can
 from console.actions.reparenting import possible_links
 from console.actors import Actor
+from console.gatepolicies import newest_run
 from console.models import MirrorTopic, VerifyWatch
 from console.pages.linkpages import link_head
 from console.presenters import numbers
@@ -137,7 +138,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "steps": steps(mirror.transitions.all()[:STEPS_SHOWN], now=now),
         **_clamped(mirror),
         "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
-        "gate": gate_view(mirror.gate_runs.first(), now=now),
+        "gate": gate_view(newest_run(mirror), now=now),
         "gate_on": mirror.link.config("migration.gate.enable") == "true",
         "restores": list(mirror.restores.all()[:RESTORES_SHOWN]),
         "restore_url": _restore_url(mirror),

@@ -17,11 +17,12 @@ from console.access import check_permission
 from console.actions import operations, restoring
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, NotFoundError
+from console.gatepolicies import gate_closed
 from console.models import ClusterLink, MirrorTopic
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.linkpages import crumbs, link_head
 from console.pages.mirrorpages import mirror_head, mirror_url
-from console.policies import gate_closed, permission_for, why_not
+from console.policies import permission_for, why_not
 from console.presenters import numbers
 from console.presenters.links import link_url
 from console.presenters.mirrors import mirror_row

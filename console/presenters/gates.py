@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from console.actions.gates import GATED
-from console.policies import GateDoubt, gate_doubt
+from console.gatepolicies import GateDoubt, gate_doubt
 from console.presenters.looks import Family, Look
 from console.presenters.numbers import Moment, moment
 from linkengine.domain.gates import GateCheckName, GateCheckState
@@ -62,8 +62,16 @@ GATE_LOOKS: Mapping[str, Look] = MappingProxyType(
             label="Refuted",
             icon="exclamation-triangle-fill",
             family=Family.WARN,
-            meaning="Records were found since then that differ from the source (RECORDS_DIFFER): the gate is closed again.",
-            next_step="Mend what differs and run checks again, or override the gate with a reason.",
+            meaning="Since then records were found that differ, were lost or were deleted unseen: the gate is closed again.",
+            next_step="Mend what was found and run checks again, or override the gate with a reason.",
+        ),
+        GateDoubt.OUTLIVED: Look(
+            code=GateDoubt.OUTLIVED,
+            label="Outlived",
+            icon="clock-history",
+            family=Family.WARN,
+            meaning="The topic became a mirror again since then, or moved to another source: the gate is closed.",
+            next_step="Run checks again.",
         ),
     }
 )

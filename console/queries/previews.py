@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from django.utils import timezone
 
+from console.gatepolicies import gate_closed
 from console.models import GroupOffset, MirrorTopic
-from console.policies import gate_closed, why_not
+from console.policies import why_not
 from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState, next_state

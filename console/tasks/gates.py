@@ -12,7 +12,7 @@ from celery import shared_task
 from django.db.models import F, Sum
 from django.utils import timezone
 
-from console import dispatch, store
+from console import dispatch, gatepolicies, store
 from console.actions import gates
 from console.models import GateRun, MirrorTopic, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
@@ -72,9 +72,11 @@ def _is_waiting(run: GateRun, *, now: datetime) -> bool:
 
 def _checks(run: GateRun) -> list[GateCheck]:
     """Look at both sides, as a promotion does, which also sets right what it can; never at a topic that has been stopped."""
-    if run.mirror.state in gates.GATED:
-        return _look(run)
-    return fail_all(f"The topic is {run.mirror.state} by now: nothing was looked at.")
+    if run.mirror.state not in gates.GATED:
+        return fail_all(f"The topic is {run.mirror.state} by now: nothing was looked at.")
+    if gatepolicies.is_outlived(run):
+        return fail_all("The topic became a mirror again, or moved to another source, after this run had begun. Run it again.")
+    return _look(run)
 
 
 def _look(run: GateRun) -> list[GateCheck]:

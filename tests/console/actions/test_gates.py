@@ -15,7 +15,8 @@ from console.actions.verification import mark_started, record_result, start_veri
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.models import AuditEvent, ClusterLink, GateRun, LinkConfig, MirrorTopic
-from console.tasks.gates import _comparison
+from console.models.mirrors import STAYING
+from console.tasks.gates import _checks, _comparison
 from console.tasks.verifying import _keep
 from linkengine.domain.gates import check_data, check_losses
 from linkengine.domain.plans import VerifyReport
@@ -84,16 +85,67 @@ def test_a_run_does_not_take_a_comparison_that_began_before_it(mirror: MirrorTop
     assert start_verify(mirror=mirror, by=owner, now=NOW, of_now=True) == queued
 
 
-def test_records_that_were_found_to_differ_close_a_green_gate(
-    gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
+@pytest.mark.parametrize("code", STAYING)
+def test_what_was_found_since_closes_a_green_gate(
+    gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent, code: str
 ) -> None:
     finished(mirror, owner, lost=0)
-    mirror.transition_errors.create(code="RECORDS_DIFFER", message="3 differ.", since=NOW, last_seen_at=NOW)
-    with pytest.raises(ConflictError, match="RECORDS_DIFFER"):
+    mirror.transition_errors.create(code=code, message="3 differ.", since=NOW, last_seen_at=NOW)
+    with pytest.raises(ConflictError, match=code):
         promote(mirror, owner)
 
     override_gate(mirror=mirror, reason=REASON, by=owner, now=NOW)
     assert promote(mirror, owner).state == MirrorState.PENDING_STOPPED
+
+
+def test_a_loss_of_before_does_not_refute_a_run_that_saw_it(
+    gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
+) -> None:
+    before = NOW - timedelta(hours=1)
+    mirror.transition_errors.create(code="RECORDS_LOST", message="3 lost.", since=before, last_seen_at=before)
+    finished(mirror, owner, lost=0)
+
+    assert promote(mirror, owner).state == MirrorState.PENDING_STOPPED
+
+
+@pytest.mark.parametrize("event", ["mirror-ready", "mirror-ready-paused", "re-parent"])
+@pytest.mark.parametrize("opened", [True, False], ids=["green", "overridden"])
+def test_what_opened_the_gate_of_an_earlier_life_opens_no_other(
+    gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent, event: str, opened: bool
+) -> None:
+    """The topic was failed over and made anew as a mirror, or moved to another source, within the age that a run may have."""
+    if opened:
+        finished(mirror, owner, lost=0)
+    else:
+        override_gate(mirror=mirror, reason=REASON, by=owner, now=NOW)
+    mirror.transitions.create(from_state="", to_state="ACTIVE", event=event, by="engine", at=NOW + timedelta(seconds=6))
+    with pytest.raises(ConflictError, match="has not been run since the topic became a mirror again"):
+        promote(mirror, owner, after_s=8)
+
+    override_gate(mirror=mirror, reason=REASON, by=owner, now=NOW + timedelta(seconds=9))
+    assert promote(mirror, owner, after_s=10).state == MirrorState.PENDING_STOPPED
+
+
+def test_a_run_does_not_go_on_in_another_life(mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:
+    run = start_gate(mirror=mirror, by=owner, now=NOW)
+    later = NOW + timedelta(seconds=6)
+    mirror.transitions.create(from_state="", to_state="ACTIVE", event="mirror-ready", by="engine", at=later)
+
+    assert {one.state for one in _checks(run)} == {"FAILED"}
+
+
+def test_a_green_run_of_a_clock_that_was_set_back_opens_nothing(
+    gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
+) -> None:
+    ahead = NOW + timedelta(hours=1)
+    run = start_gate(mirror=mirror, by=owner, now=ahead)
+    record_checks(run=run, checks=[check_losses(0)], now=ahead)
+    with pytest.raises(ConflictError, match="too old"):
+        promote(mirror, owner)
+
+    finished(mirror, owner, lost=3)
+    with pytest.raises(ConflictError, match="NOTHING_LOST"):
+        promote(mirror, owner, after_s=3601)
 
 
 @pytest.mark.parametrize("code", ["RECORDS_DIFFER", "TOMBSTONES_MISSED"])

@@ -39,6 +39,14 @@ def test_a_green_run_is_refuted_by_records_that_differ_and_an_override_is_not(mi
     assert seen(mirror, "OVERRIDDEN").look.label == "Overridden"
 
 
+def test_a_run_of_an_earlier_life_of_the_topic_asks_for_another(mirror: MirrorTopic) -> None:
+    mirror.transitions.create(
+        from_state="", to_state="ACTIVE", event="mirror-ready", by="engine", at=NOW + timedelta(seconds=1)
+    )
+
+    assert [seen(mirror, status, after_s=2).look.label for status in ("GREEN", "OVERRIDDEN")] == ["Outlived", "Outlived"]
+
+
 def test_a_red_run_stays_red(mirror: MirrorTopic) -> None:
     assert seen(mirror, "RED", after_s=901).look.label == "Red"
 

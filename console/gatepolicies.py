@@ -1,0 +1,85 @@
+"""Whether the migration gate of a mirror lets a promotion through now, and if not, why not; for actions, previews and pages."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from django.db.models import Q
+
+from console.models import GateRun, MirrorTopic
+from console.models.mirrors import RECORDS_DIFFER, RECORDS_LOST, STAYING, TOMBSTONES_MISSED, is_fresh
+from linkengine.domain.states import MirrorEvent
+
+RE_PARENTED = "re-parent"  # no edge of the table of states: the mirror stays PAUSED
+_NEW_LIVES = (MirrorEvent.MIRROR_READY, MirrorEvent.MIRROR_READY_PAUSED, RE_PARENTED)
+
+
+class GateDoubt(StrEnum):
+    """Why a run that has opened a gate opens it no more."""
+
+    OUTLIVED = "OUTLIVED"  # the topic was made a mirror again since, or is one of another source now
+    REFUTED = "REFUTED"  # something was found since, although it was green: copy and comparisons go on
+    TOO_OLD = "TOO_OLD"
+
+
+def gate_closed(mirror: MirrorTopic, *, now: datetime) -> str:
+    """Answer why the migration gate lets no promotion through now, "" where it does, or the link has none."""
+    if mirror.link.config("migration.gate.enable") != "true":
+        return ""
+    newest = newest_run(mirror, ended=True)
+    what = "it has not been run yet" if newest is None else _why_closed(newest, now=now)
+    return f"The migration gate of topic '{mirror.name}' is closed: {what}. {_WAYS_OUT}" if what else ""
+
+
+def gate_doubt(run: GateRun, *, now: datetime) -> GateDoubt | None:
+    """Answer why a run opens the gate no more, None where it does, or never did."""
+    if not run.opens:
+        return None
+    if is_outlived(run):
+        return GateDoubt.OUTLIVED
+    if _refuting(run):
+        return GateDoubt.REFUTED
+    age = timedelta(milliseconds=int(run.mirror.link.config("migration.gate.max.age.ms")))
+    return None if is_fresh(run.finished_at, now=now, within=age) else GateDoubt.TOO_OLD
+
+
+def newest_run(mirror: MirrorTopic, *, ended: bool = False) -> GateRun | None:
+    """Answer the run that was asked for last, by number: a clock that was set back dates an older one ahead of it."""
+    runs = mirror.gate_runs.exclude(status=GateRun.Status.RUNNING) if ended else mirror.gate_runs
+    return runs.order_by("-id").first()
+
+
+def is_outlived(run: GateRun) -> bool:
+    """Tell whether a run was asked for before the topic became the mirror that it is, of the source that it has."""
+    return run.mirror.transitions.filter(event__in=_NEW_LIVES, at__gt=run.requested_at).exists()
+
+
+def _why_closed(run: GateRun, *, now: datetime) -> str:
+    if is_outlived(run):
+        return "it has not been run since the topic became a mirror again, or moved to its present source"
+    if not run.opens:
+        failed = [one["name"] for one in run.checks if one["state"] == "FAILED"]
+        return f"its last run failed ({', '.join(failed) or 'nothing could be checked'})"
+    code = _refuting(run)
+    if code:
+        return f"{_REFUTED[code]} since its last run ({code})"
+    return "its last green run is too old" if gate_doubt(run, now=now) else ""
+
+
+def _refuting(run: GateRun) -> str:
+    """Answer the code of what was found although a run was green, "" where nothing was; an override stands by its reason."""
+    if run.status != GateRun.Status.GREEN:
+        return ""
+    found = Q(code=RECORDS_DIFFER) | Q(code__in=STAYING, last_seen_at__gte=run.requested_at)
+    return run.mirror.transition_errors.filter(found).values_list("code", flat=True).first() or ""
+
+
+_REFUTED = {
+    RECORDS_DIFFER: "records were found that differ from the source",
+    RECORDS_LOST: "the source lost records before they were copied",
+    TOMBSTONES_MISSED: "deletions of the source may have been missed",
+}
+if set(_REFUTED) != set(STAYING):
+    raise AssertionError("whatever stays refutes a green run, and needs its words")
+_WAYS_OUT = "Run the gate, or override it with a reason; a failover is always possible."
