@@ -14,6 +14,7 @@ from django.utils import timezone
 from console import store
 from console.models import ClampedOffset, ClusterLink, Drill, GapRange, LinkTask, MirrorPartition
 from console.queries.linktasks import list_tasks
+from console.queries.verifymetrics import verify_samples
 from devcluster.ports import free_port
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.states import MirrorState
@@ -69,6 +70,25 @@ def test_what_a_drill_lost_and_set_back_is_no_alarm_of_the_link(
 
     assert not [line for line in samples if line.startswith(("clusterlink_lost_records", "clusterlink_clamped_offsets"))]
     assert list_tasks(link=link)[0].errors == ()
+
+
+def test_what_comparisons_found_on_scratch_copies_is_not_counted_for_their_link(
+    link: ClusterLink, make_mirror: MakeMirror
+) -> None:
+    drill = Drill.objects.create(link=link, status="CHECKING", status_since=NOW, requested_by="owner", requested_at=NOW)
+    assert figures() == {"clusterlink_differing_records": 0, "clusterlink_verified_offsets": 0}
+    for name, of in (("orders", None), ("orders.clusterlink-drill-1", drill)):
+        mirror = make_mirror(name, drill=of)
+        for start, differences in ((0, 0), (7, 2)):
+            dated = {"first_verified_at": NOW, "verified_at": NOW}
+            mirror.verified_ranges.create(partition=0, start=start, end=start + 7, differences=differences, **dated)
+
+    assert figures() == {"clusterlink_differing_records": 2, "clusterlink_verified_offsets": 7}
+
+
+def figures() -> dict[str, float]:
+    """What is measured of the one link there is."""
+    return {name: value for name, _, _, samples in verify_samples() for _, value in samples}
 
 
 def test_metrics_are_prometheus_text(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
