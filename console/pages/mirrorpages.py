@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from console import pairs
 from console.access import Permission, can
+from console.actions.gates import GATED
 from console.actions.reparenting import possible_links
 from console.actors import Actor
 from console.gatepolicies import newest_run
@@ -149,6 +150,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
             VerifyWatch.objects.filter(mirror=mirror).first(),
             enabled=verification.is_continuous(link=mirror.link),
             now=now,
+            missing=verification.missing_as_reported(mirror=mirror) if mirror.state in GATED else {},
         ),
         "may_verify": can(by, Permission.VERIFY, mirror=mirror),
         "may_operate": can(by, Permission.OPERATE_MIRROR, mirror=mirror),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from console.presenters import numbers
 from console.presenters.looks import Look
 from console.presenters.numbers import Moment, moment
 from console.presenters.reasons import VERIFY_LOOKS
+from linkengine.domain.coverage import missing_words
 
 if TYPE_CHECKING:
     from console.models import VerifyRun, VerifyWatch
     from console.queries.verification import PartitionCoverage
+    from linkengine.domain.ranges import OffsetRange
 
 SHOWN_DIFFERENCES = 20
 _LIVE = frozenset({"QUEUED", "RUNNING"})
@@ -66,17 +69,24 @@ class CoverageView:
     """The whole mirror: a sentence, and its partitions."""
 
     sentence: str
+    missing: str  # what the source holds before the mirror's beginning; no comparison looks there
     last: Moment | None  # last attempt to compare a range
     error: str  # why it did not come about
     rows: Sequence[CoverageRow]
 
 
 def coverage_view(
-    parts: Sequence[PartitionCoverage], watch: VerifyWatch | None, *, enabled: bool, now: datetime
+    parts: Sequence[PartitionCoverage],
+    watch: VerifyWatch | None,
+    *,
+    enabled: bool,
+    now: datetime,
+    missing: Mapping[int, OffsetRange] = MappingProxyType({}),
 ) -> CoverageView:
     """Present what was compared; what was not is said as plainly."""
     return CoverageView(
         sentence=f"{_coverage_words(parts)} {_habit_words(enabled=enabled)}",
+        missing=missing_words(missing),
         last=moment(watch.finished_at, now=now) if watch else None,
         error=watch.error_message if watch else "",
         rows=[_coverage_row(one, now=now) for one in parts],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,8 +13,11 @@ from console.access import visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun, VerifyWatch
+from linkengine.domain import coverage as ranges
+from linkengine.domain.configs import follows_start
 from linkengine.domain.linkconfigs import LINK_CONFIGS
-from linkengine.domain.states import MirrorState
+from linkengine.domain.ranges import OffsetRange
+from linkengine.domain.states import GapReason, MirrorState
 
 WATCHED = (MirrorState.ACTIVE, MirrorState.PAUSED)  # mirrors whose new records are compared by themselves
 
@@ -66,6 +69,25 @@ def coverage(*, mirror: MirrorTopic) -> list[PartitionCoverage]:
     for row in mirror.verified_ranges.all():
         ledger[row.partition].append(row)
     return [_coverage(row, ledger[row.partition]) for row in mirror.partitions.all()]
+
+
+def missing_beginnings(
+    *, mirror: MirrorTopic, source: Mapping[int, int], mirrored: Mapping[int, int]
+) -> dict[int, OffsetRange]:
+    """Answer by partition what the source holds before the mirror's beginning, of both log starts; nothing where the mirror has
+    a retention of its own. Two queries.
+    """
+    if not follows_start(mirror.link.sync_include):
+        return {}
+    heads = dict(mirror.gaps.filter(reason=GapReason.HEAD).order_by("end").values_list("partition", "end"))
+    return ranges.missing_beginnings(source=source, mirror=mirrored, heads=heads)
+
+
+def missing_as_reported(*, mirror: MirrorTopic) -> dict[int, OffsetRange]:
+    """Answer the same of the starts that the copier last told; no cluster is asked."""
+    rows = [row for row in mirror.partitions.all() if row.source_start is not None and row.mirror_start is not None]
+    source = {row.partition: row.source_start or 0 for row in rows}
+    return missing_beginnings(mirror=mirror, source=source, mirrored={row.partition: row.mirror_start or 0 for row in rows})
 
 
 def is_continuous(*, link: ClusterLink) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -17,11 +18,13 @@ from console.actions import gates
 from console.models import GateRun, MirrorTopic, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.queries.linktasks import list_tasks
+from console.queries.verification import missing_beginnings
 from console.reconciling import plans
 from console.tasks.acls import acl_inequalities
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source
 from linkengine import jobs
+from linkengine.domain.coverage import missing_words
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.gates import (
     CanaryRead,
@@ -86,7 +89,7 @@ def _look(run: GateRun) -> list[GateCheck]:
     look_at_groups = partial(_unequal_groups, blockers=blockers)
     looks: dict[TaskName, _LookAt] = {TaskName.CONSUMER_OFFSETS: look_at_groups, TaskName.ACLS: _unequal_acls}
     return [
-        check_data(_comparison(run.verify_run)),
+        check_data(_with_beginning(mirror, _comparison(run.verify_run))),
         check_losses(_lost(mirror)),
         *check_blockers(blockers),
         *(
@@ -131,6 +134,22 @@ def _comparison(run: VerifyRun | None) -> VerifiedData:
             "The comparison began before the mirror had everything again; tombstones may be missing. Run it again."
         )
     return VerifiedData(records=run.records_compared or 0, differences=run.differences or 0)
+
+
+def _with_beginning(mirror: MirrorTopic, seen: VerifiedData) -> VerifiedData:
+    """Add what the comparison did not look at: it begins at the higher of both log starts."""
+    if seen.differences is None or seen.differences:
+        return seen
+    try:  # the mirror's first: its start follows the source's
+        mirrored = jobs.log_ranges(mirror.link.destination.address, mirror.name, closed=False)
+        source = jobs.log_ranges(plans.source_address(mirror.link), mirror.source_topic, closed=False)
+    except LinkEngineError as error:
+        return _doubtful(f"Where both sides begin was not looked at: {error.message}")
+    starts = {
+        "source": {one.partition: one.start for one in source},
+        "mirrored": {one.partition: one.start for one in mirrored},
+    }
+    return replace(seen, missing=missing_words(missing_beginnings(mirror=mirror, **starts)))
 
 
 def _doubtful(problem: str) -> VerifiedData:

@@ -14,6 +14,7 @@ from linkengine.domain.ranges import OffsetRange, merge
 
 HASH_DIGITS = 32
 NO_RECORDS = "0" * HASH_DIGITS  # the hash of a range without a record; neutral when hashes are combined
+NAMED_AT_MOST = 3  # partitions in one sentence
 _HALF = (1 << 64) - 1
 
 
@@ -38,6 +39,28 @@ class CheckedRange:
     records: int
     hash: str = NO_RECORDS
     differences: int = 0
+
+
+def missing_beginnings(
+    *, source: Mapping[int, int], mirror: Mapping[int, int], heads: Mapping[int, int]
+) -> dict[int, OffsetRange]:
+    """Answer by partition what the source holds before the mirror's first offset, of both log starts.
+
+    ``heads``: where a copy began that was never meant to have what lies before.
+    """
+    begins = {partition: max(source[partition], heads.get(partition, 0)) for partition in sorted(mirror) if partition in source}
+    return {number: OffsetRange(first, mirror[number]) for number, first in begins.items() if first < mirror[number]}
+
+
+def missing_words(missing: Mapping[int, OffsetRange]) -> str:
+    """Name what the source holds and the mirror does not, "" where nothing is missing."""
+    if not missing:
+        return ""
+    count = sum(len(one) for one in missing.values())
+    named = [f"partition {number}: [{one.start}, {one.end})" for number, one in missing.items()]
+    more = " and more" if len(named) > NAMED_AT_MOST else ""
+    subject = "1 offset that the source still holds is" if count == 1 else f"{count:,} offsets that the source still holds are"
+    return f"{subject} not on the mirror any more ({', '.join(named[:NAMED_AT_MOST])}{more})."
 
 
 def hash_of(first: int, second: int) -> str:

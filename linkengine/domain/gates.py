@@ -59,6 +59,7 @@ class VerifiedData:
     records: int
     differences: int | None
     problem: str = ""
+    missing: str = ""  # what the source holds before the mirror's beginning, in words: the comparison begins behind it
 
 
 _TASKS: Mapping[TaskName, GateCheckName] = {
@@ -86,6 +87,8 @@ def check_data(seen: VerifiedData) -> GateCheck:
         return _failed(GateCheckName.DATA_VERIFIED, seen.problem)
     if seen.differences:
         return _failed(GateCheckName.DATA_VERIFIED, f"{seen.differences:,} of {seen.records:,} records differ from the source.")
+    if seen.missing:
+        return _failed(GateCheckName.DATA_VERIFIED, seen.missing)
     if not seen.records:
         return _passed(GateCheckName.DATA_VERIFIED, "No record was compared: the source has none that the mirror could hold.")
     return _passed(GateCheckName.DATA_VERIFIED, f"{seen.records:,} records compared, none differs.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,15 +17,18 @@ from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.models import AuditEvent, ClusterLink, GateRun, LinkConfig, MirrorTopic
 from console.models.mirrors import STAYING
-from console.tasks.gates import _checks, _comparison
+from console.tasks.gates import _checks, _comparison, _with_beginning
 from console.tasks.verifying import _keep
-from linkengine.domain.gates import check_data, check_losses
-from linkengine.domain.plans import VerifyReport
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.gates import VerifiedData, check_data, check_losses
+from linkengine.domain.plans import LogRange, VerifyReport
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
 Sent = list[tuple[str, dict[str, Any]]]
 EQUAL = VerifyReport(records_compared=9, differences=0, first_differences=(), bytes_compared=9, duration_ms=1)
+ENDS = {"end": 200, "stable_end": 200}
 REASON = "Sales moves tonight, the rest is agreed."
 
 
@@ -186,6 +190,40 @@ def test_differences_count_although_the_mirror_became_shorter_meanwhile(mirror: 
 
     run.refresh_from_db()
     assert (run.status, run.differences) == ("DIFFERENT", 3)
+
+
+@pytest.mark.parametrize(
+    ("head", "include", "state"),
+    [(0, "", "FAILED"), (60, "", "FAILED"), (100, "", "PASSED"), (0, "cleanup.policy", "PASSED")],
+    ids=["deleted", "deleted behind the beginning of the copy", "never copied", "a retention of its own"],
+)
+def test_what_the_source_holds_before_the_mirror_is_no_equal_data(
+    link: ClusterLink, mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch, head: int, include: str, state: str
+) -> None:
+    """No comparison looks there: it begins at the higher of both log starts."""
+    begins = {"orders": 40, "copy": 100}
+    monkeypatch.setattr(jobs, "log_ranges", lambda _, topic, **__: (LogRange(partition=1, start=begins[topic], **ENDS),))
+    MirrorTopic.objects.filter(pk=mirror.pk).update(name="copy")
+    if head:
+        mirror.gaps.create(partition=1, start=0, end=head, reason="HEAD", filled=head, noted_at=NOW)
+    if include:
+        LinkConfig.objects.create(link=link, name="topic.config.sync.include", value=include)
+
+    seen = _with_beginning(MirrorTopic.objects.get(pk=mirror.pk), VerifiedData(records=5, differences=0))
+
+    assert check_data(seen).state == state
+    assert (f"not on the mirror any more (partition 1: [{max(40, head)}, 100))" in seen.missing) == (state == "FAILED")
+
+
+def test_where_nobody_could_see_the_beginnings_the_data_is_not_equal(
+    mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "no answer")
+    monkeypatch.setattr(jobs, "log_ranges", Mock(side_effect=silent))
+
+    check = check_data(_with_beginning(mirror, VerifiedData(records=5, differences=0)))
+
+    assert (check.state, check.detail) == ("FAILED", "Where both sides begin was not looked at: no answer")
 
 
 def test_a_failover_never_asks_the_gate(gated: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent) -> None:

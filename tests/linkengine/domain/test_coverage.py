@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkengine.domain.coverage import NO_RECORDS, CheckedRange, combine, first_open, hash_of, joined, next_pieces
+from linkengine.domain.coverage import (
+    NO_RECORDS,
+    CheckedRange,
+    combine,
+    first_open,
+    hash_of,
+    joined,
+    missing_beginnings,
+    missing_words,
+    next_pieces,
+)
 from linkengine.domain.ranges import OffsetRange
 
 HASHES = st.integers(0, (1 << 128) - 1).map(lambda number: f"{number:032x}")
@@ -83,3 +93,28 @@ def test_partitions_share_the_budget_and_give_what_they_do_not_need() -> None:
     pieces = next_pieces(wanted=wanted, covered={2: [OffsetRange(0, 90)]}, most=30)
 
     assert pieces == {1: OffsetRange(50, 53), 2: OffsetRange(90, 100), 0: OffsetRange(0, 17)}
+
+
+BEGINNINGS = [  # of the source, of the mirror, where the copy began, what is missing
+    ({0: 5}, {0: 5}, {}, {}),
+    ({0: 9}, {0: 5}, {}, {}),
+    ({0: 5, 1: 0}, {0: 8, 1: 0}, {}, {0: OffsetRange(5, 8)}),
+    ({0: 0}, {0: 100}, {0: 100}, {}),
+    ({0: 0}, {0: 120}, {0: 100}, {0: OffsetRange(100, 120)}),
+    ({}, {0: 100}, {}, {}),
+]
+
+
+@pytest.mark.parametrize(("source", "mirror", "heads", "missing"), BEGINNINGS)
+def test_what_the_source_holds_before_the_mirror_is_missing_unless_the_copy_began_behind_it(
+    source: dict[int, int], mirror: dict[int, int], heads: dict[int, int], missing: dict[int, OffsetRange]
+) -> None:
+    assert missing_beginnings(source=source, mirror=mirror, heads=heads) == missing
+
+
+def test_what_is_missing_is_named_with_its_offsets() -> None:
+    assert missing_words({}) == ""
+    assert missing_words({2: OffsetRange(4, 5)}).startswith("1 offset that the source still holds is not on the mirror")
+    many = missing_words({number: OffsetRange(0, 1000) for number in range(4)})
+    assert many.startswith("4,000 offsets that the source still holds are not on the mirror any more (partition 0: [0, 1000), ")
+    assert many.endswith("partition 2: [0, 1000) and more).")
