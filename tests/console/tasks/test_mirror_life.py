@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from django.utils import timezone
 
@@ -268,7 +268,13 @@ def test_comparisons_are_neither_forgotten_nor_left_behind(mirror: MirrorTopic, 
 
 @pytest.mark.spark
 def test_a_mirror_is_copied_verified_paused_and_promoted(
-    mirror: MirrorTopic, link: ClusterLink, worker: Worker, until: Until, spark_connect_url: str, source_cluster: KafkaCluster
+    mirror: MirrorTopic,
+    link: ClusterLink,
+    worker: Worker,
+    until: Until,
+    spark_connect_url: str,
+    source_cluster: KafkaCluster,
+    destination_admin: AdminClient,
 ) -> None:
     def beat(look: Callable[[], Any]) -> Callable[[], Any]:
         def once() -> Any:
@@ -311,6 +317,14 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
         "GREEN",
         {"GROUPS_SYNCED": "NOT_APPLICABLE", "ACLS_SYNCED": "NOT_APPLICABLE"},
     )
+
+    destination_admin.delete_records([TopicPartition(mirror.name, 1, 30)])[TopicPartition(mirror.name, 1)].result(30)
+    GateRun.objects.filter(pk=gate.pk).update(status="RUNNING")
+    gates.advance_gate(run_id=gate.pk)
+    gate.refresh_from_db()
+    assert [one["detail"] for one in gate.checks if one["state"] == "FAILED"] == [
+        "30 offsets that the source still holds are not on the mirror any more (partition 1: [0, 30))."
+    ]
 
     operate(mirror=mirror, operation=MirrorEvent.PAUSE, by=SYSTEM, now=NOW)
     until(beat(lambda: {row.phase for row in rows.all()} == {"RELEASED"}))
