@@ -20,7 +20,6 @@ from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersRespo
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.view import iter_batches
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
-from linkengine.copyjob.txfilling import end_beyond
 from linkengine.copyjob.writer import epochs_above
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -153,7 +152,6 @@ def write_marker(
     if tail.transactions is not None:
         transactions = EmptyTransactions(cluster, one.transactional_id)
         transactions.mark(tail.transactions, topic=one.mirror_topic, partition=one.partition, commit=commit)
-        end_beyond(cluster, one, tail, offset=tail.end)
         return
     epoch, coordinator_epoch = epochs_above(tail.producer, generation=generation, closes=commit, tries=tries)
     marker = WriteTxnMarkersRequest.WritableTxnMarker

@@ -1,34 +1,31 @@
 """Fills gaps by empty transactions, for destinations that refuse WriteTxnMarkers: one offset, one transaction.
 
 The same promises as ``filling.py`` keeps: everything before the gap is acknowledged, the lease is looked at right before, one
-marker of a partition is under way at a time, and nothing follows before the log's end was seen where it belongs. Here the
-coordinator fences as well: an owner that lost its lease is refused from the new owner's first step on. What became of a
-transaction whose answer was lost is known after the next ``settle``, which the resume does first (``tails.py``).
+marker of a partition is under way at a time, and nothing follows before its transaction is complete and the log's end was seen
+where it belongs. Here the coordinator fences as well: an owner that lost its lease is refused from the new owner's first step
+on. What became of a transaction whose answer was lost is known after the next ``settle``, which the resume does first
+(``tails.py``); what stands where only one marker was expected, is looked at by the resume, too.
 
 Some milliseconds per offset and partition: enough for transactional sources, slow for long runs of compacted offsets.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.filling import FillEvents
-from linkengine.copyjob.foreign import foreign_write
+from linkengine.copyjob.foreign import overtaken
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, FillInFlight
 from linkengine.copyjob.tails import LostMarker, Tail
-from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.offsets import log_ends
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
-
-PATIENCE_S = 30.0  # for a coordinator to write the marker it has promised
-FIRST_LOOK_S, LONGEST_LOOK_S = 0.002, 0.1
 
 
 class TransactionFiller:
@@ -75,7 +72,7 @@ class TransactionFiller:
         fill, attempt = one.send_fill(step, most=1), one.attempt
         known = self._transactions.setdefault(one, EmptyTransactions(self._cluster, one.assignment.transactional_id))
         self._services.background.submit(
-            lambda: _fill_one(self._cluster, known, producer, assignment=one.assignment, tail=tail, offset=fill.start),
+            lambda: _fill_one(self._cluster, known, producer, assignment=one.assignment, tail=tail),
             done=lambda end: self._done(one, attempt, fill, end),
             failed=lambda error: self._failed(one, attempt, tail, error),
         )
@@ -86,7 +83,7 @@ class TransactionFiller:
         if end == fill.start + 1:
             self._finished(one, one.filled(now_ms=self._services.clock.now_ms()))
         else:
-            self._events.failed(one, foreign_write(one.assignment, fill.start))
+            self._events.interrupted(one, overtaken(one.assignment, fill.start))
 
     def _failed(self, one: MirrorPartition, attempt: int, tail: Tail, error: LinkEngineError) -> None:
         if one.attempt == attempt:
@@ -101,25 +98,11 @@ def _fill_one(
     *,
     assignment: PartitionAssignment,
     tail: Tail,
-    offset: int,
 ) -> int:
-    """Have one marker written at ``offset`` and answer the log's end behind it."""
-    transactions.mark(producer, topic=assignment.mirror_topic, partition=assignment.partition, commit=False)
-    return end_beyond(cluster, assignment, tail, offset=offset)
-
-
-def end_beyond(cluster: Cluster, assignment: PartitionAssignment, tail: Tail, *, offset: int) -> int:
-    """Wait until the log ends beyond ``offset``; answer its end."""
-    place, pause_s, deadline = (assignment.mirror_topic, assignment.partition), FIRST_LOOK_S, time.monotonic() + PATIENCE_S
-    while True:
-        error, end = log_ends(cluster, tail.leader.broker, {place: tail.leader.epoch})[place]
-        if error:
-            raise BrokerError(error, f"The end of mirror {place[0]}-{place[1]} cannot be read after a fill")
-        if end > offset:
-            return end
-        if time.monotonic() > deadline:
-            raise LinkEngineError(
-                ErrorCode.TIMEOUT_ERROR, f"A marker promised for mirror {place[0]}-{place[1]} does not appear. Retrying."
-            )
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, LONGEST_LOOK_S)
+    """Have one marker written and answer the log's end behind it."""
+    place = assignment.mirror_topic, assignment.partition
+    transactions.mark(producer, topic=place[0], partition=place[1], commit=False)
+    error, end = log_ends(cluster, tail.leader.broker, {place: tail.leader.epoch})[place]
+    if error:
+        raise BrokerError(error, f"The end of mirror {place[0]}-{place[1]} cannot be read after a fill")
+    return end

@@ -2,7 +2,8 @@
 
 The way to fill an offset where a destination refuses WriteTxnMarkers (KIP-98; read back with DescribeTransactions, KIP-664).
 EndTxn is asked in version 3 or older, in which the producer epoch stays (KIP-890 raises it from version 5 on). A marker is
-written after EndTxn was answered, so whoever fills looks at the log end afterwards. Blocking.
+written after EndTxn was answered, and once more where the coordinator moves or gets no answer; so a marker counts as written
+when the coordinator says that the transaction is complete, not when the log's end shows it. Blocking.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from kafka.protocol.producer import (
     InitProducerIdResponse,
 )
 
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.connection import Connection
 
 PATIENCE_S = 15.0  # for a coordinator to be there and to finish what it is doing
 PAUSE_S = 0.02
+COMPLETION_S = 30.0  # for a coordinator to have the marker that it has promised written and replicated
+FIRST_LOOK_S, LONGEST_LOOK_S = 0.002, 0.1
 TRANSACTION_TIMEOUT_MS = 60_000  # after which the coordinator aborts what a dead owner left open
 _TRANSACTION = 1  # type of a coordinator
 _FINISHED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
@@ -60,7 +63,7 @@ class EmptyTransactions:
     def look(self) -> TransactionalProducer | None:
         """Answer the producer if there is one and nothing of it is under way; None otherwise. Changes nothing."""
         state = self._describe()
-        if state is None or state.transaction_state not in _FINISHED or state.producer_id < 0:
+        if not _is_finished(state) or state.producer_id < 0:
             return None
         return TransactionalProducer(producer_id=state.producer_id, epoch=state.producer_epoch)
 
@@ -112,9 +115,21 @@ class EmptyTransactions:
         return TransactionalProducer(producer_id=found.producer_id, epoch=found.producer_epoch)
 
     def mark(self, producer: TransactionalProducer, *, topic: str, partition: int, commit: bool) -> None:
-        """Order one marker. After any error but a refusal at the first step the outcome is open until ``settle``."""
+        """Have one marker written. After any error but a refusal at the first step the outcome is open until ``settle``."""
         self._patiently(lambda: self._add(producer, topic=topic, partition=partition), what="take in a partition")
         self._patiently(lambda: self._end(producer, commit=commit), what="end")
+        self._await_completion()
+
+    def _await_completion(self) -> None:
+        """Wait until the marker is not written again: before, one more of it may come between what follows."""
+        pause_s, deadline = FIRST_LOOK_S, time.monotonic() + COMPLETION_S
+        while not _is_finished(self._describe()):
+            if time.monotonic() > deadline:
+                raise LinkEngineError(
+                    ErrorCode.TIMEOUT_ERROR, "A transaction that fills an offset does not complete. Retrying."
+                )
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_LOOK_S)
 
     def _add(self, producer: TransactionalProducer, *, topic: str, partition: int) -> tuple[int, None]:
         def build(connection: Connection) -> Any:
@@ -187,3 +202,7 @@ class EmptyTransactions:
         if not self._cluster.brokers():
             self._cluster.topics([])
         return self._cluster.brokers()[0]
+
+
+def _is_finished(state: Any) -> bool:
+    return state is not None and state.transaction_state in _FINISHED

@@ -3,6 +3,11 @@
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 import pytest
 
@@ -12,7 +17,8 @@ from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.transactions import EmptyTransactions
+from linkengine.kafka.markers import VERSION
+from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
@@ -146,3 +152,71 @@ def test_a_head_is_seeded_by_the_same_producer(clusters: Pair, topic_name: str) 
         copier.wait_for_ends({0: 5_005})
 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 4
+
+
+def write_once_more(clusters: Pair, producer: TransactionalProducer, topic: str) -> None:
+    """As a coordinator does that has moved, or got no answer."""
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    again = marker(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        transaction_result=False,
+        topics=[marker.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+        coordinator_epoch=0,
+    )
+    session = Cluster(address(clusters[1]))
+    try:
+        leader = session.newest_topics([topic])[topic].partitions[0].broker
+        answer = session.call(
+            leader, lambda _: WriteTxnMarkersRequest(version=VERSION, markers=[again]), response=WriteTxnMarkersResponse
+        )
+        assert answer.markers[0].topics[0].partitions[0].error_code == 0
+    finally:
+        session.close()
+
+
+def test_a_marker_that_its_coordinator_writes_twice_is_counted(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_pair(clusters, topic_name)
+    plan = transactional(plan_of(clusters, topic_name), clusters)
+    producer = transactional_producer(clusters[0], topic_name)
+    write_transaction(producer, topic_name, 2, commit=False)  # three offsets without a record
+    write_transaction(producer, topic_name, 1, commit=True)
+    mark, written = EmptyTransactions.mark, []
+
+    def twice_at_first(self: EmptyTransactions, owner: TransactionalProducer, **where: Any) -> None:
+        mark(self, owner, **where)
+        if not written:
+            write_once_more(clusters, owner, topic_name)
+        written.append(owner)
+
+    monkeypatch.setattr(EmptyTransactions, "mark", twice_at_first)
+
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 5})
+
+    assert len(written) == 3  # instead of four
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 1
+
+
+def test_nothing_follows_a_marker_whose_transaction_is_not_complete(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_pair(clusters, topic_name)
+    plan = transactional(plan_of(clusters, topic_name), clusters)
+    describe, ends = EmptyTransactions._describe, []
+
+    def late_to_complete(self: EmptyTransactions) -> Any:
+        ends.append(ends_of(clusters[1], topic_name)[0])
+        return SimpleNamespace(transaction_state="PrepareAbort") if len(ends) <= 6 else describe(self)
+
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 0})
+        monkeypatch.setattr(EmptyTransactions, "_describe", late_to_complete)
+        write_transaction(transactional_producer(clusters[0], topic_name), topic_name, 2, commit=False)
+        write_transaction(transactional_producer(clusters[0], topic_name), topic_name, 1, commit=True)
+        copier.wait_for_ends({0: 5})
+
+    assert max(ends[:7]) == 1
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 1
