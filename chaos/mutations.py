@@ -7,6 +7,7 @@ from typing import Any
 
 from linkengine.batches.patch import patch_for_append
 from linkengine.copyjob import outlet, partition, upkeep, writer
+from linkengine.copyjob.producing import topic_of
 from linkengine.copyjob.tails import TailQuery, read_tails
 from linkengine.domain.leases import generation_of
 from linkengine.jobs import stopping
@@ -43,9 +44,7 @@ def _no_offset_check() -> None:
 
     def answered_as_hoped(self: Any, request: Any, body: memoryview) -> None:
         entries = request.entries
-        expected.update(
-            {(outlet._topic(one, request.version), one.assignment.partition): step.start for one, _, step in entries}
-        )
+        expected.update({(topic_of(one, request.version), one.assignment.partition): step.start for one, _, step in entries})
         answered(self, request, body)
 
     produce.decode_produce = decode_as_hoped

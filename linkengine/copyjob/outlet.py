@@ -8,18 +8,19 @@ Fills go over a connection of their own (``filling.py``), so that a marker never
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
 
 from linkengine.batches.steps import Append, Fill
 from linkengine.copyjob.asking import is_held_up
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import BUDGET, Buffer
+from linkengine.copyjob.doubts import Doubt
 from linkengine.copyjob.filling import Filler, waited
 from linkengine.copyjob.foreign import overtaken
 from linkengine.copyjob.outletevents import OutletEvents
 from linkengine.copyjob.pacing import due_before_burst
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Chunk, Stage, Trouble
+from linkengine.copyjob.producing import Request, topic_of
 from linkengine.copyjob.refusals import LargestOnItsWay, refusal, repeated, replaced_times, silence
 from linkengine.copyjob.txfilling import TransactionFiller
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -31,17 +32,8 @@ from linkengine.kafka.codes import OF_THE_BATCH
 from linkengine.kafka.wire import Bytes
 
 REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
-SILENCE_S = 5.0  # without an answer until the trouble is shown; the connection is given up at the request timeout only
+SILENCE_S = 5.0  # in which no answer comes and nothing goes out, until it is shown; the request timeout ends the connection
 BROKER_SHARE = 0.8  # of the request timeout, for the broker to wait for its followers; the rest is for the way
-
-
-class _Request(NamedTuple):
-    correlation: int
-    version: int
-    sent_at: float
-    deadline: float
-    entries: list[tuple[MirrorPartition, int, Append]]  # with their attempts
-    size: int  # bytes of their batches
 
 
 class MirrorBroker:
@@ -53,13 +45,14 @@ class MirrorBroker:
         self._events = events
         self._ready: dict[MirrorPartition, None] = {}  # have a batch to send, as far as known; in turn
         self._overdue: dict[MirrorPartition, None] = {}  # held up, as seen in this turn
-        self._unanswered: deque[_Request] = deque()
+        self._unanswered: deque[Request] = deque()
         self._pins: deque[tuple[int, Buffer]] = deque()
         self._giants: deque[tuple[int, Buffer]] = deque()  # let go when this request is answered: one in memory at a time
         self._too_large = LargestOnItsWay()
         self._frames: SmallFrames | None = None
         self._version = produce.BY_NAME
         self._throttled_until = 0.0  # the broker's quota (KIP-219)
+        self._sent, self._moved_at = 0, 0.0  # how much the socket had taken when last looked, and when that had grown
         link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=self._unpin, lost=self._lost)
         self._link = BrokerLink(services, cluster, broker, events=link_events)
         self._filler = Filler(
@@ -111,14 +104,22 @@ class MirrorBroker:
         """Give up a broker that does not answer in time; see answers that were too few to wake us."""
         if self._unanswered:
             self._link.look()
-        if self._unanswered and now > self._unanswered[0].deadline:
+        silent_s = self._silent_for(now)
+        if silent_s > self._services.tuning.request_timeout_ms / 1000:
             self._link.lose(silence())
-        elif self._unanswered and now > self._unanswered[0].sent_at + SILENCE_S:
+        elif silent_s > SILENCE_S:
             for one, _, _ in self._unanswered[0].entries:
                 one.mirror_trouble = Trouble(PartitionPhase.DESTINATION_UNREACHABLE, ErrorCode.TIMEOUT_ERROR, silence().message)
         if self.members:
             self._link.ensure()
         self._filler.check(now)
+
+    def _silent_for(self, now: float) -> float:
+        """Answer for how long an answer is due and nothing moves. A large request takes its time on a narrow way."""
+        sent = self._link.channel.sent_bytes if self._link.channel is not None else 0
+        if sent != self._sent:
+            self._sent, self._moved_at = sent, now
+        return now - max(self._unanswered[0].sent_at, self._moved_at) if self._unanswered else 0.0
 
     def let_go(self, chunks: list[Chunk]) -> None:
         """Free the buffers of chunks once the socket has taken what was queued of them."""
@@ -205,11 +206,11 @@ class MirrorBroker:
         version = self._version
         batches: dict[bytes, list[tuple[int, Bytes]]] = {}
         for one, _, step in entries:
-            batches.setdefault(_topic(one, version), []).append((one.assignment.partition, step.payload))
+            batches.setdefault(topic_of(one, version), []).append((one.assignment.partition, step.payload))
         correlation = channel.next_correlation()
-        timeout_s = self._services.tuning.request_timeout_ms / 1000
-        size, timeout_ms = sum(len(step.payload) for _, _, step in entries), int(timeout_s * 1000 * BROKER_SHARE)
-        self._unanswered.append(_Request(correlation, version, now, now + timeout_s, entries, size))
+        size = sum(len(step.payload) for _, _, step in entries)
+        self._unanswered.append(Request(correlation, version, now, entries, size))
+        timeout_ms = int(self._services.tuning.request_timeout_ms * BROKER_SHARE)
         return produce.encode_produce(batches, version=version, correlation_id=correlation, timeout_ms=timeout_ms)
 
     def _choose_version(self) -> None:
@@ -234,7 +235,7 @@ class MirrorBroker:
             while self._giants and self._giants[0][0] == correlation:
                 self._giants.popleft()[1].release()
 
-    def _answered(self, request: _Request, body: memoryview) -> None:
+    def _answered(self, request: Request, body: memoryview) -> None:
         throttle_ms, found = produce.decode_produce(body, version=request.version)
         if throttle_ms > 0:
             self._throttle(throttle_ms / 1000)
@@ -242,7 +243,7 @@ class MirrorBroker:
         for one, attempt, step in request.entries:
             if one.attempt != attempt:
                 continue
-            answer = answers[_topic(one, request.version), one.assignment.partition]
+            answer = answers[topic_of(one, request.version), one.assignment.partition]
             if answer.error:
                 if answer.error in OF_THE_BATCH:
                     one.refused_at = step.base_offset
@@ -252,7 +253,8 @@ class MirrorBroker:
             elif answer.base_offset > step.base_offset:
                 one.overtaken = (step.base_offset, step.base_offset + 1)
                 self._events.interrupted(one, overtaken(one.assignment, step.base_offset))
-            else:  # the answer of an earlier batch with these sequences: ours was not written
+            else:  # the answer of an earlier batch with these sequences: ours was not written, and the end is not to be trusted
+                one.doubt = Doubt(offset=answer.base_offset, sequence=None, producer_id=one.writer.producer_id)
                 self._events.interrupted(one, repeated(one, step))
 
     def _appended(self, one: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> None:
@@ -267,9 +269,7 @@ class MirrorBroker:
     def _throttle(self, pause_s: float) -> None:
         """Send nothing for a while; the broker does not read what is on its way either, and is not silent for that."""
         self._throttled_until = self._services.clock.monotonic() + pause_s
-        self._unanswered = deque(
-            one._replace(sent_at=one.sent_at + pause_s, deadline=one.deadline + pause_s) for one in self._unanswered
-        )
+        self._unanswered = deque(one._replace(sent_at=one.sent_at + pause_s) for one in self._unanswered)
 
     def _unpin(self) -> None:
         channel = self._link.channel
@@ -291,10 +291,3 @@ class MirrorBroker:
         self._pins.clear()
         self._giants.clear()
         self._events.lost(list(self.members), error)
-
-
-def _topic(one: MirrorPartition, version: int) -> bytes:
-    if version >= produce.BY_ID:
-        assert one.tail is not None
-        return one.tail.topic_id
-    return one.assignment.mirror_topic.encode()

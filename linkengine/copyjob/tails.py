@@ -261,8 +261,8 @@ def _vouched_end(query: TailQuery, tail: Tail) -> int | None:
 
 def _needs_proof(query: TailQuery, tail: Tail) -> bool:
     expected = _vouched_end(query, tail)
-    shorter = query.clean and expected is not None and tail.end < expected  # not as its last owner left it
-    moved = shorter or (expected is not None and tail.end > expected)
+    known = query.doubt.offset if query.doubt else query.expected_end  # all below was acknowledged
+    moved = (expected is not None and tail.end > expected) or (known is not None and tail.end < known)
     return (query.prove or moved) and tail.end > tail.start
 
 

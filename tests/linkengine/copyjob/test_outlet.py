@@ -5,8 +5,10 @@ from __future__ import annotations
 import select
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, cast
 
@@ -16,9 +18,10 @@ from linkengine.batches.exact import Record
 from linkengine.batches.fillers import dense_filler
 from linkengine.batches.records import encode_records
 from linkengine.batches.steps import Append
-from linkengine.copyjob.asking import REMEMBERED_MS
+from linkengine.copyjob.asking import REMEMBERED_MS, tail_query
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
+from linkengine.copyjob.doubts import Doubt
 from linkengine.copyjob.outlet import MirrorBroker
 from linkengine.copyjob.outletevents import OutletEvents
 from linkengine.copyjob.partition import MirrorPartition
@@ -52,20 +55,23 @@ class Broker:
         self._theirs.append(self._server.accept()[0])
         return connection
 
-    def take_requests(self, count: int) -> None:
-        """Read requests; their correlation ids are 1, 2, 3 and so on."""
+    def take_requests(self, count: int, *, piece_s: float = 0.0) -> None:
+        """Read requests, ``piece_s`` for each piece of 64 KB; their correlation ids are 1, 2, 3 and so on."""
         [self._asked], _, _ = select.select(self._theirs, [], [], 10)
         stream = self._asked.makefile("rb", buffering=0)
         for _ in range(count):
             (size,) = struct.unpack(">i", stream.read(4))
             while size:
-                size -= len(stream.read(size))
+                piece = stream.read(size)
+                assert piece, "the connection was lost"
+                size -= len(piece)
+                time.sleep(piece_s)
 
-    def answer(self, *requests: int) -> None:
-        """Say of these requests that their batch stands where it belongs."""
+    def answer(self, *requests: int, moved: int = 0) -> None:
+        """Say of these requests that their batch stands where it belongs, or ``moved`` from there."""
         assert self._asked is not None
         for number in requests:
-            entry = struct.pack(">ihqqq", 0, 0, (number - 1) * EACH, -1, 0) + b"\x01\x00\x00"
+            entry = struct.pack(">ihqqq", 0, 0, (number - 1) * EACH + moved, -1, 0) + b"\x01\x00\x00"
             body = b"\x00\x02" + TOPIC_ID + b"\x02" + entry + b"\x00" + bytes(4) + b"\x00"
             self._asked.sendall(struct.pack(">ii", len(body) + 4, number) + body)
 
@@ -216,4 +222,56 @@ def test_a_buffer_is_kept_while_slices_of_it_wait_for_the_socket_although_its_pa
 
     assert buffer.users > 0
     assert services.pool.take(len(view)) is not buffer
+    desk.outlet.close()
+
+
+def test_a_large_request_goes_over_a_narrow_way_for_longer_than_an_answer_may_take(broker: Broker, services: Services) -> None:
+    """Given up, it would be sent again from its first byte on, and never come over."""
+    tuning = replace(services.tuning, request_timeout_ms=1_000)
+    desk, one = Desk(broker, replace(services, tuning=tuning)), writable(batches=1)
+    one.chunks.clear()
+    batch = encode_records([Record(0, 0, None, bytes(20 << 20), [])], codec=0)
+    one.planned([Append(0, 1, memoryview(batch), 1, 0)], Buffer())
+    desk.write(one)
+    desk.until(lambda: bool(one.unanswered))
+
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(broker.take_requests, 1, piece_s=0.01)
+        desk.until(taken.done)
+    broker.answer(1)
+
+    desk.until(lambda: one.account.mirror_end == 1)
+    assert one.mirror_trouble is None
+    desk.outlet.close()
+
+
+def test_a_broker_that_takes_nothing_is_given_up(broker: Broker, services: Services) -> None:
+    lost: list[LinkEngineError] = []
+    tuning = replace(services.tuning, request_timeout_ms=1_000)
+    desk = Desk(broker, replace(services, tuning=tuning), lost=lambda _, error: lost.append(error))
+    one = writable(batches=1)
+    desk.write(one)
+
+    desk.until(lambda: bool(lost))
+
+    assert "does not answer a Produce" in lost[0].message
+    desk.outlet.close()
+
+
+def test_after_the_answer_of_an_earlier_batch_the_end_is_proven(broker: Broker, services: Services) -> None:
+    looked: list[LinkEngineError] = []
+    desk, one = Desk(broker, services, interrupted=lambda _, error: looked.append(error)), writable(batches=2)
+    desk.write(one)
+    desk.until(lambda: len(one.unanswered) == 1)
+    broker.take_requests(1)
+    broker.answer(1)
+    desk.until(lambda: one.account.mirror_end == EACH)
+    desk.until(lambda: len(one.unanswered) == 1)
+    broker.take_requests(1)
+
+    broker.answer(2, moved=-1)
+    desk.until(lambda: bool(looked))
+
+    one.interrupt(retry_at=0.0)
+    assert tail_query(one).doubt == Doubt(offset=EACH - 1, sequence=None, producer_id=1 << 62)
     desk.outlet.close()

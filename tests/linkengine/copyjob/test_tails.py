@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from linkengine.copyjob import tails
+from linkengine.copyjob.doubts import Doubt
 from linkengine.copyjob.proving import Stretch
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -55,6 +56,23 @@ def test_another_topic_of_the_mirrors_name_is_no_mirror() -> None:
 @pytest.mark.parametrize(("left_at", "proven"), [(10, False), (1_000, True)], ids=["as it was left", "shorter"])
 def test_a_mirror_that_is_shorter_than_it_was_left_is_compared_with_the_source(left_at: int, proven: bool) -> None:
     found = read(clean=True, expected_end=left_at)
+
+    assert isinstance(found, Tail)
+    assert (found.stretch is STRETCH) is proven
+
+
+@pytest.mark.parametrize(
+    ("sent_end", "doubt_at", "proven"),
+    [(1_000, None, True), (1_000, 1_000, True), (1_000, 11, True), (1_000, 10, False), (10, None, False)],
+    ids=["all was acknowledged", "all but the last", "one is missing", "no more came", "as it was left"],
+)
+def test_an_owner_looks_at_what_its_mirror_has_lost_of_what_was_acknowledged(
+    sent_end: int, doubt_at: int | None, proven: bool
+) -> None:
+    """An unclean election of the destination: what follows has to fit what is left."""
+    doubt = None if doubt_at is None else Doubt(offset=doubt_at, sequence=None, producer_id=1 << 62)
+
+    found = read(clean=False, expected_end=sent_end, doubt=doubt)
 
     assert isinstance(found, Tail)
     assert (found.stretch is STRETCH) is proven
