@@ -19,8 +19,8 @@ from linkengine.batches.view import (
     LOG_OVERHEAD,
     BatchView,
     CorruptBatchError,
+    check_crc,
     iter_batches,
-    verify_crc,
 )
 
 _LENGTH = struct.Struct(">i")
@@ -31,8 +31,7 @@ def decode_legacy(view: BatchView, message: memoryview) -> list[Record]:
 
     Magic 0 knows no timestamps: they are -1, as brokers convert it. Raises CorruptBatchError for damaged messages.
     """
-    if not verify_crc(message):
-        raise CorruptBatchError(f"The message at offset {view.base_offset} does not have the checksum it claims.")
+    check_crc(view, message)
     if not view.codec:
         return [_record(view, message)]
     records = [_record(inner, data) for inner, data in _unwrap(view, message)]

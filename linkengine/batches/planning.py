@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 from linkengine.batches.coalesce import RawRun, RecordRun, Run, coalesce
 from linkengine.batches.control import ControlType, control_type
-from linkengine.batches.legacy import decode_legacy
+from linkengine.batches.decoding import decode_batch
 from linkengine.batches.neighbours import Neighbourhood
 from linkengine.batches.plain import plain_appends
-from linkengine.batches.records import RecordLike, decode_records
+from linkengine.batches.records import RecordLike
 from linkengine.batches.restamp import restamp
 from linkengine.batches.singles import LEAST_ROW, Row, merge_row
 from linkengine.batches.steps import Append, Fill, Step
@@ -206,10 +206,7 @@ class _Draft:
         return self._steps
 
     def _decode(self, view: BatchView, batch: memoryview) -> None:
-        records: Sequence[RecordLike] = (
-            decode_records(view, batch) if view.magic == CURRENT_MAGIC else decode_legacy(view, batch)
-        )
-        wanted = [record for record in records if self.cursor <= record.offset < self.high_end]
+        wanted = [record for record in decode_batch(view, batch) if self.cursor <= record.offset < self.high_end]
         for run in _dense_runs(wanted):
             self._fill_to(run[0].offset, GapReason.COMPACTED)
             self._runs.append(RecordRun(run, view.codec, _weight(run), view.size))

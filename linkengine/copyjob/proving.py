@@ -16,8 +16,9 @@ from enum import StrEnum
 from functools import cache
 
 from linkengine.batches.control import ControlType, control_type
+from linkengine.batches.decoding import decode_batch
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, SegmentPlanner
-from linkengine.batches.records import RecordLike, decode_records
+from linkengine.batches.records import RecordLike
 from linkengine.batches.steps import Append, Fill
 from linkengine.batches.view import BatchView, iter_batches
 from linkengine.copyjob.pieces import Origin
@@ -119,8 +120,9 @@ def _gathered(
             foreign = view.base_offset
         start = min(start, max(first, view.base_offset))
         if not view.is_control and not aborted:
-            timestamps = not view.log_append_time
-            records |= {one.offset: _content(one, timestamps=timestamps) for one in decode_records(view, batch)}
+            timestamps, found = not view.log_append_time, decode_batch(view, batch)
+            records |= {one.offset: _content(one, timestamps=timestamps) for one in found}
+            start = min(start, max(first, found[0].offset if found else end))  # an old wrapper has its last record's offset
         elif view.is_control and ours:
             markers |= set(range(view.base_offset, view.next_offset))
     return Stretch(start=start, end=end, records=records, markers=frozenset(markers), foreign=foreign, closed=closed)
@@ -171,7 +173,7 @@ def first_difference(
 
 def _difference_in(step: Append, stretch: Stretch, compacted: Callable[[], bool]) -> Difference | None:
     _, view = next(iter_batches(step.payload))
-    for one in decode_records(view, step.payload):
+    for one in decode_batch(view, step.payload):
         if one.offset in stretch.markers and (one.key is None or not compacted()):
             return Difference(offset=one.offset, kind=DifferenceKind.MARKER)
         known = stretch.records.get(one.offset)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 
-from linkengine.batches.legacy import decode_legacy
+from linkengine.batches.decoding import decode_batch
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
-from linkengine.batches.records import RecordLike, decode_records
-from linkengine.batches.view import CURRENT_MAGIC, check_crc, iter_batches
+from linkengine.batches.records import RecordLike
+from linkengine.batches.view import check_crc, iter_batches
 from linkengine.copyjob.tails import locate
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -81,8 +81,7 @@ def _records(data: memoryview, *, aborted: tuple[tuple[int, int], ...]) -> Itera
         if gap_reason(view, aborted=transactions.contain(view, batch)) is not None:
             check_crc(view, batch)  # a damaged header would hide records that are there
             continue
-        decode = decode_records if view.magic == CURRENT_MAGIC else decode_legacy
-        for record in decode(view, batch):
+        for record in decode_batch(view, batch):
             yield record, view.next_offset
 
 

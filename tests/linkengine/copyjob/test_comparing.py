@@ -9,10 +9,11 @@ import pytest
 
 from linkengine.batches.patch import patch_for_append
 from linkengine.batches.records import encode_records
-from linkengine.batches.view import crc32c
+from linkengine.batches.view import crc32c, read_view
 from linkengine.copyjob import proving
 from linkengine.copyjob.proving import Difference, DifferenceKind, Stretch, first_difference, read_stretch
 from linkengine.domain.errors import LinkEngineError
+from tests.linkengine.batches.batchlog import GZIP, Rec, message, wrapper
 
 OURS, THEIRS, ABORTING = 1 << 62, 7, 8
 TOPIC = ("t", bytes(16), 0)
@@ -42,12 +43,17 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
     held: dict[str, list[bytes]] = {"mirror": [], "source": []}
 
     def found(side: str, offset: int) -> memoryview:
-        batches = [one for one in held[side] if int.from_bytes(one[0:8], "big") + int.from_bytes(one[23:27], "big") >= offset]
-        return memoryview(b"".join(batches))
+        return memoryview(b"".join(one for one in held[side] if _end(one) > offset))
 
     monkeypatch.setattr(proving, "read_with_aborted", lambda *_, offset, **__: (0, [(ABORTING, 3)], found("mirror", offset)))
     monkeypatch.setattr(proving, "read_committed", lambda *_, offset, **__: (0, (), found("source", offset)))
     return held
+
+
+def _end(made: bytes) -> int:
+    view = read_view(made)
+    assert view is not None
+    return view.next_offset
 
 
 def stamped(base: int, value: str, *, codec: int, at_ms: int) -> bytes:
@@ -177,3 +183,20 @@ def test_what_an_application_aborted_is_no_record_of_the_mirror(logs: dict[str, 
 
     assert sorted(stretch.records) == [0, 1, 2]
     assert difference(stretch, bounds=(0, 5)) is None
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(("last", "expected"), [(b"z", None), (b"Z", 4)], ids=["the same", "another one"])
+def test_what_producers_wrote_before_kafka_0_11_is_compared_too(
+    logs: dict[str, list[bytes]], magic: int, last: bytes, expected: int | None
+) -> None:
+    """A topic becomes a mirror with all that it holds when sides are reversed."""
+    wrapped = {2: Rec(value=b"x"), 3: Rec(value=b"y"), 4: Rec(value=b"z")}
+    logs["mirror"] = [batch(0, "a"), message(1, magic, Rec()), wrapper(magic, GZIP, wrapped)]
+    logs["source"] = [*logs["mirror"][:2], wrapper(magic, GZIP, wrapped | {4: Rec(value=last)})]
+
+    stretch = stretch_of(logs["mirror"], end=5)
+    found = difference(stretch, bounds=(0, 5))
+
+    assert (stretch.start, sorted(stretch.records)) == (2, [2, 3, 4])
+    assert (None if found is None else found.offset) == expected
