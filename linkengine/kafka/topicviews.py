@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.codes import KafkaCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +72,26 @@ def view_of(topic: Any) -> TopicView:
 
 
 def newest(views: Sequence[TopicView]) -> TopicView:
-    """Put views of one topic together: per partition the leader with the newest epoch."""
-    best = views[0]
-    for view in views[1:]:
-        if best.error and not view.error:
-            best = view
-        elif not view.error:
-            newer = {
+    """Put views of one topic together: per partition the leader with the newest epoch.
+
+    A broker that lags behind may still show a topic that was deleted, under the name of the one that was created since, and
+    with epochs that had grown: what counts is the topic that most of them show. Where there is none, LEADER_NOT_AVAILABLE.
+    """
+    shown = [view for view in views if not view.error]
+    if not shown:
+        return views[0]
+    (topic_id, most), *others = Counter(view.topic_id for view in shown).most_common(2)
+    if others and others[0][1] == most:
+        return TopicView(topic_id=bytes(16), partitions={}, error=KafkaCode.LEADER_NOT_AVAILABLE)
+    partitions: dict[int, Leader] = {}
+    for view in shown:
+        if view.topic_id == topic_id:
+            partitions |= {
                 number: leader
                 for number, leader in view.partitions.items()
-                if number not in best.partitions or leader.epoch > best.partitions[number].epoch
+                if number not in partitions or leader.epoch > partitions[number].epoch
             }
-            best = TopicView(topic_id=best.topic_id, partitions=best.partitions | newer, error=best.error)
-    return best
+    return TopicView(topic_id=topic_id, partitions=partitions)
 
 
 def topic_ids(views: Sequence[TopicView]) -> frozenset[str]:
