@@ -165,19 +165,15 @@ def read_view(buffer: memoryview | bytes | bytearray, position: int = 0) -> Batc
     """Read the header at ``position`` (17 bytes must be there); None when the batch is not whole."""
     magic = buffer[position + MAGIC_AT]
     (length,) = struct.unpack_from(">i", buffer, position + 8)
-    if magic > CURRENT_MAGIC:
-        raise CorruptBatchError(
-            f"A record batch has format version {magic}; versions 0 to 2 are known.", code=ErrorCode.UNSUPPORTED_MESSAGE_FORMAT
-        )
-    smallest = _V2_MIN_LENGTH if magic == CURRENT_MAGIC else _LEGACY_MIN_LENGTH[magic]
+    smallest = _LEGACY_MIN_LENGTH.get(magic, _V2_MIN_LENGTH)
     if length < smallest:
         raise CorruptBatchError(f"A record batch claims a length of {length} bytes; its header alone has {smallest}.")
     if position + LOG_OVERHEAD + length > len(buffer):
         return None
-    if magic != CURRENT_MAGIC:
+    if magic < CURRENT_MAGIC:
         return _legacy_view(buffer, position)
     view = BatchView._make(HEADER.unpack_from(buffer, position))
-    _refuse_nonsense(view)
+    _refuse_nonsense(view, buffer[position : position + view.size])
     return view
 
 
@@ -192,7 +188,10 @@ def _legacy_view(buffer: memoryview | bytes | bytearray, position: int) -> Batch
     return BatchView(offset, length, -1, magic, crc, known, 0, timestamp, timestamp, -1, -1, -1, 1)
 
 
-def _refuse_nonsense(view: BatchView) -> None:
+def _refuse_nonsense(view: BatchView, batch: memoryview | bytes | bytearray) -> None:
+    """Raise where a whole batch cannot be one; what nobody knows fails for good, and a bit that has flipped does not."""
+    if view.magic != CURRENT_MAGIC:
+        _refuse_format(view, batch)
     if view.base_offset < 0:
         raise CorruptBatchError(f"A record batch claims the base offset {view.base_offset}; offsets begin at 0.")
     if view.last_offset_delta < 0:
@@ -203,10 +202,24 @@ def _refuse_nonsense(view: BatchView) -> None:
             f"on {view.last_offset_delta + 1} offsets."
         )
     if view.attributes & CODEC_MASK > LAST_CODEC:
+        check_crc(view, batch)
         raise CorruptBatchError(
             f"The record batch at offset {view.base_offset} uses compression {view.codec}; 0 to {LAST_CODEC} are known.",
             code=ErrorCode.UNSUPPORTED_MESSAGE_FORMAT,
         )
+
+
+def _refuse_format(view: BatchView, batch: memoryview | bytes | bytearray) -> None:
+    """The format version is outside the checksum, which tells of which version the rest is."""
+    if crc32c(batch[ATTRIBUTES_AT:]) == view.crc:
+        raise CorruptBatchError(
+            f"The record batch at offset {view.base_offset} claims format version {batch[MAGIC_AT]} and has the checksum of "
+            f"version {CURRENT_MAGIC}."
+        )
+    raise CorruptBatchError(
+        f"A record batch has format version {batch[MAGIC_AT]}; versions 0 to {CURRENT_MAGIC} are known.",
+        code=ErrorCode.UNSUPPORTED_MESSAGE_FORMAT,
+    )
 
 
 def first_timestamp(batch: memoryview | bytes | bytearray) -> int:

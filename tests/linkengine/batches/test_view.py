@@ -25,6 +25,7 @@ from tests.linkengine.batches.batchlog import (
     dense,
     marker,
     message,
+    resealed,
     wrapper,
 )
 
@@ -120,21 +121,40 @@ def test_the_checksum_covers_attributes_to_end() -> None:
     [
         (8, ">i", 48, "claims a length of 48 bytes", ErrorCode.CORRUPT_RECORDS),
         (8, ">i", -1, "claims a length of -1 bytes", ErrorCode.CORRUPT_RECORDS),
-        (16, ">b", 3, "format version 3", ErrorCode.UNSUPPORTED_MESSAGE_FORMAT),
+        (16, ">b", 3, "format version 3 and has the checksum of version 2", ErrorCode.CORRUPT_RECORDS),
+        (16, ">bI", (3, 77), "format version 3; versions 0 to 2", ErrorCode.UNSUPPORTED_MESSAGE_FORMAT),
+        (16, ">BI", (130, 77), "format version 130; versions 0 to 2", ErrorCode.UNSUPPORTED_MESSAGE_FORMAT),
         (0, ">q", -1, "claims the base offset -1", ErrorCode.CORRUPT_RECORDS),
         (23, ">i", -1, "ends before it begins", ErrorCode.CORRUPT_RECORDS),
         (57, ">i", 5, "claims 5 records on 4 offsets", ErrorCode.CORRUPT_RECORDS),
         (57, ">i", -1, "claims -1 records", ErrorCode.CORRUPT_RECORDS),
-        (21, ">h", 5, "uses compression 5", ErrorCode.UNSUPPORTED_MESSAGE_FORMAT),
+        (21, ">h", 5, "does not have the checksum", ErrorCode.CORRUPT_RECORDS),
     ],
 )
-def test_nonsense_is_refused_with_a_sentence(at: int, code: str, value: int, sentence: str, error: ErrorCode) -> None:
+def test_nonsense_is_refused_with_a_sentence(
+    at: int, code: str, value: int | tuple[int, ...], sentence: str, error: ErrorCode
+) -> None:
     batch = bytearray(dense(0, [Rec()] * 4).encode())
-    struct.pack_into(code, batch, at, value)
+    struct.pack_into(code, batch, at, *(value if isinstance(value, tuple) else (value,)))
 
     with pytest.raises(CorruptBatchError, match=sentence) as refusal:
         list(iter_batches(memoryview(batch)))
     assert refusal.value.code == error
+
+
+def test_a_codec_that_nobody_knows_is_refused_where_its_writer_meant_it() -> None:
+    batch = resealed(dense(0, [Rec()]).encode(), 22, 5)
+
+    with pytest.raises(CorruptBatchError, match="uses compression 5") as refusal:
+        list(iter_batches(memoryview(batch)))
+    assert refusal.value.code is ErrorCode.UNSUPPORTED_MESSAGE_FORMAT
+
+
+def test_of_a_newer_format_only_whole_batches_are_judged() -> None:
+    batch = bytearray(dense(0, [Rec()]).encode())
+    batch[16] = 3
+
+    assert list(iter_batches(memoryview(batch)[:-1])) == []
 
 
 @pytest.mark.parametrize(("magic", "smallest"), [(0, 14), (1, 22)])

@@ -130,3 +130,18 @@ def test_what_stands_before_a_batch_that_was_moved_is_copied_and_nothing_behind_
 
     assert one.position == 1
     assert [error.code for error in heard.refusals] == [ErrorCode.CORRUPT_RECORDS]
+
+
+@pytest.mark.parametrize(("byte", "flipped"), [(16, 0x01), (16, 0x02), (16, 0x80), (22, 0x05)], ids=str)
+def test_one_bit_that_flipped_in_the_format_or_the_codec_is_damage_and_not_for_good(
+    heard: Heard, byte: int, flipped: int
+) -> None:
+    one = copying(0)
+    part = answer(dense(0, [HUGE]), dense(1, [HUGE]), end=2)
+    part.records[len(part.records) // 2 + byte] ^= flipped
+
+    heard.take(one, part)
+    assert one.position == 1
+    heard.take(one, part._replace(records=part.records[len(part.records) // 2 :]))
+
+    assert [error.code for error in heard.refusals] == [ErrorCode.CORRUPT_RECORDS]
