@@ -8,14 +8,12 @@ that nobody's long poll delays another. How soon and how much to ask is told by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.pacing import Pace
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Stage
-from linkengine.copyjob.session import UNKNOWN_SESSION, Place, Reading, ReadSession, Request
+from linkengine.copyjob.session import UNKNOWN_SESSION, Asked, Place, Reading, ReadSession, Request
 from linkengine.copyjob.stretches import Intake, IntakeEvents
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.channel import Channel, LargeFrames
@@ -25,7 +23,6 @@ from linkengine.kafka.fetch import (
     API_KEY,
     BY_ID,
     BY_NAME,
-    NO_SESSION,
     FetchAnswer,
     FetchLimits,
     FetchPosition,
@@ -36,16 +33,6 @@ from linkengine.kafka.fetch import (
 SHORT_WAIT_MS = 15  # long poll while a partition of the same broker is expected back soon
 GRACE_S = 10.0  # beyond the long poll, and between pieces of an answer: a broker silent for longer is gone
 SWEEP_S = 1.0  # whatever an event did not tell is noticed after this time
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    correlation: int
-    version: int
-    sent_at: float
-    deadline: float
-    max_bytes: int
-    probe: tuple[Place, Reading] | None  # asked alone, outside the session
 
 
 class SourceBroker:
@@ -63,7 +50,7 @@ class SourceBroker:
         self._suspects: list[Place] = []  # told to have more, and nothing came
         self._frames: LargeFrames | None = None
         self._filling: Buffer | None = None
-        self._asked: _Asked | None = None
+        self._asked: Asked | None = None
         self._sweep_at = self._began_at = self._moved_at = 0.0
         self._received = 0  # of an answer, when last looked
         self._starved_since: float | None = None
@@ -119,7 +106,7 @@ class SourceBroker:
         elif self._frames is not None and self._frames.starved:
             self._link.look()
 
-    def _is_silent(self, asked: _Asked, now: float) -> bool:
+    def _is_silent(self, asked: Asked, now: float) -> bool:
         """Tell whether nothing comes. Megabytes take their time on a narrow way, and may wait for a buffer of ours."""
         frames = self._frames
         if frames is not None and (frames.starved or frames.received != self._received):
@@ -169,9 +156,7 @@ class SourceBroker:
         reading = self._session.entries.get(place)
         if reading is None or not reading.current:
             return
-        by_id = reading.one.origin is not None and reading.one.origin.by_id
-        request = Request(NO_SESSION, by_id, {place[0]: [reading.position]}, {})
-        self._send(channel, request, now, wait_ms=0, probe=(place, reading))
+        self._send(channel, self._session.probe(place, reading), now, wait_ms=0, probe=(place, reading))
 
     def _send(
         self, channel: Channel, request: Request, now: float, *, wait_ms: int, probe: tuple[Place, Reading] | None = None
@@ -180,7 +165,7 @@ class SourceBroker:
         version = channel.connection.version_for(API_KEY, highest=highest, lowest=BY_NAME)
         correlation = channel.next_correlation()
         limits = FetchLimits(max_bytes=self._pace.max_bytes, max_wait_ms=wait_ms)
-        self._asked = _Asked(correlation, version, now, now + wait_ms / 1000 + GRACE_S, limits.max_bytes, probe)
+        self._asked = Asked(correlation, version, now, now + wait_ms / 1000 + GRACE_S, limits.max_bytes, probe)
         self._pace.asked(now, partitions=len(self._session.entries))
         frame = encode_fetch(
             request.positions,
@@ -206,11 +191,12 @@ class SourceBroker:
         self._stirred |= self.members
 
     def _allocate(self, size: int) -> memoryview | None:
+        self._began_at = self._starved_since or self._services.clock.monotonic()
         self._filling = self._services.pool.take(size)
         if self._filling is None:
-            self._starved_since = self._starved_since or self._services.clock.monotonic()
+            self._starved_since = self._began_at
             return None
-        self._starved_since, self._began_at = None, self._services.clock.monotonic()
+        self._starved_since = None
         return self._filling.view(size)
 
     def _readable(self) -> None:
@@ -218,7 +204,10 @@ class SourceBroker:
         frame = self._frames.read()
         if frame is not None:
             self._answered(*frame)
-        self._link.watch(read=not (self._frames is not None and self._frames.starved))
+        starved = self._frames is not None and self._frames.starved
+        if starved and self._link.channel is not None:
+            self._link.channel.check_open()
+        self._link.watch(read=not starved)
 
     def _answered(self, correlation: int, body: memoryview) -> None:
         asked, buffer = self._asked, self._filling
@@ -231,11 +220,13 @@ class SourceBroker:
             answer = decode_fetch(body, version=asked.version)
             now = self._services.clock.monotonic()
             self._pace.answered(now, took_s=self._began_at - asked.sent_at, size=len(body), throttle_ms=answer.throttle_ms)
-            self._take_all(asked, answer, buffer, roomy=len(body) < asked.max_bytes / 2)
+            # its broker looked at the log before it began to answer; to come over it may have taken long
+            heard_ms = self._services.clock.now_ms() - int((now - self._began_at) * 1000)
+            self._take_all(asked, answer, buffer, heard_ms=heard_ms, roomy=len(body) < asked.max_bytes / 2)
         finally:
             buffer.release()
 
-    def _take_all(self, asked: _Asked, answer: FetchAnswer, buffer: Buffer, *, roomy: bool) -> None:
+    def _take_all(self, asked: Asked, answer: FetchAnswer, buffer: Buffer, *, heard_ms: int, roomy: bool) -> None:
         if answer.error in UNKNOWN_SESSION:
             self._session.restart()
             return
@@ -247,16 +238,16 @@ class SourceBroker:
         for part in answer.partitions:
             news |= bool(part.error or len(part.records))
             place = (part.topic, part.partition)
-            reading = asked.probe[1] if asked.probe else self._session.entries.get(place)
+            reading = asked.probe[1] if asked.probe else self._session.entries.get(place) or self._session.named(place)
             if reading is not None:
                 self._stirred[reading.one] = None
                 if reading.current:
-                    self._intake.take(reading.one, part, buffer, alone=asked.probe is not None)
+                    self._intake.take(reading.one, part, buffer, heard_ms=heard_ms, alone=asked.probe is not None)
                 else:
-                    self._intake.overhear(reading.one, part)
+                    self._intake.overhear(reading.one, part, heard_ms=heard_ms)
         if not answer.throttle_ms and asked.probe is None:
             if roomy or not news:  # nobody was left out for lack of room
-                self._heard_ms = self._services.clock.now_ms()
+                self._heard_ms = heard_ms
             if not news:
                 self._suspect()
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.kafka.codes import KafkaCode
-from linkengine.kafka.fetch import FetchPosition, SessionStep
+from linkengine.kafka.fetch import NO_SESSION, FetchPosition, SessionStep
 
 Place = tuple[bytes, int]  # topic as Fetch names it, partition
 LAST_EPOCH = (1 << 31) - 1
@@ -38,6 +38,11 @@ class Reading(NamedTuple):
         one = self.one
         return one.attempt == self.attempt and one.position == self.position.offset and one.copying
 
+    @property
+    def topic_name(self) -> bytes:
+        """How Fetch names the topic where it is not asked for by its id."""
+        return self.one.assignment.source_topic.encode()
+
 
 class Request(NamedTuple):
     """What the next Fetch says."""
@@ -48,18 +53,30 @@ class Request(NamedTuple):
     forgotten: dict[bytes, list[int]]
 
 
+class Asked(NamedTuple):
+    """A request without an answer."""
+
+    correlation: int
+    version: int
+    sent_at: float
+    deadline: float
+    max_bytes: int
+    probe: tuple[Place, Reading] | None  # asked alone, outside the session
+
+
 class ReadSession:
     """The session of one connection."""
 
-    __slots__ = ("_changes", "_epoch", "_forgotten", "_id", "_named", "_unheard", "entries")
+    __slots__ = ("_changes", "_epoch", "_forgotten", "_id", "_named", "_places", "_unheard", "entries")
 
     def __init__(self) -> None:
         self.entries: dict[Place, Reading] = {}
         self._changes: dict[Place, None] = {}
         self._unheard: dict[Place, None] = {}  # named by requests since the last answer that told something
-        self._forgotten: dict[Place, None] = {}
+        self._forgotten: dict[Place, Reading] = {}
         self._id = self._epoch = 0
         self._named: set[Place] = set()  # places whose topic has no id: one of them, and all are asked for by name
+        self._places: dict[Place, Place] = {}  # by the name that was asked for
 
     def want(self, place: Place, reading: Reading, *, by_id: bool = True) -> None:
         """Read a partition at another position, or from now on."""
@@ -73,9 +90,14 @@ class ReadSession:
 
     def drop(self, place: Place) -> None:
         """Read a partition no more."""
-        if self.entries.pop(place, None) is not None:
+        reading = self.entries.pop(place, None)
+        if reading is not None:
             self._changes.pop(place, None)
-            self._forgotten[place] = None
+            self._forgotten[place] = reading
+
+    def named(self, place: Place) -> Reading | None:
+        """Answer what is read where an answer names a topic that was not asked for by its id; None where nothing is."""
+        return self.entries.get(self._places.get(place, place))
 
     def asked(self, place: Place) -> bool:
         """Whether the broker knows what is wanted of a partition; what was said since the last request it does not."""
@@ -87,18 +109,31 @@ class ReadSession:
 
     def request(self) -> Request:
         """Answer what to ask next, and take it for asked."""
-        full = self._epoch == 0
+        full, by_id = self._epoch == 0, not self._named
         chosen: Iterable[Place] = self.entries if full else self._changes
         positions: dict[bytes, list[FetchPosition]] = {}
         for place in chosen:
-            positions.setdefault(place[0], []).append(self.entries[place].position)
+            reading = self.entries[place]
+            positions.setdefault(place[0] if by_id else self._by_name(place, reading), []).append(reading.position)
         forgotten: dict[bytes, list[int]] = {}
-        for topic, partition in () if full else self._forgotten:
-            forgotten.setdefault(topic, []).append(partition)
+        for place, reading in () if full else self._forgotten.items():
+            topic = place[0] if by_id else reading.topic_name
+            if by_id or self.named((topic, place[1])) is None:  # else the topic has got its id: read under another key
+                forgotten.setdefault(topic, []).append(place[1])
         self._unheard |= self._changes
         self._changes.clear()
         self._forgotten.clear()
-        return Request(SessionStep(self._id, self._epoch), not self._named, positions, forgotten)
+        return Request(SessionStep(self._id, self._epoch), by_id, positions, forgotten)
+
+    def probe(self, place: Place, reading: Reading) -> Request:
+        """Answer how to ask for one partition alone, outside the session."""
+        by_id = place not in self._named
+        topic = place[0] if by_id else self._by_name(place, reading)
+        return Request(NO_SESSION, by_id, {topic: [reading.position]}, {})
+
+    def _by_name(self, place: Place, reading: Reading) -> bytes:
+        self._places[reading.topic_name, place[1]] = place
+        return reading.topic_name
 
     def answered(self, session: int, *, told: bool = True) -> None:
         """Go on in the session that the answer names; 0: there is none, so that the next request is a full one."""
@@ -119,4 +154,5 @@ class ReadSession:
         self._unheard.clear()
         self._forgotten.clear()
         self._named.clear()
+        self._places.clear()
         self._id = self._epoch = 0

@@ -38,6 +38,7 @@ STARVED_S = 0.5
 _PERMANENT = frozenset(
     {ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.UNSUPPORTED_MESSAGE_FORMAT, ErrorCode.UNEXPECTED_TRUNCATION}
 )
+_READ_ELSEWHERE = LEADER_MOVED | TOPIC_GONE | {KafkaCode.KAFKA_STORAGE_ERROR}  # of a failed disk: another broker leads soon
 _T = TypeVar("_T")
 
 
@@ -202,7 +203,7 @@ class SourceSide:
             self._examine(one)
             return
         self._trouble(one, error)
-        if code in LEADER_MOVED or code in TOPIC_GONE:
+        if code in _READ_ELSEWHERE:
             self._relocate(one)
 
     def _relocate(self, one: MirrorPartition) -> None:

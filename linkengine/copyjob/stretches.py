@@ -38,17 +38,16 @@ class Intake:
         self._services, self._events = services, events
         self._doubtful: dict[MirrorPartition, tuple[int, int]] = {}  # where an answer began, and the batch out of place in it
 
-    def take(self, one: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, alone: bool) -> None:
-        """Plan what came; ``alone``: the partition was the only one asked for."""
+    def take(self, one: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, heard_ms: int, alone: bool) -> None:
+        """Plan what came, as its broker told at ``heard_ms``; ``alone``: the partition was the only one asked for."""
         if answer.error:
             self._events.refused(one, BrokerError(answer.error, f"Source {_name(one)} cannot be read"))
             return
         if answer.preferred_replica >= 0 and not len(answer.records):
             self._events.refused(one, RedirectedError(f"source {_name(one)}", replica=answer.preferred_replica))
             return
-        now_ms = self._services.clock.now_ms()
         one.source_answered(
-            start=answer.log_start, end=answer.last_stable_offset, high_watermark=answer.high_watermark, now_ms=now_ms
+            start=answer.log_start, end=answer.last_stable_offset, high_watermark=answer.high_watermark, now_ms=heard_ms
         )
         try:
             steps = self._plan(one, answer) if len(answer.records) else []
@@ -61,14 +60,14 @@ class Intake:
         elif not len(answer.records):
             self._nothing_there(one, answer, alone=alone)
 
-    def overhear(self, one: MirrorPartition, answer: FetchedPartition) -> None:
+    def overhear(self, one: MirrorPartition, answer: FetchedPartition, *, heard_ms: int) -> None:
         """Take in where the source ends though the rest is not wanted any more: a session tells it only once."""
         if not answer.error:
             one.account.observed_source(
                 start=answer.log_start,
                 end=answer.last_stable_offset,
                 high_watermark=answer.high_watermark,
-                now_ms=self._services.clock.now_ms(),
+                now_ms=heard_ms,
             )
 
     def _planned(self, one: MirrorPartition, steps: list[Step], buffer: Buffer) -> None:

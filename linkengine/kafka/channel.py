@@ -7,6 +7,7 @@ SO_RCVLOWAT telling the kernel not to wake us for crumbs. Must not know what the
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import struct
@@ -107,6 +108,12 @@ class Channel:
         if count == 0:
             raise ChannelClosedError(self.peer, "closed by the broker")
         return count
+
+    def check_open(self) -> None:
+        """Raise where the connection was reset, for whoever does not read now: nothing else tells."""
+        error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise ChannelClosedError(self.peer, os.strerror(error))
 
     def wake_after(self, count: int) -> None:
         """Ask the kernel to report readiness only when ``count`` bytes are there. A hint: not every socket heeds it.

@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 
 from linkengine.copyjob.account import Account
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.intake import SourceBroker, _Asked
+from linkengine.copyjob.intake import SourceBroker
 from linkengine.copyjob.pieces import Stage
 from linkengine.copyjob.ports import SystemClock
-from linkengine.copyjob.session import Reading
+from linkengine.copyjob.session import Asked, Reading
 from linkengine.copyjob.sourcewatch import _bounds
 from linkengine.domain.plans import CopyTuning, PartitionPhase, PartitionProgress
 from linkengine.kafka.cluster import Cluster
@@ -109,10 +109,11 @@ def test_an_answer_that_comes_too_late_to_be_planned_still_tells_where_the_sourc
     services: Any = SimpleNamespace(clock=SystemClock(), tuning=CopyTuning(), bandwidth=None)
     broker = SourceBroker(services, cluster=None, broker=0, events=None)  # type: ignore[arg-type]
     broker._session.want((b"t", 0), Reading(one, one.attempt, FetchPosition(0, 0, 10, 1 << 20)))
+    asked = Asked(1, 13, 0.0, 0.0, 1, None)
     told = FetchedPartition(b"t", 0, 0, 50_000, 10, 0, (), memoryview(b""))
 
     one.interrupt(retry_at=0.0)
-    broker._take_all(_Asked(1, 13, 0.0, 0.0, 1, None), FetchAnswer(0, 0, 7, [told]), Buffer(), roomy=True)
+    broker._take_all(asked, FetchAnswer(0, 0, 7, [told]), Buffer(), heard_ms=0, roomy=True)
     one.account.observed_mirror(start=0, end=10)
 
     assert (one.account.source_end, one.account.source_high_watermark) == (10, 50_000)

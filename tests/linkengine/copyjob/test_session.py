@@ -3,10 +3,11 @@
 import pytest
 
 from linkengine.copyjob.session import LAST_EPOCH, Reading, ReadSession
-from linkengine.kafka.fetch import FetchPosition, SessionStep
+from linkengine.kafka.fetch import BY_NAME, FetchLimits, FetchPosition, SessionStep, encode_fetch
 from tests.linkengine.copyjob.partitions import partition
 
-TOPIC = b"0123456789abcdef"
+TOPIC = b"0123456789abcde\xff"  # no text
+LIMITS = FetchLimits(max_bytes=1, max_wait_ms=1)
 
 
 def reading(number: int, offset: int) -> Reading:
@@ -123,12 +124,41 @@ def test_an_answer_for_what_a_partition_no_longer_wants_is_told(change: str) -> 
 def test_a_topic_without_an_id_makes_all_be_asked_for_by_name() -> None:
     session = session_of(5)
 
-    session.want((b"by-name", 0), reading(0, 1), by_id=False)
+    session.want((b"t", 1), reading(1, 1), by_id=False)
     request = session.request()
 
     assert request.by_id is False
     assert request.step == SessionStep(77, 0)
-    assert set(request.positions) == {TOPIC, b"by-name"}
+    assert request.positions == {b"t": [reading(0, 5).position, reading(1, 1).position]}
+    encode_fetch(request.positions, version=BY_NAME, correlation_id=1, limits=LIMITS, step=request.step)
+    assert (session.named((b"t", 0)), session.named((b"t", 1))) == (session.entries[TOPIC, 0], session.entries[b"t", 1])
+    assert session.named((b"other", 0)) is None
+
+
+def test_what_is_read_by_name_is_forgotten_by_name_unless_it_is_read_under_its_id_since() -> None:
+    session = session_of()
+    for number in (0, 1):
+        session.want((b"t", number), reading(number, 5), by_id=False)
+    session.want((TOPIC, 2), reading(2, 5))
+    session.request()
+    session.answered(77)
+
+    session.drop((b"t", 0))
+    session.want((TOPIC, 0), reading(0, 6))  # the topic has got an id
+    session.drop((TOPIC, 2))
+
+    request = session.request()
+    assert request.positions == {b"t": [reading(0, 6).position]}
+    assert request.forgotten == {b"t": [2]}
+
+
+def test_one_that_is_asked_for_alone_is_asked_for_as_its_topic_is_known() -> None:
+    session = session_of(5)
+    session.want((b"t", 1), reading(1, 6), by_id=False)
+
+    requests = [session.probe(place, session.entries[place]) for place in ((TOPIC, 0), (b"t", 1))]
+
+    assert [(one.by_id, [*one.positions]) for one in requests] == [(True, [TOPIC]), (False, [b"t"])]
 
 
 def test_no_answer_speaks_for_a_partition_that_its_request_did_not_name() -> None:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -17,13 +18,16 @@ from confluent_kafka.admin import (
 )
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob import intake, origins
+from linkengine.copyjob import intake, origins, sourceside
+from linkengine.copyjob.account import Account
 from linkengine.copyjob.brokerlink import BrokerLink
+from linkengine.copyjob.buffers import Buffer, BufferPool
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.kafka.channel import Channel
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import KafkaCode
 from linkengine.kafka.fetch import FetchAnswer
 from linkengine.kafka.offsets import EARLIEST_LOCAL, TopicPartition
 from tests.linkengine.copyjob.copying import (
@@ -120,6 +124,39 @@ def test_an_answer_that_comes_over_a_narrow_way_is_waited_for(
     assert lost == []
 
 
+def test_an_answer_is_as_old_as_the_moment_at_which_it_began_to_come(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written while it comes over a narrow way is not in it."""
+    create_pair(clusters, topic_name, max_message_bytes="8000000")
+    producer = producer_for(clusters[0], message_max_bytes=8_000_000)
+    producer.produce(topic_name, value=b"x" * 4_000_000)
+    assert producer.flush(30) == 0
+    began_ms: list[int] = []
+    seen_ms: list[int] = []
+    receive, observe = Channel.receive, Account.observed_source
+
+    def narrow(channel: Channel, into: memoryview) -> int:
+        if len(into) > PIECE:
+            began_ms.append(time.time_ns() // 1_000_000)
+            time.sleep(PIECE_S)
+        return receive(channel, into[:PIECE])
+
+    def noted(account: Account, *, end: int, now_ms: int, **where: int) -> None:
+        if end == 1:
+            seen_ms.append(now_ms)
+        observe(account, end=end, now_ms=now_ms, **where)
+
+    monkeypatch.setattr(Channel, "receive", narrow)
+    monkeypatch.setattr(Account, "observed_source", noted)
+
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_for_ends({0: 1})
+
+    assert began_ms[-1] - began_ms[0] > 500
+    assert seen_ms[0] <= began_ms[0] + 1  # both are whole numbers
+
+
 def test_a_broker_that_stops_within_an_answer_is_given_up(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +183,49 @@ def test_a_broker_that_stops_within_an_answer_is_given_up(
         copier.wait_for_ends({0: 1})
 
     assert "may be frozen" in lost[0]
+
+
+def test_an_answer_that_waited_for_a_buffer_is_read_when_there_is_one(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, 10)
+    take, waited, free = BufferPool.take, threading.Event(), threading.Event()
+
+    def hold_back(pool: BufferPool, size: int) -> Buffer | None:
+        waited.set()
+        return take(pool, size) if free.is_set() else None
+
+    monkeypatch.setattr(BufferPool, "take", hold_back)
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        assert waited.wait(60)
+        free.set()
+        copier.wait_for_ends({0: 10})
+
+
+def test_a_leader_whose_disk_has_failed_is_left_for_its_successor(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, 10)
+    asked, failed, decode, locate = list[int](), [True], intake.decode_fetch, sourceside.locate_sources
+
+    def decode_failed(body: memoryview, *, version: int) -> FetchAnswer:
+        answer = decode(body, version=version)
+        error = KafkaCode.KAFKA_STORAGE_ERROR if failed[0] else KafkaCode.NONE
+        return answer._replace(partitions=[one._replace(error=error) for one in answer.partitions])
+
+    def located(*args: Any, **seen: Any) -> Any:
+        asked.append(1)
+        return locate(*args, **seen)
+
+    monkeypatch.setattr(intake, "decode_fetch", decode_failed)
+    monkeypatch.setattr(sourceside, "locate_sources", located)
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        wait_for(lambda: len(asked) > 2)
+        copier.wait_until(shows(PartitionPhase.SOURCE_UNREACHABLE, ErrorCode.TIMEOUT_ERROR))
+        failed[0] = False
+        copier.wait_for_ends({0: 10})
 
 
 def test_an_unknown_source_topic_is_reported_and_tried_again(clusters: Pair, topic_name: str) -> None:

@@ -31,12 +31,12 @@ class Heard:
         self.refusals: list[LinkEngineError] = []
         self.ends: list[int] = []
         events = IntakeEvents(planned=self._plan, refused=self._refuse, emptied=self._empty, lost=pytest.fail)
-        tuning, clock = SimpleNamespace(coalesce_bytes=1 << 20), SimpleNamespace(now_ms=lambda: 5)
-        services: Any = SimpleNamespace(clock=clock, tuning=tuning, pool=SimpleNamespace(loose=lambda _: None))
+        tuning, pool = SimpleNamespace(coalesce_bytes=1 << 20), SimpleNamespace(loose=lambda _: None)
+        services: Any = SimpleNamespace(tuning=tuning, pool=pool)
         self.intake = Intake(services, events)
 
     def take(self, one: MirrorPartition, part: FetchedPartition, *, alone: bool = False) -> None:
-        self.intake.take(one, part, Buffer(), alone=alone)
+        self.intake.take(one, part, Buffer(), heard_ms=5, alone=alone)
 
     def _plan(self, _: MirrorPartition) -> None:
         self.planned += 1
