@@ -1,11 +1,13 @@
 """Whose answers count, without brokers: a leader that is not read any more proves nothing and empties nothing."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.history import Seen, SteppedBackError
 from linkengine.copyjob.origins import SourceExtent
 from linkengine.copyjob.partition import MirrorPartition
@@ -43,15 +45,17 @@ def later() -> Later:
 
 
 @pytest.fixture
-def services(later: Later) -> Any:
-    return SimpleNamespace(background=later, clock=SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: 0))
+def services(services: Services, later: Later) -> Services:
+    """Those of every test here, with time and background in the test's hands."""
+    held: Any = {"background": later, "clock": SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: 0)}
+    return replace(services, **held)
 
 
 def leader(epoch: int) -> Origin:
     return Origin(Leader(broker=0, epoch=epoch), b"topic")
 
 
-def source_side(services: Any, **heard: Any) -> SourceSide:
+def source_side(services: Services, **heard: Any) -> SourceSide:
     return SourceSide(services, ADDRESS, **{"planned": pytest.fail, "failed": pytest.fail, "lose": pytest.fail} | heard)
 
 
@@ -61,7 +65,7 @@ def copying() -> MirrorPartition:
     return one
 
 
-def test_a_proof_from_a_leader_that_is_left_is_asked_for_again(services: Any, later: Later) -> None:
+def test_a_proof_from_a_leader_that_is_left_is_asked_for_again(services: Services, later: Later) -> None:
     proven: list[MirrorPartition] = []
     events: Any = {"short": pytest.fail, "refused": pytest.fail, "failed": pytest.fail}
     prover, one = Prover(services, NOWHERE, ProverEvents(proven=proven.append, **events)), copying()
@@ -81,7 +85,7 @@ def test_a_proof_from_a_leader_that_is_left_is_asked_for_again(services: Any, la
 
 @pytest.mark.parametrize(("moved", "filled"), [(True, []), (False, [20])])
 def test_only_the_leader_that_is_read_can_tell_that_nothing_is_left(
-    services: Any, later: Later, moved: bool, filled: list[int]
+    services: Services, later: Later, moved: bool, filled: list[int]
 ) -> None:
     one, planned = copying(), list[int]()
     side = source_side(services, planned=lambda one: planned.append(one.chunks[0].steps[0].end))
@@ -96,7 +100,7 @@ def test_only_the_leader_that_is_read_can_tell_that_nothing_is_left(
     assert not one.examining
 
 
-def test_an_end_that_shows_nothing_is_looked_at_again_before_it_is_filled(services: Any, later: Later) -> None:
+def test_an_end_that_shows_nothing_is_looked_at_again_before_it_is_filled(services: Services, later: Later) -> None:
     one, planned = copying(), list[int]()
     side = source_side(services, planned=lambda one: planned.append(one.chunks[0].steps[0].end))
 
@@ -117,7 +121,7 @@ def test_an_end_that_shows_nothing_is_looked_at_again_before_it_is_filled(servic
 
 @pytest.mark.parametrize(("moved", "filled"), [(True, []), (False, [20])])
 def test_what_one_leader_lost_is_not_filled_while_another_one_is_read(
-    services: Any, later: Later, moved: bool, filled: list[int]
+    services: Services, later: Later, moved: bool, filled: list[int]
 ) -> None:
     one, planned = copying(), list[int]()
     side = source_side(services, planned=lambda one: planned.append(one.chunks[0].steps[0].end))
@@ -134,7 +138,7 @@ def test_what_one_leader_lost_is_not_filled_while_another_one_is_read(
 
 @pytest.mark.parametrize("everywhere", [True, False], ids=["every broker", "not every broker"])
 def test_a_leader_of_an_older_epoch_fails_a_mirror_only_where_every_broker_goes_on_telling_of_it(
-    services: Any, later: Later, everywhere: bool
+    services: Services, later: Later, everywhere: bool
 ) -> None:
     one, failures = copying(), list[LinkEngineError]()
     side = source_side(services, failed=lambda _, error: failures.append(error))
@@ -152,14 +156,15 @@ def test_a_leader_of_an_older_epoch_fails_a_mirror_only_where_every_broker_goes_
 
 
 @pytest.mark.parametrize(("is_read", "after_s"), [(True, LEFT_OUT_S), (False, EVERY_S)])
-def test_the_end_of_a_source_that_no_answer_tells_of_is_asked_for(later: Later, is_read: bool, after_s: float) -> None:
+def test_the_end_of_a_source_that_no_answer_tells_of_is_asked_for(
+    services: Services, later: Later, is_read: bool, after_s: float
+) -> None:
     one = copying()
     one.account.observed_source(start=0, end=10, high_watermark=10, now_ms=0)
     if not is_read:
         one.mirror_retry_at, one.stage = 60.0, Stage.RESUMING
-    clock = SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: int(later.now * 1000))
-    services: Any = SimpleNamespace(background=later, clock=clock)
-    watch = SourceWatch(services, NOWHERE, WatchEvents(seen=pytest.fail, refused=pytest.fail))
+    clock: Any = SimpleNamespace(monotonic=lambda: later.now, now_ms=lambda: int(later.now * 1000))
+    watch = SourceWatch(replace(services, clock=clock), NOWHERE, WatchEvents(seen=pytest.fail, refused=pytest.fail))
 
     asked = []
     while len(later.asked) == 0:
