@@ -8,13 +8,12 @@ from types import MappingProxyType
 
 from linkengine.copyjob.history import Seen, find_rewound
 from linkengine.copyjob.pieces import Origin
-from linkengine.copyjob.tails import locate
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, list_offsets, log_ends
-from linkengine.kafka.topicviews import Leader
+from linkengine.kafka.topicviews import Leader, locate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

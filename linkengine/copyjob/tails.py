@@ -8,7 +8,8 @@ Resuming after any error (the log end is the checkpoint):
 3. read the producer's epoch and last sequence with DescribeProducers;
 4. repeat 2 and 3 until two readings agree, unless the hand-over was clean;
 5. where the log is longer than anything we sent, look whose batches these are;
-6. where nobody told us where the log ended, or it does not end there, read its last stretch for a proof (``proving.py``).
+6. where nobody told us where the log ended, or it does not end there, read its last stretch for a proof (``proving.py``);
+7. where something came whose answer was lost, or an error, wait until it is replicated: only then is it mirrored.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets, log_ends
 from linkengine.kafka.producers import ProducerState, describe_producers
-from linkengine.kafka.topicviews import Leader, TopicView
+from linkengine.kafka.topicviews import Leader, TopicView, locate
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
 
 READINGS = 5  # two of them in a row must agree; a log that changes under our eyes has another writer
@@ -106,21 +107,6 @@ def read_tails(
     for broker, group in by_leader.items():
         results |= _read_group(cluster, broker, group)
     return results
-
-
-def locate(topics: dict[str, TopicView], topic: str, partition: int) -> tuple[Leader, bytes]:
-    """Answer leader and topic id; raise BrokerError with Kafka's code, or TIMEOUT_ERROR while there is no leader."""
-    view = topics.get(topic)
-    if view is None or view.error:
-        raise BrokerError(view.error if view else 3, f"Topic {topic!r} cannot be used")
-    leader = view.partitions.get(partition)
-    if leader is None:
-        raise BrokerError(3, f"Partition {partition} of topic {topic!r} cannot be used")
-    if leader.broker < 0:
-        raise LinkEngineError(
-            ErrorCode.TIMEOUT_ERROR, f"Partition {partition} of topic {topic!r} has no leader; a broker is down. Retrying."
-        )
-    return leader, view.topic_id
 
 
 def _settled(cluster: Cluster, query: TailQuery) -> TailQuery:
@@ -234,9 +220,12 @@ def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngin
 def _with_stretches(
     cluster: Cluster, broker: int, queries: Sequence[TailQuery], results: Mapping[str, Tail | LinkEngineError]
 ) -> dict[str, Tail | LinkEngineError]:
-    """Answer those tails again that need a proof, each with its last stretch; one connection for all of them."""
+    """Answer those tails again that need a proof, each with its last stretch, and those that may not be replicated yet.
+
+    One connection for all of them.
+    """
     tails = [(query, tail) for query in queries if isinstance(tail := results[query.assignment.key], Tail)]
-    tails = [(query, tail) for query, tail in tails if _needs_proof(query, tail)]
+    tails = [(query, tail) for query, tail in tails if _needs_proof(query, tail) or _came_unheard(query, tail)]
     if not tails:
         return {}
     found: dict[str, Tail | LinkEngineError] = {}
@@ -266,6 +255,11 @@ def _needs_proof(query: TailQuery, tail: Tail) -> bool:
     return (query.prove or moved) and tail.end > tail.start
 
 
+def _came_unheard(query: TailQuery, tail: Tail) -> bool:
+    """Whether something was appended whose answer was an error, or lost: nobody has said that followers have it."""
+    return query.doubt is not None and tail.end > query.doubt.offset
+
+
 def _with_stretch(
     connection: Connection, query: TailQuery, tail: Tail, *, error: int, high_watermark: int
 ) -> Tail | LinkEngineError:
@@ -274,6 +268,8 @@ def _with_stretch(
         return BrokerError(error, f"The end of mirror {name}-{partition} cannot be seen")
     if high_watermark < tail.end:
         return UnreplicatedError(name, partition)
+    if not _needs_proof(query, tail):
+        return tail
     try:
         stretch = read_stretch(
             connection,

@@ -17,7 +17,6 @@ from linkengine.batches.decoding import decode_batch
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
 from linkengine.batches.records import RecordLike
 from linkengine.batches.view import check_crc, iter_batches
-from linkengine.copyjob.tails import locate
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.ranges import OffsetRange
@@ -25,6 +24,7 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.reading import read_committed
+from linkengine.kafka.topicviews import locate
 
 log = structlog.get_logger(__name__)
 Sink = Callable[[bytes], object]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.codes import KafkaCode
+from linkengine.kafka.codes import BrokerError, KafkaCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +80,7 @@ def newest(views: Sequence[TopicView]) -> TopicView:
     shown = [view for view in views if not view.error]
     if not shown:
         return views[0]
+    shown = [view for view in shown if any(view.topic_id)] or shown  # a broker that is upgraded may not know ids yet
     (topic_id, most), *others = Counter(view.topic_id for view in shown).most_common(2)
     if others and others[0][1] == most:
         return TopicView(topic_id=bytes(16), partitions={}, error=KafkaCode.LEADER_NOT_AVAILABLE)
@@ -97,3 +98,18 @@ def newest(views: Sequence[TopicView]) -> TopicView:
 def topic_ids(views: Sequence[TopicView]) -> frozenset[str]:
     """List the ids under which brokers know a topic: none where it is gone, two while one of them answers from old metadata."""
     return frozenset(view.topic_id_text for view in views if not view.error)
+
+
+def locate(topics: dict[str, TopicView], topic: str, partition: int) -> tuple[Leader, bytes]:
+    """Answer leader and topic id; raise BrokerError with Kafka's code, or TIMEOUT_ERROR while there is no leader."""
+    view = topics.get(topic)
+    if view is None or view.error:
+        raise BrokerError(view.error if view else 3, f"Topic {topic!r} cannot be used")
+    leader = view.partitions.get(partition)
+    if leader is None:
+        raise BrokerError(3, f"Partition {partition} of topic {topic!r} cannot be used")
+    if leader.broker < 0:
+        raise LinkEngineError(
+            ErrorCode.TIMEOUT_ERROR, f"Partition {partition} of topic {topic!r} has no leader; a broker is down. Retrying."
+        )
+    return leader, view.topic_id

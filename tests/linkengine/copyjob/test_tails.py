@@ -11,6 +11,7 @@ from linkengine.copyjob.proving import Stretch
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
+from linkengine.kafka.codes import UnreplicatedError
 from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader, TopicView
 
@@ -76,3 +77,18 @@ def test_an_owner_looks_at_what_its_mirror_has_lost_of_what_was_acknowledged(
 
     assert isinstance(found, Tail)
     assert (found.stretch is STRETCH) is proven
+
+
+@pytest.mark.parametrize(("replicated", "doubt_at", "told"), [(9, 8, False), (10, 8, True), (9, 10, True)])
+def test_what_came_without_an_answer_is_mirrored_when_it_is_replicated(
+    monkeypatch: pytest.MonkeyPatch, replicated: int, doubt_at: int, told: bool
+) -> None:
+    """A leader that has too few followers appends, and says so; its death would take the records along."""
+    monkeypatch.setattr(
+        tails, "list_offsets", lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == tails.EARLIEST else replicated)}
+    )
+
+    found = read(clean=False, expected_end=10, doubt=Doubt(offset=doubt_at, sequence=doubt_at, producer_id=1 << 62))
+
+    assert isinstance(found, Tail if told else UnreplicatedError)
+    assert not isinstance(found, Tail) or found.stretch is None
