@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-import pytest
-
 from linkengine.copyjob.fence import fence_partitions
 from linkengine.copyjob.seed import seed_head
 from linkengine.domain.errors import ErrorCode
