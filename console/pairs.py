@@ -12,7 +12,7 @@ from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.links import ConnectionMode, LinkMode
 from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.restoring import CommonPart
-from linkengine.domain.states import BECOMING, MirrorState
+from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState
 
 _OTHER_MODE = {
     LinkMode.BIDIRECTIONAL: LinkMode.BIDIRECTIONAL,
@@ -115,14 +115,17 @@ def _ends(mirror: MirrorTopic) -> dict[int, int]:
 def _was_sound(mirror: MirrorTopic) -> bool:
     """Tell whether the mirror was a copy of its source when it was stopped, as far as anybody knew.
 
-    One that had failed (a foreign write, a source that was cut short) or that differed in a comparison ends somewhere, too, but
-    what it holds below says nothing about the source.
+    One that had failed (a foreign write, a source that was cut short), also while its promotion waited, or that differed in a
+    comparison ends somewhere, too, but what it holds below says nothing about the source.
     """
     if mirror.transition_errors.filter(code=RECORDS_DIFFER).exists():
         return False
     stops = mirror.transitions.filter(to_state=MirrorState.PENDING_STOPPED)
     stop = stops.exclude(from_state__in=[*BECOMING, MirrorState.PENDING_STOPPED]).first()
-    return stop is None or stop.from_state != MirrorState.FAILED
+    if stop is None:
+        return True
+    gave_up = mirror.transitions.filter(pk__gt=stop.pk, event=MirrorEvent.FATAL)
+    return stop.from_state != MirrorState.FAILED and not gave_up.exists()
 
 
 def _epochs(mirror: MirrorTopic) -> dict[int, int]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from console.models import MirrorPartition, MirrorTopic, SourceTopic, StateTransition, StopReport
 from console.models.mirrors import AHEAD
-from linkengine.domain.states import MirrorState, StopReason
+from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from linkengine.domain.stopreports import PartitionAtStop, cost_of_stop
 
 
@@ -42,7 +42,7 @@ class _Known:
 def _known(mirrors: Sequence[MirrorTopic]) -> list[_Known]:
     """Read what reports tell. A failover that overruled a waiting promotion counts from itself: the last request does."""
     steps = StateTransition.objects.filter(mirror__in=mirrors, to_state=MirrorState.PENDING_STOPPED)
-    requests = {step.mirror_id: step for step in steps.order_by("at", "id")}
+    requests = {step.mirror_id: step for step in steps.exclude(event=MirrorEvent.FATAL).order_by("at", "id")}
     rows: dict[int, list[MirrorPartition]] = defaultdict(list)
     for row in MirrorPartition.objects.filter(mirror__in=mirrors):
         rows[row.mirror_id].append(row)

@@ -127,10 +127,21 @@ def _troubled(mirror: MirrorTopic, verdict: Verdict, *, now: datetime, retry_tim
         MirrorTopic.objects.filter(pk=mirror.pk).update(error_since=now)
         mirror.error_since = now
     event = _event(verdict, lasted=now - since, retry_timeout=retry_timeout)
+    if mirror.state == MirrorState.PENDING_STOPPED:
+        return (verdict.phase is PartitionPhase.FAILED and _note_end_of_copier(mirror, verdict, now=now)) or changed
     if event is None or not can(MirrorState(mirror.state), event):
         return changed
     facts = {"error_code": verdict.code, "error_message": verdict.message} if event is MirrorEvent.FATAL else {}
     transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, detail=verdict.message, **facts)
+    return True
+
+
+def _note_end_of_copier(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> bool:
+    """Write into the history of a waiting promotion, once, that the copier has given up: a failover wipes its errors."""
+    newest = mirror.transitions.first()
+    if mirror.fencing_at is not None or (newest is not None and newest.event == MirrorEvent.FATAL):
+        return False
+    transitions.apply_event(mirror=mirror, event=MirrorEvent.FATAL, by=ENGINE, now=now, detail=verdict.message)
     return True
 
 

@@ -82,7 +82,8 @@ BIDIRECTIONAL_ONLY: frozenset[MirrorEvent] = frozenset(
 
 _S, _E = MirrorState, MirrorEvent
 # DELETE keeps the state: the row shows what the topic was until the topic is gone, then the row goes too. A topic that is only
-# becoming a mirror holds records nobody else has, so it cannot be deleted before it was failed over.
+# becoming a mirror holds records nobody else has, so it cannot be deleted before it was failed over. FATAL keeps the state of a
+# promotion: it waits until a person overrules it, and then its history has to tell that the copier had given up.
 _TABLE: dict[MirrorState, dict[MirrorEvent, MirrorState]] = {
     _S.PENDING_SETUP: {
         _E.FAILOVER: _S.PENDING_STOPPED,
@@ -136,6 +137,7 @@ _TABLE: dict[MirrorState, dict[MirrorEvent, MirrorState]] = {
         _E.FAILOVER: _S.PENDING_STOPPED,
         _E.FENCED: _S.STOPPED,
         _E.DELETE: _S.PENDING_STOPPED,
+        _E.FATAL: _S.PENDING_STOPPED,
     },
     _S.STOPPED: {
         _E.RESTORE: _S.PENDING_SETUP_FOR_RESTORE,

@@ -87,6 +87,18 @@ def test_a_mirror_that_failed_and_was_recovered_tells_where_it_ended(long_ago: M
     assert common(long_ago, here="A-1", there="B-2") == {0: 20_000}
 
 
+@pytest.mark.parametrize("ended", [True, False], ids=["before its end", "never"])
+def test_a_mirror_whose_copier_gave_up_while_its_promotion_waited_tells_nothing_of_its_source(
+    long_ago: MirrorTopic, lately: MirrorTopic, ended: bool
+) -> None:
+    """The failover that overruled the promotion begins where the promotion did: in PENDING_STOPPED."""
+    steps = [(S.ACTIVE, E.PROMOTE), (S.PENDING_STOPPED, E.FATAL), (S.PENDING_STOPPED, E.FAILOVER)]
+    for was, event in steps if ended else steps[::2]:
+        lately.transitions.create(from_state=was, to_state=S.PENDING_STOPPED, event=event, by="somebody", at=NOW)
+
+    assert common(long_ago, here="A-1", there="B-2") == ({} if ended else {0: 20_000})
+
+
 def test_a_mirror_that_differed_in_a_comparison_tells_nothing_of_its_source(long_ago: MirrorTopic, lately: MirrorTopic) -> None:
     lately.transition_errors.create(code=RECORDS_DIFFER, message="Offset 7 differs.", since=NOW, last_seen_at=NOW)
 

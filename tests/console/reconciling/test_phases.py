@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -176,6 +176,28 @@ def test_a_promotion_keeps_its_own_errors(make_mirror: MakeMirror) -> None:
     assert see(mirror, COPYING).state == S.PENDING_STOPPED
     assert codes() == ["WAITING_FOR_LAG"]
     assert see(mirror, BROKEN).state == S.PENDING_STOPPED
+
+
+def test_a_promotion_whose_copier_has_given_up_waits_on_and_its_history_tells_once(make_mirror: MakeMirror) -> None:
+    mirror = make_mirror("orders", S.PENDING_STOPPED)
+
+    for second in range(3):
+        mirror = see(mirror, FOREIGN, after_s=second)
+
+    assert (mirror.state, mirror.error_code) == (S.PENDING_STOPPED, "")
+    assert list(mirror.transitions.values_list("event", "detail")) == [("fatal", "Somebody wrote.")]
+
+
+@pytest.mark.parametrize(("verdict", "marks"), [(DELETED, {}), (FOREIGN, {"fencing_at": NOW})], ids=["may heal", "fenced"])
+def test_what_is_no_end_of_the_copier_is_not_told_as_one(
+    verdict: Verdict, marks: dict[str, datetime], make_mirror: MakeMirror
+) -> None:
+    mirror = make_mirror("orders", S.PENDING_STOPPED, **marks)
+
+    for after_s in (0, RETRY_TIMEOUT.total_seconds()):
+        mirror = see(mirror, verdict, after_s=after_s)
+
+    assert not mirror.transitions.exists()
 
 
 def test_nothing_heard_says_nothing(mirror: MirrorTopic) -> None:

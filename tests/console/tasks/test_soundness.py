@@ -1,0 +1,75 @@
+"""A stop whose end says nothing about the source: what a restore finds out afterwards on real clusters."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console import exports
+from console.actions.operations import operate_many
+from console.actors import SYSTEM
+from console.models import ClusterLink, MirrorTopic, RestoreRun
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW
+from tests.console.tasks.kills import phases
+from tests.console.tasks.reversal import Drive, do, records, states, write
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
+S, E = MirrorState, MirrorEvent
+Pair = tuple[ClusterLink, ClusterLink]
+
+
+@pytest.fixture(autouse=True)
+def export_directory(settings: Any, tmp_path: Path) -> None:
+    settings.EXPORT_DIR = str(tmp_path)
+
+
+@pytest.fixture
+def contested(twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive) -> MirrorTopic:
+    """A paused mirror: its source has two records more than were copied, and a stranger has one in place of the first."""
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    do(twin, E.PAUSE)
+    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
+    assert write(source_cluster, twin.name, "the source's 101st", "and 102nd") == [None, None]
+    assert write(destination_cluster, twin.name, "a stranger's", user="admin") == [None]
+    return twin
+
+
+def restore(back: ClusterLink, name: str) -> MirrorTopic:
+    """Ask for the restore of the former source."""
+    rows = operate_many(link=back, names=[name], operation=E.RESTORE, by=SYSTEM, now=NOW)
+    assert [row.error_code for row in rows] == [None], rows
+    return MirrorTopic.objects.get(link=back, name=name)
+
+
+def set_aside(run: RestoreRun) -> list[bytes]:
+    """Answer the values of the records that the restore has put into its file."""
+    with gzip.open(exports.path_of(run.export_name)) as file:
+        return [base64.b64decode(json.loads(line)["value"]) for line in file]
+
+
+def test_a_promotion_whose_copier_gave_up_and_that_was_overruled_says_nothing_of_its_source(
+    contested: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    """The promotion waits, for the copier has found a stranger's record; a failover overrules it."""
+    topic = contested.name
+    do(contested, E.PROMOTE)
+    drive(lambda: contested.transition_errors.filter(code="FOREIGN_WRITE").exists())
+    do(contested, E.FAILOVER)
+    drive(lambda: states(contested) == [S.STOPPED])
+
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: len(records(source_cluster, topic)) == 201)
+
+    values = set_aside(RestoreRun.objects.get())
+    assert {b"the source's 101st", b"and 102nd"} <= set(values)
+    assert len(values) == 202
+    assert records(source_cluster, topic) == records(destination_cluster, topic)
