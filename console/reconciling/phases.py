@@ -16,13 +16,14 @@ from django.db.models import F
 
 from console.actions import transitions
 from console.actors import ENGINE
+from console.errors import ConflictError, NotFoundError
 from console.models import CopySlice, MirrorPartition, MirrorTopic
 from console.models.mirrors import STAYING, is_fresh
 from console.reconciling import troubles
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.plans import PartitionPhase
-from linkengine.domain.states import COPYING, MirrorEvent, MirrorState, can
+from linkengine.domain.states import COPYING, MirrorEvent, MirrorState, StopReason, can
 
 FRESH = timedelta(seconds=10)  # older reports are of tasks that are gone
 SOURCE_LOST_AFTER = timedelta(seconds=2)
@@ -33,6 +34,7 @@ _PERMANENT_IN_THE_END: frozenset[str] = frozenset(
 )
 # Elsewhere the count is of what a promotion or a reversal tries.
 _COUNTED = (MirrorState.ACTIVE, MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED)
+_HEALING = (MirrorEvent.SOURCE_BACK, MirrorEvent.LINK_HEALED)
 _SEVERITY = (
     PartitionPhase.FAILED,
     PartitionPhase.LINK_BROKEN,
@@ -71,11 +73,19 @@ def apply_verdict(
     """Move the mirror as its partitions demand and keep its errors; answer whether a page would show something new."""
     if verdict is None or MirrorState(mirror.state) not in COPYING or mirror.deletion_requested_at is not None:
         return False
+    if mirror.state == MirrorState.PENDING_STOPPED and mirror.stop_reason == StopReason.FAILOVER:
+        return False  # nothing that the copier could say holds it up
     if verdict.phase is PartitionPhase.RELEASED:
         return _found_stopped(mirror, verdict, now=now)
     if verdict.phase is PartitionPhase.COPYING:
         return _healthy(mirror, now=now)
-    return _troubled(mirror, verdict, now=now, retry_timeout=retry_timeout)
+    return _is_as_read(mirror) and _troubled(mirror, verdict, now=now, retry_timeout=retry_timeout)
+
+
+def _is_as_read(mirror: MirrorTopic) -> bool:
+    """Ask the row again: nobody takes an error off a mirror that was stopped or paused since the round began."""
+    as_read = {"state": mirror.state, "stop_reason": mirror.stop_reason, "deletion_requested_at": None}
+    return MirrorTopic.objects.filter(pk=mirror.pk, **as_read).exists()
 
 
 def _found_stopped(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> bool:
@@ -101,17 +111,15 @@ def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
         return False
     # the errors were read with the mirrors: a healthy link of a thousand mirrors asks nothing here
     troubled = any(one.code not in STAYING for one in mirror.transition_errors.all())
+    healing = next((one for one in _HEALING if can(MirrorState(mirror.state), one)), None)
+    if not (troubled or healing or mirror.error_code or mirror.error_since) or not _is_as_read(mirror):
+        return False
     changed = troubled and troubles.clear(mirror=mirror)
     if mirror.error_code or mirror.error_since:
         MirrorTopic.objects.filter(pk=mirror.pk).update(error_code="", error_message="", error_since=None, retry_count=0)
         mirror.error_code, mirror.error_message, mirror.error_since = "", "", None
         changed = True
-    state = MirrorState(mirror.state)
-    for event in (MirrorEvent.SOURCE_BACK, MirrorEvent.LINK_HEALED):
-        if can(state, event):
-            transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now)
-            return True
-    return changed
+    return changed if healing is None else _move(mirror, healing, now=now)
 
 
 def _troubled(mirror: MirrorTopic, verdict: Verdict, *, now: datetime, retry_timeout: timedelta) -> bool:
@@ -132,8 +140,7 @@ def _troubled(mirror: MirrorTopic, verdict: Verdict, *, now: datetime, retry_tim
     if event is None or not can(MirrorState(mirror.state), event):
         return changed
     facts = {"error_code": verdict.code, "error_message": verdict.message} if event is MirrorEvent.FATAL else {}
-    transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, detail=verdict.message, **facts)
-    return True
+    return _move(mirror, event, now=now, detail=verdict.message, **facts)
 
 
 def _note_end_of_copier(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> bool:
@@ -141,7 +148,13 @@ def _note_end_of_copier(mirror: MirrorTopic, verdict: Verdict, *, now: datetime)
     newest = mirror.transitions.first()
     if mirror.fencing_at is not None or (newest is not None and newest.event == MirrorEvent.FATAL):
         return False
-    transitions.apply_event(mirror=mirror, event=MirrorEvent.FATAL, by=ENGINE, now=now, detail=verdict.message)
+    return _move(mirror, MirrorEvent.FATAL, now=now, detail=verdict.message)
+
+
+def _move(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime, **facts: str) -> bool:
+    """Take the step unless a person was quicker; a page shows something new in either case."""
+    with suppress(IllegalTransitionError, ConflictError, NotFoundError):
+        transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)
     return True
 
 

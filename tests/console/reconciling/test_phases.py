@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from console.models import CopySlice, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
+from console.reconciling import troubles
 from console.reconciling.phases import RETRY_TIMEOUT, Verdict, apply_verdict, verdict_on
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorState
@@ -198,6 +200,47 @@ def test_what_is_no_end_of_the_copier_is_not_told_as_one(
         mirror = see(mirror, verdict, after_s=after_s)
 
     assert not mirror.transitions.exists()
+
+
+@pytest.mark.parametrize("verdict", [LOST, BROKEN, FOREIGN, COPYING])
+@pytest.mark.parametrize(
+    "moved", [{"state": S.STOPPED, "stop_reason": "failover"}, {"stop_reason": "failover"}, {"deletion_requested_at": NOW}]
+)
+def test_a_mirror_that_was_stopped_since_the_round_began_is_left_alone(
+    verdict: Verdict, moved: dict[str, Any], make_mirror: MakeMirror
+) -> None:
+    """Nobody would take the errors off it again; and what a failure has left in its row is still read."""
+    as_read = make_mirror("orders", S.PENDING_STOPPED if len(moved) == 1 else S.ACTIVE, error_since=NOW)
+    MirrorTopic.objects.filter(pk=as_read.pk).update(error_code="LEFT", **moved)
+
+    mirror = see(as_read, verdict, after_s=60)
+
+    assert (mirror.error_code, codes(), mirror.transitions.exists()) == ("LEFT", [], False)
+
+
+@pytest.mark.parametrize("verdict", [LOST, FOREIGN])
+def test_a_mirror_that_fails_over_hears_nothing_from_its_copier(verdict: Verdict, make_mirror: MakeMirror) -> None:
+    mirror = see(make_mirror("orders", S.PENDING_STOPPED, stop_reason="failover"), verdict, after_s=60)
+
+    assert (mirror.error_since, codes(), mirror.transitions.exists()) == (None, [], False)
+
+
+@pytest.mark.parametrize("state", [S.STOPPED, None], ids=["stopped", "deleted"])
+def test_a_step_for_which_somebody_was_quicker_is_not_taken(
+    state: S | None, mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other mirrors of the link have to be looked at all the same."""
+    rows, note = MirrorTopic.objects.filter(pk=mirror.pk), troubles.note
+
+    def overtake(**facts: Any) -> bool:
+        changed = note(**facts)
+        rows.update(state=state) if state else rows.delete()
+        return changed
+
+    monkeypatch.setattr(troubles, "note", overtake)
+    apply_verdict(mirror=mirror, verdict=FOREIGN, now=NOW)
+
+    assert list(rows.values_list("state", flat=True)) == ([state] if state else [])
 
 
 def test_nothing_heard_says_nothing(mirror: MirrorTopic) -> None:
