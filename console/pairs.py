@@ -12,7 +12,7 @@ from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.links import ConnectionMode, LinkMode
 from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.restoring import CommonPart
-from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState
+from linkengine.domain.states import BECOMING, GapReason, MirrorEvent, MirrorState
 
 _OTHER_MODE = {
     LinkMode.BIDIRECTIONAL: LinkMode.BIDIRECTIONAL,
@@ -102,6 +102,12 @@ def _was_copy(mirror: MirrorTopic) -> bool:
     """Tell the same of a topic that is to be restored: it knows until the sides have agreed."""
     waits = mirror.state == MirrorState.PENDING_SETUP_FOR_RESTORE and mirror.holds_copy
     return waits or was_stopped_as_copy(mirror)
+
+
+def begins_of(mirror: MirrorTopic) -> dict[int, int]:
+    """Answer, by partition, the first offset a mirror ever had, where it began behind offset 0."""
+    heads = mirror.gaps.filter(reason=GapReason.HEAD).values_list("partition", "end")
+    return dict(heads.order_by("end"))
 
 
 def _ends(mirror: MirrorTopic) -> dict[int, int]:

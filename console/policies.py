@@ -14,7 +14,6 @@ from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configure
 from linkengine.domain.states import (
     BIDIRECTIONAL_ONLY,
     OPERATIONS,
-    GapReason,
     LinkMode,
     LinkState,
     MirrorEvent,
@@ -216,9 +215,14 @@ def _source_can_turn(mirror: MirrorTopic, other: ClusterLink) -> str:
 
 def _would_lose_its_beginning(mirror: MirrorTopic) -> str:
     """A copy may have begun behind its source's beginning (``mirror.start.offset.spec``), which the source still has."""
-    heads = mirror.gaps.filter(reason=GapReason.HEAD).values_list("partition", "end")
-    starts = {row.partition: row.source_start for row in mirror.partitions.all()}
-    if not any(start is not None and start < end for start, end in ((starts.get(number), end) for number, end in heads)):
+    known = {row.partition: row.source_start for row in mirror.partitions.all()}
+    begins = [(known.get(number), begin) for number, begin in pairs.begins_of(mirror).items()]
+    if any(start is None for start, _ in begins):
+        return (
+            f"It is not known yet whether topic '{mirror.source_topic}' on the other side holds older records than "
+            f"'{mirror.name}' ever had. Ask again once the mirror has reported."
+        )
+    if not any(start is not None and start < begin for start, begin in begins):
         return ""
     return (
         f"Topic '{mirror.source_topic}' on the other side holds older records than '{mirror.name}' ever had, and would lose "

@@ -243,8 +243,10 @@ def _may_be_seeding(mirror: MirrorTopic) -> bool:
     return run is not None and run.doomed_at is not None
 
 
-def turn_of(mirror: MirrorTopic, *, ends: Mapping[int, int], generation: int) -> MirrorTurn:
-    """Answer what to take over as a mirror, and where its new source was fenced."""
+def turn_of(
+    mirror: MirrorTopic, *, ends: Mapping[int, int], generation: int, begins: Mapping[int, int] | None = None
+) -> MirrorTurn:
+    """Answer what to take over as a mirror, where its new source was fenced, and where that began if it was not at 0."""
     return MirrorTurn(
         source=source_address(mirror.link),
         destination=mirror.link.destination.address,
@@ -252,6 +254,7 @@ def turn_of(mirror: MirrorTopic, *, ends: Mapping[int, int], generation: int) ->
         mirror_topic=mirror.name,
         assignments=assignments_of(mirror),
         ends=tuple(sorted(ends.items())),
+        begins=tuple(sorted((begins or {}).items())),
         generation=generation,
         configs=dict(mirror.config_overrides),
         sync_include=mirror.link.sync_include,

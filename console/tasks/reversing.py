@@ -78,17 +78,20 @@ def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
 def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
     ends = dict(plans.stopped_ends(other))
     check_wanted(mirror)
-    turned = take_over(mirror, ends=ends)
+    turned = take_over(mirror, ends=ends, begins=pairs.begins_of(other))
     paused = mirror.reversal == MirrorEvent.REVERSE_AND_PAUSE
     event = MirrorEvent.MIRROR_READY_PAUSED if paused else MirrorEvent.MIRROR_READY
     note_mirroring(mirror, turned, event=event, starts=ends, now=timezone.now())
 
 
-def take_over(mirror: MirrorTopic, *, ends: Mapping[int, int]) -> MirrorCreated:
-    """Claim the topic up to the offsets at which the other side was fenced, and note the markers that did it."""
+def take_over(mirror: MirrorTopic, *, ends: Mapping[int, int], begins: Mapping[int, int] | None = None) -> MirrorCreated:
+    """Claim the topic up to the offsets at which the other side was fenced, and note the markers that did it.
+
+    ``begins``: where the other side begins, unless what is older here was set aside.
+    """
     keep_compression(mirror)
     with leases.taken(mirror, wait_s=RELEASE_S) as taken:
-        turned = jobs.turn_mirror(plans.turn_of(mirror, ends=ends, generation=taken.generation))
+        turned = jobs.turn_mirror(plans.turn_of(mirror, ends=ends, begins=begins, generation=taken.generation))
     marks = {number: (Gap(OffsetRange(end, end + 1), GapReason.TRANSACTION_MARKER),) for number, end in ends.items()}
     gaps.store_gaps(mirror=mirror, gaps=marks, now=timezone.now())
     return turned

@@ -114,6 +114,7 @@ class MirrorTurn:
     mirror_topic: str
     assignments: tuple[PartitionAssignment, ...]
     ends: tuple[tuple[int, int], ...]  # (partition, offset at which the other side was fenced)
+    begins: tuple[tuple[int, int], ...] = ()  # (partition, first offset the other side ever had) where it lacks older ones
     generation: int
     configs: dict[str, str] = field(default_factory=dict)
     sync_include: tuple[str, ...] | None = None

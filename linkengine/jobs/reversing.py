@@ -15,10 +15,11 @@ import structlog
 
 from linkengine.copyjob.adopt import adopt_partitions
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorTurn
 from linkengine.domain.plans import LogRange
-from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.closing import brokers_that_let_write
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
@@ -108,11 +109,12 @@ def _check_replicated(cluster: Cluster, topic: str, view: TopicView, *, visible:
 def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
     """Take a closed topic over as a mirror and give it a mirror's configs; safe to repeat.
 
-    Raises SIDES_DIVERGED where it holds records the other side lacks.
+    Raises SIDES_DIVERGED where it holds records the other side lacks, or never had and would take from it.
     """
     source, here = ClusterAdmin(turn.source), ClusterAdmin(turn.destination)
     topic = source.describe(turn.source_topic)
     close_topic(turn.destination, turn.mirror_topic)
+    _check_beginning(here, turn)
     adopt_partitions(turn.destination, turn.assignments, ends=dict(turn.ends), generation=turn.generation)
     values = read_source_configs(source, turn.source_topic, include=turn.sync_include)
     recount = partial(count_partitions, turn.source, topic.name)
@@ -126,3 +128,19 @@ def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
         read_only=True,
         source_configs=values,
     )
+
+
+def _check_beginning(here: ClusterAdmin, turn: MirrorTurn) -> None:
+    """A mirror is cut to where its source begins; nothing may go that the other side has never held."""
+    if not turn.begins or not follows_start(turn.sync_include):
+        return
+    starts = here.offsets(turn.mirror_topic, OffsetKind.START)
+    older = [(number, starts[number], begin) for number, begin in turn.begins if starts.get(number, begin) < begin]
+    if older:
+        partition, start, begin = older[0]
+        raise LinkEngineError(
+            ErrorCode.SIDES_DIVERGED,
+            f"Topic {turn.mirror_topic!r} holds older records than the other side ever had (partition {partition} from offset "
+            f"{start} on, the other side from {begin} on), and would lose them as its mirror. Fail over here to make it "
+            "writable again; truncate-and-restore then sets these records aside.",
+        )

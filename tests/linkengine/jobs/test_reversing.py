@@ -1,13 +1,16 @@
 """What a closed topic holds, as the last word before it becomes a mirror."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.mirrorjobs import MirrorSetup
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorTurn
 from linkengine.jobs import reversing
+from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.codes import KafkaCode
 
 pytestmark = pytest.mark.kafka
@@ -60,3 +63,49 @@ def test_a_topic_tells_what_it_has_kept_of_what_was_read_under_an_epoch(
     cut_short = {(source_topic, 0): (KafkaCode.NONE, 0, 2)}
     monkeypatch.setattr(reversing, "epoch_ends", lambda _cluster, _broker, _asked: cut_short)
     assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={0: 0}) == {0: 2}
+
+
+@pytest.fixture
+def turn(setup_plan: MirrorSetup, assignments: AssignmentsFactory, here: ClusterAdmin, there: ClusterAdmin) -> MirrorTurn:
+    """The topic of the source is to become the mirror of its mirror, which began at offset 3 and was fenced at 3."""
+    here.create_topic(setup_plan.mirror_topic, partitions=2)
+    return MirrorTurn(
+        source=setup_plan.destination,
+        destination=setup_plan.source,
+        source_topic=setup_plan.mirror_topic,
+        mirror_topic=setup_plan.source_topic,
+        assignments=tuple(assignments(2, "")),
+        ends=((0, 3), (1, 0)),
+        begins=((0, 3),),
+        generation=1,
+    )
+
+
+def test_a_topic_that_holds_what_its_new_source_never_had_is_not_taken_over(
+    source_topic: str, turn: MirrorTurn, there: ClusterAdmin, send_there: Callable[..., None]
+) -> None:
+    """As a mirror it would be cut to where its source begins."""
+    send_there(source_topic, count=3)
+
+    with pytest.raises(LinkEngineError, match="partition 0 from offset 0 on, the other side from 3 on") as refused:
+        jobs.turn_mirror(turn)
+
+    assert refused.value.code is ErrorCode.SIDES_DIVERGED
+    assert there.offsets(source_topic, OffsetKind.END) == {0: 3, 1: 0}  # nothing claims it
+
+
+@pytest.mark.parametrize("how", ["retention was as quick", "the start is not followed", "the other side had them"])
+def test_a_topic_that_keeps_what_it_holds_or_whose_new_source_had_it_is_taken_over(
+    source_topic: str, turn: MirrorTurn, there: ClusterAdmin, send_there: Callable[..., None], how: str
+) -> None:
+    send_there(source_topic, count=3)
+    if how == "retention was as quick":
+        there.trim(source_topic, {0: 3})
+    if how == "the start is not followed":
+        turn = replace(turn, sync_include=())
+    if how == "the other side had them":
+        turn = replace(turn, begins=())
+
+    jobs.turn_mirror(turn)
+
+    assert there.offsets(source_topic, OffsetKind.END) == {0: 4, 1: 1}
