@@ -40,9 +40,11 @@ def chores_of(*, mirrors: Iterable[MirrorTopic], now: datetime) -> Iterator[Chor
             continue
         if waits.is_postponed(mirror, now=now):
             continue
-        found[task] += 1
-        if task not in _IN_TURN or found[task] <= AT_A_TIME:
-            yield task, mirror.pk
+        if task in _IN_TURN or waits.takes_turns(mirror):
+            found[task] += 1
+            if found[task] > AT_A_TIME:
+                continue
+        yield task, mirror.pk
 
 
 def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:

@@ -21,7 +21,9 @@ from linkengine.domain.states import MirrorState, StopReason
 
 FIRST_S, LONGEST_S = 0.1, 300.0
 LONGEST = timedelta(seconds=1.25 * LONGEST_S)  # of a mirror; failed steps spread their pauses a quarter beyond
+URGENT_S = 5.0  # topics that nobody can write to meanwhile, so the obstacle is looked for again soon
 WAKE_MS = 5_000  # between wakings of one mirror by an empty lag: something else may hold it, an open transaction for instance
+FEW_FAILURES = 4
 _DOUBLINGS = 12  # beyond them the pause is the longest anyway
 _GROUPS = (ErrorCode.WAITING_FOR_GROUPS, ErrorCode.CONSUMER_GROUP_IN_USE_ERROR)
 _ENDED_BY: Mapping[TaskName, tuple[ErrorCode, ...]] = MappingProxyType(
@@ -37,6 +39,26 @@ def pause_s(looks: int) -> float:
     """Answer the seconds until the next look after so many in vain: doubling, a quarter more or less by chance."""
     doubled: float = FIRST_S * 2 ** min(looks, _DOUBLINGS)
     return min(LONGEST_S, doubled * (0.75 + random() / 2))  # noqa: S311 - spreads the looks
+
+
+def is_urgent(mirror: MirrorTopic) -> bool:
+    """Tell whether producers are kept out until the mirror's next step: a stop that waits for nobody, a reversal."""
+    if mirror.state != MirrorState.PENDING_STOPPED:
+        return mirror.state in (MirrorState.PENDING_SYNCHRONIZE, MirrorState.PENDING_MIRROR)
+    return mirror.stop_reason == StopReason.FAILOVER or mirror.fencing_at is not None or bool(mirror.reversal)
+
+
+def longest_s(mirror: MirrorTopic) -> float:
+    """Answer the longest pause behind a step that failed."""
+    return URGENT_S if is_urgent(mirror) else LONGEST_S
+
+
+def takes_turns(mirror: MirrorTopic) -> bool:
+    """Tell whether a step has failed so often that its pause would be longer, were it not urgent.
+
+    In an outage there may be a thousand of these, each of which takes a thread until it has failed again.
+    """
+    return is_urgent(mirror) and mirror.retry_count > FEW_FAILURES
 
 
 def postpone(*, mirror: MirrorTopic, looks: int, wait_s: float, now: datetime) -> None:

@@ -142,7 +142,7 @@ def note_failure(mirror: MirrorTopic, error: LinkEngineError, *, fatal: bool, no
         facts = {"error_code": error.code, "error_message": error.message, "error_since": now}
         transitions.apply_event(mirror=mirror, event=MirrorEvent.FATAL, by=ENGINE, now=now, detail=error.message, **facts)
         return
-    wait_s = min(waits.LONGEST_S, BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
+    wait_s = min(waits.longest_s(mirror), BACKOFF_S * 2 ** min(mirror.retry_count, 12)) * (0.75 + random() / 2)  # noqa: S311
     MirrorTopic.objects.filter(pk=mirror.pk).update(
         retry_count=F("retry_count") + 1, retry_at=now + timedelta(seconds=wait_s), error_since=mirror.error_since or now
     )

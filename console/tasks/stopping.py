@@ -80,7 +80,8 @@ def batch_name(link_id: int) -> str:
 
 def _promote(mirror: MirrorTopic) -> None:
     deadline, looks = time.monotonic() + DRAIN_S, mirror.retry_count
-    while _is_stopping(mirror) and mirror.stop_reason == StopReason.PROMOTE:
+    # behind its own fence the mirror is longer than its source, and what keeps it from being opened is told already
+    while _is_stopping(mirror) and mirror.stop_reason == StopReason.PROMOTE and mirror.fencing_at is None:
         blockers = blockers_of(mirror)
         note_blockers(mirror, blockers, now=timezone.now())
         if blockers and mirror.drained_at is not None:
@@ -160,6 +161,7 @@ def _fence(mirror: MirrorTopic, *, generation: int, **unchanged: datetime) -> No
     now = timezone.now()
     if not marked.update(fencing_at=now):
         return  # somebody else is at it
+    mirror.fencing_at = now
     check_ours, gone = partial(check_marks, [mirror.pk], marked_at=now), ""
     try:
         stop = plans.stop_of(mirror, generation=generation, partitions=_note_topic(mirror))

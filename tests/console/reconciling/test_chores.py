@@ -9,6 +9,7 @@ import pytest
 
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling.chores import AT_A_TIME, chores_of, is_over
+from console.reconciling.waits import FEW_FAILURES
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
@@ -51,6 +52,9 @@ def test_a_mirror_gets_the_task_it_needs(state: S, changes: dict[str, Any], task
         (S.PENDING_SETUP, {}, AT_A_TIME),
         (S.STOPPED, {"deletion_requested_at": NOW}, AT_A_TIME),
         (S.PENDING_STOPPED, {}, AT_A_TIME + 2),  # nobody waits longer than needed for a failover
+        (S.PENDING_STOPPED, {"stop_reason": "failover", "retry_count": FEW_FAILURES}, AT_A_TIME + 2),
+        (S.PENDING_STOPPED, {"stop_reason": "failover", "retry_count": FEW_FAILURES + 1}, AT_A_TIME),  # an outage
+        (S.PENDING_STOPPED, {"retry_count": FEW_FAILURES + 1}, AT_A_TIME + 2),  # looks of a promotion
     ],
 )
 def test_what_can_wait_is_done_in_turn(state: S, changes: dict[str, Any], sent: int, make_mirror: MakeMirror) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import troubles, waits
 from console.reconciling.plans import mirror_key
-from linkengine.domain.errors import ErrorCode
+from console.tasks.mirrors import note_delay
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskName, TaskOutcome
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
+S = MirrorState
 LATER = NOW + timedelta(minutes=3)
 
 
@@ -33,6 +37,30 @@ def test_pauses_double_from_a_tenth_of_a_second_to_five_minutes() -> None:
     assert 0.07 < pauses[0] < 0.13
     assert all(0.75 * 0.1 * 2**n <= pauses[n] <= 1.25 * 0.1 * 2**n for n in range(11))
     assert 225 < min(pauses[12:]) <= max(pauses) == 300
+
+
+@pytest.mark.parametrize(
+    ("state", "facts", "longest_s"),
+    [
+        (S.PENDING_STOPPED, {"stop_reason": "failover"}, 6.25),
+        (S.PENDING_STOPPED, {"fencing_at": NOW}, 6.25),
+        (S.PENDING_STOPPED, {"reversal": "reverse-and-start"}, 6.25),
+        (S.PENDING_SYNCHRONIZE, {}, 6.25),
+        (S.PENDING_MIRROR, {}, 6.25),
+        (S.PENDING_STOPPED, {}, 375),
+        (S.PENDING_SETUP, {}, 375),
+    ],
+)
+def test_where_producers_are_kept_out_a_step_that_failed_is_tried_again_soon(
+    make_mirror: MakeMirror, state: S, facts: dict[str, Any], longest_s: float
+) -> None:
+    mirror = make_mirror("orders", state, retry_count=40, **facts)
+
+    note_delay(mirror, LinkEngineError(ErrorCode.TIMEOUT_ERROR, "away"))
+
+    mirror.refresh_from_db()
+    assert mirror.retry_at is not None
+    assert 0.59 * longest_s < (mirror.retry_at - timezone.now()).total_seconds() <= longest_s
 
 
 def test_an_empty_lag_wakes_the_promotion_that_waits_for_it(make_mirror: MakeMirror) -> None:

@@ -17,7 +17,7 @@ from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
 from linkengine.coordination.lease import RedisLease
 from linkengine.domain.configs import looks_like_mirror
-from linkengine.domain.errors import ErrorCode
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from linkengine.jobs import stopping as engine
@@ -80,6 +80,30 @@ def test_a_promotion_that_slept_while_the_copier_was_let_go_on_does_not_fence(
         drive(lambda: bool(slept))
         assert fresh(twin).fencing_at is None
     drive(lambda: states(twin) == [MirrorState.STOPPED])
+
+
+def test_a_promotion_that_could_not_let_producers_in_after_its_fence_does_not_accuse_its_source(
+    twin: MirrorTopic, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fence makes the mirror one offset longer than a source that has lost nothing."""
+    asked, blockers_of = list[str](), stopping.blockers_of
+
+    def note_question(mirror: MirrorTopic) -> dict[ErrorCode, str]:
+        if mirror.fencing_at is not None:
+            asked.append(mirror.name)
+        return blockers_of(mirror)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A coordinator is away.")
+
+    monkeypatch.setattr(stopping, "blockers_of", note_question)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "clamp_groups", fail)
+        do(twin, MirrorEvent.PROMOTE)
+        drive(lambda: twin.transition_errors.filter(code=ErrorCode.TIMEOUT_ERROR).exists())
+    drive(lambda: states(twin) == [MirrorState.STOPPED])
+
+    assert asked == []
 
 
 def test_a_promotion_that_goes_on_after_its_fence_tells_what_it_did_not_copy(twin: MirrorTopic) -> None:
