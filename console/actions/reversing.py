@@ -129,7 +129,13 @@ def forget_ends(mirror: MirrorTopic, *, whole_at: datetime | None) -> None:
     missing = [MirrorPartition(mirror=mirror, partition=number) for number in range(mirror.num_partitions)]
     MirrorPartition.objects.bulk_create(missing, ignore_conflicts=True)
     ends = dict.fromkeys(("stopped_end", "source_end", "mirror_end", "mirror_start", "caught_up_at"))
-    MirrorPartition.objects.filter(mirror=mirror).update(**ends, whole_at=whole_at, phase="")
+    MirrorPartition.objects.filter(mirror=mirror).update(**ends, **no_source_seen(), whole_at=whole_at, phase="")
+
+
+def no_source_seen() -> dict[str, None]:
+    """Answer what was last seen of a source, wiped: a stop must not tell of a former one's end."""
+    seen = ("source_start", "last_source_end", "last_source_seen_at", "last_high_watermark", "last_timestamp_ms")
+    return dict.fromkeys(seen)
 
 
 def _forget(mirror: MirrorTopic) -> MirrorTopic:

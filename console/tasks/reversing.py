@@ -134,7 +134,8 @@ def note_mirroring(
     sampling.ensure_rows(mirror)
     try:
         with transaction.atomic():
-            MirrorPartition.objects.filter(mirror=mirror).update(stopped_end=None, source_epoch=None, source_epoch_end=None)
+            ends = dict.fromkeys(("stopped_end", "source_epoch", "source_epoch_end"))
+            MirrorPartition.objects.filter(mirror=mirror).update(**ends, **reversing.no_source_seen())
             GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier life, from which nothing follows for this one
             coverage.keep_for(mirror=mirror, made=made, now=now)
             troubles.clear(mirror=mirror)

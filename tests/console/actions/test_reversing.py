@@ -96,13 +96,15 @@ def test_validate_only_makes_no_row(mirror: MirrorTopic, owner: Actor) -> None:
 
 def test_a_second_reversal_takes_the_row_of_the_first(mirror: MirrorTopic, make_mirror: MakeMirror, back: ClusterLink) -> None:
     row = make_mirror("orders", S.STOPPED, link=back, stop_reason="promote", fencing_at=NOW)
-    MirrorPartition.objects.filter(mirror=row).update(stopped_end=7)
+    former = {"source_start": 1, "last_source_end": 7, "last_high_watermark": 7, "last_timestamp_ms": 1_000}
+    MirrorPartition.objects.filter(mirror=row).update(stopped_end=7, last_source_seen_at=NOW, **former)
 
     reversing.begin(mirror=mirror, operation=E.REVERSE_AND_PAUSE, by=Actor(name="x", user=None), now=NOW)
 
     row.refresh_from_db()
     assert (row.state, row.stop_reason, row.fencing_at, row.reversal) == (S.PENDING_MIRROR, "", None, "reverse-and-pause")
-    assert set(row.partitions.values_list("stopped_end", flat=True)) == {None}
+    for name in ("stopped_end", "last_source_seen_at", *former):  # they would be told of the topic that is its source now
+        assert set(row.partitions.values_list(name, flat=True)) == {None}
 
 
 def test_failing_the_source_over_lets_the_mirror_mirror_on(mirror: MirrorTopic, other: MirrorTopic, owner: Actor) -> None:

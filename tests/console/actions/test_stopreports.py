@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from console.actions import transitions
+from console.actions.reversing import forget_ends
 from console.actions.stopreports import write_stop_report
 from console.actors import Actor
 from console.models import MirrorPartition, MirrorTopic, SourceTopic
@@ -45,6 +46,19 @@ def test_partitions_that_the_mirror_never_got_are_an_unknown_loss(make_mirror: M
 
     assert [one["not_copied"] for one in report.partitions] == [0, 0, None]
     assert (report.records_not_copied, report.rpo_ms, report.source_seen_at) == (None, None, None)
+
+
+def test_a_stop_tells_nothing_of_a_source_of_a_former_life(make_mirror: MakeMirror, owner: Actor) -> None:
+    mirror = make_mirror(partitions=2)
+    MirrorPartition.objects.update(last_source_end=90, last_high_watermark=90, last_source_seen_at=NOW, last_timestamp_ms=1)
+    forget_ends(mirror, whole_at=NOW)
+    MirrorPartition.objects.update(stopped_end=20, caught_up_at=NOW)
+    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+
+    report = write_stop_report(mirror=mirror, now=NOW + timedelta(seconds=2))
+
+    assert (report.records_not_copied, report.source_seen_at) == (None, None)
+    assert [(one["source_end"], one["last_timestamp_ms"]) for one in report.partitions] == [(None, None)] * 2
 
 
 def test_what_was_seen_ahead_of_the_stop_makes_no_small_loss(mirror: MirrorTopic, owner: Actor) -> None:
