@@ -112,13 +112,13 @@ def begins_of(mirror: MirrorTopic) -> dict[int, int]:
 
 def _ends(mirror: MirrorTopic) -> dict[int, int]:
     """Answer where it was fenced, by partition; nothing where that does not tell what it had of its source."""
-    if not _was_sound(mirror):
+    if not was_sound(mirror):
         return {}
     rows = MirrorPartition.objects.filter(mirror=mirror).exclude(stopped_end=None)
     return {row.partition: row.stopped_end for row in rows if row.stopped_end is not None}
 
 
-def _was_sound(mirror: MirrorTopic) -> bool:
+def was_sound(mirror: MirrorTopic) -> bool:
     """Tell whether the mirror was a copy of its source when it was stopped, as far as anybody knew.
 
     One that had failed (a foreign write, a source that was cut short), also while its promotion waited, or that differed in a

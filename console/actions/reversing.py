@@ -128,7 +128,7 @@ def forget_ends(mirror: MirrorTopic, *, whole_at: datetime | None) -> None:
     """
     missing = [MirrorPartition(mirror=mirror, partition=number) for number in range(mirror.num_partitions)]
     MirrorPartition.objects.bulk_create(missing, ignore_conflicts=True)
-    ends = dict.fromkeys(("stopped_end", "source_end", "mirror_end", "mirror_start", "caught_up_at"))
+    ends = dict.fromkeys(("stopped_end", "fenced_end", "source_end", "mirror_end", "mirror_start", "caught_up_at"))
     MirrorPartition.objects.filter(mirror=mirror).update(**ends, **no_source_seen(), whole_at=whole_at, phase="")
 
 

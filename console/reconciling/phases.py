@@ -97,9 +97,7 @@ def _found_stopped(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> b
     if mirror.state not in _COUNTED or not planned.exists():
         return False
     facts = {"error_code": verdict.code, "error_message": verdict.message}
-    with suppress(IllegalTransitionError):  # somebody was quicker, with a stop
-        transitions.apply_event(mirror=mirror, event=MirrorEvent.FATAL, by=ENGINE, now=now, detail=verdict.message, **facts)
-    return True
+    return _move(mirror, MirrorEvent.FATAL, now=now, detail=verdict.message, **facts)
 
 
 def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:

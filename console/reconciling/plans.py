@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from django.conf import settings
+from django.db.models.functions import Coalesce
 
 from console import pairs
 from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic, StateTransitionError
 from console.models.links import LinkMode
+from console.reconciling.ends import mirrored_ends, of_stopped
 from console.reconciling.groups import known_offsets
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import follows_start, is_compacted
@@ -268,7 +270,7 @@ def verify_of(mirror: MirrorTopic) -> VerifyPlan:
         destination=mirror.link.destination.address,
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
-        ends=stopped_ends(mirror),
+        ends=mirrored_ends(mirror),
         compacted=mirror.was_compacted,
     )
 
@@ -279,9 +281,9 @@ def is_compacting(mirror: MirrorTopic, source_configs: Mapping[str, str]) -> boo
 
 
 def stopped_ends(mirror: MirrorTopic) -> tuple[tuple[int, int], ...]:
-    """Answer (partition, mirrored end) where the fence was recorded."""
-    rows = MirrorPartition.objects.filter(mirror=mirror).exclude(stopped_end=None).order_by("partition")
-    return tuple((row.partition, row.stopped_end) for row in rows if row.stopped_end is not None)
+    """Answer (partition, offset of the fence) where it was recorded; an earlier version has recorded one end only."""
+    rows = of_stopped(mirror).annotate(fence=Coalesce("fenced_end", "stopped_end"))
+    return tuple(rows.values_list("partition", "fence"))
 
 
 def is_guarded(link: ClusterLink) -> bool:

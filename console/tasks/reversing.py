@@ -23,13 +23,14 @@ from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.models import GroupOffset, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, gaps, plans, sampling, troubles
+from console.reconciling.ends import mirrored_ends
 from console.tasks import leases
 from console.tasks.mirrors import note_delay, note_failure
 from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
 from console.tasks.stopping import blockers_of, note_blockers
 from linkengine import jobs
 from linkengine.domain.configs import COMPRESSION, PHYSICAL
-from linkengine.domain.errors import ErrorCode, IllegalTransitionError
+from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
@@ -76,12 +77,25 @@ def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
 
 
 def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
+    _check_copy(mirror, other)
     ends = dict(plans.stopped_ends(other))
     check_wanted(mirror)
     turned = take_over(mirror, ends=ends, begins=pairs.begins_of(other))
     paused = mirror.reversal == MirrorEvent.REVERSE_AND_PAUSE
     event = MirrorEvent.MIRROR_READY_PAUSED if paused else MirrorEvent.MIRROR_READY
     note_mirroring(mirror, turned, event=event, starts=ends, now=timezone.now())
+
+
+def _check_copy(mirror: MirrorTopic, other: MirrorTopic) -> None:
+    """Somebody may have failed the other side over, because its copier had given up or in spite of what it holds."""
+    if pairs.was_sound(other) and mirrored_ends(other) == plans.stopped_ends(other):
+        return
+    raise LinkEngineError(
+        ErrorCode.SIDES_DIVERGED,
+        f"The other side's copy of '{mirror.name}' was stopped with records that are not this topic's, or may not be, so this "
+        "topic cannot become its mirror as it is. Fail over here to make it writable again; truncate-and-restore then sets "
+        "aside what differs.",
+    )
 
 
 def take_over(mirror: MirrorTopic, *, ends: Mapping[int, int], begins: Mapping[int, int] | None = None) -> MirrorCreated:
@@ -134,7 +148,7 @@ def note_mirroring(
     sampling.ensure_rows(mirror)
     try:
         with transaction.atomic():
-            ends = dict.fromkeys(("stopped_end", "source_epoch", "source_epoch_end"))
+            ends = dict.fromkeys(("stopped_end", "fenced_end", "source_epoch", "source_epoch_end"))
             MirrorPartition.objects.filter(mirror=mirror).update(**ends, **reversing.no_source_seen())
             GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier life, from which nothing follows for this one
             coverage.keep_for(mirror=mirror, made=made, now=now)

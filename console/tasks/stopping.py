@@ -8,7 +8,7 @@ reconciler sends them again.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
@@ -23,9 +23,8 @@ from console import dispatch, lineage, store
 from console.actions import transitions
 from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import ENGINE
-from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.reconciling import groups, plans, troubles, waits
-from console.rowwise import update_each
+from console.models import ClusterLink, MirrorTopic
+from console.reconciling import ends, groups, plans, troubles, waits
 from console.tasks import leases, vouching
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source, note_failure
@@ -35,7 +34,6 @@ from console.tasks.settingaside import set_aside
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
-from linkengine.domain.mirrorjobs import MirrorStopped
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 
 DRAIN_S = 3.0  # of looking again within one task; later looks are further apart, and tasks of their own
@@ -114,7 +112,7 @@ def _let_go_and_stop(mirror: MirrorTopic) -> None:
         if blockers:
             _set_drained(mirror, at=None)  # copy on
         else:
-            _fence(mirror, generation=taken.generation, drained_at=drained_at)
+            _fence(mirror, taken, drained_at=drained_at)
 
 
 def _last_look(mirror: MirrorTopic, taken: leases.Taken) -> dict[ErrorCode, str]:
@@ -130,7 +128,7 @@ def _stop_now(mirror: MirrorTopic) -> None:
         if found is None or not _is_stopping(found) or not _remove_doomed(found):
             return
         with leases.taken(found, wait_s=FAILOVER_RELEASE_S) as taken:
-            _fence(found, generation=taken.generation)
+            _fence(found, taken)
 
 
 def _remove_doomed(mirror: MirrorTopic) -> bool:
@@ -151,7 +149,7 @@ def _remove_doomed(mirror: MirrorTopic) -> bool:
     return True
 
 
-def _fence(mirror: MirrorTopic, *, generation: int, **unchanged: datetime) -> None:
+def _fence(mirror: MirrorTopic, taken: leases.Taken, **unchanged: datetime) -> None:
     """From the mark on there is no way back to copying: the fence is a batch of our own in the mirror.
 
     Nothing is fenced where the row is not ``unchanged``: this process slept, and another one let the copier go on.
@@ -164,8 +162,9 @@ def _fence(mirror: MirrorTopic, *, generation: int, **unchanged: datetime) -> No
     mirror.fencing_at = now
     check_ours, gone = partial(check_marks, [mirror.pk], marked_at=now), ""
     try:
-        stop = plans.stop_of(mirror, generation=generation, partitions=_note_topic(mirror))
-        stopped = jobs.stop_mirror(stop, on_fenced=partial(record_ends, mirror), check_ours=check_ours)
+        stop = plans.stop_of(mirror, generation=taken.generation, partitions=_note_topic(mirror))
+        stop = ends.with_known_ends(stop, mirror, grants=taken.grants)
+        stopped = jobs.stop_mirror(stop, on_fenced=partial(ends.record_ends, mirror), check_ours=check_ours)
         groups.store_clamped(mirror=mirror, clamped=stopped.clamped, now=timezone.now())
     except LinkEngineError as error:
         if error.code != ErrorCode.MIRROR_TOPIC_MISSING:  # where nothing is left, nothing needs a fence
@@ -258,18 +257,6 @@ def note_blockers(mirror: MirrorTopic, blockers: dict[ErrorCode, str], *, now: d
     errors = {str(code): message for code, message in blockers.items()}
     if troubles.replace(mirror=mirror, errors=errors, now=now):
         dispatch.send("reconcile_link", link_id=mirror.link_id)
-
-
-def record_ends(mirror: MirrorTopic, stopped: MirrorStopped) -> None:
-    """Keep where the mirror ended before any producer is let in."""
-    record_many_ends([(mirror, stopped)])
-
-
-def record_many_ends(found: Iterable[tuple[MirrorTopic, MirrorStopped]]) -> None:
-    """Keep where mirrors ended before any producer is let in; all or none."""
-    fields = ("stopped_end", "mirror_end", "bytes_per_s", "records_per_s")
-    rows = [((end, end, None, None), (mirror.pk, partition)) for mirror, one in found for partition, end in one.ends]
-    update_each(MirrorPartition, fields=fields, keys=("mirror", "partition"), rows=rows)
 
 
 def note_stopped(

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from console import dispatch, store
 from console.models import MirrorTopic
-from console.reconciling import groups, plans
+from console.reconciling import ends, groups, plans
 from console.reconciling.chores import MANY
 from console.sharing import with_links
 from console.tasks import leases
@@ -29,7 +29,6 @@ from console.tasks.stopping import (
     check_marks,
     give_orders,
     note_many_stopped,
-    record_many_ends,
 )
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
@@ -75,9 +74,13 @@ def _claim(link_id: int) -> list[MirrorTopic]:
 def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:
     with leases.taken_from_many(list(mirrors.values()), wait_s=FAILOVER_RELEASE_S) as taken:
         stops = plans.stops_of(mirrors.values(), generations={key: one.generation for key, one in taken.items()})
+        grants = [grant for one in taken.values() for grant in one.grants]
+        known = ends.many_with_known_ends(list(zip(mirrors.values(), stops, strict=True)), grants=grants)
         try:
             stopped = jobs.stop_many(
-                stops, on_fenced=lambda ends: _record(mirrors, ends.items()), check_ours=partial(_check_ours, mirrors)
+                [one for _, one in known],
+                on_fenced=lambda found: _record(mirrors, found.items()),
+                check_ours=partial(_check_ours, mirrors),
             )
         except StopTakenOverError:
             _log.warning("stop_many.taken_over", mirrors=len(mirrors))
@@ -102,5 +105,5 @@ def _check_ours(mirrors: Mapping[str, MirrorTopic]) -> None:
         check_marks([one.pk for one in mirrors.values() if one.fencing_at == marked_at], marked_at=marked_at)
 
 
-def _record(mirrors: Mapping[str, MirrorTopic], ends: Iterable[tuple[str, MirrorStopped]]) -> None:
-    record_many_ends((mirrors[name], one) for name, one in ends)
+def _record(mirrors: Mapping[str, MirrorTopic], found: Iterable[tuple[str, MirrorStopped]]) -> None:
+    ends.record_many_ends((mirrors[name], one) for name, one in found)

@@ -88,7 +88,9 @@ class MirrorStop:
     contested: bool = False  # as in MirrorSetup
     was_mirror: bool = True  # False: an ordinary topic was to become one; only its configs tell how far that went
     seeding: bool = False  # its set-up was cut short: the topic may hold part of a head, hidden, and nothing else
-    fenced_ends: tuple[tuple[int, int], ...] = ()  # (partition, end) recorded by an earlier attempt
+    fenced_ends: tuple[tuple[int, int], ...] = ()  # (partition, offset of the fence) recorded by an earlier attempt
+    copied: tuple[tuple[int, int], ...] = ()  # (partition, offset) below which all is the source's: as reported, or recorded
+    left: tuple[tuple[int, int], ...] = ()  # (partition, end) where the copier has let go of the mirror in good order
     source_configs: dict[str, str] = field(default_factory=dict)  # last known; used when the source does not answer
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
     sync_include: tuple[str, ...] | None = None
@@ -98,9 +100,10 @@ class MirrorStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorStopped:
-    """Where the mirror ended, per partition: the offset after the last mirrored one, before the fence marker."""
+    """Where the mirror ended, per partition: the offset of its fence; all below was mirrored but what is ``foreign``."""
 
     ends: tuple[tuple[int, int], ...]
+    foreign: tuple[tuple[int, int], ...] = ()  # (partition, first offset below the fence that was not mirrored), where any is
     clamped: tuple[ClampedOffset, ...] = ()  # offsets of groups that the end limits; known after the fence only
 
 

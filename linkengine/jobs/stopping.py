@@ -7,17 +7,18 @@ A failover asks nothing of the source as long as its configs are known from befo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
 from linkengine.copyjob.fence import fence_partitions
+from linkengine.copyjob.mirrored import foreign_starts
 from linkengine.domain.configs import ConfigChange, configs_at_stop, looks_like_mirror
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.groupplans import ClampedOffset
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
-from linkengine.domain.plans import TopicDescription
+from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.states import StopReason
 from linkengine.jobs.reversing import open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
@@ -103,7 +104,18 @@ def _fence(stop: MirrorStop, found: TopicDescription) -> MirrorStopped:
     ends = fence_partitions(
         stop.destination, assignments, generation=stop.generation, already_fenced_ends=dict(stop.fenced_ends)
     )
-    return MirrorStopped(ends=tuple(sorted(ends.items())))
+    return MirrorStopped(ends=tuple(sorted(ends.items())), foreign=tuple(sorted(_foreign(stop, assignments, ends).items())))
+
+
+def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]) -> dict[int, int]:
+    """Answer where a mirror ends with what was not mirrored; a topic that was only becoming one has nothing else."""
+    if not stop.was_mirror:
+        return {}
+    # before an earlier attempt recorded it; or a copier that is at work no more has told
+    known = {**dict(stop.left), **{number: end for number, end in stop.copied if number in dict(stop.fenced_ends)}}
+    told = {number: end for number, end in known.items() if end < fences.get(number, end)}
+    unknown = [one for one in assignments if one.partition not in known]
+    return told | foreign_starts(stop.destination, unknown, fences=fences, copied=dict(stop.copied))
 
 
 def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:

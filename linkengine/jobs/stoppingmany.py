@@ -6,7 +6,7 @@ Only for mirrors that nobody has begun to stop. What does not go smoothly is lef
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -56,7 +56,14 @@ def _fence(stops: Sequence[MirrorStop]) -> Stopped:
         if one.key in ends:
             found[one.mirror_topic].append((one.partition, ends[one.key]))
     whole = [stop for stop in stops if stop.assignments and len(found[stop.mirror_topic]) == len(stop.assignments)]
+    whole = [stop for stop in whole if _is_copy_to_its_end(stop, dict(found[stop.mirror_topic]))]
     return {stop.mirror_topic: MirrorStopped(ends=tuple(sorted(found[stop.mirror_topic]))) for stop in whole}
+
+
+def _is_copy_to_its_end(stop: MirrorStop, fences: Mapping[int, int]) -> bool:
+    """Tell whether nobody has to look who wrote the last of it (``copyjob.mirrored``)."""
+    known = dict(stop.copied) | dict(stop.left)
+    return all(known.get(partition, end) == end for partition, end in fences.items())
 
 
 def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> MirrorStopped:

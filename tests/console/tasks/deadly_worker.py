@@ -40,7 +40,7 @@ import console.urls  # noqa: E402, F401
 from console import store  # noqa: E402
 from console.actions import transitions  # noqa: E402
 from console.celery import app  # noqa: E402
-from console.reconciling import chores, slicing  # noqa: E402
+from console.reconciling import chores, ends, slicing  # noqa: E402
 from console.tasks import drills, reconcile, restoring, reversing, stopping, stoppingmany, verifying  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
@@ -99,8 +99,7 @@ def arm(deaths: Deaths) -> None:
         setattr(jobs, name, deaths.wrap(name, getattr(jobs, name)))
     transitions.apply_event = deaths.wrap("move", transitions.apply_event)
     transitions.apply_to_many = deaths.wrap("move", transitions.apply_to_many)
-    for room in (stopping, stoppingmany):
-        room.record_many_ends = deaths.wrap("record-ends", room.record_many_ends)  # type: ignore[attr-defined]
+    ends.record_many_ends = deaths.wrap("record-ends", ends.record_many_ends)
     for name, task in app.tasks.items():
         if not name.startswith("celery."):
             task.run = deaths.wrap("task", task.run, task=name)

@@ -73,3 +73,55 @@ def test_a_promotion_whose_copier_gave_up_and_that_was_overruled_says_nothing_of
     assert {b"the source's 101st", b"and 102nd"} <= set(values)
     assert len(values) == 202
     assert records(source_cluster, topic) == records(destination_cluster, topic)
+
+
+@pytest.mark.parametrize("more", [["the source's 101st", "and 102nd"], ["the source's 101st"], []])
+def test_what_a_stranger_wrote_unnoticed_is_not_taken_for_the_sources(
+    twin: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    more: list[str],
+) -> None:
+    """Failed over right from the pause; then the source ends behind the stranger's record, where it does, or before it."""
+    topic = twin.name
+    drive(lambda: len(records(destination_cluster, topic)) == 200)
+    do(twin, E.PAUSE)
+    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
+    assert write(source_cluster, topic, *more) == [None] * len(more)
+    assert write(destination_cluster, topic, "a stranger's", user="admin") == [None]
+    do(twin, E.FAILOVER)
+    drive(lambda: states(twin) == [S.STOPPED])
+
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: len(records(source_cluster, topic)) == 201)
+
+    run = RestoreRun.objects.get()
+    assert (set_aside(run) if more else run.export_name) == ([one.encode() for one in more] or "")
+    assert records(source_cluster, topic) == records(destination_cluster, topic)
+
+
+def test_a_reversal_is_not_completed_behind_a_copy_that_had_failed(
+    twin: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    """Its source would keep its own record where its new source has a stranger's."""
+    topic = twin.name
+    drive(lambda: len(records(destination_cluster, topic)) == 200)
+    do(twin, E.REVERSE_AND_START)
+    assert write(destination_cluster, topic, "a stranger's", user="admin") == [None]
+    assert write(source_cluster, topic, "the source's 101st") == [None]
+    drive(lambda: states(twin) == [S.FAILED])
+    do(twin, E.FAILOVER)
+    row = MirrorTopic.objects.get(link=pair[1])
+    drive(lambda: row.transition_errors.filter(code="SIDES_DIVERGED").exists())
+    assert states(twin, row) == [S.STOPPED, S.PENDING_MIRROR]
+
+    do(row, E.FAILOVER)
+    drive(lambda: states(row) == [S.STOPPED])
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: records(source_cluster, topic) == records(destination_cluster, topic))
+
+    assert b"the source's 101st" in set_aside(RestoreRun.objects.get())

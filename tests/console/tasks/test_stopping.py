@@ -12,6 +12,7 @@ from django.conf import settings
 from console import store
 from console.models import MirrorTopic
 from console.reconciling import plans
+from console.reconciling.ends import mirrored_ends
 from console.tasks import stopping
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
@@ -80,6 +81,37 @@ def test_a_promotion_that_slept_while_the_copier_was_let_go_on_does_not_fence(
         drive(lambda: bool(slept))
         assert fresh(twin).fencing_at is None
     drive(lambda: states(twin) == [MirrorState.STOPPED])
+
+
+@pytest.mark.parametrize("released", [True, False], ids=["let go", "died"])
+def test_what_a_stranger_wrote_behind_the_copier_counts_as_not_copied(
+    twin: MirrorTopic,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    released: bool,
+) -> None:
+    """Nobody has looked at the paused mirror since; where the lease tells nothing, what the copier reported does."""
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    do(twin, MirrorEvent.PAUSE)
+    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
+    assert write(source_cluster, twin.name, "not copied") == [None]
+    assert write(destination_cluster, twin.name, "a stranger's", user="admin") == [None]
+    if not released:
+        forget_leases(twin)
+    do(twin, MirrorEvent.FAILOVER)
+    drive(lambda: states(twin) == [MirrorState.STOPPED])
+
+    assert [one["mirrored_end"] for one in twin.stop_reports.get().partitions] == [100, 100]
+    assert (mirrored_ends(twin), plans.stopped_ends(twin)) == (((0, 100), (1, 100)), ((0, 101), (1, 100)))
+
+
+def forget_leases(mirror: MirrorTopic) -> None:
+    """Take what the copier left in its leases, as a promotion does that goes back to copying."""
+    lease = RedisLease(settings.REDIS_URL, ttl_ms=plans.TUNING.lease_ttl_ms)
+    grants = lease.acquire_all(plans.partition_keys(mirror), "somebody")
+    assert len(grants) == 2
+    lease.release_all(grants)
 
 
 def test_a_promotion_that_could_not_let_producers_in_after_its_fence_does_not_accuse_its_source(

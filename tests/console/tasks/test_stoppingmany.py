@@ -23,8 +23,10 @@ from console.models import (
     StopReport,
 )
 from console.models.mirrors import RECORDS_LOST
+from console.reconciling import plans
 from console.reconciling.chores import MANY, stopped_together
-from console.tasks.stopping import note_many_stopped, note_stopped, record_ends, record_many_ends
+from console.reconciling.ends import mirrored_ends, record_ends, record_many_ends, with_known_ends
+from console.tasks.stopping import note_many_stopped, note_stopped
 from console.tasks.stoppingmany import _claim
 from linkengine.domain.mirrorjobs import MirrorStopped
 from linkengine.domain.states import MirrorState
@@ -90,6 +92,17 @@ def test_rows_are_those_of_one_by_one(pairs: list[tuple[MirrorTopic, MirrorTopic
         assert _written(many) == _written(one)
     assert set(MirrorPartition.objects.filter(partition=0).values_list("stopped_end", flat=True)) == {10}
     assert StopReport.objects.count() == 2 * KINDS
+
+
+def test_what_a_stranger_wrote_below_the_fence_is_no_part_of_the_copy(make_mirror: MakeMirror) -> None:
+    mirror = _stopping(make_mirror, "orders", 0)
+
+    record_ends(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),)))
+
+    assert (mirrored_ends(mirror), plans.stopped_ends(mirror)) == (((0, 11), (1, 10)), ((0, 12), (1, 10)))
+    assert plans.verify_of(mirror).ends == ((0, 11), (1, 10))
+    again = with_known_ends(plans.stop_of(mirror, generation=2), mirror)
+    assert (again.fenced_ends, again.copied) == (((0, 12), (1, 10)), ((0, 11), (1, 10)))
 
 
 def test_the_number_of_statements_does_not_grow(make_mirror: MakeMirror) -> None:
