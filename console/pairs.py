@@ -118,13 +118,18 @@ def _ends(mirror: MirrorTopic) -> dict[int, int]:
     return {row.partition: row.stopped_end for row in rows if row.stopped_end is not None}
 
 
+def is_known_to_differ(mirror: MirrorTopic) -> bool:
+    """Tell whether a comparison found records that are not its source's, and nobody has verified the whole mirror since."""
+    return mirror.transition_errors.filter(code=RECORDS_DIFFER).exists()
+
+
 def was_sound(mirror: MirrorTopic) -> bool:
     """Tell whether the mirror was a copy of its source when it was stopped, as far as anybody knew.
 
     One that had failed (a foreign write, a source that was cut short), also while its promotion waited, or that differed in a
     comparison ends somewhere, too, but what it holds below says nothing about the source.
     """
-    if mirror.transition_errors.filter(code=RECORDS_DIFFER).exists():
+    if is_known_to_differ(mirror):
         return False
     stops = mirror.transitions.filter(to_state=MirrorState.PENDING_STOPPED)
     stop = stops.exclude(from_state__in=[*BECOMING, MirrorState.PENDING_STOPPED]).first()

@@ -207,10 +207,20 @@ def _source_can_turn(mirror: MirrorTopic, other: ClusterLink) -> str:
         return f"Topic '{name}' on the other side is being deleted."
     taken = _mirror_there(other, name)
     if taken is None:
-        return _would_lose_its_beginning(mirror)
+        return _holds_others(mirror) or _would_lose_its_beginning(mirror)
     if taken.link_id == other.pk and taken.source_topic == mirror.name:
         return f"Topic '{name}' on the other side is {taken.state} itself."
     return f"Topic '{name}' on the other side is a mirror topic of link '{taken.link.name}', so it cannot turn round."
+
+
+def _holds_others(mirror: MirrorTopic) -> str:
+    if not pairs.is_known_to_differ(mirror):
+        return ""
+    return (
+        f"A comparison found records of '{mirror.name}' that differ from its source's, and both sides would keep their own. "
+        "Verify all of it first, which ends RECORDS_DIFFER where nothing differs any more; or fail over, then restore the "
+        "other side."
+    )
 
 
 def _would_lose_its_beginning(mirror: MirrorTopic) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from console import audit, dispatch, lineage
+from console import audit, dispatch, lineage, pairs
 from console.access import Permission, can, check_permission, visible_links
 from console.actions import mirrors, reversing
 from console.actors import Actor
@@ -108,6 +108,13 @@ def _check_rows(mirror: MirrorTopic, link: ClusterLink) -> MirrorTopic:
             f"On the source of '{link.name}' no stopped mirror is known that was copied from the same source topic "
             f"(id {mirror.source_topic_id}) and whose mirror here is called '{mirror.name}'. Fail it over there first. A topic "
             "that is none can only be mirrored anew."
+        )
+    if not pairs.was_sound(parent):
+        raise ConflictError(
+            f"'{parent.name}' on cluster {link.source_cluster_id} had failed when it was stopped, or a comparison found "
+            f"records that differ from its source's, so '{mirror.name}' cannot go on behind it. If it is RECORDS_DIFFER, "
+            "verify all of it first; else mirror it anew here.",
+            code=ErrorCode.SIDES_DIVERGED,
         )
     mirrors.check_ring(MirrorTopic(link=link, name=mirror.name, source_topic=parent.name))
     return parent

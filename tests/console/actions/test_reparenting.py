@@ -21,6 +21,7 @@ from console.models import (
     MirrorTopic,
     RoleBinding,
 )
+from console.models.mirrors import RECORDS_DIFFER
 from console.reconciling import plans
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -113,6 +114,22 @@ def test_a_preview_measures_and_changes_nothing(child: MirrorTopic, owner: Actor
     assert [(one.end, one.fence, one.to_copy) for one in told.points] == [(10, 15, 10), (15, 15, 5)]
     assert MirrorTopic.objects.get(pk=child.pk).link == link
     assert not AuditEvent.objects.exists()
+
+
+@pytest.mark.parametrize("why", ["differs", "failed"])
+def test_a_mirror_does_not_go_on_behind_one_that_may_hold_other_records(child: MirrorTopic, owner: Actor, why: str) -> None:
+    """Where the heir's topic ends says nothing of what it holds."""
+    parent = MirrorTopic.objects.get(link__name="to-heir")
+    if why == "differs":
+        parent.transition_errors.create(code=RECORDS_DIFFER, message="Offset 7 differs.", since=NOW, last_seen_at=NOW)
+    else:
+        steps = {"from_state": S.FAILED, "to_state": S.PENDING_STOPPED, "event": MirrorEvent.FAILOVER}
+        parent.transitions.create(by="somebody", at=NOW, **steps)
+
+    with pytest.raises(ConflictError, match="cannot go on behind it") as refused:
+        move(child, owner)
+
+    assert refused.value.code == ErrorCode.SIDES_DIVERGED
 
 
 def test_a_mirror_that_is_ahead_is_refused_with_partition_and_offsets(

@@ -14,6 +14,7 @@ from console.actions.operations import operate, operate_many
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, RestoreRun, RoleBinding
+from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeActor, MakeMirror
 
@@ -79,6 +80,16 @@ def test_a_source_keeps_what_its_mirror_never_had(
     else:
         with pytest.raises(ConflictError, match=refusal):
             do(mirror, E.REVERSE_AND_START, owner)
+
+
+def test_a_mirror_that_is_known_to_differ_from_its_source_is_not_reversed(mirror: MirrorTopic, owner: Actor) -> None:
+    """The source would keep its own records where its new source has others."""
+    mirror.transition_errors.create(code=RECORDS_DIFFER, message="Offset 7 differs.", since=NOW, last_seen_at=NOW)
+
+    with pytest.raises(ConflictError, match="Verify all of it first"):
+        do(mirror, E.REVERSE_AND_START, owner)
+
+    assert states() == [S.ACTIVE]
 
 
 def test_both_rows_move_together(mirror: MirrorTopic, other: MirrorTopic) -> None:
