@@ -34,6 +34,7 @@ _FATAL_IN_SETUP = {
     ErrorCode.TOPIC_EXISTS_ERROR,
     ErrorCode.INVALID_TOPIC,
     ErrorCode.POLICY_VIOLATION_ERROR,
+    ErrorCode.SOURCE_TOPIC_ID_CHANGED,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
 }
 # one broker may not have heard yet of what another one tells of: told again and again before it is believed

@@ -141,14 +141,27 @@ def _wanted_starts(source: ClusterAdmin, topic: TopicDescription, spec: str) -> 
 
 
 def _unseeded(destination: ClusterAdmin, mirror: TopicDescription, starts: Mapping[int, int]) -> dict[int, int]:
-    """Pick the partitions an earlier attempt left unseeded or untrimmed."""
+    """Pick the partitions an earlier attempt left unseeded or untrimmed; raise where it lifted one beyond where it begins."""
     begins = _starts(destination, mirror)
     ends = destination.offsets(mirror.name, OffsetKind.END, partitions=mirror.partitions)
+    _check_lifted(mirror.name, ends, starts=starts)
     return {
         partition: start
         for partition, start in starts.items()
         if ends.get(partition, 0) < start or (ends[partition] == start and begins[partition] < start)
     }
+
+
+def _check_lifted(mirror_topic: str, ends: Mapping[int, int], *, starts: Mapping[int, int]) -> None:
+    """Where one topic begins only grows, and nothing is copied before the set-up is over."""
+    for partition, end in sorted(ends.items()):
+        if end > starts.get(partition, 0):
+            raise LinkEngineError(
+                ErrorCode.SOURCE_TOPIC_ID_CHANGED,
+                f"An attempt to set up {mirror_topic!r} has made it begin at offset {end} of partition {partition}, and its "
+                f"source begins at {starts.get(partition, 0)} now: it was deleted and created again meanwhile, or has lost "
+                "records. What lies between would be left out. Delete the mirror topic here and create it again.",
+            )
 
 
 def _guard(destination: ClusterAdmin, topic: str, *, hide: bool) -> bool:

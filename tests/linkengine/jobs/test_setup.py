@@ -198,6 +198,31 @@ def test_a_crash_while_seeding_leaves_the_mirror_hidden_and_the_next_attempt_fin
     assert not here.denies_reads(source_topic)
 
 
+@pytest.mark.usefixtures("first_look")
+def test_a_source_that_begins_earlier_at_the_second_attempt_is_another_topic(
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    source_topic: str,
+    send_there: Send,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was deleted and created again, and its first records would be taken for the head of the former one."""
+    send_there(source_topic, count=100)
+    there.trim(source_topic, {0: 60})
+    with monkeypatch.context() as patch:
+        patch.setattr(setting_up, "sync_configs", _crash)
+        with pytest.raises(ConnectionAbortedError):
+            jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    there.delete_topic(source_topic)
+    there.create_topic(source_topic, partitions=2)
+
+    with pytest.raises(LinkEngineError, match="begin at offset 60 of partition 0, and its source begins at 0 now") as refused:
+        jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+
+    assert refused.value.code is ErrorCode.SOURCE_TOPIC_ID_CHANGED
+
+
 def test_a_source_that_grew_between_two_attempts_is_followed(
     setup_plan: MirrorSetup, assignments: AssignmentsFactory, there: ClusterAdmin, here: ClusterAdmin, source_topic: str
 ) -> None:
