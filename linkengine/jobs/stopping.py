@@ -54,8 +54,8 @@ def stop_mirror(
     if on_fenced is not None:
         on_fenced(stopped)
     destination = ClusterAdmin(stop.destination)
-    if stop.guard and stop.seeding and looks_like_mirror(found.configs):
-        _finish_seeding(destination, found.name)
+    if stop.seeding and looks_like_mirror(found.configs):
+        _finish_seeding(destination, stop, stopped)
     check_ours()
     clamped: list[ClampedOffset] = []
     if stop.was_mirror or looks_like_mirror(found.configs):
@@ -124,21 +124,34 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
     tells = stop.fenced_ends and stop.guard and destination.has_authorizer()
     if tells and not destination.denies_writes(topic):
         return []
-    return clamp_groups(destination, topic, ends=dict(stopped.ends), known=stop.group_offsets)
+    return clamp_groups(destination, topic, ends=dict(stopped.ends) | dict(stopped.foreign), known=stop.group_offsets)
 
 
 def _configs(stop: MirrorStop) -> ConfigChange:
     return configs_at_stop(_source_configs(stop), include=stop.sync_include, overrides=stop.configs)
 
 
-def _finish_seeding(destination: ClusterAdmin, topic: str) -> None:
+def _finish_seeding(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> None:
     """Where the head was still being seeded, drop the fillers written so far and show the (empty) topic.
 
     Only of a topic that never held a record: a rule that denies reads may be anybody's, and carried over from the source.
     """
-    if destination.denies_reads(topic):
+    topic = _topic_of(stop)
+    if not stop.guard or not destination.has_authorizer():
+        destination.trim(topic, _open_heads(destination, stop, stopped))
+    elif destination.denies_reads(topic):
         destination.trim(topic, destination.offsets(topic, OffsetKind.END))
         destination.allow_reads(topic)
+
+
+def _open_heads(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> dict[int, int]:
+    """Answer where partitions begin without their fillers where nobody could be kept out: not behind our fence, and not
+    beyond what somebody else wrote.
+    """
+    fences, starts = dict(stopped.ends), destination.offsets(_topic_of(stop), OffsetKind.START)
+    filled = {number: starts[number] for number, fence in fences.items() if starts.get(number, fence) < fence}
+    others = foreign_starts(stop.destination, stop.assignments, fences=fences, copied=filled)
+    return {number: fences[number] + 1 for number in filled if number not in others}
 
 
 def _source_configs(stop: MirrorStop) -> dict[str, str]:

@@ -1,11 +1,16 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
 from linkengine import jobs
+from linkengine.copyjob import seed
+from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groupplans import KnownOffset
@@ -86,6 +91,51 @@ def test_ends_are_recorded_before_producers_are_let_in_and_kept_after_they_wrote
     assert recorded == [(MirrorStopped(ends=((0, 5), (1, 0))), True)]
     assert again.ends == ((0, 5), (1, 0))
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 8, 1: 1}
+
+
+@pytest.mark.parametrize(
+    ("known", "foreign"),
+    [
+        ({"copied": ((0, 5), (1, 0))}, ()),
+        ({"copied": ((0, 3), (1, 0))}, ((0, 3),)),
+        ({"copied": ((0, 2), (1, 0)), "left": ((0, 4),)}, ((0, 4),)),
+        ({"copied": ((0, 2), (1, 0)), "left": ((0, 5),)}, ()),
+        ({"copied": ((0, 3), (1, 0)), "was_mirror": False}, ()),  # an ordinary topic all along
+    ],
+    ids=["level", "reported", "left", "left level", "no mirror"],
+)
+def test_what_no_copier_wrote_counts_as_not_mirrored(
+    stop: MirrorStop, here: ClusterAdmin, send_here: Send, known: dict[str, Any], foreign: tuple[tuple[int, int], ...]
+) -> None:
+    """The five records are of another producer than the mirror's. Once recorded, it stays so whatever is written then."""
+    first = jobs.stop_mirror(replace(stop, **known))
+    send_here(stop.mirror_topic, user="app", count=2)
+    recorded = tuple(sorted((dict(first.ends) | dict(first.foreign)).items()))
+    again = jobs.stop_mirror(replace(stop, **known | {"fenced_ends": first.ends, "copied": recorded, "left": ()}))
+
+    assert (first.ends, first.foreign) == (((0, 5), (1, 0)), foreign)
+    assert again == first
+
+
+def test_a_group_is_brought_back_to_what_was_mirrored(stop: MirrorStop, here: ClusterAdmin) -> None:
+    group, place = f"{stop.mirror_topic}-app", (stop.mirror_topic, 0)
+    commit(here, group, place, offset=5)
+    known = (KnownOffset(group=group, partition=0, source=5),)
+
+    jobs.stop_mirror(replace(stop, copied=((0, 3), (1, 0)), group_offsets=known))
+
+    assert here.committed([group])[0][group][place].offset == 3
+
+
+@pytest.mark.parametrize("told", ["copied", "left"])
+def test_a_mirror_that_does_not_end_where_its_copier_did_is_not_stopped_together_with_others(
+    stop: MirrorStop, here: ClusterAdmin, told: str
+) -> None:
+    assert jobs.stop_many([replace(stop, **{told: ((0, 3), (1, 0))})], on_fenced=dict) == {}
+    assert here.denies_writes(stop.mirror_topic)
+
+    alone = jobs.stop_mirror(replace(stop, copied=((0, 3), (1, 0))))
+    assert (alone.ends, alone.foreign) == (((0, 5), (1, 0)), ((0, 3),))
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["after", "before"])
@@ -200,6 +250,53 @@ def test_a_failover_in_the_middle_of_seeding_leaves_an_empty_readable_topic(
 
     assert here.offsets(source_topic, OffsetKind.START)[0] == here.offsets(source_topic, OffsetKind.END)[0] == 3
     assert not here.denies_reads(source_topic)
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with a stranger's"])
+def test_a_failover_in_the_middle_of_seeding_leaves_no_filler_where_reads_cannot_be_denied(
+    make_cluster: Callable[..., KafkaCluster],
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    source_topic: str,
+    send_there: Send,
+    monkeypatch: pytest.MonkeyPatch,
+    others: int,
+) -> None:
+    """Nor could anybody be kept from writing: what somebody wrote between the fillers stays, with the fillers before it."""
+    cluster = make_cluster(security="PLAINTEXT")
+    setup = replace(setup_plan, destination=address_from_properties(cluster.client_properties("link")))
+    here = ClusterAdmin(setup.destination)
+    send_there(source_topic, count=10)
+    there.trim(source_topic, {0: 8})
+
+    def abort(*_: object, **__: object) -> None:
+        raise ConnectionAbortedError
+
+    monkeypatch.setattr(seed, "_trim", abort)
+    with pytest.raises(ConnectionAbortedError):
+        jobs.setup_mirror(setup, assignments_factory=assignments)
+    if others:
+        producer = Producer(cluster.client("app"))
+        producer.produce(source_topic, "mine", partition=0)
+        assert producer.flush(60) == 0
+
+    jobs.stop_mirror(
+        MirrorStop(
+            source=setup.source,
+            destination=setup.destination,
+            assignments=tuple(assignments(2, "")),
+            reason=StopReason.FAILOVER,
+            generation=1,
+            source_topic=source_topic,
+            mirror_topic=source_topic,
+            was_mirror=False,
+            seeding=True,
+        )
+    )
+
+    assert here.offsets(source_topic, OffsetKind.END)[0] == 9 + others
+    assert here.offsets(source_topic, OffsetKind.START)[0] == (0 if others else 9)
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["alone", "with others"])
