@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('console', '0026_what_a_restore_mirrors'),
+        ('console', '0027_was_compacted'),
     ]
 
     operations = [
