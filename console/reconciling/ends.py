@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from django.db.models import QuerySet
+from django.db.models.functions import Coalesce
 
 from console.models import LineageRange, MirrorPartition, MirrorTopic
 from console.rowwise import update_each
@@ -27,6 +28,12 @@ def of_stopped(mirror: MirrorTopic) -> QuerySet[MirrorPartition]:
 def mirrored_ends(mirror: MirrorTopic) -> Ends:
     """Answer (partition, offset after the last mirrored one) where the fence was recorded, which may be further on."""
     return tuple((row.partition, row.stopped_end) for row in of_stopped(mirror) if row.stopped_end is not None)
+
+
+def fenced_ends(mirror: MirrorTopic) -> Ends:
+    """Answer (partition, offset of the fence) where it was recorded; an earlier version has recorded one end only."""
+    rows = of_stopped(mirror).annotate(fence=Coalesce("fenced_end", "stopped_end"))
+    return tuple(rows.values_list("partition", "fence"))
 
 
 def with_known_ends(stop: MirrorStop, mirror: MirrorTopic, *, grants: Iterable[Grant] = ()) -> MirrorStop:

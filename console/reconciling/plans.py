@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from django.conf import settings
-from django.db.models.functions import Coalesce
 
 from console import pairs
 from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic, StateTransitionError
 from console.models.links import LinkMode
-from console.reconciling.ends import mirrored_ends, of_stopped
+from console.reconciling import ends
 from console.reconciling.groups import known_offsets
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import follows_start, is_compacted
@@ -192,9 +191,9 @@ def stop_of(
 
     ``partitions`` are those the topic has, where the row does not know.
     """
-    ends = stopped_ends(mirror) if fenced_ends is None else fenced_ends
+    fences = ends.fenced_ends(mirror) if fenced_ends is None else fenced_ends
     ways = source_address(mirror.link), mirror.link.destination.address
-    stop = _stop(mirror, ways, generation=generation, fenced_ends=ends, partitions=partitions)
+    stop = _stop(mirror, ways, generation=generation, fenced_ends=fences, partitions=partitions)
     return replace(stop, contested=is_contested(mirror))
 
 
@@ -270,7 +269,7 @@ def verify_of(mirror: MirrorTopic) -> VerifyPlan:
         destination=mirror.link.destination.address,
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
-        ends=mirrored_ends(mirror),
+        ends=ends.mirrored_ends(mirror),
         compacted=mirror.was_compacted,
     )
 
@@ -278,12 +277,6 @@ def verify_of(mirror: MirrorTopic) -> VerifyPlan:
 def is_compacting(mirror: MirrorTopic, source_configs: Mapping[str, str]) -> bool:
     """Tell whether either side is compacted now, where the source has these configs."""
     return is_compacted(source_configs) or is_compacted(mirror.config_overrides)
-
-
-def stopped_ends(mirror: MirrorTopic) -> tuple[tuple[int, int], ...]:
-    """Answer (partition, offset of the fence) where it was recorded; an earlier version has recorded one end only."""
-    rows = of_stopped(mirror).annotate(fence=Coalesce("fenced_end", "stopped_end"))
-    return tuple(rows.values_list("partition", "fence"))
 
 
 def is_guarded(link: ClusterLink) -> bool:

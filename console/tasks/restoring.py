@@ -25,6 +25,7 @@ from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import gaps, plans, troubles
+from console.reconciling.ends import fenced_ends
 from console.tasks.holdings import Topic, held_by, parting_of
 from console.tasks.mirrors import create_topic, note_delay
 from console.tasks.overtaking import OvertakenError, Watch, check_wanted, hold_name, unless_overtaken
@@ -99,7 +100,7 @@ def _equal_until(other: MirrorTopic, points: tuple[RestorePoint, ...]) -> dateti
     """
     if not pairs.was_stopped_as_copy(other):
         return None
-    fenced = dict(plans.stopped_ends(other))
+    fenced = dict(fenced_ends(other))
     if any(not one.end == one.common == fenced.get(one.partition, 0) for one in points):
         return None
     stops = other.transitions.filter(to_state=MirrorState.PENDING_STOPPED)

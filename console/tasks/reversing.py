@@ -23,7 +23,7 @@ from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.models import GroupOffset, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, gaps, plans, sampling, troubles
-from console.reconciling.ends import mirrored_ends
+from console.reconciling.ends import fenced_ends, mirrored_ends
 from console.tasks import leases
 from console.tasks.mirrors import note_delay, note_failure
 from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
@@ -78,7 +78,7 @@ def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
 
 def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
     _check_copy(mirror, other)
-    ends = dict(plans.stopped_ends(other))
+    ends = dict(fenced_ends(other))
     check_wanted(mirror)
     turned = take_over(mirror, ends=ends, begins=pairs.begins_of(other))
     paused = mirror.reversal == MirrorEvent.REVERSE_AND_PAUSE
@@ -88,7 +88,7 @@ def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
 
 def _check_copy(mirror: MirrorTopic, other: MirrorTopic) -> None:
     """Somebody may have failed the other side over, because its copier had given up or in spite of what it holds."""
-    if pairs.was_sound(other) and mirrored_ends(other) == plans.stopped_ends(other):
+    if pairs.was_sound(other) and mirrored_ends(other) == fenced_ends(other):
         return
     raise LinkEngineError(
         ErrorCode.SIDES_DIVERGED,

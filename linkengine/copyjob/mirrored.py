@@ -13,12 +13,11 @@ from contextlib import closing
 import structlog
 
 from linkengine.copyjob.foreign import first_foreign_batch
-from linkengine.copyjob.tails import locate
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.topicviews import TopicView
+from linkengine.kafka.topicviews import TopicView, locate
 from linkengine.kafka.transactions import EmptyTransactions
 
 LOOKS = 4

@@ -12,7 +12,7 @@ from django.conf import settings
 from console import store
 from console.models import MirrorTopic
 from console.reconciling import plans
-from console.reconciling.ends import mirrored_ends
+from console.reconciling.ends import fenced_ends, mirrored_ends
 from console.tasks import stopping
 from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
@@ -103,7 +103,7 @@ def test_what_a_stranger_wrote_behind_the_copier_counts_as_not_copied(
     drive(lambda: states(twin) == [MirrorState.STOPPED])
 
     assert [one["mirrored_end"] for one in twin.stop_reports.get().partitions] == [100, 100]
-    assert (mirrored_ends(twin), plans.stopped_ends(twin)) == (((0, 100), (1, 100)), ((0, 101), (1, 100)))
+    assert (mirrored_ends(twin), fenced_ends(twin)) == (((0, 100), (1, 100)), ((0, 101), (1, 100)))
 
 
 def forget_leases(mirror: MirrorTopic) -> None:

@@ -25,7 +25,7 @@ from console.models import (
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
 from console.reconciling.chores import MANY, stopped_together
-from console.reconciling.ends import mirrored_ends, record_ends, record_many_ends, with_known_ends
+from console.reconciling.ends import fenced_ends, mirrored_ends, record_ends, record_many_ends, with_known_ends
 from console.tasks.stopping import note_many_stopped, note_stopped
 from console.tasks.stoppingmany import _claim
 from linkengine.domain.mirrorjobs import MirrorStopped
@@ -99,7 +99,7 @@ def test_what_a_stranger_wrote_below_the_fence_is_no_part_of_the_copy(make_mirro
 
     record_ends(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),)))
 
-    assert (mirrored_ends(mirror), plans.stopped_ends(mirror)) == (((0, 11), (1, 10)), ((0, 12), (1, 10)))
+    assert (mirrored_ends(mirror), fenced_ends(mirror)) == (((0, 11), (1, 10)), ((0, 12), (1, 10)))
     assert plans.verify_of(mirror).ends == ((0, 11), (1, 10))
     again = with_known_ends(plans.stop_of(mirror, generation=2), mirror)
     assert (again.fenced_ends, again.copied) == (((0, 12), (1, 10)), ((0, 11), (1, 10)))
