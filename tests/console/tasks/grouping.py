@@ -7,7 +7,7 @@ import time
 from confluent_kafka import Producer
 from django.conf import settings
 
-from console.models import ClusterLink, GateRun, MirrorTopic
+from console.models import ClusterLink, GateRun, MirrorPartition, MirrorTopic
 from console.reconciling import plans
 from console.tasks import gates, groups
 from devcluster.kafka import KafkaCluster
@@ -26,6 +26,12 @@ def fill(cluster: KafkaCluster, topic: str, *, records: range) -> None:
         for partition in range(2):
             producer.produce(topic, f"value {number * 2 + partition}", partition=partition)
     assert producer.flush(WAIT_S) == 0
+
+
+def copy_in(cluster: KafkaCluster, mirror: MirrorTopic, *, records: range) -> None:
+    """Bring records to the mirror's partitions as a copier does, which tells of them."""
+    fill(cluster, mirror.name, records=records)
+    MirrorPartition.objects.filter(mirror=mirror).update(mirror_end=records.stop)
 
 
 def vouch(mirror: MirrorTopic, *, end: int) -> None:

@@ -26,7 +26,7 @@ from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.codes import BrokerError
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
-from tests.console.tasks.grouping import checks_of, commit, fill, offsets_of, run, vouch
+from tests.console.tasks.grouping import checks_of, commit, copy_in, fill, offsets_of, run, vouch
 from tests.exactlyonce import open_transaction
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -65,7 +65,7 @@ def mirror(new_mirror: MirrorTopic, destination_cluster: KafkaCluster) -> Mirror
     for name, value in (("consumer.offset.sync.enable", "true"), ("consumer.offset.group.filters", filters)):
         LinkConfig.objects.create(link=new_mirror.link, name=name, value=value)
     mirrors.setup_mirror(mirror_id=new_mirror.pk)
-    fill(destination_cluster, new_mirror.name, records=range(60))
+    copy_in(destination_cluster, new_mirror, records=range(60))
     return MirrorTopic.objects.select_related("link__destination__environment").get(pk=new_mirror.pk)
 
 
@@ -187,7 +187,7 @@ def test_a_failover_sets_groups_to_the_end_of_the_mirror_without_asking_the_sour
     group = f"{mirror.name}-app"
     commit(there, group, mirror.name, {0: 20, 1: 95})
     run(mirror)
-    fill(destination_cluster, mirror.name, records=range(60, 80))  # copied since the last run
+    copy_in(destination_cluster, mirror, records=range(60, 80))  # copied since the last run
     ClusterLink.objects.filter(pk=mirror.link_id).update(
         properties={"bootstrap.servers": "127.0.0.1:9", "security.protocol": "PLAINTEXT"}
     )
@@ -274,7 +274,7 @@ def test_the_look_of_a_promotion_that_a_failover_overrules_moves_no_group_and_le
     fail_over: Callable[[], None],
 ) -> None:
     group = f"{mirror.name}-app"
-    fill(destination_cluster, mirror.name, records=range(60, 100))
+    copy_in(destination_cluster, mirror, records=range(60, 100))
     commit(there, group, mirror.name, {0: 20, 1: 95})
     run(mirror)
     commit(there, group, mirror.name, {0: 50, 1: 130})  # written and read there after the look at the lag

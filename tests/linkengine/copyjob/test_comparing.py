@@ -32,7 +32,7 @@ def batch(base: int, *values: str, producer_id: int = OURS, codec: int = 0, key:
 
 
 def marker(base: int, *, producer_id: int = OURS) -> bytes:
-    made = bytearray(batch(base, "", producer_id=producer_id))
+    made = bytearray(batch(base, "", producer_id=producer_id, key=bytes(4)))  # version 0, ABORT
     made[22] |= 0x30  # control, transactional
     return sealed(made)
 
