@@ -41,7 +41,7 @@ TASK_LOOKS: Mapping[TaskState, Look] = MappingProxyType(
                 "circle-half",
                 Family.DONE,
                 meaning="The task is switched off, or has nothing to work on.",
-                next_step="Switch it on in the link's configuration if you want it; copying needs a mirror that is not paused.",
+                next_step="Switch it on in the link's configuration if you want it.",
             ),
             _look(
                 _S.UNKNOWN,
@@ -80,7 +80,7 @@ TASK_LOOKS: Mapping[TaskState, Look] = MappingProxyType(
 )
 _WORDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        COPY: ("Copy records", "Copies the records of all mirror topics, without a pause."),
+        COPY: ("Copy records", "Copies the records of every mirror topic that is not paused, all the time."),
         VERIFY: ("Verify records", "Compares mirrors with their sources, record by record."),
         TaskName.AUTO_CREATE: ("Create mirror topics", "Mirrors the source topics that the link's filters choose."),
         TaskName.TOPIC_CONFIGS: ("Sync topic configs", "Lets configs and partitions of mirror topics follow their sources."),
