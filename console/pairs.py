@@ -114,7 +114,12 @@ def _ends(mirror: MirrorTopic) -> dict[int, int]:
     """Answer where it was fenced, by partition; nothing where that does not tell what it had of its source."""
     if not was_sound(mirror):
         return {}
-    rows = MirrorPartition.objects.filter(mirror=mirror).exclude(stopped_end=None)
+    return mirrored_ends(mirror)
+
+
+def mirrored_ends(mirror: MirrorTopic) -> dict[int, int]:
+    """Answer, by partition, the offset after the last mirrored one where the fence was recorded, which may be further on."""
+    rows = MirrorPartition.objects.filter(mirror=mirror).exclude(stopped_end=None).order_by("partition")
     return {row.partition: row.stopped_end for row in rows if row.stopped_end is not None}
 
 

@@ -156,6 +156,11 @@ def auto_creates(link: ClusterLink, source_topic: str) -> bool:
     return link.config(AUTO_CREATE) == "true" and chooses(known_filters(link.config(AUTO_CREATE_FILTERS)), source_topic)
 
 
+def carries_offsets(link: ClusterLink) -> bool:
+    """Tell whether the link carries the offsets of consumer groups over."""
+    return link.config(TASKS[TaskName.CONSUMER_OFFSETS].enable_config) == "true"
+
+
 def _is_gone(mirror: MirrorTopic) -> bool:
     listed = mirror.link.topics_at is not None
     return listed and not SourceTopic.objects.filter(link=mirror.link_id, name=mirror.source_topic).exists()

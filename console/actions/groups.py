@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from console.models import ClusterLink
 from linkengine.domain.groups import GroupStatus
+from linkengine.domain.linktasks import TASKS, TaskName
 
-ENABLE = "consumer.offset.sync.enable"
+ENABLE = TASKS[TaskName.CONSUMER_OFFSETS].enable_config
 _SKIPPED = (GroupStatus.EXCLUDED, GroupStatus.UNSUPPORTED_TYPE, GroupStatus.NOT_LISTED, GroupStatus.NO_MIRROR_TOPIC)
 _OFF = f"The link does not carry offsets over: {ENABLE} is not true. Its offsets here stay as they are."
 

@@ -27,7 +27,7 @@ from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
 from linkengine.domain.reparenting import ReparentPoint, obstacles, reparent_points
-from linkengine.domain.states import GapReason, MirrorState
+from linkengine.domain.states import MirrorState
 
 MEASURE_TIMEOUT_S = 30.0  # the copier may take six to let go, then two clusters are asked
 _UNKNOWN_YET = (
@@ -158,14 +158,11 @@ def _measure(mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic) -> tup
     except LinkEngineError as error:
         raise from_engine(error) from error
     _check_ids(mirror, parent, found)
-    rows = MirrorPartition.objects.filter(mirror=parent).exclude(stopped_end=None)
-    fences = {row.partition: row.stopped_end for row in rows if row.stopped_end is not None}
-    heads = parent.gaps.filter(reason=GapReason.HEAD).values_list("partition", "end")
     points = reparent_points(
         _ranges(found["held"]),
         parent=_ranges(found["parent"]),
-        fences=fences,
-        heads=dict(heads) if follows_start(link.sync_include) else {},
+        fences=pairs.mirrored_ends(parent),
+        heads=pairs.begins_of(parent) if follows_start(link.sync_include) else {},
     )
     reasons = obstacles(points)
     if reasons:

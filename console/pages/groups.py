@@ -11,6 +11,7 @@ from django.views.decorators.http import require_GET
 from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
 from console.pages.lists import page_of
+from console.policies import carries_offsets
 from console.presenters.groups import ACL_LOOKS, GROUP_LOOKS, acl_row, group_row
 from console.queries import acls as acl_queries
 from console.queries import groups as group_queries
@@ -31,7 +32,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     context = {
         "groups": [group_row(one, offsets.get(one.pk, []), now=now) for one in shown],
         "counts": [{"look": GROUP_LOOKS[one], "count": count} for one, count in counts.items()],
-        "is_on": link.config("consumer.offset.sync.enable") == "true",
+        "is_on": carries_offsets(link),
         "pager": pager,
         "query": query,
         "status": status,

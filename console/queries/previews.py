@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from console.gatepolicies import gate_closed
 from console.models import GroupOffset, MirrorTopic
-from console.policies import why_not
+from console.policies import carries_offsets, why_not
 from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import BECOMING, MirrorEvent, MirrorState, next_state
@@ -89,7 +89,7 @@ def _sum(mirror: MirrorTopic, counts: Sequence[int | None]) -> int | None:
 
 
 def _groups(mirror: MirrorTopic) -> list[GroupAtRisk]:
-    if mirror.link.config("consumer.offset.sync.enable") != "true":
+    if not carries_offsets(mirror.link):
         return []  # a stop leaves the groups of such a link alone
     ends = {row.partition: row.mirror_end for row in mirror.partitions.all()}
     rows = GroupOffset.objects.filter(mirror=mirror).exclude(group__status=GroupStatus.EXCLUDED).select_related("group")

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
+from console import pairs
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
@@ -17,7 +18,7 @@ from linkengine.domain import coverage as ranges
 from linkengine.domain.configs import follows_start
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.states import GapReason, MirrorState
+from linkengine.domain.states import MirrorState
 
 WATCHED = (MirrorState.ACTIVE, MirrorState.PAUSED)  # mirrors whose new records are compared by themselves
 
@@ -79,8 +80,7 @@ def missing_beginnings(
     """
     if not follows_start(mirror.link.sync_include):
         return {}
-    heads = dict(mirror.gaps.filter(reason=GapReason.HEAD).order_by("end").values_list("partition", "end"))
-    return ranges.missing_beginnings(source=source, mirror=mirrored, heads=heads)
+    return ranges.missing_beginnings(source=source, mirror=mirrored, heads=pairs.begins_of(mirror))
 
 
 def missing_as_reported(*, mirror: MirrorTopic) -> dict[int, OffsetRange]:

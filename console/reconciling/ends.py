@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 
+from console import pairs
 from console.models import LineageRange, MirrorPartition, MirrorTopic
 from console.rowwise import update_each
 from linkengine.domain.leases import Grant
@@ -20,20 +20,15 @@ from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
 Ends = tuple[tuple[int, int], ...]  # (partition, offset)
 
 
-def of_stopped(mirror: MirrorTopic) -> QuerySet[MirrorPartition]:
-    """Answer the rows of the partitions whose fence was recorded."""
-    return MirrorPartition.objects.filter(mirror=mirror).exclude(stopped_end=None).order_by("partition")
-
-
 def mirrored_ends(mirror: MirrorTopic) -> Ends:
-    """Answer (partition, offset after the last mirrored one) where the fence was recorded, which may be further on."""
-    return tuple((row.partition, row.stopped_end) for row in of_stopped(mirror) if row.stopped_end is not None)
+    """Answer ``pairs.mirrored_ends`` as the engine's plans take them."""
+    return tuple(pairs.mirrored_ends(mirror).items())
 
 
 def fenced_ends(mirror: MirrorTopic) -> Ends:
     """Answer (partition, offset of the fence) where it was recorded; an earlier version has recorded one end only."""
-    rows = of_stopped(mirror).annotate(fence=Coalesce("fenced_end", "stopped_end"))
-    return tuple(rows.values_list("partition", "fence"))
+    rows = MirrorPartition.objects.filter(mirror=mirror).annotate(fence=Coalesce("fenced_end", "stopped_end"))
+    return tuple(rows.exclude(stopped_end=None).order_by("partition").values_list("partition", "fence"))
 
 
 def with_known_ends(stop: MirrorStop, mirror: MirrorTopic, *, grants: Iterable[Grant] = ()) -> MirrorStop:

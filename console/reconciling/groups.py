@@ -10,10 +10,11 @@ from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
 from console.actions.gates import GATED
-from console.actions.groups import ENABLE, let_wait
+from console.actions.groups import let_wait
 from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic, SyncedGroup
 from console.models.links import show_change
 from console.models.mirrors import AHEAD
+from console.policies import carries_offsets
 from linkengine.domain import groupplans
 from linkengine.domain.filters import parse_filters
 from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, KnownOffset, MirroredTopic, PartitionOutcome
@@ -26,11 +27,6 @@ _FOLLOWING = (MirrorState.ACTIVE, MirrorState.SOURCE_UNAVAILABLE, MirrorState.PE
 _LOOKED_AT = (*_FOLLOWING, *GATED)  # a gate carries groups over in some states more
 _ACTED = ("acted_source", "acted_destination", "acted_at")
 _SEEN = ("source_offset", "destination_offset", "target", "outcome", "message")
-
-
-def is_on(link: ClusterLink) -> bool:
-    """Tell whether the link carries offsets over."""
-    return link.config(ENABLE) == "true"
 
 
 def mirrors_of(link: ClusterLink) -> list[MirrorTopic]:
@@ -87,7 +83,7 @@ def store_report(*, link: ClusterLink, report: GroupReport, whole: bool, now: da
 
 def known_offsets(mirror: MirrorTopic) -> tuple[KnownOffset, ...]:
     """Answer what a stop must know of the groups that follow; nothing where the link carries no offsets over."""
-    if not is_on(mirror.link):
+    if not carries_offsets(mirror.link):
         return ()
     rows = GroupOffset.objects.filter(mirror=mirror).exclude(group__status=GroupStatus.EXCLUDED).select_related("group")
     return tuple(
@@ -158,7 +154,7 @@ def _offsets(link: ClusterLink, names: Iterable[str]) -> QuerySet[GroupOffset]:
 def _was_switched_off(link: ClusterLink) -> bool:
     """Tell whether somebody has switched it off since the run began, for which the link had been read."""
     present = ClusterLink.objects.filter(pk=link.pk).first()
-    return present is not None and not is_on(present)
+    return present is not None and not carries_offsets(present)
 
 
 def _store_groups(link: ClusterLink, outcomes: Iterable[GroupOutcome], *, whole: bool, now: datetime) -> None:

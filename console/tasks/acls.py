@@ -14,9 +14,9 @@ from console.reconciling import acls, plans
 from linkengine import jobs
 from linkengine.domain.acls import AclFacts, AclPlan, AclStatus, inequalities, plan_acls
 from linkengine.domain.linktasks import TaskError, TaskOutcome
+from linkengine.domain.moments import SECOND_LOOK_AFTER_S
 
 BATCH = 500  # changes of one run
-SECOND_LOOK_AFTER_S = 2.0  # a broker that has just started catches up with the metadata log within this time
 
 
 def follow_acls(link: ClusterLink) -> TaskOutcome:

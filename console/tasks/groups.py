@@ -8,6 +8,7 @@ from django.db.models import Count
 from django.utils import timezone
 
 from console.models import ClusterLink, MirrorTopic, SyncedGroup
+from console.policies import carries_offsets
 from console.reconciling import groups, plans
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode
@@ -29,7 +30,7 @@ def follow_groups(link: ClusterLink) -> TaskOutcome:
 
 def group_blockers(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     """Carry the offsets of one mirror over for the last time and answer which groups are not equal yet."""
-    if not groups.is_on(mirror.link):
+    if not carries_offsets(mirror.link):
         return {}
     report = _run(mirror.link, [mirror], strict=True)
     groups.store_report(link=mirror.link, report=report, whole=False, now=timezone.now())

@@ -14,11 +14,10 @@ import structlog
 
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.moments import SECOND_LOOK_AFTER_S
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.newestends import known_topic_ids
-
-SECOND_LOOK_AFTER_S = 2.0  # a broker that has just started catches up with the metadata log within this time
 
 log = structlog.get_logger(__name__)
 
