@@ -16,11 +16,9 @@ from console.tasks import restoring
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
-from tests.console.tasks.kills import phases
-from tests.console.tasks.reversal import Drive, do, lines, records, restore, states, write
+from tests.console.tasks.reversal import Drive, lines, records, restore, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "export_directory")]
 S, E = MirrorState, MirrorEvent
@@ -135,31 +133,6 @@ def test_a_source_that_lost_records_after_they_were_copied_has_the_rest_set_asid
     run = RestoreRun.objects.get()
     assert (run.in_place, run.messages_truncated) == (False, 40)
     assert [base64.b64decode(one["value"]) for one in lines(run)] == [before[0, offset] for offset in range(60, 100)]
-    assert records(source_cluster, topic) == records(destination_cluster, topic)
-
-
-def test_what_a_stranger_has_kept_from_the_mirror_is_set_aside(
-    twin: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
-) -> None:
-    """The record at offset 100 was acknowledged by the source and never copied, and both sides have one there."""
-    topic = twin.name
-    drive(lambda: len(records(destination_cluster, topic)) == 200)
-    do(twin, E.PAUSE)
-    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
-    assert write(source_cluster, topic, "the source's 101st", "and 102nd") == [None, None]
-    assert write(destination_cluster, topic, "a stranger's", user="admin") == [None]
-    do(twin, E.RESUME)
-    drive(lambda: states(twin) == [S.FAILED])
-    do(twin, E.FAILOVER)
-    drive(lambda: states(twin) == [S.STOPPED])
-
-    row = restore(pair[1], topic)
-    drive(lambda: states(row) == [S.ACTIVE])
-    drive(lambda: len(records(source_cluster, topic)) == 201)
-
-    values = [base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())]
-    assert {b"the source's 101st", b"and 102nd"} <= set(values)
-    assert len(values) == 202
     assert records(source_cluster, topic) == records(destination_cluster, topic)
 
 

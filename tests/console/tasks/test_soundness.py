@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import base64
-import gzip
-import json
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from console import exports
-from console.actions.operations import operate_many
-from console.actors import SYSTEM
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
-from tests.console.conftest import NOW
 from tests.console.tasks.kills import phases
-from tests.console.tasks.reversal import Drive, do, records, states, write
+from tests.console.tasks.reversal import Drive, do, lines, records, restore, states, write
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "export_directory")]
 S, E = MirrorState, MirrorEvent
 Pair = tuple[ClusterLink, ClusterLink]
-
-
-@pytest.fixture(autouse=True)
-def export_directory(settings: Any, tmp_path: Path) -> None:
-    settings.EXPORT_DIR = str(tmp_path)
 
 
 @pytest.fixture
@@ -42,37 +30,52 @@ def contested(twin: MirrorTopic, source_cluster: KafkaCluster, destination_clust
     return twin
 
 
-def restore(back: ClusterLink, name: str) -> MirrorTopic:
-    """Ask for the restore of the former source."""
-    rows = operate_many(link=back, names=[name], operation=E.RESTORE, by=SYSTEM, now=NOW)
-    assert [row.error_code for row in rows] == [None], rows
-    return MirrorTopic.objects.get(link=back, name=name)
+@pytest.fixture
+def assert_set_aside(
+    contested: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+) -> Callable[[], None]:
+    """Restore the former source: all that it holds is in the file, with the records that were acknowledged and never copied."""
+    topic = contested.name
+
+    def restored() -> None:
+        row = restore(pair[1], topic)
+        drive(lambda: states(row) == [S.ACTIVE])
+        drive(lambda: len(records(source_cluster, topic)) == 201)
+
+        values = set_aside(RestoreRun.objects.get())
+        assert {b"the source's 101st", b"and 102nd"} <= set(values)
+        assert len(values) == 202
+        assert records(source_cluster, topic) == records(destination_cluster, topic)
+
+    return restored
 
 
 def set_aside(run: RestoreRun) -> list[bytes]:
     """Answer the values of the records that the restore has put into its file."""
-    with gzip.open(exports.path_of(run.export_name)) as file:
-        return [base64.b64decode(json.loads(line)["value"]) for line in file]
+    return [base64.b64decode(one["value"]) for one in lines(run)]
+
+
+def test_what_a_stranger_has_kept_from_a_mirror_that_failed_is_set_aside(
+    contested: MirrorTopic, drive: Drive, assert_set_aside: Callable[[], None]
+) -> None:
+    do(contested, E.RESUME)
+    drive(lambda: states(contested) == [S.FAILED])
+    do(contested, E.FAILOVER)
+    drive(lambda: states(contested) == [S.STOPPED])
+
+    assert_set_aside()
 
 
 def test_a_promotion_whose_copier_gave_up_and_that_was_overruled_says_nothing_of_its_source(
-    contested: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+    contested: MirrorTopic, drive: Drive, assert_set_aside: Callable[[], None]
 ) -> None:
     """The promotion waits, for the copier has found a stranger's record; a failover overrules it."""
-    topic = contested.name
     do(contested, E.PROMOTE)
     drive(lambda: contested.transition_errors.filter(code="FOREIGN_WRITE").exists())
     do(contested, E.FAILOVER)
     drive(lambda: states(contested) == [S.STOPPED])
 
-    row = restore(pair[1], topic)
-    drive(lambda: states(row) == [S.ACTIVE])
-    drive(lambda: len(records(source_cluster, topic)) == 201)
-
-    values = set_aside(RestoreRun.objects.get())
-    assert {b"the source's 101st", b"and 102nd"} <= set(values)
-    assert len(values) == 202
-    assert records(source_cluster, topic) == records(destination_cluster, topic)
+    assert_set_aside()
 
 
 @pytest.mark.parametrize("more", [["the source's 101st", "and 102nd"], ["the source's 101st"], []])

@@ -56,6 +56,14 @@ def write(cluster: KafkaCluster, topic: str, count: int) -> None:
     producer.flush()
 
 
+def write_large(clusters: Pair, topic: str) -> None:
+    """Make a topic on both sides, with one message of 4 MB at the source."""
+    create_pair(clusters, topic, max_message_bytes="8000000")
+    producer = producer_for(clusters[0], message_max_bytes=8_000_000)
+    producer.produce(topic, value=b"x" * 4_000_000)
+    assert producer.flush(30) == 0
+
+
 def shows(phase: PartitionPhase, code: ErrorCode) -> Callable[[PartitionProgress], bool]:
     return lambda one: (one.phase, one.error_code) == (phase, code)
 
@@ -97,10 +105,7 @@ def test_an_answer_that_comes_over_a_narrow_way_is_waited_for(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked for again it would be as large, and take as long: nothing would ever be copied."""
-    create_pair(clusters, topic_name, max_message_bytes="8000000")
-    producer = producer_for(clusters[0], message_max_bytes=8_000_000)
-    producer.produce(topic_name, value=b"x" * 4_000_000)
-    assert producer.flush(30) == 0
+    write_large(clusters, topic_name)
     lost: list[LinkEngineError] = []
     receive, lose = Channel.receive, BrokerLink.lose
 
@@ -128,10 +133,7 @@ def test_an_answer_is_as_old_as_the_moment_at_which_it_began_to_come(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is written while it comes over a narrow way is not in it."""
-    create_pair(clusters, topic_name, max_message_bytes="8000000")
-    producer = producer_for(clusters[0], message_max_bytes=8_000_000)
-    producer.produce(topic_name, value=b"x" * 4_000_000)
-    assert producer.flush(30) == 0
+    write_large(clusters, topic_name)
     began_ms: list[int] = []
     seen_ms: list[int] = []
     receive, observe = Channel.receive, Account.observed_source
@@ -160,10 +162,7 @@ def test_an_answer_is_as_old_as_the_moment_at_which_it_began_to_come(
 def test_a_broker_that_stops_within_an_answer_is_given_up(
     clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_pair(clusters, topic_name, max_message_bytes="8000000")
-    producer = producer_for(clusters[0], message_max_bytes=8_000_000)
-    producer.produce(topic_name, value=b"x" * 4_000_000)
-    assert producer.flush(30) == 0
+    write_large(clusters, topic_name)
     receive, lose = Channel.receive, BrokerLink.lose
     whole, lost = threading.Event(), list[str]()
 

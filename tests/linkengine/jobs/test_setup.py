@@ -23,6 +23,21 @@ def refusal(setup: MirrorSetup) -> LinkEngineError:
     return refused.value
 
 
+@pytest.fixture
+def crash_in(
+    setup_plan: MirrorSetup, assignments: AssignmentsFactory, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], None]:
+    """Let an attempt to set the mirror up die at a step."""
+
+    def attempt(step: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(setting_up, step, _crash)
+            with pytest.raises(ConnectionAbortedError):
+                jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+
+    return attempt
+
+
 def test_a_mirror_of_an_existing_topic_can_be_created(setup_plan: MirrorSetup, there: ClusterAdmin, source_topic: str) -> None:
     assert jobs.check_mirror(setup_plan) == there.describe(source_topic)
 
@@ -130,15 +145,12 @@ def test_rules_of_an_attempt_that_died_are_taken_off_a_topic_that_somebody_else_
     here: ClusterAdmin,
     source_topic: str,
     send_there: Send,
-    monkeypatch: pytest.MonkeyPatch,
+    crash_in: Callable[[str], None],
 ) -> None:
     send_there(source_topic, count=100)
     there.trim(source_topic, {0: 60})
 
-    with monkeypatch.context() as patch:
-        patch.setattr(setting_up, "_create", _crash)
-        with pytest.raises(ConnectionAbortedError):
-            jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    crash_in("_create")
     assert (here.denies_writes(source_topic), here.denies_reads(source_topic)) == (True, True)
     here.create_topic(source_topic, partitions=2)
 
@@ -180,15 +192,12 @@ def test_a_crash_while_seeding_leaves_the_mirror_hidden_and_the_next_attempt_fin
     here: ClusterAdmin,
     source_topic: str,
     send_there: Send,
-    monkeypatch: pytest.MonkeyPatch,
+    crash_in: Callable[[str], None],
 ) -> None:
     send_there(source_topic, count=100)
     there.trim(source_topic, {0: 60})
 
-    with monkeypatch.context() as patch:
-        patch.setattr(setting_up, "seed_head", _crash)
-        with pytest.raises(ConnectionAbortedError):
-            jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    crash_in("seed_head")
     hidden = here.denies_reads(source_topic)
     created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
 
@@ -205,15 +214,12 @@ def test_a_source_that_begins_earlier_at_the_second_attempt_is_another_topic(
     there: ClusterAdmin,
     source_topic: str,
     send_there: Send,
-    monkeypatch: pytest.MonkeyPatch,
+    crash_in: Callable[[str], None],
 ) -> None:
     """It was deleted and created again, and its first records would be taken for the head of the former one."""
     send_there(source_topic, count=100)
     there.trim(source_topic, {0: 60})
-    with monkeypatch.context() as patch:
-        patch.setattr(setting_up, "sync_configs", _crash)
-        with pytest.raises(ConnectionAbortedError):
-            jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    crash_in("sync_configs")
     there.delete_topic(source_topic)
     there.create_topic(source_topic, partitions=2)
 
