@@ -8,9 +8,9 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from bench.submitting import Submitters
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
-from devcluster.spark import SparkConnectServer
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.dealing import tasks_for
@@ -31,7 +31,7 @@ class EngineCopy:
         *,
         clusters: tuple[KafkaCluster, KafkaCluster],
         redis: RedisServer,
-        spark: SparkConnectServer,
+        submitters: Submitters,
         topic: str,
         partitions: int,
         number: int,
@@ -45,7 +45,7 @@ class EngineCopy:
         source, destination = clusters
         self._source = address_from_properties(source.client_properties("link"))
         self._destination = address_from_properties(destination.client_properties("link"))
-        self._redis_url, self._spark, self._topic, self._overlap = redis.url, spark, topic, overlap
+        self._redis_url, self._submitters, self._topic, self._overlap = redis.url, submitters, topic, overlap
         setup = MirrorSetup(
             link_id=LINK_ID, mirror_id=str(number), source=self._source, destination=self._destination,
             source_topic=topic, mirror_topic=topic,
@@ -59,7 +59,7 @@ class EngineCopy:
 
     @property
     def pid(self) -> int:
-        return self._spark.pid
+        return self._submitters.pid
 
     def __enter__(self) -> Self:
         self._order(wanted=True)
@@ -89,7 +89,7 @@ class EngineCopy:
             destination=self._destination, redis_url=self._redis_url, assignments=self._shares, tasks=self._tasks,
             tuning=tuning,
         )  # fmt: skip
-        jobs.copy_slice(plan, spark_url=self._spark.url)
+        self._submitters.copy_slice(plan)
 
     def _order(self, *, wanted: bool) -> None:
         jobs.write_orders(self._redis_url, LINK_ID, revision=1, wanted={self._shares[0].mirror_id: wanted})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bench import mirrormaker
 from bench.engine import EngineCopy
+from bench.submitting import Submitters
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
@@ -25,11 +26,15 @@ class Stage:
     source: KafkaCluster
     destination: KafkaCluster
     redis: RedisServer
-    spark: SparkConnectServer
+    submitters: Submitters
+
+    @property
+    def spark(self) -> SparkConnectServer:
+        return self.submitters.spark
 
     def engine(self, topic: str, *, partitions: int, bytes_per_s: float | None = None, overlap: bool = False) -> EngineCopy:
         return EngineCopy(
-            clusters=(self.source, self.destination), redis=self.redis, spark=self.spark,
+            clusters=(self.source, self.destination), redis=self.redis, submitters=self.submitters,
             topic=topic, partitions=partitions, number=next(_numbers), bytes_per_s=bytes_per_s, overlap=overlap,
         )  # fmt: skip
 
@@ -56,5 +61,5 @@ def open_stage() -> Iterator[Stage]:
             source=stack.enter_context(KafkaCluster("bench-source", heap=HEAP)),
             destination=stack.enter_context(KafkaCluster("bench-destination", heap=HEAP)),
             redis=stack.enter_context(RedisServer()),
-            spark=stack.enter_context(SparkConnectServer()),
+            submitters=stack.enter_context(Submitters.to(stack.enter_context(SparkConnectServer()))),
         )
