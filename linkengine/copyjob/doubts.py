@@ -45,3 +45,37 @@ def doubt_of(unanswered: Sequence[Append], fill: FillInFlight | None, *, writer:
     offset = unanswered[0].base_offset if unanswered else fill.start if fill else 0
     sequence = (writer.next_sequence - sum(step.count for step in unanswered)) % SEQUENCES
     return Doubt(offset=offset, sequence=sequence if counts else None, producer_id=writer.producer_id)
+
+
+class LooseAppends:
+    """Data that was sent without an answer and may be written late, as long as the sequence it carries is the next one.
+
+    Counted in sequences, not in offsets: a marker takes an offset and leaves the sequence free.
+    """
+
+    __slots__ = ("_epoch", "_sequence")
+
+    def __init__(self) -> None:
+        self._epoch, self._sequence = -1, 0  # of what follows the last of it; -1: there is none
+
+    def __bool__(self) -> bool:
+        return self._epoch >= 0
+
+    def add(self, unanswered: Sequence[Append], *, writer: Writer) -> None:
+        """An attempt ends with these, which are the last that the writer has sent."""
+        if unanswered and not (self._epoch == writer.epoch and _is_behind(writer.next_sequence, self._sequence)):
+            self._epoch, self._sequence = writer.epoch, writer.next_sequence
+
+    def acknowledged(self, unanswered: Sequence[Append], *, writer: Writer) -> None:
+        """All that the writer has sent but these was written: what has a sequence, or an epoch, before that is refused now."""
+        reached = (writer.next_sequence - sum(step.count for step in unanswered)) % SEQUENCES
+        if writer.epoch > self._epoch or (writer.epoch == self._epoch and not _is_behind(reached, self._sequence)):
+            self.clear()
+
+    def clear(self) -> None:
+        """A higher epoch has shut it out."""
+        self._epoch = -1
+
+
+def _is_behind(sequence: int, other: int) -> bool:
+    return (sequence - other) % SEQUENCES > SEQUENCES // 2  # they begin anew at 0

@@ -21,7 +21,7 @@ from linkengine.batches.patch import patch_for_append
 from linkengine.batches.steps import Append, Fill, Step
 from linkengine.copyjob.account import Account
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.doubts import Doubt, doubt_of
+from linkengine.copyjob.doubts import Doubt, LooseAppends, doubt_of
 from linkengine.copyjob.pieces import Chunk, FillInFlight, Origin, Stage, Trouble
 from linkengine.copyjob.proving import Stretch
 from linkengine.copyjob.retry import Backoff
@@ -72,7 +72,7 @@ class MirrorPartition:
         self._unverified: FillInFlight | None = None  # its answer was lost: the mirror's end tells what became of it
         self.doubt: Doubt | None = None  # what was sent in this hold and never answered
         self.lost_marker: LostMarker | None = None
-        self.loose_appends, self._alone_from = False, 0.0  # loose: may be written late, until later data is acknowledged
+        self.loose_appends, self._alone_from = LooseAppends(), 0.0
         self.transactions: TransactionalProducer | None = None  # where gaps are filled by transactions
         self.mirror_retry_at, self.mirror_backoff = 0.0, Backoff()
         self.refused_at: int | None = None  # offset of a batch that the mirror's broker did not take
@@ -97,8 +97,7 @@ class MirrorPartition:
 
     def interrupt(self, *, retry_at: float) -> list[Chunk]:
         """Something went wrong on the mirror's side: resume at ``retry_at``; answer the chunks to let go."""
-        if self.stage is Stage.COPYING:
-            self.stage = Stage.RESUMING
+        self.stage = Stage.RESUMING if self.copying else self.stage
         self.mirror_retry_at = max(self.mirror_retry_at, retry_at)
         return self._new_attempt()
 
@@ -136,9 +135,8 @@ class MirrorPartition:
         if self.stage is not Stage.COPYING or not self.chunks or self.fill is not None:
             return None
         step = self.chunks[0].steps[0]
-        if self.unanswered and (isinstance(step, Fill) or not self._remembered):
-            return None
-        return step
+        alone = self.unanswered and (isinstance(step, Fill) or not self._remembered)
+        return None if alone else step
 
     def send_append(self, step: Append) -> Chunk | None:
         """Patch the batch for sending and count it as sent; answer its chunk if it was the last step in it."""
@@ -154,8 +152,9 @@ class MirrorPartition:
         first = self.unanswered.popleft()
         assert first is step, "answers come in the order of requests"
         self.account.appended(step)
-        self.loose_appends, self._remembered = False, bool(self.unanswered or self.chunks)
-        self.mirror_trouble = None
+        if self.loose_appends:
+            self.loose_appends.acknowledged(self.unanswered, writer=self.writer)
+        self.mirror_trouble, self._remembered = None, bool(self.unanswered or self.chunks)
         self.mirror_backoff.reset()
 
     def may_fill(self, now: float) -> bool:
@@ -191,7 +190,8 @@ class MirrorPartition:
         step = self.chunks[0].steps[0]
         assert isinstance(step, Fill)
         self.writer.marked(fill.epoch)
-        self.loose_appends &= self.transactions is not None  # a coordinator's epoch is not ours to raise
+        if self.transactions is None:  # a coordinator's epoch is not ours to raise
+            self.loose_appends.clear()
         self.account.filled(fill.start, fill.end, step.reason, now_ms=now_ms)
         self.mirror_backoff.reset()
         if fill.end < step.end:
@@ -287,7 +287,7 @@ class MirrorPartition:
         self._remembered = self.examining = False
         if self.doubt is None:
             self.doubt = doubt_of(self.unanswered, self.fill, writer=self.writer, counts=self.transactions is None)
-        self.loose_appends |= bool(self.unanswered)
+        self.loose_appends.add(self.unanswered, writer=self.writer)
         self.unanswered.clear()
         # whatever ended the attempt: markers without an answer may still be written (a transaction is settled by the resume)
         if self.fill is not None and self.tail is not None and (self.fill.late_until or self.transactions is not None):

@@ -4,7 +4,7 @@ import pytest
 
 from linkengine.batches.patch import SEQUENCES
 from linkengine.batches.steps import Append
-from linkengine.copyjob.doubts import Doubt, doubt_of
+from linkengine.copyjob.doubts import Doubt, LooseAppends, doubt_of
 from linkengine.copyjob.pieces import FillInFlight
 from linkengine.copyjob.writer import Writer
 from linkengine.kafka.producers import ProducerState
@@ -16,9 +16,9 @@ def append(base: int, count: int) -> Append:
     return Append(base, count, memoryview(b""), count, 0)
 
 
-def writer(next_sequence: int) -> Writer:
+def writer(next_sequence: int, *, epoch: int = 0) -> Writer:
     one = Writer(OURS)
-    one.next_sequence = next_sequence
+    one.next_sequence, one.epoch = next_sequence, epoch
     return one
 
 
@@ -47,3 +47,24 @@ def test_offsets_and_sequences_that_do_not_add_up_are_somebody_elses(end: int, l
     doubt = Doubt(offset=100, sequence=50, producer_id=OURS)
 
     assert doubt.vouched_end(end, sent_end=107, producer=ProducerState(epoch=0, last_sequence=last_sequence)) == vouched
+
+
+@pytest.mark.parametrize(
+    ("reached", "unanswered", "epoch", "loose"),
+    [(SEQUENCES - 1, 0, 0, True), (2, 1, 0, True), (2, 0, 0, False), (9, 2, 0, False), (1, 0, 1, False)],
+    ids=["the first of them", "all but the last", "all of them", "and later ones", "a higher epoch"],
+)
+@pytest.mark.parametrize("shorter_attempt", [False, True])
+def test_data_is_loose_until_its_sequences_are_written(
+    reached: int, unanswered: int, epoch: int, loose: bool, shorter_attempt: bool
+) -> None:
+    """Six records were lost, the last with sequence 1: behind the highest one there is they begin anew."""
+    one = LooseAppends()
+    one.add([append(100, 3), append(103, 3)], writer=writer(2))
+    if shorter_attempt:
+        one.add([append(100, 3)], writer=writer(SEQUENCES - 1))
+
+    rest = [append(200, unanswered)] if unanswered else []
+    one.acknowledged(rest, writer=writer(reached, epoch=epoch))
+
+    assert bool(one) is loose

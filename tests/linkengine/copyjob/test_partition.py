@@ -250,6 +250,23 @@ def test_a_gap_where_a_record_was_sent_shuts_that_record_out_should_it_come_late
     assert one.writer.append(1) == (fill.epoch, 0)
 
 
+def test_later_batches_of_a_pipeline_that_was_lost_stay_loose_when_its_first_one_is_written_again() -> None:
+    """The second one carries the sequence that is next then: behind a marker in its place it would fit one place too far."""
+    one = owned(generation=9, clean=True)
+    for step in planned(one, 10, 12, 14):
+        one.send_append(step)
+    one.interrupt(retry_at=0.0)
+    one.resumed(tail(), now_ms=0)
+
+    one.acknowledged(sent(one))
+    gap = Fill(12, 14, GapReason.COMPACTED)
+    one.planned([gap], Buffer())
+    fill = one.send_fill(gap, most=100)
+
+    assert one.loose_appends  # no clean release either
+    assert (fill.epoch, fill.count) == (SEEN.epoch + 1, 1)
+
+
 @pytest.mark.parametrize(("end", "raised"), [(10, 4), (11, 4), (13, 3)])
 def test_after_a_lost_marker_the_next_one_shuts_it_out_unless_all_of_it_is_there(end: int, raised: int) -> None:
     one = owned(generation=9, clean=True)
