@@ -262,8 +262,9 @@ class MirrorPartition:
 
     @property
     def handed_over(self) -> tuple[int, int] | None:
-        """What the next owner may rely on (``SourcePast``)."""
-        return None if self.to_prove is not None else self.past.handed_over(self.origin, end=self.sent_end)
+        """What the next owner may rely on (``SourcePast``); what was sent and refused was not reached."""
+        unsure = self.to_prove is not None or self.doubt is not None
+        return None if unsure else self.past.handed_over(self.origin, end=self.sent_end)
 
     @property
     def idle(self) -> bool:
@@ -285,8 +286,7 @@ class MirrorPartition:
         self.past.end_attempt(self.origin, end=self.sent_end)
         self.attempt, self.position = self.attempt + 1, None
         self._remembered = self.examining = False
-        if self.doubt is None:
-            self.doubt = doubt_of(self.unanswered, self.fill, writer=self.writer, counts=self.transactions is None)
+        self.doubt = self.doubt or doubt_of(self.unanswered, self.fill, writer=self.writer, counts=self.transactions is None)
         self.loose_appends.add(self.unanswered, writer=self.writer)
         self.unanswered.clear()
         # whatever ended the attempt: markers without an answer may still be written (a transaction is settled by the resume)

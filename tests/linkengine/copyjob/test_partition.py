@@ -382,3 +382,16 @@ def test_the_end_of_a_source_that_is_read_no_more_is_told_with_the_time_at_which
 
     assert (told.source_end, told.source_seen_at_ms) == (one.account.source_end, heard_ms + 500)
     assert told.life == one.assignment.life
+
+
+def test_an_end_is_handed_over_only_where_it_was_reached() -> None:
+    """The broker refused the markers: all was answered, nothing can come late, and the mirror ends before them."""
+    one = served(owned(generation=9, clean=True), epoch=7)
+    one.answered(filling(one, late_until=UNTIL))
+
+    one.interrupt(retry_at=0.0)
+
+    assert (one.quiet, one.lost_marker, bool(one.loose_appends)) == (True, None, False)  # hence a clean release
+    assert one.handed_over is None
+    one.resumed(tail(), now_ms=0)
+    assert one.handed_over == (7, 10)
