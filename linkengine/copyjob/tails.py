@@ -6,7 +6,7 @@ Resuming after any error (the log end is the checkpoint):
 1. ask all brokers for the leader, take the newest leader epoch;
 2. read the log end with OffsetForLeaderEpoch of that epoch (the leader refuses if it knows a newer one);
 3. read the producer's epoch and last sequence with DescribeProducers;
-4. repeat 2 and 3 until two readings agree, unless the hand-over was clean;
+4. repeat 2 and 3 until two readings agree, unless the hand-over was clean (``readings.py``); where none do, look whose it is;
 5. where the log is longer than anything we sent, look whose batches these are;
 6. where nobody told us where the log ended, or it does not end there, read its last stretch for a proof (``proving.py``);
 7. where something came whose answer was lost, or an error, wait until it is replicated: only then is it mirrored.
@@ -21,18 +21,17 @@ from dataclasses import dataclass, replace
 from linkengine.copyjob.doubts import Doubt
 from linkengine.copyjob.foreign import check_mirror, first_foreign_batch, foreign_write, marker_overrun
 from linkengine.copyjob.proving import Stretch, read_stretch
+from linkengine.copyjob.readings import agreed_readings
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import is_closed
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets, log_ends
-from linkengine.kafka.producers import ProducerState, describe_producers
+from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
+from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader, TopicView, locate
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
-
-READINGS = 5  # two of them in a row must agree; a log that changes under our eyes has another writer
-REQUEST_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,70 +134,28 @@ def _read_group(
     producer_ids = {_place(query): _producer_id(query) for query, _, _ in group}
     try:
         starts = list_offsets(cluster, broker, epochs, timestamp=EARLIEST)
-        readings = _agreed_readings(cluster, broker, epochs, producer_ids, once=all(query.clean for query, _, _ in group))
+        readings = agreed_readings(cluster, broker, epochs, producer_ids, once=all(query.clean for query, _, _ in group))
     except LinkEngineError as error:
         return {query.assignment.key: error for query, _, _ in group}
     results: dict[str, Tail | LinkEngineError] = {}
     for query, leader, topic_id in group:
-        reading = readings.get(_place(query)) or _changing(query)
+        reading = readings[_place(query)]
         if isinstance(reading, LinkEngineError):
             results[query.assignment.key] = reading
             continue
-        end, producer = reading
         start_error, start = starts.get(_place(query), (0, 0))
         tail = Tail(
             leader=leader,
             topic_id=topic_id,
             start=0 if start_error else start,
-            end=end,
-            producer=producer,
+            end=reading.end,
+            producer=reading.producer,
             producer_id=_producer_id(query),
             transactions=query.transactions,
         )
-        results[query.assignment.key] = _checked(cluster, query, tail)
+        came = reading.came
+        results[query.assignment.key] = _unsettled(cluster, query, tail, came) if came else _checked(cluster, query, tail)
     return results | _with_stretches(cluster, broker, [query for query, _, _ in group], results)
-
-
-Reading = tuple[int, ProducerState] | LinkEngineError
-
-
-def _agreed_readings(
-    cluster: Cluster,
-    broker: int,
-    epochs: dict[TopicPartition, int],
-    producer_ids: dict[TopicPartition, int],
-    *,
-    once: bool,
-) -> dict[TopicPartition, Reading]:
-    before = _reading(cluster, broker, epochs, producer_ids)
-    if once:
-        return before
-    agreed: dict[TopicPartition, Reading] = {}
-    for _ in range(READINGS):
-        now = _reading(cluster, broker, epochs, producer_ids)
-        agreed |= {place: one for place, one in now.items() if _same(one, before.get(place)) and place not in agreed}
-        if len(agreed) == len(epochs):
-            break
-        before = now
-    return agreed
-
-
-def _same(one: Reading, other: Reading | None) -> bool:
-    return one == other or isinstance(one, LinkEngineError)
-
-
-def _reading(
-    cluster: Cluster, broker: int, epochs: dict[TopicPartition, int], producer_ids: dict[TopicPartition, int]
-) -> dict[TopicPartition, Reading]:
-    # sequences first: data that comes in between then makes ours a repetition, which is noticed; never one at a wrong place
-    producers = describe_producers(cluster, broker, producer_ids, timeout_s=REQUEST_TIMEOUT_S)
-    ends = log_ends(cluster, broker, epochs, timeout_s=REQUEST_TIMEOUT_S)
-    readings: dict[TopicPartition, Reading] = {}
-    for place in epochs:
-        (end_error, end), (producer_error, producer) = ends.get(place, (3, -1)), producers.get(place, (3, ProducerState()))
-        error = end_error or producer_error
-        readings[place] = BrokerError(error, f"The end of {place[0]}-{place[1]} cannot be read") if error else (end, producer)
-    return readings
 
 
 def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngineError:
@@ -206,15 +163,34 @@ def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngin
     offsets = query.overtaken or (tail.end if expected is None else max(expected, tail.start), tail.end)
     if offsets[0] >= offsets[1]:
         return tail
+    found = _foreign_write_in(cluster, query, tail, offsets)
+    if found is not None:
+        return found
+    return marker_overrun(assignment, offsets[1] - 1) if query.overtaken else tail
+
+
+def _unsettled(cluster: Cluster, query: TailQuery, tail: Tail, came: tuple[int, int]) -> Tail | LinkEngineError:
+    """Answer what to make of an end that never stands still: only who copies takes others' batches for foreign.
+
+    A mirror that was stopped belongs to those who write to it; its tail says that it was (``writer.py``).
+    """
+    copies = query.prove or query.expected_end is not None
+    if copies and query.transactions is None and is_closed(tail.producer.coordinator_epoch):
+        return tail
+    found = _foreign_write_in(cluster, query, tail, came) if copies and came[0] < came[1] else None
+    return found or _changing(query)
+
+
+def _foreign_write_in(cluster: Cluster, query: TailQuery, tail: Tail, offsets: tuple[int, int]) -> LinkEngineError | None:
+    """Answer why to stop or to ask again, None where all batches there are ours."""
+    assignment = query.assignment
+    topic = (assignment.mirror_topic, tail.topic_id, assignment.partition)
+    ours = {tail.producer_id} | ({query.doubt.producer_id} if query.doubt else set())
     try:
-        topic = (assignment.mirror_topic, tail.topic_id, assignment.partition)
-        ours = {tail.producer_id} | ({query.doubt.producer_id} if query.doubt else set())
         foreign = first_foreign_batch(cluster, tail.leader, topic=topic, offsets=offsets, ours=ours)
     except LinkEngineError as error:
         return error
-    if foreign is not None:
-        return foreign_write(assignment, foreign)
-    return marker_overrun(assignment, offsets[1] - 1) if query.overtaken else tail
+    return None if foreign is None else foreign_write(assignment, foreign)
 
 
 def _with_stretches(

@@ -1,14 +1,17 @@
 """What goes wrong at the destination, on real brokers."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from devcluster.kafka import KafkaCluster
+from linkengine.copyjob import readings
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.kafka import produce
+from linkengine.kafka.offsets import log_ends
 from linkengine.kafka.wire import Bytes
 from tests.linkengine.copyjob.copying import (
     Copier,
@@ -50,6 +53,24 @@ def test_a_foreign_write_is_found_while_nothing_is_copied(clusters: Pair, topic_
         (progress,) = copier.progress.latest.values()
         assert "offset 1" in progress.error_message
         assert "create it again" in progress.error_message
+
+
+def test_who_goes_on_writing_to_a_mirror_is_found_although_its_end_never_stands_still(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, "ours")
+    with Copier(plan_of(clusters, topic_name)) as copier:
+        copier.wait_for_ends({0: 1})
+
+        def ends_while_they_write(*asked: Any, **rest: Any) -> Any:
+            write(clusters[1], topic_name, "theirs")
+            return log_ends(*asked, **rest)
+
+        monkeypatch.setattr(readings, "log_ends", ends_while_they_write)
+        write(clusters[1], topic_name, "theirs")
+
+        copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE), deadline_s=20)
 
 
 @pytest.mark.parametrize("by_transactions", [False, True], ids=["markers", "transactions"])

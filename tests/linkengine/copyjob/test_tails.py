@@ -1,15 +1,17 @@
 """What is made of a mirror's end, without brokers: whose topic it is, and when its end has to be proven."""
 
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from linkengine.copyjob import tails
+from linkengine.copyjob import readings, tails
 from linkengine.copyjob.doubts import Doubt
 from linkengine.copyjob.proving import Stretch
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.codes import UnreplicatedError
 from linkengine.kafka.producers import ProducerState
@@ -27,8 +29,8 @@ def ends_at_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         tails, "list_offsets", lambda *_, timestamp, **__: {PLACE: (0, 0 if timestamp == tails.EARLIEST else 10)}
     )
-    monkeypatch.setattr(tails, "log_ends", lambda *_, **__: {PLACE: (0, 10)})
-    monkeypatch.setattr(tails, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(readings, "log_ends", lambda *_, **__: {PLACE: (0, 10)})
+    monkeypatch.setattr(readings, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
     monkeypatch.setattr(tails, "read_stretch", lambda *_, **__: STRETCH)
 
 
@@ -92,3 +94,40 @@ def test_what_came_without_an_answer_is_mirrored_when_it_is_replicated(
 
     assert isinstance(found, Tail if told else UnreplicatedError)
     assert not isinstance(found, Tail) or found.stretch is None
+
+
+@pytest.mark.parametrize(
+    ("query", "foreign", "code"),
+    [
+        ({"expected_end": 10}, 11, ErrorCode.FOREIGN_WRITE),
+        ({"prove": True}, 11, ErrorCode.FOREIGN_WRITE),
+        ({"expected_end": 10}, None, ErrorCode.TIMEOUT_ERROR),
+        ({}, 11, ErrorCode.TIMEOUT_ERROR),
+    ],
+    ids=["a stranger's", "a stranger's, of an unknown end", "another copier's", "of a topic that is no mirror yet"],
+)
+def test_whose_it_is_that_moves_an_end_all_the_time_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, query: dict[str, Any], foreign: int | None, code: ErrorCode
+) -> None:
+    ends, looked_at = count(11), list[tuple[int, int]]()
+    monkeypatch.setattr(readings, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
+    monkeypatch.setattr(tails, "first_foreign_batch", lambda *_, offsets, **__: looked_at.append(offsets) or foreign)
+
+    found = read(clean=False, **query)
+
+    assert isinstance(found, LinkEngineError)
+    assert found.code == code
+    assert looked_at == ([(11, 12)] if query else [])
+
+
+def test_whoever_writes_to_a_mirror_that_was_stopped_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told from the fence, which a copier finds before it writes (``writer.py``)."""
+    ends, state = count(11), ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch_for(3, closes=True))
+    monkeypatch.setattr(readings, "log_ends", lambda *_, **__: {PLACE: (0, next(ends))})
+    monkeypatch.setattr(readings, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(tails, "first_foreign_batch", lambda *_, **__: pytest.fail("its batches were looked at"))
+
+    found = read(clean=False, expected_end=16)
+
+    assert isinstance(found, Tail)
+    assert found.producer == state
