@@ -6,9 +6,10 @@ Blocking; runs beside the loop, on a connection of its own. Reads uncommitted da
 from __future__ import annotations
 
 import time
-from collections.abc import Container
+from collections.abc import Container, Generator
+from contextlib import closing
 
-from linkengine.batches.view import iter_batches
+from linkengine.batches.view import BatchView, iter_batches
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
@@ -24,6 +25,17 @@ def first_foreign_batch(
     cluster: Cluster, leader: Leader, *, topic: tuple[str, bytes, int], offsets: tuple[int, int], ours: Container[int]
 ) -> int | None:
     """Answer the offset of the first batch in ``offsets`` that none of our producer ids wrote, None where all are ours."""
+    with closing(batches_in(cluster, leader, topic=topic, offsets=offsets)) as batches:
+        return next((view.base_offset for view, _ in batches if view.producer_id not in ours), None)
+
+
+def batches_in(
+    cluster: Cluster, leader: Leader, *, topic: tuple[str, bytes, int], offsets: tuple[int, int]
+) -> Generator[tuple[BatchView, memoryview]]:
+    """Yield what stands in ``offsets``, all of it replicated; raise where that cannot be read, or not within PATIENCE_S.
+
+    Close it: it holds a connection.
+    """
     position, end = offsets
     _check_replicated(cluster, leader, topic=(topic[0], topic[2]), end=end)
     deadline = time.monotonic() + PATIENCE_S
@@ -33,9 +45,9 @@ def first_foreign_batch(
             error, records = read_batches(connection, topic=topic, leader_epoch=leader.epoch, offset=position)
             if error:
                 raise BrokerError(error, f"The mirror {topic[0]}-{topic[2]} cannot be read for a check")
-            for _, view in iter_batches(records):
-                if view.next_offset > position and view.producer_id not in ours and view.base_offset < end:
-                    return view.base_offset
+            for at, view in iter_batches(records):
+                if view.next_offset > position and view.base_offset < end:
+                    yield view, records[at : at + view.size]
                 position = max(position, view.next_offset)
             if time.monotonic() > deadline:
                 raise LinkEngineError(
@@ -43,7 +55,6 @@ def first_foreign_batch(
                 )
     finally:
         connection.close()
-    return None
 
 
 def _check_replicated(cluster: Cluster, leader: Leader, *, topic: TopicPartition, end: int) -> None:

@@ -106,6 +106,20 @@ def test_what_a_stranger_wrote_behind_the_copier_counts_as_not_copied(
     assert (mirrored_ends(twin), fenced_ends(twin)) == (((0, 100), (1, 100)), ((0, 101), (1, 100)))
 
 
+def test_a_failover_that_the_console_has_forgotten_ends_where_it_did_the_first_time(
+    stopped: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    """The database was put back to a backup; an application has written behind the fence since."""
+    assert write(destination_cluster, stopped.name, "an application's") == [None]
+    MirrorTopic.objects.filter(pk=stopped.pk).update(state=MirrorState.PAUSED, stop_reason="", fencing_at=None)
+    stopped.partitions.update(stopped_end=None, fenced_end=None)
+
+    do(stopped, MirrorEvent.FAILOVER)
+    drive(lambda: states(stopped) == [MirrorState.STOPPED])
+
+    assert (mirrored_ends(stopped), fenced_ends(stopped)) == (((0, 100), (1, 100)), ((0, 102), (1, 100)))
+
+
 def forget_leases(mirror: MirrorTopic) -> None:
     """Take what the copier left in its leases, as a promotion does that goes back to copying."""
     lease = RedisLease(settings.REDIS_URL, ttl_ms=plans.TUNING.lease_ttl_ms)

@@ -8,6 +8,7 @@ import pytest
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.fence import fence_partitions, write_marker
 from linkengine.copyjob.fencemany import fence_many
+from linkengine.copyjob.mirrored import foreign_starts
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import CopyPlan, PartitionPhase
@@ -30,6 +31,15 @@ def write(cluster: KafkaCluster, topic: str, count: int, *, partition: int = 0) 
     for number in range(count):
         producer.produce(topic, value=f"{number}", partition=partition)
     producer.flush()
+
+
+def close(plan: CopyPlan) -> None:
+    """Write the fence of a stop, and forget it."""
+    one, cluster = plan.assignments[0], Cluster(plan.destination)
+    tail = read_tails(cluster, [TailQuery(assignment=one, clean=True)])[one.key]
+    assert isinstance(tail, Tail)
+    write_marker(cluster, one, tail, generation=100, commit=True)
+    cluster.close()
 
 
 def fence_one(plan: CopyPlan) -> dict[int, int]:
@@ -62,15 +72,28 @@ def test_a_fence_that_was_written_twice_because_its_answer_was_lost_begins_at_th
     plan = plan_of(clusters, topic_name)
     with Copier(plan) as copier:
         copier.wait_for_ends({0: 25})
-    one, cluster = plan.assignments[0], Cluster(plan.destination)
     for _ in range(2):
-        tail = read_tails(cluster, [TailQuery(assignment=one, clean=True)])[one.key]
-        assert isinstance(tail, Tail)
-        write_marker(cluster, one, tail, generation=100, commit=True)
-    cluster.close()
+        close(plan)
 
     assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 25}
     assert ends_of(clusters[1], topic_name) == {0: 27}
+
+
+def test_a_fence_that_nobody_remembers_ends_what_was_mirrored(clusters: Pair, topic_name: str) -> None:
+    """Who wrote it died before the ends were recorded, and applications have written since."""
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, 25)
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 25})
+    close(plan)
+    write(clusters[1], topic_name, 3)
+
+    fences = fence_partitions(plan.destination, plan.assignments, generation=100)
+
+    assert fences == {0: 29}
+    for copied in (25, 10):
+        assert foreign_starts(plan.destination, plan.assignments, fences=fences, copied={0: copied}) == {0: 25}
 
 
 def test_recorded_ends_are_answered_without_another_look(clusters: Pair, topic_name: str) -> None:

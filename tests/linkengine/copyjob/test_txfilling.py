@@ -10,6 +10,7 @@ import pytest
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 from linkengine.copyjob.fence import fence_partitions
+from linkengine.copyjob.mirrored import foreign_starts
 from linkengine.copyjob.seed import seed_head
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import CopyPlan, PartitionPhase
@@ -136,6 +137,25 @@ def test_a_fence_that_died_between_its_two_steps_counts_no_offset(clusters: Pair
 
     assert ends == [{0: 3}, {0: 3}]
     assert ends_of(clusters[1], topic_name) == {0: 4}
+
+
+def test_a_fence_that_nobody_remembers_ends_what_was_mirrored(clusters: Pair, topic_name: str) -> None:
+    """Behind a fill of the same producer, and before an application's records."""
+    create_pair(clusters, topic_name)
+    plan = transactional(plan_of(clusters, topic_name), clusters)
+    write_transaction(transactional_producer(clusters[0], topic_name), topic_name, 2, commit=True)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 3})
+    assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 3}
+    producer = producer_for(clusters[1])
+    producer.produce(topic_name, value="an application's")
+    producer.flush()
+
+    fences = fence_partitions(plan.destination, plan.assignments, generation=101)
+
+    assert fences == {0: 5}
+    for copied in (3, 0):
+        assert foreign_starts(plan.destination, plan.assignments, fences=fences, copied={0: copied}) == {0: 3}
 
 
 def test_a_head_is_seeded_by_the_same_producer(clusters: Pair, topic_name: str) -> None:
