@@ -113,10 +113,7 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
     row.whole_at = whole_at(row, report)
     row.failed_again = _failed_since(row.observed_at, report)
     _count(row, report, observed_at)
-    for name in _COPIED:
-        value = getattr(report, name)
-        if value is not None:
-            setattr(row, name, value)
+    _copy_known(row, report)
     if report.phase in _SOURCE_UNSEEN:
         row.source_end = None
     elif report.source_end is not None and report.source_seen_at_ms is not None:
@@ -134,6 +131,15 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
     if row.stopped_end is not None and row.error_code == ErrorCode.MIRROR_WAS_STOPPED:  # of a copier that came late: no news
         row.error_code = row.error_message = ""
     row.observed_at = observed_at
+
+
+def _copy_known(row: MirrorPartition, report: PartitionProgress) -> None:
+    for name in _COPIED:
+        value = getattr(report, name)
+        if value is not None:
+            setattr(row, name, value)
+    if row.mirror_end is not None and report.unproven_end is not None:  # a stranger may have made it longer, not shorter
+        row.mirror_end = min(row.mirror_end, report.unproven_end)
 
 
 def _is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> bool:

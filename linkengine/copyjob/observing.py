@@ -25,8 +25,8 @@ def phase_of(one: MirrorPartition) -> PartitionPhase:
 
 def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) -> PartitionProgress:
     """Answer the observation of this moment, with the gaps of the last seconds or of the whole slice."""
-    account, trouble = one.account, _trouble(one)
-    in_sight = one.source_trouble is None and one.to_prove is None  # else it has moved on unseen: the lag is unknown
+    account, trouble, proven = one.account, _trouble(one), one.to_prove is None
+    in_sight = one.source_trouble is None and proven  # else it has moved on unseen: the lag is unknown
     return PartitionProgress(
         key=one.key,
         slice_id=one.slice_id,
@@ -38,7 +38,8 @@ def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) ->
         source_high_watermark=account.source_high_watermark if in_sight else None,
         source_seen_at_ms=account.source_heard_ms if in_sight else None,
         mirror_start=account.mirror_start,
-        mirror_end=account.mirror_end,
+        mirror_end=account.mirror_end if proven else None,
+        unproven_end=None if proven else account.mirror_end,
         set_back_to=account.set_back_to,
         set_backs=account.set_backs,
         last_fetch_offset=None if one.position is None or one.position == 0 else one.position - 1,

@@ -115,7 +115,8 @@ class PartitionProgress:
     source_high_watermark: int | None = None  # seen along with it; what lies between waits behind an open transaction
     source_seen_at_ms: int | None = None  # when its leader told these two, or that nothing had changed
     mirror_start: int | None = None
-    mirror_end: int | None = None  # log end offset: the checkpoint
+    mirror_end: int | None = None  # log end offset: the checkpoint; all below is the source's
+    unproven_end: int | None = None  # instead of it, while the last records are still to be compared with the source
     set_back_to: int | None = None  # lowest end that it fell back to since the slice took it: what lay beyond was lost
     set_backs: int = 0  # how often
     last_fetch_offset: int | None = None  # highest source offset fetched

@@ -186,22 +186,23 @@ def test_a_stopped_mirror_keeps_its_ledger_and_is_verified_up_to_its_stop(mirror
     assert (one.verified_to, one.end, one.unverified) == (10, 10, 0)
 
 
-def shorten(mirror: MirrorTopic, *ends: int, **told: Any) -> bool:
-    """Take in reports of a mirror that ended at 100 and ends there now."""
+def shorten(mirror: MirrorTopic, *ends: int, name: str = "mirror_end", **told: Any) -> bool:
+    """Take in reports of a mirror that ended at 100 and ends there now; ``name`` is how they tell it."""
     MirrorPartition.objects.filter(mirror=mirror).update(mirror_end=100)
     rows = {f"{mirror_key(mirror)}/{row.partition}": row for row in mirror.partitions.all()}
     reports = [
-        PartitionProgress(**{"key": key, "slice_id": "s", "phase": COPYING, "observed_at_ms": 0, "mirror_end": end, **told})
+        PartitionProgress(**{"key": key, "slice_id": "s", "phase": COPYING, "observed_at_ms": 0, name: end, **told})
         for key, end in zip(rows, ends, strict=False)
     ]
     return coverage.forget_lost(mirrors=[mirror], rows=rows, reports=reports, now=LATER)
 
 
-def test_what_a_mirror_lost_is_not_verified_any_more(mirror: MirrorTopic) -> None:
+@pytest.mark.parametrize("name", ["mirror_end", "unproven_end"])
+def test_what_a_mirror_lost_is_not_verified_any_more(mirror: MirrorTopic, name: str) -> None:
     whole = report(checked(0, 60), checked(60, 70, differences=1), checked(70, 100), checked(0, 100, partition=1))
     coverage.note_report(mirror=mirror, report=whole, now=NOW)
 
-    assert shorten(mirror, 50, 100)
+    assert shorten(mirror, 50, 100, name=name)
     assert ledger(mirror) == [(0, 0, 50, None), (0, 60, 70, 10), (1, 0, 100, 100)]
 
 

@@ -56,6 +56,16 @@ def test_a_report_is_taken_over_once(row: MirrorPartition) -> None:
     assert (row.bytes_copied, row.records_copied, row.phase, row.caught_up_at) == (100, 20, "COPYING", NOW)
 
 
+@pytest.mark.parametrize(("found", "kept"), [(31, 30), (28, 28)], ids=["longer", "shorter"])
+def test_an_end_that_nobody_has_proven_makes_no_mirror_longer(row: MirrorPartition, found: int, kept: int) -> None:
+    """What came since may be a stranger's, and a failover takes the row's word for it; what is gone is gone."""
+    store(row, report(mirror_end=30))
+
+    store(row, report(1000, unproven_end=found), after_s=1)
+
+    assert row.mirror_end == kept
+
+
 @pytest.mark.parametrize(("stopped_end", "code"), [(None, "MIRROR_WAS_STOPPED"), (30, "")])
 def test_a_fence_is_news_only_where_nobody_remembers_the_stop(row: MirrorPartition, stopped_end: int | None, code: str) -> None:
     row.stopped_end = stopped_end

@@ -106,6 +106,25 @@ def test_what_a_stranger_wrote_behind_the_copier_counts_as_not_copied(
     assert (mirrored_ends(twin), fenced_ends(twin)) == (((0, 100), (1, 100)), ((0, 101), (1, 100)))
 
 
+def test_what_a_copier_found_and_could_not_compare_counts_as_not_copied(
+    twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive
+) -> None:
+    """The mirror is one record longer than when it was paused, and its source is away."""
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    do(twin, MirrorEvent.PAUSE)
+    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
+    assert write(destination_cluster, twin.name, "a stranger's", user="admin") == [None]
+    twin.link.properties = {**twin.link.properties, "bootstrap.servers": f"127.0.0.1:{free_port()}"}
+    twin.link.save()
+    do(twin, MirrorEvent.RESUME)
+    drive(lambda: phases(twin) == {PartitionPhase.SOURCE_UNREACHABLE})
+
+    do(twin, MirrorEvent.FAILOVER)
+    drive(lambda: states(twin) == [MirrorState.STOPPED])
+
+    assert (mirrored_ends(twin), fenced_ends(twin)) == (((0, 100), (1, 100)), ((0, 101), (1, 100)))
+
+
 def test_a_failover_that_the_console_has_forgotten_ends_where_it_did_the_first_time(
     stopped: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:

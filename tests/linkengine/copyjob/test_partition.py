@@ -12,6 +12,7 @@ from linkengine.copyjob.doubts import Doubt
 from linkengine.copyjob.observing import progress_of
 from linkengine.copyjob.partition import OVERLAP_S, MirrorPartition
 from linkengine.copyjob.pieces import FillInFlight, Origin
+from linkengine.copyjob.proving import Stretch
 from linkengine.copyjob.tails import LostMarker, Tail
 from linkengine.domain.leases import Grant, coordinator_epoch_for
 from linkengine.domain.states import GapReason
@@ -368,6 +369,18 @@ def test_a_leader_that_has_not_served_since_the_mirror_was_looked_at_vouches_for
     assert progress_of(one, now_ms=1).source_epoch is None
     one.leave_origin()
     assert one.past.seen is None
+
+
+def test_an_end_that_is_still_to_be_compared_is_not_told_as_the_mirrors() -> None:
+    one = owned(generation=2, clean=True)
+    one.to_prove = Stretch(start=0, end=10, records={}, markers=frozenset())
+
+    waiting = progress_of(one, now_ms=1)
+    one.proven(Origin(Leader(broker=0, epoch=7), b"topic"))
+    proven = progress_of(one, now_ms=2)
+
+    assert (waiting.mirror_end, waiting.unproven_end) == (None, 10)
+    assert (proven.mirror_end, proven.unproven_end) == (10, None)
 
 
 def test_the_end_of_a_source_that_is_read_no_more_is_told_with_the_time_at_which_it_was_seen() -> None:
