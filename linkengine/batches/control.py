@@ -28,6 +28,11 @@ class ControlType(IntEnum):
     KRAFT_VOTERS = 6
 
 
+def is_commit(view: BatchView, batch: memoryview) -> bool:
+    """Tell whether a whole batch is a COMMIT marker."""
+    return view.is_control and control_type(view, batch) is ControlType.COMMIT
+
+
 def control_type(view: BatchView, batch: memoryview) -> ControlType:
     """Read what kind of marker a whole control batch holds."""
     if view.record_count == 0:

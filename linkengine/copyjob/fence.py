@@ -3,22 +3,25 @@
 The fence is one marker per partition with a higher producer epoch and a higher coordinator epoch: brokers refuse data (47) and
 markers (47, 52) of every earlier owner from then on. Fills are ABORT markers and the fence is a COMMIT marker, so a fence that
 was written before (the answer was lost, the caller crashed) is recognised as long as it is the last batch; producers are let in
-only after the ends were recorded. Where transactions fill gaps, an empty one that commits is the fence, and its coordinator
-refuses what an earlier owner still wants to do. Blocking.
+only after the ends were recorded. Within one call it is recognised wherever it stands: where nobody can be kept out, others may
+write on all the time. Where transactions fill gaps, an empty one that commits is the fence, and its coordinator refuses what
+an earlier owner still wants to do. Blocking.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-from linkengine.batches.control import ControlType, control_type
+from linkengine.batches.control import ControlType, control_type, is_commit
 from linkengine.batches.view import iter_batches
+from linkengine.copyjob.foreign import batches_in
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
 from linkengine.copyjob.writer import epochs_above
 from linkengine.domain.addresses import ClusterAddress
@@ -28,6 +31,7 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.markers import VERSION
+from linkengine.kafka.offsets import LATEST, list_offsets
 from linkengine.kafka.reading import FEW_BYTES, read_batches
 from linkengine.kafka.transactions import EmptyTransactions
 
@@ -50,13 +54,14 @@ def fence_partitions(
     """
     ends = dict(already_fenced_ends or {})
     cluster = Cluster(address)
+    fencing = _Fencing(cluster, generation=generation, ends=ends)
     deadline = time.monotonic() + PATIENCE_S
     try:
         for tries in count(1):  # ``fencemany`` may have tried once
             missing = [one for one in assignments if one.partition not in ends]
             if not missing:
                 break
-            failure = _fence_round(cluster, missing, generation=generation, ends=ends, tries=tries)
+            failure = fencing.round(missing, tries=tries)
             if failure is None:
                 continue
             if time.monotonic() > deadline or failure.code in (ErrorCode.AUTHENTICATION_ERROR, ErrorCode.AUTHORIZATION_ERROR):
@@ -67,29 +72,62 @@ def fence_partitions(
     return ends
 
 
-def _fence_round(
-    cluster: Cluster, missing: Sequence[PartitionAssignment], *, generation: int, ends: dict[int, int], tries: int
-) -> LinkEngineError | None:
-    """Take each partition one step further: recognise its fence, or write it. Answer the last error."""
-    failure: LinkEngineError | None = None
-    try:
-        _finish_begun(cluster, missing)
-        tails = read_tails(cluster, [TailQuery(assignment=one, clean=False) for one in missing])
-    except LinkEngineError as error:
-        return error
-    for one in missing:
-        tail = tails[one.key]
+class _Fencing:
+    """The fences of one call, and from where on each is looked for."""
+
+    def __init__(self, cluster: Cluster, *, generation: int, ends: dict[int, int]) -> None:
+        """``ends`` is added to."""
+        self._cluster, self._generation, self._ends = cluster, generation, ends
+        self._from: dict[int, int] = {}  # by partition that was tried: no fence of this call stands below
+
+    def round(self, missing: Sequence[PartitionAssignment], *, tries: int) -> LinkEngineError | None:
+        """Take each partition one step further: recognise its fence, or write it. Answer the last error."""
+        failure: LinkEngineError | None = None
         try:
-            if isinstance(tail, LinkEngineError):
-                raise tail
-            end = _fenced_end(cluster, one, tail)
-            if end is None:
-                write_marker(cluster, one, tail, generation=generation, commit=True, tries=tries)
-            else:
-                ends[one.partition] = end
+            _finish_begun(self._cluster, missing)
+            tails = read_tails(self._cluster, [_settled(self._cluster, one) for one in missing])
         except LinkEngineError as error:
-            failure = error
-    return failure
+            return error
+        for one in missing:
+            tail = tails[one.key]
+            try:
+                if isinstance(tail, LinkEngineError):
+                    raise tail
+                self._ends[one.partition] = self._fenced_end(one, tail, tries=tries)
+            except LinkEngineError as error:
+                failure = error
+        return failure
+
+    def _fenced_end(self, one: PartitionAssignment, tail: Tail, *, tries: int) -> int:
+        end = self._search(one, tail) if one.partition in self._from else _last_fence(self._cluster, one, tail)
+        if end is None:
+            self._from[one.partition] = min(self._from.get(one.partition, tail.end), tail.end)  # leaders may lose their end
+            write_marker(self._cluster, one, tail, generation=self._generation, commit=True, tries=tries)
+            end = self._search(one, tail)
+        if end is None:
+            raise UnreplicatedError(one.mirror_topic, one.partition)
+        return end
+
+    def _search(self, one: PartitionAssignment, tail: Tail) -> int | None:
+        """Answer where the first fence since our first try stands, whatever was written behind it meanwhile."""
+        start, at = self._from[one.partition], (one.mirror_topic, one.partition)
+        _, high_watermark = list_offsets(self._cluster, tail.leader.broker, [at], timestamp=LATEST)[at]
+        place = (one.mirror_topic, tail.topic_id, one.partition)
+        with closing(batches_in(self._cluster, tail.leader, topic=place, offsets=(start, high_watermark))) as batches:
+            for view, batch in batches:
+                if view.producer_id == tail.producer_id and is_commit(view, batch):
+                    return view.base_offset
+        self._from[one.partition] = max(start, high_watermark)
+        return None
+
+
+def _settled(cluster: Cluster, one: PartitionAssignment) -> TailQuery:
+    """One reading is enough, since it is the fence that ends the mirror: what comes before it meanwhile is below it.
+
+    Two that agree are not to be had where somebody goes on writing.
+    """
+    transactions = EmptyTransactions(cluster, one.transactional_id).settle() if one.transactional_id else None
+    return TailQuery(assignment=one, clean=True, transactions=transactions)
 
 
 def _finish_begun(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> None:
@@ -108,10 +146,10 @@ def _finish_begun(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> N
             transactions.commit(begun)
 
 
-def _fenced_end(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> int | None:
-    """Answer where the fence begins, None where there is none. Waits for the high watermark through the caller.
+def _last_fence(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> int | None:
+    """Answer where the fence begins that a mirror ends with, None where it ends with something else.
 
-    A fence is a COMMIT marker of our producer at the end. Where answers were lost there may be more than one in a row.
+    A fence is a COMMIT marker of our producer. Where answers were lost there may be more than one in a row.
     """
     if tail.producer.epoch < 0:
         return None

@@ -13,7 +13,7 @@ from contextlib import closing
 
 import structlog
 
-from linkengine.batches.control import ControlType, control_type
+from linkengine.batches.control import is_commit
 from linkengine.batches.view import BatchView
 from linkengine.copyjob.foreign import batches_in
 from linkengine.domain.addresses import ClusterAddress
@@ -81,7 +81,7 @@ def _end_of_ours(batches: Iterable[tuple[BatchView, memoryview]], *, start: int,
     """Answer where the mirrored part ends that begins at ``start``; what was cleaned away behind it is nobody's."""
     end = start
     for view, batch in batches:
-        if view.producer_id not in ours or (view.is_control and control_type(view, batch) is ControlType.COMMIT):
+        if view.producer_id not in ours or is_commit(view, batch):
             break
         end = view.next_offset
     return end

@@ -1,12 +1,14 @@
 """Fences on a real broker: where the mirror ended, and that no late copier gets past."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.fence import fence_partitions, write_marker
+from linkengine.copyjob.fence import PATIENCE_S, fence_partitions, write_marker
 from linkengine.copyjob.fencemany import fence_many
 from linkengine.copyjob.mirrored import foreign_starts
 from linkengine.copyjob.tails import Tail, TailQuery, read_tails
@@ -24,6 +26,7 @@ from tests.linkengine.copyjob.copying import (
     wait_for,
 )
 from tests.linkengine.copyjob.memory import NoLease
+from tests.linkengine.copyjob.rawwriter import read_batches_of
 
 
 def write(cluster: KafkaCluster, topic: str, count: int, *, partition: int = 0) -> None:
@@ -94,6 +97,46 @@ def test_a_fence_that_nobody_remembers_ends_what_was_mirrored(clusters: Pair, to
     assert fences == {0: 29}
     for copied in (25, 10):
         assert foreign_starts(plan.destination, plan.assignments, fences=fences, copied={0: copied}) == {0: 25}
+
+
+@contextmanager
+def writing(cluster: KafkaCluster, topic: str) -> Iterator[None]:
+    """A batch every two milliseconds, of an application that nobody keeps out."""
+    producer, over, begun = producer_for(cluster, linger_ms=0), Event(), Event()
+
+    def write_on() -> None:
+        while not over.wait(0.002):
+            producer.produce(topic, value="a stranger's", on_delivery=lambda *_: begun.set())
+            producer.poll(0)
+
+    thread = Thread(target=write_on)
+    thread.start()
+    try:
+        assert begun.wait(60)
+        yield
+    finally:
+        over.set()
+        thread.join()
+        assert producer.flush(60) == 0
+
+
+@pytest.mark.timeout(120)
+def test_a_mirror_that_somebody_goes_on_writing_to_is_fenced_at_once(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, 25)
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 25})
+
+    with writing(clusters[1], topic_name):
+        began = time.monotonic()
+        fences = fence_partitions(plan.destination, plan.assignments, generation=100)
+        took_s = time.monotonic() - began
+        ends = foreign_starts(plan.destination, plan.assignments, fences=fences, copied={0: 25})
+
+    markers = [view.base_offset for view, _ in read_batches_of(clusters[1], topic_name) if view.is_control]
+    assert (markers, ends) == ([fences[0]], {0: 25})
+    assert took_s < PATIENCE_S / 2
 
 
 def test_recorded_ends_are_answered_without_another_look(clusters: Pair, topic_name: str) -> None:

@@ -31,6 +31,8 @@ from tests.linkengine.copyjob.copying import (
     wait_for,
 )
 from tests.linkengine.copyjob.memory import MemoryLease
+from tests.linkengine.copyjob.rawwriter import read_batches_of
+from tests.linkengine.copyjob.test_fence import writing
 from tests.linkengine.copyjob.test_filling import transactional_producer, write_transaction
 
 
@@ -156,6 +158,21 @@ def test_a_fence_that_nobody_remembers_ends_what_was_mirrored(clusters: Pair, to
     assert fences == {0: 5}
     for copied in (3, 0):
         assert foreign_starts(plan.destination, plan.assignments, fences=fences, copied={0: copied}) == {0: 3}
+
+
+@pytest.mark.timeout(120)
+def test_a_mirror_that_somebody_goes_on_writing_to_is_fenced_at_once(clusters: Pair, topic_name: str) -> None:
+    create_pair(clusters, topic_name)
+    plan = transactional(plan_of(clusters, topic_name), clusters)
+    write_transaction(transactional_producer(clusters[0], topic_name), topic_name, 2, commit=True)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 3})
+
+    with writing(clusters[1], topic_name):
+        fences = fence_partitions(plan.destination, plan.assignments, generation=100)
+
+    markers = [view.base_offset for view, _ in read_batches_of(clusters[1], topic_name) if view.is_control]
+    assert markers == [2, fences[0]]
 
 
 def test_a_head_is_seeded_by_the_same_producer(clusters: Pair, topic_name: str) -> None:
