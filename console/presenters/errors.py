@@ -210,7 +210,7 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
     ),
     (
         _E.MIRROR_WAS_STOPPED,
-        "The topic was promoted or failed over before, as its log shows, and is here taken for a mirror that is copied.",
+        "The topic was promoted or failed over before, as its log or its configs show, and is here taken for a mirror.",
         "Applications may use it: fail over to keep it as it is. Delete it and begin again only if nobody needs it.",
     ),
     (_E.ILLEGAL_STATE, "The mirror's state does not allow this.", "Choose one of the actions that the state allows."),

@@ -177,6 +177,7 @@ def sync_of(mirror: MirrorTopic, *, keyless: bool = False) -> MirrorSync:
         previous=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),
         keyless=keyless,
+        guard=is_guarded(mirror.link),
     )
 
 
@@ -224,6 +225,7 @@ def _stop(
         mirror_topic=mirror.name,
         mirror_topic_id=mirror.mirror_topic_id,
         was_mirror=mirror.prior_state not in BECOMING,
+        failed=mirror.prior_state == MirrorState.FAILED,
         seeding=_may_be_seeding(mirror),
         fenced_ends=fenced_ends,
         source_configs=dict(mirror.source_configs),

@@ -122,8 +122,8 @@ def _reconcile(link_id: int) -> None:
         return
     if followed:  # else a job of this revision would end at once
         _copy(link, mirrors, rows=rows)
+        _run_tasks(link, mirrors)  # nor does a database that went back know yet what has become of its mirrors
     _send_chores(link, mirrors, rows=rows)
-    _run_tasks(link, mirrors)
     if store.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
         history.keep_samples(link=link, mirrors=mirrors, now=timezone.now())
 

@@ -26,6 +26,7 @@ _FATAL = {
     ErrorCode.SOURCE_TOPIC_ID_CHANGED,
     ErrorCode.SOURCE_PARTITIONS_DECREASED,
     ErrorCode.MIRROR_TOPIC_MISSING,
+    ErrorCode.MIRROR_WAS_STOPPED,
 }
 _log = structlog.get_logger(__name__)
 

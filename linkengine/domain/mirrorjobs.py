@@ -59,6 +59,7 @@ class MirrorSync:
     previous: dict[str, str] = field(default_factory=dict)  # source configs of the last round; empty: there was none
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
     keyless: bool = False  # the mirror is compacted and has refused a record without a key
+    guard: bool = True  # as in MirrorSetup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,7 @@ class MirrorStop:
     mirror_topic_id: str = ""  # as noted when the mirror was made; "": its set-up never came so far
     contested: bool = False  # as in MirrorSetup
     was_mirror: bool = True  # False: an ordinary topic was to become one; only its configs tell how far that went
+    failed: bool = False  # it had failed when it was stopped, perhaps since its log shows an earlier stop
     seeding: bool = False  # its set-up was cut short: the topic may hold part of a head, hidden, and nothing else
     fenced_ends: tuple[tuple[int, int], ...] = ()  # (partition, offset of the fence) recorded by an earlier attempt
     copied: tuple[tuple[int, int], ...] = ()  # (partition, offset) below which all is the source's: as reported, or recorded

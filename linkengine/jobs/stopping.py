@@ -24,6 +24,7 @@ from linkengine.jobs.reversing import open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.sync.clamping import clamp_groups
 from linkengine.sync.configs import read_source_configs
+from linkengine.sync.stopped import was_stopped
 from linkengine.sync.topics import find_mirror, missing_mirror
 
 log = structlog.get_logger(__name__)
@@ -40,9 +41,10 @@ def stop_mirror(
     ``on_fenced`` records the ends before producers are let in. Once they have written, the ends cannot be told from the log
     any more: an attempt after that needs them back in ``stop.fenced_ends``. ``check_ours`` raises where another worker has
     gone on with this stop: the topic may be a mirror again by now, with configs and rules that it needs. A topic that was only
-    becoming a mirror keeps its configs and its groups, unless it has a mirror's configs already. Raises
-    MIRROR_TOPIC_MISSING where the topic is gone, and what keeps us from the destination. A topic that is not this mirror's
-    (``find_mirror``) is none: it keeps its records and configs, only our rules go.
+    becoming a mirror keeps its configs and its groups, unless it has a mirror's configs already; so does one that was stopped
+    before and applications may use since. Raises MIRROR_TOPIC_MISSING where the topic is gone, and what keeps us from the
+    destination. A topic that is not this mirror's (``find_mirror``) is none: it keeps its records and configs, only our rules
+    go.
     """
     found = _find(stop)
     if found is None:
@@ -58,7 +60,7 @@ def stop_mirror(
         _finish_seeding(destination, stop, stopped)
     check_ours()
     clamped: list[ClampedOffset] = []
-    if stop.was_mirror or looks_like_mirror(found.configs):
+    if _is_mirror(destination, stop, found):
         clamped = _clamp(destination, stop, stopped)
         change = _configs(stop)
         check_ours()
@@ -81,6 +83,13 @@ def reopen_mirror(stop: MirrorStop) -> str:
     _open(stop, found)
     log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None)
     return found.topic_id if found is not None else ""
+
+
+def _is_mirror(destination: ClusterAdmin, stop: MirrorStop, found: TopicDescription) -> bool:
+    """Tell whether the topic's configs and groups are a mirror's, so that the stop settles them."""
+    if not stop.was_mirror:
+        return looks_like_mirror(found.configs)
+    return not was_stopped(destination, found, guard=stop.guard, failed=stop.failed)
 
 
 def _topic_of(stop: MirrorStop) -> str:

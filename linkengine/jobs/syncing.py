@@ -14,6 +14,7 @@ from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.newestends import count_partitions
 from linkengine.sync.configs import plan_configs
 from linkengine.sync.progress import holds_all
+from linkengine.sync.stopped import stopped_before, was_stopped
 from linkengine.sync.topics import find_mirror, grow_mirror, missing_mirror, observe_sources
 
 Outcome = MirrorSynced | LinkEngineError
@@ -28,8 +29,8 @@ def always(_: str) -> bool:
 def sync_mirror(mirror: MirrorSync, *, still_mirrors: StillMirrors = always) -> MirrorSynced:
     """Make partitions and configs of a mirror follow its source once; about six requests.
 
-    Raises SOURCE_TOPIC_MAY_BE_DELETED, SOURCE_TOPIC_ID_CHANGED, SOURCE_PARTITIONS_DECREASED and MIRROR_TOPIC_MISSING, which are
-    permanent, and what keeps us from either cluster, which is not.
+    Raises SOURCE_TOPIC_MAY_BE_DELETED, SOURCE_TOPIC_ID_CHANGED, SOURCE_PARTITIONS_DECREASED, MIRROR_TOPIC_MISSING and
+    MIRROR_WAS_STOPPED, which are permanent, and what keeps us from either cluster, which is not.
     """
     (outcome,) = sync_mirrors([mirror], still_mirrors=still_mirrors)
     if isinstance(outcome, LinkEngineError):
@@ -76,8 +77,11 @@ def _follow(
             raise missing_mirror(name)
         count = mirror.partitions
         unchanged = MirrorSynced(partitions=count, source_partitions=count, source_configs=plan.previous)
-        if mirror.partitions < topic.partitions and not still_mirrors(name):
+        stopped = was_stopped(destination, mirror, guard=plan.guard)
+        if (stopped or mirror.partitions < topic.partitions) and not still_mirrors(name):
             return unchanged
+        if stopped:
+            raise stopped_before(name)
         recount = partial(count_partitions, source.address, topic.name)
         partitions, ungrown = _grown(destination, mirror, partitions=topic.partitions, recount=recount)
         topic = replace(topic, partitions=max(topic.partitions, partitions))

@@ -138,6 +138,21 @@ def test_a_mirror_that_does_not_end_where_its_copier_did_is_not_stopped_together
     assert (alone.ends, alone.foreign) == (((0, 5), (1, 0)), ((0, 3),))
 
 
+@pytest.mark.parametrize(("guard", "failed"), [(True, False), (False, True)], ids=["guarded", "failed"])
+def test_what_applications_use_since_an_earlier_stop_is_fenced_and_nothing_else(
+    stop: MirrorStop, here: ClusterAdmin, guard: bool, failed: bool
+) -> None:
+    jobs.stop_mirror(stop)
+    here.set_configs(stop.mirror_topic, {"retention.ms": "123000"})
+    again = replace(stop, guard=guard, failed=failed)
+
+    together = jobs.stop_many([again], on_fenced=dict)
+    alone = jobs.stop_mirror(again)
+
+    assert (together, alone.ends) == ({}, ((0, 5), (1, 0)))
+    assert here.describe(stop.mirror_topic).configs["retention.ms"] == "123000"
+
+
 @pytest.mark.parametrize("opened", [True, False], ids=["after", "before"])
 def test_a_stop_that_is_repeated_after_producers_were_let_in_sets_no_group_back(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, opened: bool
