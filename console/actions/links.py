@@ -79,7 +79,7 @@ def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool =
     """Delete a link; refused while mirrors are attached that are not STOPPED.
 
     ``force`` fails them over first: the link goes when the last of them is fenced, and their topics stay on the destination as
-    ordinary, writable ones.
+    ordinary, writable ones. Where the topic of a stopped one is still to be deleted, the link goes after that.
     """
     check_permission(by, Permission.MANAGE_LINK, link=link)
     attached = list(link.mirrors.exclude(state=MirrorState.STOPPED).values_list("name", flat=True))
@@ -87,21 +87,22 @@ def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool =
         raise ConflictError(_still_attached(link, attached), code="LINK_IN_USE")
     if validate_only:
         return
-    if attached:
-        _fail_over_first(link, by=by, now=now)
+    if attached or link.mirrors.exclude(deletion_requested_at=None).exists():
+        _let_mirrors_go_first(link, force=force, by=by, now=now)
     else:
         remove_link(link=link, by=by, now=now)
 
 
-def remove_link(*, link: ClusterLink, by: Actor, now: datetime, detail: Mapping[str, object] | None = None) -> None:
-    """Delete the rows of a link whose mirrors are all stopped; their history goes with them, the audit stays."""
+def remove_link(*, link: ClusterLink, by: Actor, now: datetime) -> None:
+    """Delete the rows of a link whose mirrors are all stopped; their history goes with them, the audit stays.
+
+    Refused while a topic is to be deleted: without the rows nobody would know of it.
+    """
     with transaction.atomic():
         locked = lock_link(link)
-        attached = list(locked.mirrors.exclude(state=MirrorState.STOPPED).values_list("name", flat=True))
-        if attached:
-            raise ConflictError(_still_attached(link, attached), code="LINK_IN_USE")
+        _check_finished(locked)
         leave_pair(locked, now=now)
-        audit.record(by=by, action="DeleteClusterLink", resource=audit.path_of(link), now=now, detail=dict(detail or {}))
+        audit.record(by=by, action="DeleteClusterLink", resource=audit.path_of(link), now=now)
         partitions = {one.engine_name: one.num_partitions for one in locked.mirrors.all()}
         locked.mirrors.all().delete()
         locked.delete()
@@ -125,11 +126,26 @@ def leave_pair(link: ClusterLink, *, now: datetime) -> None:
         dispatch.send("reconcile_link", link_id=other.pk, probe=True)
 
 
-def _fail_over_first(link: ClusterLink, *, by: Actor, now: datetime) -> None:
+def _check_finished(link: ClusterLink) -> None:
+    """Raise ConflictError unless the mirrors are stopped and their topics are to stay; locks them, until the commit."""
+    mirrors = list(link.mirrors.select_for_update())
+    attached = [one.name for one in mirrors if one.state != MirrorState.STOPPED]
+    if attached:
+        raise ConflictError(_still_attached(link, attached), code="LINK_IN_USE")
+    going = [one.name for one in mirrors if one.deletion_requested_at is not None]
+    if going:
+        message = f"Topic '{going[0]}' of cluster link '{link.name}' is being deleted. Delete the link once more."
+        raise ConflictError(message, code="LINK_IN_USE")
+
+
+def _let_mirrors_go_first(link: ClusterLink, *, force: bool, by: Actor, now: datetime) -> None:
     with transaction.atomic():
+        attached = list(lock_link(link).mirrors.exclude(state=MirrorState.STOPPED))
+        if attached and not force:  # come since the first look
+            raise ConflictError(_still_attached(link, [one.name for one in attached]), code="LINK_IN_USE")
         ClusterLink.objects.filter(pk=link.pk).update(deletion_requested_at=now, deletion_requested_by=by.name)
-        audit.record(by=by, action="RequestClusterLinkDeletion", resource=audit.path_of(link), now=now, detail={"force": True})
-        for mirror in link.mirrors.exclude(state=MirrorState.STOPPED):
+        audit.record(by=by, action="RequestClusterLinkDeletion", resource=audit.path_of(link), now=now, detail={"force": force})
+        for mirror in attached:
             operations.fail_over(mirror=mirror, by=by, now=now)
     dispatch.send("reconcile_link", link_id=link.pk)
 

@@ -110,7 +110,7 @@ def _reconcile(link_id: int) -> None:
         mirror.link = link
     if chores.is_over(link=link, mirrors=mirrors):
         remover = Actor(name=link.deletion_requested_by or "engine", user=None, trusted=True)
-        remove_link(link=link, by=remover, now=timezone.now(), detail={"force": True})
+        remove_link(link=link, by=remover, now=timezone.now())
         return
     rows = {f"{plans.mirror_key(one)}/{row.partition}": row for one in mirrors for row in sampling.ensure_rows(one)}
     try:

@@ -12,11 +12,15 @@ from console.actions.drills import start_drill
 from console.actions.gates import override_gate, start_gate
 from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actions.links import delete_link, remove_link
+from console.actions.mirrors import delete_mirror
 from console.actions.verification import start_verify
 from console.actors import Actor
-from console.errors import NotFoundError
+from console.errors import ConflictError, NotFoundError
 from console.models import AuditEvent, ClusterLink, MirrorTopic
-from tests.console.conftest import NOW
+from console.tasks import mirrors, reconcile
+from linkengine import jobs
+from linkengine.domain.states import MirrorState
+from tests.console.conftest import NOW, MakeMirror
 
 pytestmark = pytest.mark.usefixtures("sent")
 PAUSE = ConfigChange(name="cluster.link.paused", value="true")
@@ -54,3 +58,24 @@ def test_a_mirror_that_has_gone_with_its_link_is_not_found(
     ClusterLink.objects.filter(pk=mirror.link_id).delete()
 
     assert refused(action, mirror=mirror, by=owner) == "UNKNOWN_LINK"
+
+
+def test_a_topic_that_was_to_be_deleted_is_deleted_before_its_link_goes(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted: list[str] = []
+    monkeypatch.setattr(jobs, "delete_mirror", lambda *, mirror_topic, **_: deleted.append(mirror_topic))
+    mirror, _ = make_mirror("done", MirrorState.STOPPED), make_mirror("stays", MirrorState.STOPPED)
+    delete_mirror(mirror=mirror, by=owner, now=NOW)
+
+    delete_link(link=link, by=owner, now=NOW)
+    with pytest.raises(ConflictError, match="'done' of cluster link 'west-to-east' is being deleted"):
+        remove_link(link=link, by=owner, now=NOW)
+    reconcile.reconcile_link(link_id=link.pk)
+    assert (deleted, ClusterLink.objects.count()) == ([], 1)
+    mirrors.delete_mirror(mirror_id=mirror.pk)
+    reconcile.reconcile_link(link_id=link.pk)
+
+    assert (deleted, ClusterLink.objects.count()) == (["done"], 0)
+    actions = AuditEvent.objects.order_by("pk").values_list("action", flat=True)
+    assert list(actions) == ["DeleteMirrorTopic", "RequestClusterLinkDeletion", "DeleteClusterLink"]
