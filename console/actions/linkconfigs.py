@@ -24,7 +24,8 @@ from linkengine.domain.linktasks import TaskName, concerned_by, switched_off_by
 from linkengine.domain.states import LinkState
 
 PAUSED_CONFIG = "cluster.link.paused"
-SYNC_INCLUDE = "topic.config.sync.include"  # copy tasks must know whether log starts follow the source
+# beside the connection: whether log starts follow the source, and how fast to copy
+KNOWN_TO_COPY_TASKS = {"topic.config.sync.include", "link.throughput.limit.bytes.per.second"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -
     link.tasks.filter(name__in=concerned_by(wanted)).update(next_run_at=None)
     link.tasks.filter(name__in=switched_off_by(wanted)).update(errors=[], error_count=0, failing_since=None, summary="")
     _switch_groups(link, wanted)
-    if any(is_connection(name) or name == SYNC_INCLUDE for name in wanted):
+    if any(is_connection(name) or name in KNOWN_TO_COPY_TASKS for name in wanted):
         link.revision = F("revision") + 1  # running copies end, the next ones have the new settings
     link.sequence = F("sequence") + 1
     link.engine_retry_at = None

@@ -1,8 +1,9 @@
 """The bandwidth limit of a link, shared by all its copy tasks: whoever has fetched something is told how long to pause.
 
-One key per link holds the moment (microseconds of Redis' clock) up to which the limit is used up. Each spending moves it on by
-what the bytes cost and answers how far ahead it lies. Tasks that come together queue up behind each other, so the link's sum
-keeps to the limit whatever the shares. Lost data only means that the pause begins from now.
+One key per link and limit holds the moment (microseconds of Redis' clock) up to which the limit is used up. Each spending moves
+it on by what the bytes cost and answers how far ahead it lies. Tasks that come together queue up behind each other, so the
+link's sum keeps to the limit whatever the shares. Lost data only means that the pause begins from now; so does a new limit,
+under which nobody pays what bytes cost before.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class RedisAllowance:
     def __init__(self, url: str, link_id: str, *, bytes_per_s: int) -> None:
         """Spend nothing yet; the limit is above 0."""
         self._redis = client_for(url)
-        self._name = f"allowance:{link_id}"
+        self._name = f"allowance:{link_id}:{bytes_per_s}"
         self._bytes_per_s = bytes_per_s
 
     def spend(self, size: int) -> float:

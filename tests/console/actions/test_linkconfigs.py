@@ -43,6 +43,13 @@ def test_new_credentials_reach_running_copies(link: ClusterLink, owner: Actor) -
     assert not LinkConfig.objects.exists()
 
 
+@pytest.mark.parametrize("value", ["1000000", None])
+def test_a_new_bandwidth_limit_reaches_running_copies(link: ClusterLink, owner: Actor, value: str | None) -> None:
+    row = alter(link, owner, link_throughput_limit_bytes_per_second=value)
+
+    assert row.revision == link.revision + 1
+
+
 @pytest.mark.parametrize(
     ("name", "grown"), [("local_sasl_jaas_config", 1), ("sasl_jaas_config", 0), ("topic_config_sync_ms", 0)]
 )

@@ -36,8 +36,14 @@ def test_a_new_limit_counts_from_the_next_bytes_on(redis_url: str, link_id: str)
     assert RedisAllowance(redis_url, link_id, bytes_per_s=1_000).spend(60_000) == pytest.approx(60, abs=1)
 
 
+def test_what_was_spent_under_a_lower_limit_does_not_hold_up_a_higher_one(redis_url: str, link_id: str) -> None:
+    RedisAllowance(redis_url, link_id, bytes_per_s=1_000).spend(500_000)
+
+    assert RedisAllowance(redis_url, link_id, bytes_per_s=100_000_000).spend(1_000) < 1
+
+
 def test_a_clock_that_jumped_back_does_not_stop_the_link(redis_url: str, link_id: str) -> None:
-    client_for(redis_url).set(f"allowance:{link_id}", str(10**18))
+    client_for(redis_url).set(f"allowance:{link_id}:1000", str(10**18))
 
     assert RedisAllowance(redis_url, link_id, bytes_per_s=1_000).spend(1_000) == pytest.approx(1.0, abs=0.1)
 
