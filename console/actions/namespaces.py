@@ -26,6 +26,7 @@ def create_namespace(*, cluster: Cluster, prefix: str, reserved: bool = False, b
             raise InvalidInputError(error.message, field="prefix") from error
     try:
         with transaction.atomic():
+            Namespace.objects.filter(cluster=cluster, prefix=prefix).exclude(deletion_requested_at=None).delete()
             found = Namespace.objects.create(
                 cluster=cluster, prefix=prefix, reserved=reserved, created_at=now, created_by=by.name
             )
@@ -76,15 +77,27 @@ def detach(*, namespace: Namespace, by: Actor, now: datetime) -> Namespace:
 
 
 def delete_namespace(*, namespace: Namespace, by: Actor, now: datetime) -> None:
-    """Forget a namespace; its topics stay."""
+    """Forget a namespace; its topics stay. Until the cluster keeps nobody out any more the row says so; safe to repeat."""
     check_permission(by, Permission.MANAGE_LINK, cluster=namespace.cluster)
-    if namespace.link_id:
-        raise ConflictError(f"Namespace '{namespace}' follows a link: detach it first.")
     with transaction.atomic():
-        _audit("DeleteNamespace", namespace, by=by, now=now)
+        found = Namespace.objects.select_for_update().filter(pk=namespace.pk).first()
+        if found is None:
+            raise _gone(namespace)
+        if found.link_id:
+            raise ConflictError(f"Namespace '{namespace}' follows a link: detach it first.")
+        if found.deletion_requested_at is None:
+            _audit("DeleteNamespace", namespace, by=by, now=now)
+        _let_go(found, now=now)
+
+
+def _let_go(namespace: Namespace, *, now: datetime) -> None:
+    if namespace.may_have_rule:
+        Namespace.objects.filter(pk=namespace.pk).update(
+            reserved=False, guarded=None, guard_problem="", deletion_requested_at=now
+        )
+        _guard(namespace)
+    else:
         namespace.delete()
-    if namespace.guarded or namespace.reserved:
-        dispatch.send("unguard_prefix", cluster_id=namespace.cluster_id, prefix=namespace.prefix)
 
 
 def check_free(*, cluster: Cluster, topic: str, link: ClusterLink | None = None) -> None:
@@ -107,8 +120,12 @@ def _check_neighbours(namespace: Namespace, link: ClusterLink) -> None:
 
 
 def _change(namespace: Namespace, **values: object) -> None:
-    if not Namespace.objects.filter(pk=namespace.pk).update(**values):
-        raise NotFoundError(f"Namespace '{namespace}' has been deleted.", code="UNKNOWN_NAMESPACE")
+    if not Namespace.objects.filter(pk=namespace.pk, deletion_requested_at=None).update(**values):
+        raise _gone(namespace)
+
+
+def _gone(namespace: Namespace) -> NotFoundError:
+    return NotFoundError(f"Namespace '{namespace}' has been deleted.", code="UNKNOWN_NAMESPACE")
 
 
 def _fresh(namespace: Namespace) -> Namespace:

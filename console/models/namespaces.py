@@ -15,12 +15,13 @@ class Namespace(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="namespaces")
     prefix = models.CharField(max_length=200, blank=True)  # "" is all topics but the internal ones
     reserved = models.BooleanField(default=False)
-    guarded = models.BooleanField(null=True)  # the cluster itself denies others to create topics; null: not tried yet
+    guarded = models.BooleanField(null=True)  # the cluster itself denies others to create topics; null: it has not answered yet
     guard_problem = models.TextField(blank=True, default="")
     link = models.ForeignKey(ClusterLink, on_delete=models.SET_NULL, null=True, related_name="namespaces")  # it follows
     leader_prefix = models.CharField(max_length=200, blank=True, default="")  # of the namespace at the source
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
+    deletion_requested_at = models.DateTimeField(null=True)  # goes when the cluster has taken its rule away
 
     class Meta:
         ordering = ["prefix"]
@@ -31,3 +32,8 @@ class Namespace(models.Model):
 
     def __str__(self) -> str:
         return f"{self.prefix}*"
+
+    @property
+    def may_have_rule(self) -> bool:
+        """Tell whether the cluster may deny others to create topics: it does, has not answered, or refused to end that."""
+        return self.guarded is not False or (not self.reserved and self.guard_problem != "")

@@ -71,6 +71,7 @@ class NamespaceRow:
     mirrors: int
     unmirrored: str  # which topics of the source's namespace have no mirror
     reserved: bool
+    deleting: bool
     attached: bool
     guard: str  # whether the cluster itself keeps others out
     guard_problem: str
@@ -90,6 +91,7 @@ def namespace_row(summary: NamespaceSummary, *, links: Iterable[ClusterLink]) ->
         mirrors=summary.mirrors,
         unmirrored=_unmirrored(summary),
         reserved=one.reserved,
+        deleting=one.deletion_requested_at is not None,
         attached=one.link_id is not None,
         guard=_guard(one),
         guard_problem=one.guard_problem,
@@ -113,6 +115,8 @@ def leader_prefix(namespace: Namespace, link: ClusterLink) -> str:
 
 
 def _guard(namespace: Namespace) -> str:
+    if namespace.deletion_requested_at is not None:
+        return "It is being forgotten: the cluster is being asked to keep nobody out any more."
     if not namespace.reserved:
         return "Anybody may create topics in it."
     owner = "Only its link creates topics in it" if namespace.link_id else "Nobody creates topics in it through this console"

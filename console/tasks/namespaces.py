@@ -8,10 +8,10 @@ import structlog
 from celery import shared_task
 
 from console import dispatch, store
-from console.models import Cluster, Namespace
+from console.models import Namespace
 from linkengine import jobs
 from linkengine.domain.acls import namespace_guard
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 RESEND_MS = 30_000
 _log = structlog.get_logger(__name__)
@@ -19,21 +19,27 @@ _log = structlog.get_logger(__name__)
 
 @shared_task(name="guard_namespace")
 def guard_namespace(*, namespace_id: int, **_: Any) -> None:
-    """Set or remove the rule, as the row says; a cluster that refuses leaves its reason on the row."""
+    """Set or remove the rule, as the row says; a cluster that refuses leaves its reason on the row.
+
+    Where nobody answers the rule is asked for again, and so is that it goes before its row does.
+    """
     namespace = Namespace.objects.select_related("cluster").filter(pk=namespace_id).first()
     if namespace is None:
         return
-    problem = _problem(namespace.cluster, namespace.prefix, reserved=namespace.reserved)
-    rows = Namespace.objects.filter(pk=namespace_id, reserved=namespace.reserved)  # changed meanwhile: asked for again
-    rows.update(guarded=namespace.reserved and not problem, guard_problem=problem)
-
-
-@shared_task(name="unguard_prefix")
-def unguard_prefix(*, cluster_id: int, prefix: str, **_: Any) -> None:
-    """Remove the rule of a namespace that is gone."""
-    cluster = Cluster.objects.filter(pk=cluster_id).first()
-    if cluster is not None and not Namespace.objects.filter(cluster=cluster, prefix=prefix, reserved=True).exists():
-        _problem(cluster, prefix, reserved=False)
+    as_read = {"reserved": namespace.reserved, "deletion_requested_at": namespace.deletion_requested_at}
+    rows = Namespace.objects.filter(pk=namespace_id, **as_read)  # changed meanwhile: asked for again
+    try:
+        problem = _refusal(namespace)
+    except LinkEngineError as error:
+        _log.info("namespace.not_guarded", prefix=namespace.prefix, code=error.code)
+        rows.update(guard_problem=error.message)
+        return
+    if namespace.deletion_requested_at is None:
+        rows.update(guarded=namespace.reserved and not problem, guard_problem=problem)
+    elif problem:
+        rows.update(guard_problem=problem)
+    else:
+        rows.delete()
 
 
 def look_after_namespaces() -> None:
@@ -43,14 +49,14 @@ def look_after_namespaces() -> None:
             dispatch.send("guard_namespace", namespace_id=namespace_id)
 
 
-def _problem(cluster: Cluster, prefix: str, *, reserved: bool) -> str:
+def _refusal(namespace: Namespace) -> str:
+    """Ask the cluster, and answer why it refuses, "" where it does not; raise LinkEngineError where it does not answer."""
+    prefix, reserved = namespace.prefix, namespace.reserved
     if not prefix:
         return "Kafka has no rule for all topics but internal ones; only this console keeps others out." if reserved else ""
     rule = namespace_guard(prefix)
     changes = {"create": [rule]} if reserved else {"delete": [rule]}
-    try:
-        refused = jobs.change_acls(cluster.address, **changes)
-    except LinkEngineError as error:
-        _log.info("namespace.not_guarded", prefix=prefix, code=error.code)
-        return error.message
-    return refused[rule].message if rule in refused else ""
+    refused = jobs.change_acls(namespace.cluster.address, **changes).get(rule)
+    if refused is None or (not reserved and refused.code == ErrorCode.SECURITY_DISABLED_ERROR):  # nothing to take away
+        return ""
+    return refused.message

@@ -12,10 +12,14 @@ from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
 from console.queries.mirrorability import judge_topic
+from console.tasks.namespaces import guard_namespace
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorability import CheckCode, Standing
 from tests.console.conftest import NOW, Engine, choose_all
 
 Sent = list[tuple[str, dict[str, Any]]]
+Rules = dict[str, Any]
 
 
 @pytest.fixture
@@ -28,6 +32,24 @@ def other_link(link: ClusterLink) -> ClusterLink:
     fields: dict[str, Any] = {"source": link.source, "source_cluster_id": link.source_cluster_id, "properties": {}}
     dates = {"state_since": NOW, "created_at": NOW}
     return ClusterLink.objects.create(name="other", destination=link.destination, created_by="owner", **fields, **dates)
+
+
+@pytest.fixture
+def rules(monkeypatch: pytest.MonkeyPatch) -> Rules:
+    """What the cluster was asked to set and to take away; ``answer`` is raised, or refuses the rule."""
+    asked: Rules = {"create": [], "delete": [], "answer": None, "refusal": None}
+
+    def change_acls(_address: object, *, create: Any = (), delete: Any = ()) -> dict[Any, LinkEngineError]:
+        if asked["answer"] is not None:
+            raise asked["answer"]
+        if asked["refusal"] is not None:
+            return dict.fromkeys([*create, *delete], asked["refusal"])
+        asked["create"] += create
+        asked["delete"] += delete
+        return {}
+
+    monkeypatch.setattr(jobs, "change_acls", change_acls)
+    return asked
 
 
 def attach(namespace: Namespace, link: ClusterLink, by: Actor, leader_prefix: str = "orders.") -> Namespace:
@@ -167,3 +189,76 @@ def test_a_prefix_that_no_topic_can_have_is_refused(destination: Cluster, owner:
 def test_a_reader_creates_none(destination: Cluster, colleague: Actor) -> None:
     with pytest.raises(DeniedError):
         namespaces.create_namespace(cluster=destination, prefix="x", by=colleague, now=NOW)
+
+
+def test_a_namespace_that_was_opened_a_moment_ago_is_forgotten_after_its_rule(
+    orders: Namespace, owner: Actor, rules: Rules, destination: Cluster
+) -> None:
+    namespaces.reserve(namespace=orders, reserved=True, by=owner, now=NOW)
+    guard_namespace(namespace_id=orders.pk)
+    namespaces.reserve(namespace=orders, reserved=False, by=owner, now=NOW)
+
+    namespaces.delete_namespace(namespace=orders, by=owner, now=NOW)
+    with pytest.raises(NotFoundError, match="has been deleted"):
+        namespaces.reserve(namespace=orders, reserved=True, by=owner, now=NOW)
+    guard_namespace(namespace_id=orders.pk)
+
+    assert rules["delete"] == rules["create"] != []
+    assert not Namespace.objects.exists()
+
+
+@pytest.mark.parametrize("delete", [True, False])
+def test_a_rule_is_asked_for_again_where_the_cluster_was_away(
+    orders: Namespace, owner: Actor, rules: Rules, *, delete: bool
+) -> None:
+    namespaces.reserve(namespace=orders, reserved=True, by=owner, now=NOW)
+    guard_namespace(namespace_id=orders.pk)
+    if delete:
+        namespaces.delete_namespace(namespace=orders, by=owner, now=NOW)
+    else:
+        namespaces.reserve(namespace=orders, reserved=False, by=owner, now=NOW)
+    rules["answer"] = LinkEngineError(ErrorCode.DESTINATION_UNAVAILABLE, "No broker answers.")
+
+    guard_namespace(namespace_id=orders.pk)
+    row = Namespace.objects.get()
+    assert (row.guarded, row.guard_problem) == (None, "No broker answers.")
+    rules["answer"] = None
+    guard_namespace(namespace_id=orders.pk)
+
+    assert len(rules["delete"]) == 1
+    assert list(Namespace.objects.values_list("guarded", flat=True)) == ([] if delete else [False])
+
+
+def test_a_namespace_whose_rule_the_cluster_refuses_to_take_away_stays(orders: Namespace, owner: Actor, rules: Rules) -> None:
+    namespaces.reserve(namespace=orders, reserved=True, by=owner, now=NOW)
+    guard_namespace(namespace_id=orders.pk)
+    namespaces.delete_namespace(namespace=orders, by=owner, now=NOW)
+    rules["refusal"] = LinkEngineError(ErrorCode.AUTHORIZATION_ERROR, "It may not.")
+
+    guard_namespace(namespace_id=orders.pk)
+
+    row = Namespace.objects.get()
+    assert (row.guarded, row.guard_problem) == (None, "It may not.")
+
+
+def test_a_namespace_without_a_rule_is_forgotten_at_once(orders: Namespace, owner: Actor, rules: Rules) -> None:
+    rules["refusal"] = LinkEngineError(ErrorCode.SECURITY_DISABLED_ERROR, "There is no authorizer.")
+    namespaces.reserve(namespace=orders, reserved=True, by=owner, now=NOW)
+    guard_namespace(namespace_id=orders.pk)
+    assert Namespace.objects.get().guard_problem == "There is no authorizer."
+
+    namespaces.delete_namespace(namespace=orders, by=owner, now=NOW)
+
+    assert not Namespace.objects.exists()
+
+
+def test_the_name_of_a_namespace_that_is_being_forgotten_can_be_given_again(
+    orders: Namespace, owner: Actor, destination: Cluster, sent: Sent, rules: Rules
+) -> None:
+    namespaces.delete_namespace(namespace=orders, by=owner, now=NOW)
+
+    again = namespaces.create_namespace(cluster=destination, prefix="orders.", reserved=True, by=owner, now=NOW)
+    for namespace_id in (orders.pk, again.pk):
+        guard_namespace(namespace_id=namespace_id)
+
+    assert (Namespace.objects.get(), rules["delete"]) == (again, [])

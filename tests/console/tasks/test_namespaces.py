@@ -8,8 +8,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from console.actions.namespaces import delete_namespace
+from console.actors import SYSTEM
 from console.models import Cluster, Namespace
-from console.tasks.namespaces import guard_namespace, unguard_prefix
+from console.tasks.namespaces import guard_namespace
 from devcluster.kafka import KafkaCluster
 from tests.console.conftest import NOW
 from tests.linkengine.copyjob.copying import wait_for
@@ -35,8 +37,9 @@ def test_the_cluster_itself_keeps_others_out(destination: Cluster, destination_c
         create(client, f"{prefix}during")
     create(admin, f"{prefix}by-the-link")  # a super user, as the link's principal is
 
-    row.delete()
-    unguard_prefix(cluster_id=destination.pk, prefix=prefix)
+    delete_namespace(namespace=row, by=SYSTEM, now=NOW)
+    guard_namespace(namespace_id=row.pk)
+    assert not Namespace.objects.exists()
     wait_for(lambda: _may_create(client, f"{prefix}after"))  # brokers hear of a rule that is gone a moment later
 
 
