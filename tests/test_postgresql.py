@@ -8,7 +8,8 @@ from pathlib import Path
 from devcluster.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[1]
-DATABASE_PART = ("tests/console/models", "tests/console/actions", "tests/console/access", "tests/console/queries")
+PARTS = ("models", "actions", "access", "queries", "reconciling")
+DATABASE_PART = tuple(f"tests/console/{part}" for part in PARTS)
 TIMEOUT_S = 290
 
 

@@ -49,7 +49,7 @@ def finish(*, row: LinkTask, outcome: TaskOutcome, now: datetime) -> None:
         error_count=len(outcome.errors),
         summary=outcome.summary,
         runs=F("runs") + 1,
-        failures=F("failures") + bool(errors),
+        failures=F("failures") + int(bool(errors)),  # PostgreSQL adds no booleans
         changes=F("changes") + outcome.changes,
     )
     if outcome.more:
