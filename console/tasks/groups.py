@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import structlog
+from django.db import DatabaseError
 from django.db.models import Count
 from django.utils import timezone
 
@@ -18,6 +20,7 @@ from linkengine.domain.linktasks import TaskError, TaskOutcome
 
 _CODES = {GroupStatus.IN_USE: ErrorCode.CONSUMER_GROUP_IN_USE_ERROR, GroupStatus.FAILED: ErrorCode.INTERNAL_ERROR}
 _FOLLOWED = (GroupStatus.SYNCED, GroupStatus.PARTLY_SYNCED)
+_log = structlog.get_logger(__name__)
 
 
 def follow_groups(link: ClusterLink) -> TaskOutcome:
@@ -33,7 +36,11 @@ def group_blockers(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     if not carries_offsets(mirror.link):
         return {}
     report = _run(mirror.link, [mirror], strict=True)
-    groups.store_report(link=mirror.link, report=report, whole=False, now=timezone.now())
+    try:
+        groups.store_report(link=mirror.link, report=report, whole=False, now=timezone.now())
+    except (DatabaseError, ValueError) as error:  # else whoever waits for the promotion would never hear of it
+        _log.exception("groups.not_kept", mirror=mirror.name)
+        return {ErrorCode.INTERNAL_ERROR: f"What was found of the consumer groups cannot be stored: {error}"}
     if not groups.still_following(mirror.link, [mirror], strict=True):  # then the report does not tell of it
         message = (
             f"Topic '{mirror.name}' was failed over, has failed or is being deleted since its consumer groups were looked at; "

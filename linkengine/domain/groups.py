@@ -186,13 +186,22 @@ def why_skipped(group: Group, *, filters: Iterable[NameFilter]) -> tuple[GroupSt
     return None
 
 
-def too_long(groups: Iterable[Group], *, filters: Iterable[NameFilter]) -> str:
-    """Answer a sentence on chosen groups whose names are too long to be kept, "" if there are none."""
+def can_be_kept(name: str) -> bool:
+    """Tell whether a row can hold the name of a group; Kafka takes any."""
+    return len(name) <= MAX_NAME_LENGTH and "\0" not in name  # PostgreSQL has no NUL in its texts
+
+
+def not_kept(groups: Iterable[Group], *, filters: Iterable[NameFilter]) -> str:
+    """Answer a sentence on chosen groups whose names cannot be kept, "" if there are none."""
     rows = tuple(filters)
-    found = [one.name for one in groups if len(one.name) > MAX_NAME_LENGTH and chooses(rows, one.name)]
+    found = [one.name for one in groups if not can_be_kept(one.name) and chooses(rows, one.name)]
     if not found:
         return ""
-    return f"{len(found)} groups have names of more than {MAX_NAME_LENGTH} characters and do not follow: {found[0][:60]}…"
+    shown = found[0][:60].replace("\0", "\\0")
+    return (
+        f"{len(found)} groups have names of more than {MAX_NAME_LENGTH} characters, or with a NUL character, and do not "
+        f"follow: {shown}…"
+    )
 
 
 def next_batch(names: Iterable[str], *, after: str, size: int) -> tuple[list[str], str]:

@@ -22,7 +22,6 @@ import structlog
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, PartitionOutcome
 from linkengine.domain.groups import (
-    MAX_NAME_LENGTH,
     Committed,
     Group,
     GroupStatus,
@@ -31,10 +30,11 @@ from linkengine.domain.groups import (
     OffsetFacts,
     OffsetOutcome,
     Place,
+    can_be_kept,
     decide,
     next_batch,
+    not_kept,
     status_of,
-    too_long,
     why_skipped,
 )
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
@@ -89,8 +89,8 @@ def sync_groups(
     """
     listed, incomplete = source.groups()
     unlisted = [] if incomplete else _unlisted(listed, sync)
-    incomplete = " ".join(filter(None, (incomplete, too_long(listed.values(), filters=sync.filters))))
-    theirs = {name: one for name, one in listed.items() if len(name) <= MAX_NAME_LENGTH}
+    incomplete = " ".join(filter(None, (incomplete, not_kept(listed.values(), filters=sync.filters))))
+    theirs = {name: one for name, one in listed.items() if can_be_kept(name)}
     skipped = {name: reason for name, one in theirs.items() if (reason := why_skipped(one, filters=sync.filters))}
     able = [name for name in theirs if name not in skipped]
     batch, next_after = (able, "") if sync.batch is None else next_batch(able, after=sync.after, size=sync.batch)

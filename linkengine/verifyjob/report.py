@@ -54,7 +54,7 @@ def _bytes(value: bytes | None, *, start: int = 0) -> str:
 
 
 def _headers(headers: Any) -> str:
-    return "none" if headers is None else "; ".join(f"{one['key']}={_bytes(one['value'])}" for one in headers)
+    return "none" if headers is None else "; ".join(f"{_bytes(one['key'].encode())}={_bytes(one['value'])}" for one in headers)
 
 
 def _timestamp(record: Any) -> str:

@@ -6,12 +6,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import DataError
 from django.utils import timezone
 
-from console.models import ClusterLink, LinkConfig, SyncedGroup
+from console.models import ClusterLink, LinkConfig, MirrorTopic, SyncedGroup
+from console.reconciling import groups
 from console.reconciling.groups import mirrors_of, still_following, store_report, sync_of
-from console.tasks.groups import follow_groups
+from console.tasks.groups import follow_groups, group_blockers
 from linkengine import jobs
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groupplans import GroupOutcome, GroupReport
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorState, StopReason
@@ -93,3 +96,21 @@ def test_all_groups_that_cannot_follow_are_counted(link: ClusterLink, monkeypatc
     monkeypatch.setattr(jobs, "sync_groups", lambda **_: report)
 
     assert len(follow_groups(link).errors) == 61
+
+
+def test_a_report_that_cannot_be_stored_keeps_a_promotion_waiting_with_its_reason(
+    link: ClusterLink, mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise DataError("cannot contain NUL bytes")
+
+    LinkConfig.objects.create(link=link, name="consumer.offset.sync.enable", value="true")
+    monkeypatch.setattr(jobs, "sync_groups", lambda **_: GroupReport(groups=[]))
+    monkeypatch.setattr(groups, "store_report", refuse)
+
+    (found,) = group_blockers(mirror).items()
+
+    assert found == (
+        ErrorCode.INTERNAL_ERROR,
+        "What was found of the consumer groups cannot be stored: cannot contain NUL bytes",
+    )

@@ -14,9 +14,9 @@ from linkengine.domain.groups import (
     Remembered,
     decide,
     next_batch,
+    not_kept,
     settle,
     status_of,
-    too_long,
     why_skipped,
 )
 
@@ -144,11 +144,15 @@ def test_groups_are_skipped_with_the_reason() -> None:
     assert "share" in share[1]
 
 
-def test_names_too_long_to_be_kept_are_told_where_the_filters_choose_them() -> None:
-    long = Group(name="x" * 256)
+@pytest.mark.parametrize("name", ["x" * 256, "a\0b"])
+def test_names_that_cannot_be_kept_are_told_where_the_filters_choose_them(name: str) -> None:
+    group = Group(name=name)
 
-    assert "1 groups" in too_long([long, Group(name="fine")], filters=EVERYTHING)
-    assert too_long([long], filters=()) == ""
+    told = not_kept([group, Group(name="fine")], filters=EVERYTHING)
+
+    assert "1 groups" in told
+    assert "\0" not in told
+    assert not_kept([group], filters=()) == ""
 
 
 def test_members_make_a_group_active_where_the_broker_tells() -> None:

@@ -51,6 +51,14 @@ def test_a_value_is_shown_as_text_where_it_is_text(value: bytes | None, expected
     assert shown(value, b"?")[0] == expected
 
 
+def test_the_name_of_a_header_is_shown_as_text_too() -> None:
+    sides = [{**side(None), "headers": [{"key": key, "value": b"1"}]} for key in ("a\0b\n", "caf\u00e9")]
+
+    one = difference_of({"partition": 0, "offset": 0, "kind": "headers", "source_record": sides[0], "mirror_record": sides[1]})
+
+    assert (one.source_value, one.mirror_value) == ("a\\x00b\\n=1", "caf\u00e9=1")
+
+
 @pytest.mark.parametrize(
     ("story", "code"),
     [
