@@ -59,6 +59,27 @@ def operate(
     return _apply(mirror, operation, by=by, now=now)
 
 
+def seen_state(mirror: MirrorTopic) -> str:
+    """Answer what tells the mirror as somebody sees it from what it becomes; a deletion carries it back."""
+    return f"{mirror.state} {mirror.state_since.isoformat()}"
+
+
+def delete_as_seen(*, mirror: MirrorTopic, seen: str, by: Actor, now: datetime) -> None:
+    """Delete the mirror unless it has moved since it was ``seen``; raise ConflictError then.
+
+    In between it may have become the only copy of what applications write. The row stays locked until the deletion is noted.
+    """
+    check_permission(by, permission_for(_E.DELETE), mirror=mirror)
+    with transaction.atomic():
+        fresh = MirrorTopic.objects.select_for_update().filter(pk=mirror.pk).first()
+        if fresh is not None and seen_state(fresh) != seen:
+            raise ConflictError(
+                f"Mirror topic '{mirror.name}' has changed since you were asked: it is {fresh.state} now, so nothing was "
+                "deleted. Read below what would be deleted now; then confirm it, or cancel."
+            )
+        mirrors.delete_mirror(mirror=mirror, by=by, now=now)
+
+
 def fail_over(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
     """Fail one mirror over as part of a bigger change whose permission has been checked."""
     return _apply(mirror, _E.FAILOVER, checked=False, by=by, now=now)

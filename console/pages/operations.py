@@ -26,7 +26,7 @@ from console.policies import permission_for, why_not
 from console.presenters import numbers
 from console.presenters.links import link_url
 from console.presenters.mirrors import mirror_row
-from console.presenters.verbs import BULK_VERBS, VERBS, Verb, needs_typed_name, reversibility
+from console.presenters.verbs import BULK_VERBS, VERBS, Verb, explanation, needs_typed_name, reversibility
 from console.queries import links as link_queries
 from console.queries import mirrorpages
 from console.queries import mirrors as mirror_queries
@@ -59,13 +59,15 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
         return _confirmation(request, mirror, verb, problem=problem, status=409 if problem else 200)
     typed = needs_typed_name(verb.event, bidirectional=_is_bidirectional(mirror.link))
     if typed and request.POST.get("confirm", "").strip() != mirror.name:
-        return _confirmation(request, mirror, verb, wrong_name="This is not the name of the mirror topic.", status=422)
+        words, seen = "This is not the name of the mirror topic.", request.POST.get("seen", "")
+        return _confirmation(request, mirror, verb, wrong_name=words, seen=seen, status=422)
     try:
-        operations.operate(mirror=mirror, operation=verb.event, by=by, now=now)
+        _carry_out(request, mirror, verb, by=by, now=now)
     except ConsoleError as error:
         if error.kind == "denied":
             raise
-        return _confirmation(request, mirror, verb, problem=problem_of(error), status=status_of(error))
+        fresh = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
+        return _confirmation(request, fresh, verb, problem=problem_of(error), status=status_of(error))
     url = link_url(mirror.link) if verb.event is MirrorEvent.DELETE else mirror_url(mirror)
     return done(request, url, verb.done.format(name=mirror.name))
 
@@ -90,6 +92,13 @@ def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpR
     if not failed:
         return done(request, link_url(link), f"{verb.label}: {numbers.plural(len(results), 'mirror topic')} accepted.")
     return _many(request, link, verb, chosen, results=results, failed=len(failed), status=409)
+
+
+def _carry_out(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Actor, now: datetime) -> None:
+    if verb.event is MirrorEvent.DELETE:
+        operations.delete_as_seen(mirror=mirror, seen=request.POST.get("seen", ""), by=by, now=now)
+    else:
+        operations.operate(mirror=mirror, operation=verb.event, by=by, now=now)
 
 
 def _refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[str, str]:
@@ -159,6 +168,8 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
     context = {
         "mirror": head,
         "verb": verb,
+        "explains": explanation(verb, state=mirror.state, since=mirror.state_since),
+        "seen": operations.seen_state(mirror) if verb.event is MirrorEvent.DELETE else "",
         "action": f"{head.url}{verb.event}/",
         "typed": needs_typed_name(verb.event, bidirectional=bidirectional),
         "final_words": reversibility(verb.event, bidirectional=bidirectional),

@@ -90,7 +90,7 @@ _MIRROR_LOOKS = (
         "stop-circle-fill",
         Family.DONE,
         meaning="Mirroring has ended. This is an ordinary topic that applications may write to.",
-        next_step="Point producers at this topic. Removing it from the link's list keeps the topic's history in the audit log.",
+        next_step="Point producers at this topic. Deleting it here deletes the topic itself and what was written since.",
     ),
     _look(
         _S.SOURCE_UNAVAILABLE,

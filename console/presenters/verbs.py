@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 
-from linkengine.domain.states import MirrorEvent
+from console.presenters.numbers import exact
+from linkengine.domain.states import MirrorEvent, MirrorState
 
 _E = MirrorEvent
 
@@ -108,6 +110,16 @@ _VERBS = (
 )
 VERBS: Mapping[MirrorEvent, Verb] = MappingProxyType({verb.event: verb for verb in _VERBS})
 BULK_VERBS: tuple[Verb, ...] = tuple(VERBS[event] for event in (_E.PAUSE, _E.RESUME, _E.PROMOTE, _E.FAILOVER))
+
+
+def explanation(verb: Verb, *, state: str, since: datetime) -> str:
+    """Say what the step does; what was stopped at ``since`` is no mere copy any more."""
+    if verb.event is not _E.DELETE or state != MirrorState.STOPPED:
+        return verb.explains
+    return (
+        f"This topic is not mirrored any more. Applications may have written to it since {exact(since)}; what they wrote is "
+        f"in no other topic. {verb.explains}"
+    )
 
 
 def needs_typed_name(event: MirrorEvent, *, bidirectional: bool) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +74,12 @@ def stranger(scene: Scene) -> Client:
 def htmx(target: str, **more: str) -> dict[str, Any]:
     """The headers with which htmx asks for the content of an element."""
     return {"headers": {"HX-Request": "true", "HX-Target": target, **more}}
+
+
+def hidden_in(answer: Any) -> dict[str, str]:
+    """Answer the hidden fields of a page's form, which a browser sends along."""
+    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', answer.content.decode())
+    return {name: html.unescape(value) for name, value in fields}
 
 
 Get = Callable[..., Any]
