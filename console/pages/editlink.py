@@ -12,12 +12,13 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
+from console import pairs
 from console.access import Permission, can, check_permission
 from console.actions import linkconfigs
 from console.actions import links as link_actions
 from console.actions.linkconfigs import ConfigChange
 from console.errors import ConsoleError
-from console.models import ClusterLink
+from console.models import ClusterLink, MirrorTopic
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.forms import ConnectionForm, address_of
 from console.pages.linkpages import crumbs, link_head
@@ -132,6 +133,8 @@ def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
         return _delete_form(request, link)
     if request.POST.get("confirm", "").strip() != link.name:
         return _delete_form(request, link, wrong_name="This is not the name of the link.", status=422)
+    if _ends_at_other_half(link) and request.POST.get("ends") != "true":
+        return _delete_form(request, link, unticked="Tick that copying into the other half may end.", status=422)
     try:
         link_actions.delete_link(link=link, force=request.POST.get("force") == "true", by=by, now=now)
     except ConsoleError as error:
@@ -144,8 +147,14 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
     mirrors = mirror_queries.list_mirrors(link=link, by=by)
     blockers = [one for one in mirrors if one.mirror.state != MirrorState.STOPPED]
     missing = sum_if_known([one.missing for one in blockers])
+    ending = _ends_at_other_half(link)
+    seen = [one for one in mirror_queries.list_mirrors(link=ending[0].link, by=by) if one.mirror in ending] if ending else []
     context = {
         "link": link_head(link, now=now),
+        "ending": len(ending),
+        "ending_names": [one.mirror.name for one in seen],
+        "ending_unseen": len(ending) - len(seen),
+        "ends": request.POST.get("ends"),
         "crumbs": crumbs(link, last="Delete"),
         "environment_name": link.destination.environment.name,
         "blockers": [mirror_row(one, now=now) for one in blockers],
@@ -155,6 +164,14 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
         "confirm": request.POST.get("confirm", ""),
     }
     return reply(request, "links/delete.html", context | more, status=status)
+
+
+def _ends_at_other_half(link: ClusterLink) -> list[MirrorTopic]:
+    """Answer the mirrors of the other half that are not stopped, where it copies nothing without this one."""
+    other = pairs.other_side(link)
+    if other is None or not pairs.needs_other_side(other):
+        return []
+    return list(other.mirrors.exclude(state=MirrorState.STOPPED).select_related("link"))
 
 
 def _edit_form(

@@ -177,3 +177,32 @@ def test_the_figures_of_the_other_half_are_of_ones_own_topics(scene: Scene, halv
 
     assert "1 mirror topic from us-west to us-east" in text
     assert "90,210" not in text
+
+
+def test_deleting_the_sources_half_tells_whose_copying_ends_and_asks(scene: Scene, halves: ClusterLink, admin: Client) -> None:
+    other = ClusterLink.objects.get(name="sent", destination=scene.east)
+    make_mirror(other, "done", MirrorState.STOPPED, now=scene.now)
+    address = f"/links/{WEST}/sent/delete/"
+
+    text = admin.get(address).content.decode()
+
+    assert "Copying ends for 1 mirror topic there" in text
+    assert "<li>ledger</li>" in text
+    assert "<li>done</li>" not in text
+    assert "No mirror topic is being copied" not in text
+    assert admin.post(address, {"confirm": "sent"}).status_code == 422
+    assert ClusterLink.objects.filter(pk=halves.pk).exists()
+    admin.post(address, {"confirm": "sent", "ends": "true"})
+    assert not ClusterLink.objects.filter(pk=halves.pk).exists()
+
+
+def test_who_may_not_see_the_other_half_is_told_how_many_topics_lose_it(scene: Scene, halves: ClusterLink) -> None:
+    user = make_user("edith")
+    RoleBinding.objects.create(
+        user=user, role="CloudClusterAdmin", cluster=scene.west, granted_at=scene.now, granted_by="amelia"
+    )
+
+    text = client_of(user).get(f"/links/{WEST}/sent/delete/").content.decode()
+
+    assert "1 that you may not see" in text
+    assert "ledger" not in text
