@@ -20,7 +20,7 @@ from console.actions.linkconfigs import ConfigChange
 from console.errors import ConsoleError
 from console.models import ClusterLink, MirrorTopic
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
-from console.pages.forms import ConnectionForm, address_of
+from console.pages.forms import ConnectionForm, address_of, changed_meanwhile, fingerprint
 from console.pages.linkpages import crumbs, link_head
 from console.presenters import numbers
 from console.presenters.links import source_servers
@@ -30,6 +30,7 @@ from console.queries import mirrors as mirror_queries
 from console.queries.mirrors import sum_if_known
 from linkengine.domain.addresses import TOKEN_URL, address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.linkaddresses import source_properties, uses_registered_security
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.states import MirrorState
 
@@ -58,8 +59,10 @@ class EditLinkForm(ConnectionForm):
 
     def __init__(self, *args: Any, link: ClusterLink, lent: dict[str, str], **kwargs: Any) -> None:
         """Begin with what is set; ``lent`` is how the registered source is reached, as far as the person may see it."""
-        self.stored: dict[str, str] = link.properties or lent
-        self.stored_password, self._is_lent = _password(self.stored), not link.properties
+        self._is_lent = uses_registered_security(link.properties, lent or None)
+        self.stored = _effective(link, lent)
+        self.stored_password = _password(self.stored)
+        self.seen = fingerprint(link.properties, self.stored, _is_paused(link))
         super().__init__(*args, initial=_initial(link, self.stored), **kwargs)
         self.fields["password"].help_text = "Left empty, the stored one is kept. It is never shown."
 
@@ -105,6 +108,9 @@ def edit(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     if request.method == "GET":
         return _edit_form(request, link, EditLinkForm(link=link, lent=lent))
     form, intent = EditLinkForm(request.POST, link=link, lent=lent), request.POST.get("intent")
+    if request.POST.get("seen") != form.seen:
+        problem = problem_of(changed_meanwhile("The settings of this link"))
+        return _edit_form(request, link, EditLinkForm(link=link, lent=lent), problem=problem, status=409)
     if not form.is_valid():
         return _edit_form(request, link, form, status=422)
     changes = form.changes(link)
@@ -186,6 +192,14 @@ def _edit_form(
     return reply(request, "links/edit.html", context | more, status=status)
 
 
+def _effective(link: ClusterLink, lent: dict[str, str]) -> dict[str, str]:
+    """Answer how the source is reached now, as far as it may be seen."""
+    try:
+        return source_properties(link.properties, lent or None)
+    except LinkEngineError:  # its own part does not go with what is lent: the person is here to mend it
+        return link.properties
+
+
 def _initial(link: ClusterLink, stored: dict[str, str]) -> dict[str, object]:
     try:
         address = address_from_properties(stored)
@@ -223,8 +237,14 @@ def _is_paused(link: ClusterLink) -> bool:
 
 
 def _differences(wanted: dict[str, str], present: dict[str, str]) -> list[ConfigChange]:
-    names = sorted(name for name in {*wanted, *_present_of_form(present)} if wanted.get(name) != present.get(name))
+    spoken = {*wanted, *_present_of_form(present)}
+    names = sorted(name for name in spoken if _plain(wanted.get(name)) != _plain(present.get(name)))
     return [_change(name, wanted.get(name)) for name in names]
+
+
+def _plain(value: str | None) -> str | None:
+    """Answer a value as it compares: browsers send text areas with other ends of lines, and forms strip them."""
+    return value and "\n".join(value.split("\r\n")).strip()
 
 
 def _present_of_form(present: dict[str, str]) -> set[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.crypto import salted_hmac
 
-from console.errors import ConsoleError
+from console.errors import ConflictError, ConsoleError
 from console.presenters.errors import help_for
 from linkengine.domain.addresses import MECHANISMS, OAUTH, PROTOCOLS, TOKEN_URL, ClusterAddress, properties_of
 
@@ -128,6 +130,18 @@ class ConnectionForm(ConsoleForm):
     def properties(self) -> dict[str, str]:
         """Answer the connection as Kafka client properties; contains the secret."""
         return properties_of(address_of(self.cleaned_data))
+
+
+def fingerprint(*parts: object) -> str:
+    """Answer what tells whether stored values are those that a form showed; secrets among them cannot be told from it."""
+    return salted_hmac("console.pages.forms", json.dumps(parts, sort_keys=True)).hexdigest()
+
+
+def changed_meanwhile(what: str) -> ConflictError:
+    """Refuse a form that was opened before somebody else saved: it would put back what it shows."""
+    return ConflictError(
+        f"{what} have changed since you opened this form: nothing was saved. It shows what is set now; make your change again."
+    )
 
 
 def address_of(values: Mapping[str, Any]) -> ClusterAddress:

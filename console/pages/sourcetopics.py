@@ -15,6 +15,7 @@ from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.errors import ConsoleError
 from console.models import ClusterLink
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
+from console.pages.forms import changed_meanwhile, fingerprint
 from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import page_of
 from console.presenters.links import link_url
@@ -75,6 +76,10 @@ def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
     if request.method == "GET":
         return _form(request, link, rows=filters_of(link), enabled=link.config(AUTO_CREATE) == "true")
     check_permission(by, Permission.MANAGE_LINK, link=link)
+    if request.POST.get("seen") != _seen(link):
+        problem = problem_of(changed_meanwhile("The filters of this link"))
+        was_enabled = link.config(AUTO_CREATE) == "true"
+        return _form(request, link, rows=filters_of(link), enabled=was_enabled, problem=problem, status=409)
     rows, enabled = _typed(request), request.POST.get("enabled") == "true"
     save = request.POST.get("intent") == "save"
     try:
@@ -103,6 +108,7 @@ def _form(
     context = {
         "filters": [*rows, *[None] * EMPTY_ROWS],
         "enabled": enabled,
+        "seen": _seen(link),
         "was_enabled": link.config(AUTO_CREATE) == "true",
         "patterns": list(PatternType),
         "kinds": list(FilterType),
@@ -111,6 +117,10 @@ def _form(
     return reply(
         request, "links/filters.html", link_context(link, by=by, now=now, tab="filters") | context | more, status=status
     )
+
+
+def _seen(link: ClusterLink) -> str:
+    return fingerprint(link.config(AUTO_CREATE), filters_to_json(filters_of(link)))
 
 
 def _typed(request: HttpRequest) -> tuple[NameFilter, ...]:

@@ -82,4 +82,9 @@ def hidden_in(answer: Any) -> dict[str, str]:
     return {name: html.unescape(value) for name, value in fields}
 
 
+def post_form(client: Client, address: str, values: dict[str, Any], **more: Any) -> Any:
+    """Open the form at an address and send it with these values, as a browser does."""
+    return client.post(address, hidden_in(client.get(address)) | values, **more)
+
+
 Get = Callable[..., Any]

@@ -8,7 +8,7 @@ from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.scene import EAST, SECRET, WEST, Scene
-from tests.console.pages.conftest import Queue
+from tests.console.pages.conftest import Queue, post_form
 
 REGISTERED = {
     "source_kind": "registered",
@@ -64,7 +64,7 @@ def test_a_client_of_a_token_endpoint_needs_its_url_and_an_edit_keeps_what_no_fi
     address = f"/links/{EAST}/fresh/configuration/edit/"
     shown = admin.get(address).content.decode()
     edited = asked | {"token_url": "https://tokens.example/new", "password": "", "intent": "save"}
-    admin.post(address, edited)
+    post_form(admin, address, edited)
 
     assert "https://tokens.example/token" in shown
     assert "s3cret-word" not in shown
@@ -157,7 +157,7 @@ def _edited(scene: Scene, **changes: str) -> dict[str, str]:
 
 
 def test_an_empty_password_keeps_the_stored_one(scene: Scene, admin: Client) -> None:
-    admin.post(f"{scene.link_url}configuration/edit/", _edited(scene, bootstrap_servers="new.example:9092"))
+    post_form(admin, f"{scene.link_url}configuration/edit/", _edited(scene, bootstrap_servers="new.example:9092"))
 
     scene.link.refresh_from_db()
     assert scene.link.properties["bootstrap.servers"] == "new.example:9092"
@@ -174,14 +174,14 @@ def borrower(scene: Scene) -> Scene:
 def test_the_password_of_a_registered_cluster_does_not_become_one_of_the_link(borrower: Scene, admin: Client) -> None:
     address, elsewhere = f"{borrower.link_url}configuration/edit/", {"bootstrap_servers": "elsewhere.example:9092"}
     for change in ({"username": "other"}, {"sasl_mechanism": "PLAIN"}, {"username": "other", **elsewhere}):
-        answer = admin.post(address, _edited(borrower, **change))
+        answer = post_form(admin, address, _edited(borrower, **change))
         assert (answer.status_code, "is not used with another user" in answer.content.decode()) == (422, True)
-    answer = admin.post(address, _edited(borrower, **elsewhere))
+    answer = post_form(admin, address, _edited(borrower, **elsewhere))
     assert "Registered credentials go to registered addresses only." in answer.content.decode()
     borrower.link.refresh_from_db()
     assert borrower.link.properties == {}
 
-    admin.post(address, _edited(borrower, username="other", password="another-secret", **elsewhere))
+    post_form(admin, address, _edited(borrower, username="other", password="another-secret", **elsewhere))
 
     borrower.link.refresh_from_db()
     assert "another-secret" in borrower.link.properties["sasl.jaas.config"]
@@ -199,14 +199,14 @@ def test_who_may_not_see_the_registered_cluster_does_not_see_how_it_is_reached(
 
     assert 'value="link"' in admin.get(address).content.decode()
     assert 'value="link"' not in stranger.get(address).content.decode()
-    assert stranger.post(address, _edited(borrower)).status_code == 422
+    assert post_form(stranger, address, _edited(borrower)).status_code == 422
 
 
 def test_new_credentials_are_stored_and_shown_as_changed_only(scene: Scene, admin: Client) -> None:
     address = f"{scene.link_url}configuration/edit/"
 
-    preview = admin.post(address, _edited(scene, password="another-secret", intent="preview")).content.decode()
-    admin.post(address, _edited(scene, password="another-secret"))
+    preview = post_form(admin, address, _edited(scene, password="another-secret", intent="preview")).content.decode()
+    post_form(admin, address, _edited(scene, password="another-secret"))
 
     assert "changed, hidden" in preview
     assert SECRET not in preview
@@ -217,8 +217,8 @@ def test_new_credentials_are_stored_and_shown_as_changed_only(scene: Scene, admi
 
 def test_a_preview_and_a_validation_store_nothing(scene: Scene, admin: Client) -> None:
     for intent in ("preview", "validate"):
-        response = admin.post(
-            f"{scene.link_url}configuration/edit/", _edited(scene, bootstrap_servers="x.example:1", intent=intent)
+        response = post_form(
+            admin, f"{scene.link_url}configuration/edit/", _edited(scene, bootstrap_servers="x.example:1", intent=intent)
         )
         assert "x.example:1" in response.content.decode()
 
@@ -229,11 +229,11 @@ def test_a_preview_and_a_validation_store_nothing(scene: Scene, admin: Client) -
 def test_the_whole_link_is_paused_and_resumed(scene: Scene, admin: Client) -> None:
     address = f"{scene.link_url}configuration/edit/"
 
-    admin.post(address, _edited(scene, paused="on"))
+    post_form(admin, address, _edited(scene, paused="on"))
     scene.link.refresh_from_db()
     assert scene.link.state == LinkState.PAUSED
 
-    admin.post(address, _edited(scene))
+    post_form(admin, address, _edited(scene))
     scene.link.refresh_from_db()
     assert scene.link.state == LinkState.ACTIVE
     assert LinkConfig.objects.get(link=scene.link, name="cluster.link.paused").value == "false"

@@ -9,7 +9,7 @@ from django.test import Client
 
 from console.models import LinkConfig, LinkTask, Namespace, SourceTopic
 from tests.browser.scene import Scene
-from tests.console.pages.conftest import Queue, client_of
+from tests.console.pages.conftest import Queue, client_of, post_form
 
 FILTERS = "auto.create.mirror.topics.filters"
 
@@ -52,7 +52,7 @@ def test_a_topic_tells_every_check_and_the_next_step(scene: Scene, admin: Client
 def test_filters_are_saved_from_rows_and_run_at_once(scene: Scene, admin: Client, queue: Queue) -> None:
     LinkTask.objects.create(link=scene.link, name="AutoCreateMirror", next_run_at=scene.now)
 
-    answer = admin.post(f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), ("radar", "LITERAL", "EXCLUDE")))
+    answer = post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), ("radar", "LITERAL", "EXCLUDE")))
 
     assert answer.status_code == 302
     stored = json.loads(LinkConfig.objects.get(name=FILTERS).value)
@@ -64,7 +64,7 @@ def test_filters_are_saved_from_rows_and_run_at_once(scene: Scene, admin: Client
 def test_a_preview_tells_what_would_be_created_and_stores_nothing(scene: Scene, admin: Client) -> None:
     add_topics(scene, "flights", "radar", "rails")
 
-    text = admin.post(f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), intent="preview")).content.decode()
+    text = post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), intent="preview")).content.decode()
 
     assert "1 are mirrored already, 2 would be created" in text
     assert "radar, rails" in text
@@ -76,8 +76,10 @@ def test_what_a_reserved_namespace_keeps_out_is_told_of_before_and_after_filters
     place = {"cluster": scene.link.destination, "created_at": scene.now}
     Namespace.objects.create(prefix="rad", reserved=True, created_by="owner", **place)
 
-    preview = admin.post(f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), intent="preview")).content.decode()
-    admin.post(f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE")))
+    preview = post_form(
+        admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), intent="preview")
+    ).content.decode()
+    post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE")))
     listed = admin.get(f"{scene.link_url}topics/?q=radar").content.decode()
     told = admin.get(f"{scene.link_url}topics/radar/").content.decode()
 
@@ -88,16 +90,16 @@ def test_what_a_reserved_namespace_keeps_out_is_told_of_before_and_after_filters
 
 
 def test_auto_create_without_a_filter_is_refused_in_place(scene: Scene, admin: Client) -> None:
-    answer = admin.post(f"{scene.link_url}filters/", form())
+    answer = post_form(admin, f"{scene.link_url}filters/", form())
 
     assert answer.status_code == 422
     assert "needs at least one filter" in answer.content.decode()
 
 
 def test_switching_off_clears_the_filters(scene: Scene, admin: Client) -> None:
-    admin.post(f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE")))
+    post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE")))
 
-    answer = admin.post(f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), enabled=False), follow=True)
+    answer = post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), enabled=False), follow=True)
 
     assert "its filters are cleared" in answer.content.decode()
     assert not LinkConfig.objects.filter(name=FILTERS).exists()

@@ -1,0 +1,107 @@
+"""A form that was opened before somebody else saved puts nothing back; and one that changes nothing stores nothing."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from django.test import Client
+
+from console.models import Cluster, ClusterLink, LinkConfig
+from linkengine.domain.addresses import ClusterAddress, properties_of
+from tests.browser.scene import SECRET, Scene
+from tests.console.pages.conftest import hidden_in
+
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+PAUSED = "cluster.link.paused"
+ENABLED = "auto.create.mirror.topics.enable"
+FILTERS = "auto.create.mirror.topics.filters"
+
+
+def sent_by_browser(text: str) -> dict[str, str]:
+    """Answer what a browser sends for the connection form as it is shown."""
+    values = dict(re.findall(r'<input type="(?:text|url)" name="([^"]+)" value="([^"]*)"', text))
+    values |= dict(re.findall(r'<select name="([^"]+)".*?<option value="([^"]*)" selected>', text, re.S))
+    values["ca_pem"] = re.findall(r'<textarea name="ca_pem"[^>]*>\n?(.*?)</textarea>', text, re.S)[0].replace("\n", "\r\n")
+    return {name: html.unescape(value) for name, value in values.items()} | {"intent": "save"}
+
+
+def test_a_form_opened_before_the_link_was_paused_does_not_resume_it(scene: Scene, admin: Client) -> None:
+    address = f"{scene.link_url}configuration/edit/"
+    opened = admin.get(address)
+    LinkConfig.objects.create(link=scene.link, name=PAUSED, value="true")
+
+    answer = admin.post(address, hidden_in(opened) | sent_by_browser(opened.content.decode()))
+
+    text = answer.content.decode()
+    assert answer.status_code == 409
+    assert "have changed since you opened this form" in text
+    assert re.search(r'name="paused"[^>]*checked', text)
+    assert LinkConfig.objects.get(link=scene.link, name=PAUSED).value == "true"
+    again = admin.post(address, hidden_in(answer) | sent_by_browser(text) | {"paused": "on"})
+    assert again.status_code == 302
+
+
+def test_a_form_opened_before_the_servers_changed_does_not_put_them_back(scene: Scene, admin: Client) -> None:
+    address = f"{scene.link_url}configuration/edit/"
+    opened = admin.get(address)
+    moved = scene.link.properties | {"bootstrap.servers": "moved.example:9092"}
+    ClusterLink.objects.filter(pk=scene.link.pk).update(properties=moved)
+
+    answer = admin.post(address, hidden_in(opened) | sent_by_browser(opened.content.decode()) | {"paused": "on"})
+
+    assert answer.status_code == 409
+    assert 'value="moved.example:9092"' in answer.content.decode()
+    scene.link.refresh_from_db()
+    assert scene.link.properties == moved
+
+
+def test_filters_opened_before_others_were_saved_do_not_replace_them(scene: Scene, admin: Client) -> None:
+    address = f"{scene.link_url}filters/"
+    opened = admin.get(address)
+    saved = '{"topicFilters":[{"name":"kept","patternType":"LITERAL","filterType":"INCLUDE"}]}'
+    for name, value in ((ENABLED, "true"), (FILTERS, saved)):
+        LinkConfig.objects.create(link=scene.link, name=name, value=value)
+
+    row = {"enabled": "true", "name": "other", "pattern": "LITERAL", "kind": "INCLUDE", "intent": "save"}
+    answer = admin.post(address, hidden_in(opened) | row)
+
+    assert answer.status_code == 409
+    assert 'value="kept"' in answer.content.decode()
+    assert LinkConfig.objects.get(link=scene.link, name=FILTERS).value == saved
+
+
+@pytest.fixture
+def borrower(scene: Scene) -> Scene:
+    """The link signs in as its registered source does: by TLS, with an authority of its own."""
+    servers = scene.west.bootstrap_servers
+    own = ClusterAddress(
+        bootstrap_servers=servers,
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username="link",
+        sasl_password=SECRET,
+        ssl_ca_pem=PEM,
+    )
+    Cluster.objects.filter(pk=scene.west.pk).update(properties=properties_of(own))
+    ClusterLink.objects.filter(pk=scene.link.pk).update(properties={})
+    return scene
+
+
+@pytest.mark.parametrize("fragment", [{}, {"ssl.truststore.certificates": PEM}])
+def test_pausing_a_link_that_borrows_its_security_stores_no_part_of_it(
+    borrower: Scene, admin: Client, fragment: dict[str, str]
+) -> None:
+    ClusterLink.objects.filter(pk=borrower.link.pk).update(properties=fragment)
+    address = f"{borrower.link_url}configuration/edit/"
+    opened = admin.get(address)
+    shown = sent_by_browser(opened.content.decode())
+
+    answer = admin.post(address, hidden_in(opened) | shown | {"paused": "on"})
+
+    assert (shown["security_protocol"], shown["username"]) == ("SASL_SSL", "link")
+    assert answer.status_code == 302
+    borrower.link.refresh_from_db()
+    assert borrower.link.properties == fragment
+    assert LinkConfig.objects.get(link=borrower.link, name=PAUSED).value == "true"
