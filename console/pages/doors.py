@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -110,5 +110,15 @@ def refusal(request: HttpRequest, error: ConsoleError) -> HttpResponse:
 
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
-    back = request.htmx.current_url_abs_path or "/" if request.htmx else request.get_full_path()  # type: ignore[attr-defined]
-    return go(request, f"/sign-in/?next={quote(back)}")
+    if request.method not in {"GET", "HEAD"}:  # nobody can go back to what was sent, only to the page it was sent from
+        messages.warning(request, "You were signed out; nothing was changed.")
+    return go(request, f"/sign-in/?next={quote(_way_back(request))}")
+
+
+def _way_back(request: HttpRequest) -> str:
+    if request.htmx:  # type: ignore[attr-defined]
+        return str(request.htmx.current_url_abs_path or "/")  # type: ignore[attr-defined]
+    if request.method in {"GET", "HEAD"}:
+        return request.get_full_path()
+    sent_from = urlsplit(request.headers.get("Referer", ""))
+    return urlunsplit(("", "", sent_from.path or "/", sent_from.query, "")) if sent_from.netloc == request.get_host() else "/"

@@ -17,6 +17,7 @@ from console.access import Permission, can, check_permission
 from console.actions import linkconfigs
 from console.actions import links as link_actions
 from console.actions.linkconfigs import ConfigChange
+from console.actors import Actor
 from console.errors import ConsoleError
 from console.models import ClusterLink, MirrorTopic
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
@@ -107,13 +108,18 @@ def edit(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     lent = link.source.properties if link.source and can(by, Permission.VIEW, cluster=link.source) else {}
     if request.method == "GET":
         return _edit_form(request, link, EditLinkForm(link=link, lent=lent))
-    form, intent = EditLinkForm(request.POST, link=link, lent=lent), request.POST.get("intent")
+    form = EditLinkForm(request.POST, link=link, lent=lent)
     if request.POST.get("seen") != form.seen:
         problem = problem_of(changed_meanwhile("The settings of this link"))
         return _edit_form(request, link, EditLinkForm(link=link, lent=lent), problem=problem, status=409)
     if not form.is_valid():
         return _edit_form(request, link, form, status=422)
-    changes = form.changes(link)
+    return _take(request, link, form, by=by)
+
+
+def _take(request: HttpRequest, link: ClusterLink, form: EditLinkForm, *, by: Actor) -> HttpResponse:
+    """Show the differences, validate, or save them, as the person asked."""
+    intent, changes = request.POST.get("intent"), form.changes(link)
     shown = _shown(changes, form.stored)
     if intent == "preview":
         return _edit_form(request, link, form, changes=shown, previewed=True)
@@ -197,7 +203,7 @@ def _effective(link: ClusterLink, lent: dict[str, str]) -> dict[str, str]:
     try:
         return source_properties(link.properties, lent or None)
     except LinkEngineError:  # its own part does not go with what is lent: the person is here to mend it
-        return link.properties
+        return dict(link.properties)
 
 
 def _initial(link: ClusterLink, stored: dict[str, str]) -> dict[str, object]:

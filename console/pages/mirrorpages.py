@@ -149,6 +149,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
             verification.coverage(mirror=mirror),
             VerifyWatch.objects.filter(mirror=mirror).first(),
             enabled=verification.is_continuous(link=mirror.link),
+            watched=mirror.state in verification.WATCHED,
             now=now,
             missing=verification.missing_as_reported(mirror=mirror) if mirror.state in GATED else {},
         ),

@@ -80,12 +80,13 @@ def coverage_view(
     watch: VerifyWatch | None,
     *,
     enabled: bool,
+    watched: bool = True,
     now: datetime,
     missing: Mapping[int, OffsetRange] = MappingProxyType({}),
 ) -> CoverageView:
     """Present what was compared; what was not is said as plainly."""
     return CoverageView(
-        sentence=f"{_coverage_words(parts)} {_habit_words(enabled=enabled)}",
+        sentence=f"{_coverage_words(parts)} {_habit_words(enabled=enabled, watched=watched)}",
         missing=missing_words(missing),
         last=moment(watch.finished_at, now=now) if watch else None,
         error=watch.error_message if watch else "",
@@ -145,7 +146,9 @@ def _coverage_words(parts: Sequence[PartitionCoverage]) -> str:
     return f"{numbers.plural(sum(known), 'offset')} of the mirror {'is' if sum(known) == 1 else 'are'} not verified."
 
 
-def _habit_words(*, enabled: bool) -> str:
+def _habit_words(*, enabled: bool, watched: bool) -> str:
+    if not watched:
+        return "In this state nothing is compared by itself."
     if enabled:
         return "New records are compared range by range behind the copy."
     return "New records are not compared by themselves (verify.continuous.enable is false)."

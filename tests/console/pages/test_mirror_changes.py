@@ -289,3 +289,16 @@ def test_lost_records_are_a_warning(scene: Scene, admin: Client) -> None:
 
     assert "17 offsets lost." in text
     assert "partition 2: 300 to 316" in text
+
+
+@pytest.mark.parametrize(("name", "compared"), [("planes", True), ("airports", True), ("bookings", False), ("gates", False)])
+def test_only_what_is_compared_by_itself_is_said_to_be(scene: Scene, admin: Client, name: str, compared: bool) -> None:
+    LinkConfig.objects.create(link=scene.link, name="verify.continuous.enable", value="true")
+
+    text = admin.get(scene.mirror_url(name)).content.decode()
+
+    assert ("New records are compared range by range" in text, "In this state nothing is compared" in text) == (
+        compared,
+        not compared,
+    )
+    assert "Every offset of the mirror holds" not in text

@@ -29,6 +29,19 @@ def test_a_wrong_password_is_told_in_place_and_the_name_is_kept(scene: Scene) ->
     assert "guess" not in text
 
 
+@pytest.mark.parametrize(
+    ("sent_from", "back"),
+    [("http://testserver{page}?q=1", "{page}%3Fq%3D1"), ("http://elsewhere.example/x", "/"), ("", "/")],
+)
+def test_who_was_signed_out_meanwhile_comes_back_to_the_page_and_is_told(scene: Scene, sent_from: str, back: str) -> None:
+    client, page = Client(), scene.mirror_url("flights")
+
+    answer = client.post(f"{page}verify/", headers={"Referer": sent_from.format(page=page)} if sent_from else {})
+
+    assert answer["Location"] == f"/sign-in/?next={back.format(page=page)}"
+    assert "You were signed out; nothing was changed." in client.get(answer["Location"]).content.decode()
+
+
 def attempts(client: Client, *passwords: str, name: str = "amelia") -> list[int]:
     return [client.post("/sign-in/", {"username": name, "password": one}).status_code for one in passwords]
 
