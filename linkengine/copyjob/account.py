@@ -50,9 +50,14 @@ class Account:
     def observed_source(self, *, start: int, end: int, high_watermark: int, now_ms: int) -> None:
         """Take in the source's log start, last stable offset and high watermark.
 
-        The age of what the mirror lacks is that of the high watermark: what waits behind an open transaction is lacking too.
+        A new leader may know an older high watermark than was seen, until its followers fetch from it: that is no sight of the
+        source's end, which is unknown meanwhile. The age of what the mirror lacks is that of the high watermark: what waits
+        behind an open transaction is lacking too.
         """
-        self.source_start, self.source_end, self.source_high_watermark = start, end, max(end, high_watermark)
+        self.source_start = start
+        if self.source_high_watermark is not None and max(end, high_watermark) < self.source_high_watermark:
+            return
+        self.source_end, self.source_high_watermark = end, max(end, high_watermark)
         self.source_heard_ms = now_ms
         self._catch_up.source_seen(self.source_high_watermark, at_ms=now_ms)
         self._reach()

@@ -238,7 +238,7 @@ class SourceBroker:
         for part in answer.partitions:
             news |= bool(part.error or len(part.records))
             place = (part.topic, part.partition)
-            reading = asked.probe[1] if asked.probe else self._session.entries.get(place) or self._session.named(place)
+            reading = self._reading_of(asked, place)
             if reading is not None:
                 self._stirred[reading.one] = None
                 if reading.current:
@@ -250,6 +250,13 @@ class SourceBroker:
                 self._heard_ms = heard_ms
             if not news:
                 self._suspect()
+
+    def _reading_of(self, asked: Asked, place: Place) -> Reading | None:
+        """Answer for whom a part is, None where it is read elsewhere by now: another leader may have other records."""
+        if asked.probe is None:
+            return self._session.entries.get(place) or self._session.named(place)
+        probed, reading = asked.probe
+        return reading if self._session.entries.get(probed) is reading else None
 
     def _suspect(self) -> None:
         """Nobody has news: note who should have some, because its source's end is further on."""

@@ -13,7 +13,7 @@ from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, list_offsets, log_ends
-from linkengine.kafka.topicviews import Leader, locate
+from linkengine.kafka.topicviews import Leader, Survey, locate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ def locate_sources(
     for one in assignments:
         try:
             leader, topic_id = locate(survey.topics, one.source_topic, one.partition)
-            _check_topic_id(one, survey.topics[one.source_topic].topic_id_text)
+            _check_topic_id(one, survey)
         except LinkEngineError as error:
             results[one.key] = error
         else:
@@ -63,8 +63,16 @@ def read_local_start(cluster: Cluster, leader: Leader, *, topic: str, partition:
     return start
 
 
-def _check_topic_id(assignment: PartitionAssignment, found: str) -> None:
+def _check_topic_id(assignment: PartitionAssignment, survey: Survey) -> None:
+    """Raise where the topic is another one: for good only where all brokers answer and none of them knows the former."""
+    found = survey.topics[assignment.source_topic].topic_id_text
     if assignment.source_topic_id and found and found != assignment.source_topic_id:
+        if not survey.complete or assignment.source_topic_id in survey.topic_ids[assignment.source_topic]:
+            raise LinkEngineError(
+                ErrorCode.TIMEOUT_ERROR,
+                f"Brokers of the source know {assignment.source_topic!r} under another id than it had, and others answer "
+                "differently, or not at all. Retrying. If this stays, restart the broker that has lost touch with the others.",
+            )
         raise LinkEngineError(
             ErrorCode.SOURCE_TOPIC_ID_CHANGED,
             f"Source topic {assignment.source_topic!r} was deleted and created again (its id was {assignment.source_topic_id}, "

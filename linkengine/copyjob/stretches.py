@@ -46,6 +46,9 @@ class Intake:
         if answer.preferred_replica >= 0 and not len(answer.records):
             self._events.refused(one, RedirectedError(f"source {_name(one)}", replica=answer.preferred_replica))
             return
+        if _is_behind(one, answer):
+            self._events.refused(one, BrokerError(KafkaCode.OFFSET_OUT_OF_RANGE, f"Source {_name(one)} ends before its mirror"))
+            return
         one.source_answered(
             start=answer.log_start, end=answer.last_stable_offset, high_watermark=answer.high_watermark, now_ms=heard_ms
         )
@@ -62,7 +65,7 @@ class Intake:
 
     def overhear(self, one: MirrorPartition, answer: FetchedPartition, *, heard_ms: int) -> None:
         """Take in where the source ends though the rest is not wanted any more: a session tells it only once."""
-        if not answer.error:
+        if not answer.error and not _is_behind(one, answer):
             one.account.observed_source(
                 start=answer.log_start,
                 end=answer.last_stable_offset,
@@ -111,10 +114,16 @@ class Intake:
     def _nothing_there(self, one: MirrorPartition, answer: FetchedPartition, *, alone: bool) -> None:
         """No batch came: there is none yet, or compaction emptied the end, or it is fetched from remote storage still."""
         assert one.position is not None
-        if answer.last_stable_offset < one.position:
-            self._events.refused(one, BrokerError(KafkaCode.OFFSET_OUT_OF_RANGE, f"Source {_name(one)} ends before its mirror"))
-        elif alone and answer.last_stable_offset > one.position:
+        if alone and answer.last_stable_offset > one.position:
             self._events.emptied(one, answer.last_stable_offset)
+
+
+def _is_behind(one: MirrorPartition, answer: FetchedPartition) -> bool:
+    """Tell whether a leader shows less than was read already: no sight of the source, whatever the reason.
+
+    After an election it knows an older high watermark until its followers have fetched from it.
+    """
+    return one.position is not None and answer.last_stable_offset < one.position
 
 
 def _name(one: MirrorPartition) -> str:

@@ -139,7 +139,7 @@ class Cluster:
         Where a view is missing, the others' newest is what counts.
         """
         others = {broker: endpoint for broker, endpoint in dict(self._brokers).items() if not self._is_shunned(endpoint)}
-        if len(others) < 2:
+        if len(self._brokers) < 2:
             return []
         asked = {
             broker: self._askers.submit(self._seen_by, endpoint, names, timeout_s=ASK_ALL_TIMEOUT_S)

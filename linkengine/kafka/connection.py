@@ -128,7 +128,7 @@ def connect(host: str, port: int, *, address: ClusterAddress, timeout_s: float =
 def _tcp(host: str, port: int, *, timeout_s: float) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):  # the latter of a name that no DNS can hold
         raise LinkEngineError(
             ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
             f"The name {host!r} cannot be resolved. Check bootstrap.servers and the DNS of the machines that copy.",

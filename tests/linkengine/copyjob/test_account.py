@@ -26,3 +26,14 @@ def test_the_lowest_end_that_a_mirror_fell_back_to_is_told_when_it_has_grown_aga
     told = progress_of(one, now_ms=5_000)
 
     assert (told.mirror_end, told.set_back_to, told.set_backs) == (1_005, 990, 2)
+
+
+def test_a_leader_that_knows_an_older_high_watermark_is_no_sight_of_the_source() -> None:
+    account = Account()
+    account.observed_source(start=0, end=1_200, high_watermark=1_200, now_ms=1_000)
+    account.observed_mirror(start=0, end=1_000)
+
+    account.observed_source(start=5, end=1_000, high_watermark=1_100, now_ms=2_000)
+
+    assert (account.source_start, account.source_end, account.source_high_watermark) == (5, 1_200, 1_200)
+    assert (account.source_heard_ms, account.caught_up_at_ms) == (1_000, None)

@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.intake import SourceBroker
 from linkengine.copyjob.pieces import Origin, Stage
+from linkengine.copyjob.session import Asked
 from linkengine.copyjob.stretches import IntakeEvents
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.fetch import API_KEY, BY_ID
+from linkengine.kafka.fetch import API_KEY, BY_ID, FetchAnswer, FetchedPartition
 from linkengine.kafka.topicviews import Leader
+from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.copying import wait_for
 from tests.linkengine.copyjob.partitions import partition
 
@@ -66,3 +69,25 @@ def test_a_connection_that_is_lost_while_its_answer_waits_for_a_buffer_is_notice
 
     assert "reset" in lost[0].message
     source.close()
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_what_was_asked_for_alone_is_not_taken_from_a_leader_that_is_read_no_more(services: Services, moved: bool) -> None:
+    planned: list[object] = []
+    events = IntakeEvents(planned=planned.append, refused=pytest.fail, emptied=pytest.fail, lost=pytest.fail)
+    cluster: Any = None
+    source, one, topic = SourceBroker(services, cluster, 0, events=events), partition(), bytes(range(16))
+    one.stage, one.position, one.origin = Stage.COPYING, 10, Origin(Leader(broker=0, epoch=5), topic)
+    source.adopt(one)
+    source._look(services.clock.monotonic())
+    asked = Asked(1, BY_ID, 0.0, 0.0, 1 << 20, ((topic, 0), source._session.entries[topic, 0]))
+    if moved:
+        source.forget(one)
+        one.leave_origin()
+        one.origin = Origin(Leader(broker=1, epoch=6), topic)
+
+    records = memoryview(bytearray(dense(10, [Rec(value=b"x" * 70_000)]).encode()))
+    answer = FetchAnswer(0, 0, 0, [FetchedPartition(topic, 0, 0, 20, 20, 0, (), records)])
+    source._take_all(asked, answer, Buffer(), heard_ms=1, roomy=True)
+
+    assert (planned, one.position, list(source._stirred)) == (([], 10, []) if moved else ([one], 11, [one]))

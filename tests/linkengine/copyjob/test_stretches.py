@@ -13,7 +13,7 @@ from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.stretches import Intake, IntakeEvents
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.codes import RedirectedError
+from linkengine.kafka.codes import BrokerError, RedirectedError
 from linkengine.kafka.fetch import BY_ID, FetchedPartition, decode_fetch
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Batch, Rec, dense
@@ -145,3 +145,13 @@ def test_one_bit_that_flipped_in_the_format_or_the_codec_is_damage_and_not_for_g
     heard.take(one, part._replace(records=part.records[len(part.records) // 2 :]))
 
     assert [error.code for error in heard.refusals] == [ErrorCode.CORRUPT_RECORDS]
+
+
+def test_a_leader_that_shows_less_than_was_read_says_nothing_of_the_lag(heard: Heard) -> None:
+    one = copying(1_000)
+    one.source_answered(start=0, end=1_000, high_watermark=1_200, now_ms=1)
+
+    heard.take(one, answer(end=900))
+
+    assert [error.kafka_code for error in heard.refusals if isinstance(error, BrokerError)] == [1]
+    assert (one.account.source_high_watermark, one.account.source_heard_ms) == (1_200, 1)

@@ -1,5 +1,7 @@
 """What the views of several brokers are worth together."""
 
+import pytest
+
 from linkengine.domain.errors import ErrorCode
 from linkengine.kafka.codes import engine_code
 from linkengine.kafka.topicviews import Leader, TopicView, newest
@@ -39,3 +41,8 @@ def test_where_as_many_brokers_show_one_topic_as_another_nobody_can_tell() -> No
         found = newest(views)
         assert found.partitions == {}
         assert engine_code(found.error) is ErrorCode.TIMEOUT_ERROR  # asked again
+
+
+@pytest.mark.parametrize("code", [9, 78])
+def test_a_leader_that_does_not_know_its_end_yet_is_asked_again(code: int) -> None:
+    assert engine_code(code) is ErrorCode.TIMEOUT_ERROR

@@ -1,0 +1,44 @@
+"""Which topic a source has, where its brokers do not agree or do not all answer: views of a cluster, without brokers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from linkengine.copyjob.origins import locate_sources
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.topicviews import Leader, Survey, TopicView
+from tests.linkengine.copyjob.partitions import partition
+
+FORMER, OTHER = bytes(range(16)), bytes(range(16, 32))
+
+
+def text_of(topic_id: bytes) -> str:
+    return TopicView(topic_id=topic_id, partitions={}).topic_id_text
+
+
+@pytest.mark.parametrize(
+    ("complete", "known", "code"),
+    [
+        (True, {OTHER}, ErrorCode.SOURCE_TOPIC_ID_CHANGED),
+        (False, {OTHER}, ErrorCode.TIMEOUT_ERROR),
+        (True, {OTHER, FORMER}, ErrorCode.TIMEOUT_ERROR),
+    ],
+)
+def test_a_topic_is_another_one_only_where_all_brokers_say_so(complete: bool, known: set[bytes], code: ErrorCode) -> None:
+    assignment = partition().assignment
+    assignment = replace(assignment, source_topic_id=text_of(FORMER))
+    view = TopicView(topic_id=OTHER, partitions={assignment.partition: Leader(broker=1, epoch=3)})
+    name = assignment.source_topic
+    survey = Survey(
+        topics={name: view}, complete=complete, given_up=set(), topic_ids={name: frozenset(text_of(one) for one in known)}
+    )
+    cluster: Any = SimpleNamespace(survey=lambda _: survey)
+
+    found = locate_sources(cluster, [assignment])[assignment.key]
+
+    assert isinstance(found, LinkEngineError)
+    assert found.code == code
