@@ -8,6 +8,7 @@ from datetime import datetime
 
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import waits
+from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import BECOMING, MirrorState, StopReason
 
 _ADVANCED_BY = {
@@ -58,6 +59,7 @@ def stopped_together(mirrors: Iterable[MirrorTopic]) -> frozenset[int]:
         and one.deletion_requested_at is None
         and one.num_partitions
         and one.holds_copy
+        and one.link.gap_filler == GapFiller.MARKERS  # the fence of others is a transaction of their own
         and one.prior_state not in BECOMING  # whoever is making it a mirror has to give way first
     ]
     return frozenset(fresh) if len(fresh) >= MANY else frozenset()

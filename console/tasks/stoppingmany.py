@@ -33,6 +33,7 @@ from console.tasks.stopping import (
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStopped
+from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import BECOMING, MirrorState, StopReason
 
 PER_COMMIT = 100  # other writers get their turn between
@@ -62,6 +63,7 @@ def _claim(link_id: int) -> list[MirrorTopic]:
         deletion_requested_at=None,
         num_partitions__gt=0,
         holds_copy=True,
+        link__gap_filler=GapFiller.MARKERS,
     ).exclude(Q(partitions__stopped_end__isnull=False) | Q(prior_state__in=BECOMING))
     keys = list(fit.values_list("pk", flat=True))
     if len(keys) < MANY:

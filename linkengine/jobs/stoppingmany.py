@@ -33,7 +33,7 @@ def stop_many(
     if not stops:
         return {}
     destination = ClusterAdmin(stops[0].destination)
-    plain = {one.mirror_topic: one for one in stops if one.mirror_topic_id and not one.fenced_ends and not one.seeding}
+    plain = {one.mirror_topic: one for one in stops if _is_plain(one)}
     fenced = _fence(_still_mirrors(destination, plain))
     check_ours()
     on_fenced(fenced)
@@ -45,6 +45,13 @@ def stop_many(
     destination.allow_many_writes(list(fenced))
     log.info("mirrors_stopped", mirrors=len(fenced), of=len(stops))
     return clamped
+
+
+def _is_plain(stop: MirrorStop) -> bool:
+    """Tell whether nobody has begun it; where transactions fill gaps the fence is one of them, and markers may be refused."""
+    if not stop.mirror_topic_id or stop.fenced_ends or stop.seeding:
+        return False
+    return not any(one.transactional_id for one in stop.assignments)
 
 
 def _still_mirrors(destination: ClusterAdmin, stops: Mapping[str, MirrorStop]) -> list[MirrorStop]:

@@ -29,6 +29,7 @@ from console.reconciling.ends import fenced_ends, mirrored_ends, record_ends, re
 from console.tasks.stopping import note_many_stopped, note_stopped
 from console.tasks.stoppingmany import _claim
 from linkengine.domain.mirrorjobs import MirrorStopped
+from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
@@ -136,6 +137,18 @@ def test_who_is_still_made_a_mirror_is_stopped_alone(make_mirror: MakeMirror, li
 
     assert stopped_together(link.mirrors.all()) == frozenset()
     assert _claim(link.pk) == []
+
+
+def test_mirrors_whose_gaps_transactions_fill_are_stopped_one_by_one(make_mirror: MakeMirror, link: ClusterLink) -> None:
+    """Their fences are transactions of their own; a marker would be refused, or of a producer that never wrote them."""
+    for number in range(MANY):
+        _stopping(make_mirror, f"many-{number}", 0)
+    MirrorPartition.objects.update(stopped_end=None)
+    ClusterLink.objects.update(gap_filler=GapFiller.TRANSACTIONS)
+
+    assert stopped_together(MirrorTopic.objects.select_related("link")) == frozenset()
+    assert _claim(link.pk) == []
+    assert not MirrorTopic.objects.exclude(fencing_at=None).exists()
 
 
 @pytest.mark.parametrize("marked_at", [None, LATER], ids=["of a later life", "by another worker"])

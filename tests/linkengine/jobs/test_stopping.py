@@ -153,6 +153,17 @@ def test_what_applications_use_since_an_earlier_stop_is_fenced_and_nothing_else(
     assert here.describe(stop.mirror_topic).configs["retention.ms"] == "123000"
 
 
+def test_a_mirror_whose_gaps_transactions_fill_is_not_stopped_together_with_others(
+    stop: MirrorStop, here: ClusterAdmin
+) -> None:
+    """A marker that its principal has been allowed to send since would be of a producer that never wrote the mirror."""
+    filled = [replace(one, transactional_id=f"clusterlink-{one.key}") for one in stop.assignments]
+
+    assert jobs.stop_many([replace(stop, assignments=tuple(filled))], on_fenced=dict) == {}
+
+    assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 5, 1: 0}
+
+
 @pytest.mark.parametrize("opened", [True, False], ids=["after", "before"])
 def test_a_stop_that_is_repeated_after_producers_were_let_in_sets_no_group_back(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, opened: bool
