@@ -23,6 +23,7 @@ def tail_query(one: MirrorPartition) -> TailQuery:
         lost_marker=one.lost_marker,
         transactions=None if fresh or one.lost_marker else one.transactions,
         expected_end=expected_end,
+        left_end=_left_end(one) if fresh and expected_end is None else expected_end,
         prove=expected_end is None or one.to_prove is not None,
         overtaken=one.overtaken,
         doubt=None if fresh else one.doubt,
@@ -56,6 +57,19 @@ def _inherited(one: MirrorPartition) -> tuple[int, int] | None:
 
     Nor is a leader of an older epoch to be relied on: it may have been set back, and have other records since.
     """
-    seen = one.grant.seen if one.grant is not None and one.grant.clean else None
+    seen = _left(one)
     same = seen is not None and one.origin is not None and one.origin.leader.epoch == seen[0]
     return seen if same else None
+
+
+def _left_end(one: MirrorPartition) -> int | None:
+    """Where the former owner left the mirror, whatever it read from.
+
+    Only of a life that has been reported of: a stop while the lease's memory is away lets what was left before stay there.
+    """
+    seen = _left(one)
+    return seen[1] if seen is not None and one.assignment.source_seen is not None else None
+
+
+def _left(one: MirrorPartition) -> tuple[int, int] | None:
+    return one.grant.seen if one.grant is not None and one.grant.clean else None

@@ -7,7 +7,7 @@ Resuming after any error (the log end is the checkpoint):
 2. read the log end with OffsetForLeaderEpoch of that epoch (the leader refuses if it knows a newer one);
 3. read the producer's epoch and last sequence with DescribeProducers;
 4. repeat 2 and 3 until two readings agree, unless the hand-over was clean (``readings.py``); where none do, look whose it is;
-5. where the log is longer than anything we sent, look whose batches these are;
+5. where the log is longer than anything we sent, look whose batches these are; where it begins behind that, they were not ours;
 6. where nobody told us where the log ended, or it does not end there, read its last stretch for a proof (``proving.py``);
 7. where something came whose answer was lost, or an error, wait until it is replicated: only then is it mirrored.
 """
@@ -51,6 +51,7 @@ class TailQuery:
     lost_marker: LostMarker | None = None
     transactions: TransactionalProducer | None = None  # this hold's, with nothing of it under way
     expected_end: int | None = None  # the end of everything this owner or its clean predecessor sent; None: not known
+    left_end: int | None = None  # the same, also where the source has another leader since
     doubt: Doubt | None = None  # what this owner sent and never heard of
     prove: bool = False  # the end is to be compared with the source, wherever it is
     overtaken: tuple[int, int] | None = None  # offsets at which something stands that this owner did not put there
@@ -159,7 +160,9 @@ def _read_group(
 
 
 def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngineError:
-    expected, assignment = _vouched_end(query, tail), query.assignment
+    expected, assignment, left_end = _vouched_end(query, tail), query.assignment, query.left_end
+    if left_end is not None and left_end < tail.start and not _is_stopped(query, tail):
+        return foreign_write(assignment, left_end)  # what stood there is gone, and was none of ours
     offsets = query.overtaken or (tail.end if expected is None else max(expected, tail.start), tail.end)
     if offsets[0] >= offsets[1]:
         return tail
@@ -170,15 +173,17 @@ def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngin
 
 
 def _unsettled(cluster: Cluster, query: TailQuery, tail: Tail, came: tuple[int, int]) -> Tail | LinkEngineError:
-    """Answer what to make of an end that never stands still: only who copies takes others' batches for foreign.
-
-    A mirror that was stopped belongs to those who write to it; its tail says that it was (``writer.py``).
-    """
+    """Answer what to make of an end that never stands still: only who copies takes others' batches for foreign."""
     copies = query.prove or query.expected_end is not None
-    if copies and query.transactions is None and is_closed(tail.producer.coordinator_epoch):
+    if copies and _is_stopped(query, tail):
         return tail
     found = _foreign_write_in(cluster, query, tail, came) if copies and came[0] < came[1] else None
     return found or _changing(query)
+
+
+def _is_stopped(query: TailQuery, tail: Tail) -> bool:
+    """Whether the mirror belongs to those who write to it now; who resumes is told by the same epoch (``writer.py``)."""
+    return query.transactions is None and is_closed(tail.producer.coordinator_epoch)
 
 
 def _foreign_write_in(cluster: Cluster, query: TailQuery, tail: Tail, offsets: tuple[int, int]) -> LinkEngineError | None:

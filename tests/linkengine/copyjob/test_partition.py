@@ -179,6 +179,7 @@ def test_an_end_that_was_left_is_relied_on_under_the_leader_it_was_read_from(epo
     query = tail_query(one)
 
     assert (query.expected_end, query.prove) == ((1_000, False) if relied_on else (None, True))
+    assert query.left_end == query.expected_end
 
 
 @pytest.mark.parametrize("armed", [True, False], ids=["with markers", "with data only"])

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.producer import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
@@ -134,6 +135,28 @@ def test_a_strangers_write_while_nobody_copied_is_found_whatever_is_known_of_the
             copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
         write(clusters[0], topic_name, "b")  # the second time the source has a record there
     assert ends_of(clusters[1], topic_name) == {0: 2}
+
+
+def test_a_strangers_record_that_retention_has_taken_since_is_found_by_where_the_mirror_begins(
+    clusters: Pair, topic_name: str
+) -> None:
+    """Nothing is left to compare, and the source's next record would be left out."""
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, "a")
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as first:
+        first.wait_for_ends({0: 1})
+    write(clusters[1], topic_name, "theirs")
+    admin, everything = AdminClient(clusters[1].client("admin")), TopicPartition(topic_name, 0, 2)
+    admin.delete_records([everything])[everything].result(30)
+    write(clusters[0], topic_name, "b")
+    reported = replace(plan.assignments[0], source_seen=(0, 1))
+
+    with Copier(replace(plan, slice_id="slice-2", assignments=(reported,)), lease=first.lease) as copier:
+        copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
+
+    (message,) = {one.error_message for one in copier.progress.latest.values()}
+    assert "offset 1." in message
 
 
 def test_an_end_that_is_the_sources_is_gone_on_from(clusters: Pair, topic_name: str) -> None:

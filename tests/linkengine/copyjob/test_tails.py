@@ -81,6 +81,36 @@ def test_an_owner_looks_at_what_its_mirror_has_lost_of_what_was_acknowledged(
     assert (found.stretch is STRETCH) is proven
 
 
+@pytest.mark.parametrize(
+    ("left_end", "doubt_at", "coordinator_epoch", "foreign"),
+    [
+        (9, None, 0, True),
+        (9, None, 1, False),
+        (10, None, 0, False),
+        (1_000, None, 0, False),
+        (10, 8, 0, False),
+        (None, None, 0, False),
+    ],
+    ids=["somebody was there", "a stop was", "all that was sent", "all that is left", "never answered", "nothing known"],
+)
+def test_an_empty_mirror_that_begins_behind_all_that_was_sent_was_written_to_by_somebody_else(
+    monkeypatch: pytest.MonkeyPatch, left_end: int | None, doubt_at: int | None, coordinator_epoch: int, foreign: bool
+) -> None:
+    """Its own retention, or where its source begins, may have emptied it up to there, and no further."""
+    state = ProducerState(epoch=0, last_sequence=9, coordinator_epoch=coordinator_epoch)
+    monkeypatch.setattr(readings, "describe_producers", lambda *_, **__: {PLACE: (0, state)})
+    monkeypatch.setattr(tails, "list_offsets", lambda *_, **__: {PLACE: (0, 10)})
+    doubt = None if doubt_at is None else Doubt(offset=doubt_at, sequence=None, producer_id=1 << 62)
+
+    found = read(clean=doubt is None, expected_end=left_end, left_end=left_end, prove=left_end is None, doubt=doubt)
+
+    assert isinstance(found, LinkEngineError) is foreign
+    assert not isinstance(found, LinkEngineError) or (found.code, "offset 9." in found.message) == (
+        ErrorCode.FOREIGN_WRITE,
+        True,
+    )
+
+
 @pytest.mark.parametrize(("replicated", "doubt_at", "told"), [(9, 8, False), (10, 8, True), (9, 10, True)])
 def test_what_came_without_an_answer_is_mirrored_when_it_is_replicated(
     monkeypatch: pytest.MonkeyPatch, replicated: int, doubt_at: int, told: bool
