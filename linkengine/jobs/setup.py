@@ -78,7 +78,7 @@ def setup_mirror(
     check_ours()
     sync_configs(destination, setup.mirror_topic, source_configs=values, include=setup.sync_include)
     check_ours()
-    if guarded and starts:
+    if guarded and (starts or destination.denies_reads(setup.mirror_topic)):  # an earlier attempt may have had a head to hide
         destination.allow_reads(setup.mirror_topic)
     return MirrorCreated(
         source_topic_id=topic.topic_id,

@@ -207,6 +207,30 @@ def test_a_crash_while_seeding_leaves_the_mirror_hidden_and_the_next_attempt_fin
     assert not here.denies_reads(source_topic)
 
 
+def test_a_name_that_was_hidden_before_its_topic_could_be_made_is_shown_by_the_next_attempt(
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    source_topic: str,
+    send_there: Send,
+    crash_in: Callable[[str], None],
+) -> None:
+    """Its source was created again between both, and there is no head to hide any more."""
+    send_there(source_topic, count=100)
+    there.trim(source_topic, {0: 60})
+    crash_in("_create")
+    hidden = here.denies_reads(source_topic)
+    there.delete_topic(source_topic)
+    there.create_topic(source_topic, partitions=2)
+
+    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+
+    assert hidden
+    assert created.seeded == ()
+    assert not here.denies_reads(source_topic)
+
+
 @pytest.mark.usefixtures("first_look")
 def test_a_source_that_begins_earlier_at_the_second_attempt_is_another_topic(
     setup_plan: MirrorSetup,
