@@ -227,9 +227,13 @@ def _lock_parent(parent: MirrorTopic) -> None:
 
 
 def _forget_source(mirror: MirrorTopic) -> None:
-    """Nothing is known yet about the new source; groups of the old one do not limit this mirror any more."""
+    """Nothing is known yet about the new source, nor compared with it; groups of the old one do not limit this mirror any more.
+
+    What differed from the old source is believed to differ from its copy as well, until a comparison says otherwise.
+    """
     MirrorPartition.objects.filter(mirror=mirror).update(**_UNKNOWN_YET)
     GroupOffset.objects.filter(mirror=mirror).delete()
+    mirror.verified_ranges.filter(differences=0).delete()
     mirror.transition_errors.exclude(code__in=STAYING).delete()
 
 

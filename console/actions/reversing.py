@@ -11,7 +11,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from console import dispatch, pairs
-from console.actions import transitions
+from console.actions import transitions, verification
 from console.actors import ENGINE, Actor
 from console.errors import ConflictError
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
@@ -68,18 +68,19 @@ def note_synchronized(*, mirror: MirrorTopic, now: datetime) -> bool:
 
 
 def _announce(mirror: MirrorTopic, there: ClusterLink, operation: MirrorEvent, *, by: Actor, now: datetime) -> MirrorTopic:
+    ids = {"source_topic_id": mirror.mirror_topic_id, "mirror_topic_id": mirror.source_topic_id}
     facts = {
+        **ids,
         "reversal": operation,
         "holds_copy": False,
         "source_topic": mirror.name,
-        "source_topic_id": mirror.mirror_topic_id,
-        "mirror_topic_id": mirror.source_topic_id,
         "num_partitions": mirror.num_partitions,
         "source_configs": mirror.source_configs,
         **fresh_life(),
     }
     row = MirrorTopic.objects.filter(link=there, name=mirror.source_topic).first()
     if row is not None:
+        verification.keep_ledger(mirror=row, **ids, now=now)  # the other side may have been made anew by a restore
         row = transitions.apply_event(mirror=row, event=_E.BECOME_MIRROR, by=by, now=now, **facts)
     else:
         row = MirrorTopic(

@@ -1,7 +1,8 @@
-"""Start comparisons of a mirror with its source, and keep what they saw."""
+"""Start comparisons of a mirror with its source, keep what they saw, and let go of it where the topics are others."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
@@ -10,10 +11,11 @@ from django.db import transaction
 from console import audit, dispatch
 from console.access import Permission, check_permission
 from console.actions.rows import check_mirror, lock_link
-from console.actors import Actor
+from console.actors import ENGINE, Actor
 from console.errors import ConflictError
-from console.models import MirrorTopic, VerifyRun
+from console.models import MirrorTopic, VerifiedRange, VerifyRun
 from console.models.links import show_change
+from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from linkengine.domain.plans import VerifyReport
 from linkengine.domain.states import MirrorState
 
@@ -69,3 +71,30 @@ def record_failure(*, run: VerifyRun, message: str, now: datetime) -> None:
     VerifyRun.objects.filter(pk=run.pk, finished_at=None).update(**failed)  # a result that came meanwhile stands
     run.refresh_from_db()
     show_change(run.mirror.link_id)
+
+
+def keep_ledger(*, mirror: MirrorTopic, source_topic_id: str, mirror_topic_id: str, now: datetime) -> None:
+    """Drop the ledger and its alarm where one of these topics is another one than the row names; before the row does so."""
+    was = MirrorTopic.objects.get(pk=mirror.pk)
+    if (was.source_topic_id, was.mirror_topic_id) == (source_topic_id, mirror_topic_id):
+        return
+    with transaction.atomic():
+        end_alarm(mirror=mirror, ended=differing(mirror), now=now, why={"reason": "a topic was created anew"})
+        if was.mirror_topic_id != mirror_topic_id:
+            mirror.transition_errors.filter(code=TOMBSTONES_MISSED).delete()
+        mirror.verified_ranges.all().delete()
+
+
+def differing(mirror: MirrorTopic) -> list[VerifiedRange]:
+    """Answer what of a mirror's ledger is not equal."""
+    return list(mirror.verified_ranges.filter(differences__gt=0))
+
+
+def end_alarm(*, mirror: MirrorTopic, ended: Sequence[VerifiedRange], now: datetime, why: dict[str, object]) -> None:
+    """Remove the alarm; what had differed goes to the audit."""
+    if not ended and not mirror.transition_errors.filter(code=RECORDS_DIFFER).exists():
+        return
+    ranges = [f"partition {one.partition}: {one.start} to {one.end - 1}, {one.differences} differ" for one in ended]
+    detail = {**why, "ranges": ranges}
+    audit.record(by=ENGINE, action="EndDifferenceAlarm", resource=audit.path_of(mirror), now=now, detail=detail)
+    mirror.transition_errors.filter(code=RECORDS_DIFFER).delete()

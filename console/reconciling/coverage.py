@@ -12,6 +12,7 @@ import structlog
 from django.db import transaction
 
 from console import audit, store
+from console.actions import verification
 from console.actors import ENGINE
 from console.models import MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
 from console.models.links import show_change
@@ -49,7 +50,7 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
         doubted = now_is.doubted_at != mirror.doubted_at
         checked = [one for one in report.checked if one.differences or not doubted]
         ordered = sorted(checked, key=lambda one: (one.partition, one.start))
-        before = _differing(mirror)
+        before = verification.differing(mirror)
         for partition, ranges in groupby(ordered, key=lambda one: one.partition):
             fresh = [_row(mirror, one, report.first_differences, now=now) for one in ranges]
             _store(mirror, partition, fresh)
@@ -64,13 +65,8 @@ def note_report(*, mirror: MirrorTopic, report: VerifyReport, now: datetime, run
 
 def keep_for(*, mirror: MirrorTopic, made: MirrorCreated, now: datetime) -> None:
     """Drop the ledger where one of the two topics was created anew: what was compared is gone. Before the row says so."""
-    if _topics(MirrorTopic.objects.get(pk=mirror.pk)) == (made.source_topic_id, made.mirror_topic_id):
-        return
-    with transaction.atomic():
-        _end_alarm(mirror, _differing(mirror), now=now, why={"reason": "a topic was created anew"})
-        if mirror.mirror_topic_id != made.mirror_topic_id:
-            troubles.end(mirror=mirror, codes=[TOMBSTONES_MISSED])
-        mirror.verified_ranges.all().delete()
+    ids = {"source_topic_id": made.source_topic_id, "mirror_topic_id": made.mirror_topic_id}
+    verification.keep_ledger(mirror=mirror, **ids, now=now)
 
 
 def doubt(*, mirror: MirrorTopic, partitions: Sequence[int], now: datetime) -> None:
@@ -142,24 +138,10 @@ def _end_differences(mirror: MirrorTopic, before: Sequence[VerifiedRange], *, ru
     """End the alarm if every offset that differed was found equal, or is not on the mirror any more. No other one is equal."""
     for partition, start in mirror.partitions.exclude(mirror_start=None).values_list("partition", "mirror_start"):
         mirror.verified_ranges.filter(partition=partition, differences__gt=0, end__lte=start).delete()
-    if not _differing(mirror):
-        _end_alarm(mirror, before, now=now, why={"run": run.pk, "requested_by": run.requested_by})
+    if not verification.differing(mirror):
+        verification.end_alarm(mirror=mirror, ended=before, now=now, why={"run": run.pk, "requested_by": run.requested_by})
     elif before:
         _alarm(mirror, now=now)
-
-
-def _end_alarm(mirror: MirrorTopic, ended: Sequence[VerifiedRange], *, now: datetime, why: dict[str, object]) -> None:
-    """Remove the alarm; what had differed goes to the audit."""
-    if not ended and not mirror.transition_errors.filter(code=RECORDS_DIFFER).exists():
-        return
-    ranges = [f"partition {one.partition}: {one.start} to {one.end - 1}, {one.differences} differ" for one in ended]
-    detail = {**why, "ranges": ranges}
-    audit.record(by=ENGINE, action="EndDifferenceAlarm", resource=audit.path_of(mirror), now=now, detail=detail)
-    mirror.transition_errors.filter(code=RECORDS_DIFFER).delete()
-
-
-def _differing(mirror: MirrorTopic) -> list[VerifiedRange]:
-    return list(mirror.verified_ranges.filter(differences__gt=0))
 
 
 def _topics(mirror: MirrorTopic) -> tuple[str, str]:
@@ -233,7 +215,7 @@ def _are_one(last: VerifiedRange, row: VerifiedRange) -> bool:
 
 
 def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
-    rows = _differing(mirror)
+    rows = verification.differing(mirror)
     first = next((row.first_difference for row in rows if row.first_difference), None)
     count = sum(row.differences for row in rows)
     message = (

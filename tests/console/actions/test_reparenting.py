@@ -102,6 +102,20 @@ def test_a_paused_mirror_goes_on_where_it_ends_under_the_same_names(
     assert [kwargs["link_id"] for _, kwargs in sent] == [link.pk, onward.pk]
 
 
+def test_what_was_compared_with_the_former_source_is_not_verified_and_what_differed_differs(
+    child: MirrorTopic, owner: Actor
+) -> None:
+    for start, differences in ((0, 0), (4, 2), (6, 0)):
+        dated = {"first_verified_at": NOW, "verified_at": NOW}
+        child.verified_ranges.create(partition=0, start=start, end=start + 2, differences=differences, **dated)
+    child.transition_errors.create(code=RECORDS_DIFFER, message="Offset 5 differs.", since=NOW, last_seen_at=NOW)
+
+    moved = move(child, owner).mirror
+
+    assert [(one.start, one.differences) for one in moved.verified_ranges.all()] == [(4, 2)]
+    assert moved.transition_errors.get().code == RECORDS_DIFFER
+
+
 def test_names_stay_also_after_a_second_move(child: MirrorTopic, owner: Actor, link: ClusterLink) -> None:
     MirrorTopic.objects.filter(pk=child.pk).update(first_link_number=77, first_link_uuid=link.link_uuid)
 

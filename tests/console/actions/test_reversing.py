@@ -13,7 +13,7 @@ from console.actions import reversing
 from console.actions.operations import operate, operate_many
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, RestoreRun, RoleBinding
+from console.models import AuditEvent, ClusterLink, MirrorPartition, MirrorTopic, RestoreRun, RoleBinding
 from console.models.mirrors import RECORDS_DIFFER
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeActor, MakeMirror
@@ -116,6 +116,22 @@ def test_a_second_reversal_takes_the_row_of_the_first(mirror: MirrorTopic, make_
     assert (row.state, row.stop_reason, row.fencing_at, row.reversal) == (S.PENDING_MIRROR, "", None, "reverse-and-pause")
     for name in ("stopped_end", "last_source_seen_at", *former):  # they would be told of the topic that is its source now
         assert set(row.partitions.values_list(name, flat=True)) == {None}
+
+
+@pytest.mark.parametrize("anew", [True, False], ids=["another topic", "the same topics"])
+def test_what_was_compared_with_a_topic_that_is_gone_is_not_verified_when_the_row_is_a_mirror_again(
+    mirror: MirrorTopic, make_mirror: MakeMirror, back: ClusterLink, owner: Actor, anew: bool
+) -> None:
+    MirrorTopic.objects.filter(pk=mirror.pk).update(mirror_topic_id="restored")
+    ids = {"source_topic_id": "before the restore" if anew else "restored", "mirror_topic_id": mirror.source_topic_id}
+    row = make_mirror("orders", S.STOPPED, link=back, stop_reason="failover", **ids)
+    row.verified_ranges.create(partition=0, start=0, end=7, differences=1, first_verified_at=NOW, verified_at=NOW)
+    row.transition_errors.create(code=RECORDS_DIFFER, message="Offset 3 differs.", since=NOW, last_seen_at=NOW)
+
+    do(mirror, E.REVERSE_AND_START, owner)
+
+    assert (row.verified_ranges.exists(), row.transition_errors.exists()) == (not anew, not anew)
+    assert AuditEvent.objects.filter(action="EndDifferenceAlarm").exists() == anew
 
 
 def test_failing_the_source_over_lets_the_mirror_mirror_on(mirror: MirrorTopic, other: MirrorTopic, owner: Actor) -> None:
