@@ -76,6 +76,21 @@ def _patiently(look: Callable[[], _T]) -> _T:
         time.sleep(LAG_POLL_S)
 
 
+def missing_among(session: AdminSession, topics: Iterable[str]) -> frozenset[str]:
+    """Pick the topics that are not there: unknown still after LAG_S, as in ``describe``; all of them wait together."""
+    missing, deadline = list(topics), time.monotonic() + LAG_S
+    while missing := [name for batch in _batches(missing) for name in _unknown(session, batch)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(LAG_POLL_S)
+    return frozenset(missing)
+
+
+def _unknown(session: AdminSession, topics: Sequence[str]) -> list[str]:
+    _, failures = session.settle(_start_describe(topics), what="describe topics")
+    return [name for name, error in failures.items() if error.code() in _GONE]
+
+
 def led_partitions(session: AdminSession, topic: str) -> int:
     """Count the partitions of a topic that have a leader; 0 for a topic that is not there (yet)."""
     found, _ = session.settle(_start_describe([topic]), what=f"describe topic {topic!r}")

@@ -27,17 +27,24 @@ def observe_sources(
 ) -> dict[str, TopicDescription | LinkEngineError]:
     """Describe source topics given as name to topic id; the error of each that is gone, was replaced or is hidden from us.
 
-    Two requests per 500 topics. Those that do not look as expected are looked at again one by one, after one wait for all.
+    Two requests per 500 topics. Those that do not look as expected are looked at again together, after one wait for all; one
+    by one only those that are there under another id, or hidden: hundreds are missing at once where somebody clears a cluster.
     """
-    seen = {topic.name: topic for topic in source.topics(wanted, with_configs=False)}
-    found: dict[str, TopicDescription | LinkEngineError] = {
-        name: seen[name] for name, topic_id in wanted.items() if name in seen and seen[name].topic_id == topic_id
-    }
-    strange = [name for name in wanted if name not in found]
-    if strange:
-        log.info("source_topics_second_look", topics=strange[:10], number=len(strange))
-        time.sleep(second_look_after_s)
-    return found | {name: _second_look(source, name, topic_id=wanted[name]) for name in strange}
+    found = _as_expected(source, wanted)
+    strange = {name: topic_id for name, topic_id in wanted.items() if name not in found}
+    if not strange:
+        return found
+    log.info("source_topics_second_look", topics=list(strange)[:10], number=len(strange))
+    time.sleep(second_look_after_s)
+    missing = source.missing_among(strange)
+    found |= {name: _missing(name) for name in missing}
+    found |= _as_expected(source, {name: topic_id for name, topic_id in strange.items() if name not in missing})
+    return found | {name: _second_look(source, name, topic_id=wanted[name]) for name in strange if name not in found}
+
+
+def _as_expected(source: ClusterAdmin, wanted: Mapping[str, str]) -> dict[str, TopicDescription | LinkEngineError]:
+    seen = source.topics(wanted, with_configs=False)
+    return {topic.name: topic for topic in seen if topic.topic_id == wanted[topic.name]}
 
 
 def _second_look(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDescription | LinkEngineError:
@@ -46,12 +53,16 @@ def _second_look(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDes
     except LinkEngineError as error:
         return error
     if seen is None:
-        return LinkEngineError(
-            ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED,
-            f"Source topic {topic!r} is not there any more, or the link's principal may no longer DESCRIBE it. Fail over to "
-            "keep the mirrored records as an ordinary topic, or delete the mirror topic.",
-        )
+        return _missing(topic)
     return seen if seen.topic_id == topic_id else _replaced(source, seen, topic_id=topic_id)
+
+
+def _missing(topic: str) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED,
+        f"Source topic {topic!r} is not there any more, or the link's principal may no longer DESCRIBE it. Fail over to "
+        "keep the mirrored records as an ordinary topic, or delete the mirror topic.",
+    )
 
 
 def _replaced(source: ClusterAdmin, seen: TopicDescription, *, topic_id: str) -> LinkEngineError:

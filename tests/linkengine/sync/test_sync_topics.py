@@ -1,4 +1,6 @@
+from collections.abc import Sequence
 from dataclasses import replace
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -48,15 +50,35 @@ def test_a_topic_missing_for_a_moment_only_is_not_declared_dead(there: ClusterAd
     class SlowBroker:
         """A broker whose metadata is old at the first look."""
 
-        def topics(self, *_: object, **__: object) -> list[object]:
-            return []
+        looks = 0
 
-        def find(self, topic: str) -> object:
-            return there.find(topic)
+        def topics(self, names: list[str], *, with_configs: bool) -> Sequence[object]:
+            self.looks += 1
+            return there.topics(names, with_configs=with_configs) if self.looks > 1 else []
+
+        def missing_among(self, names: list[str]) -> frozenset[str]:
+            return there.missing_among(names)
 
     seen = observe_sources(SlowBroker(), {topic_name: topic_id}, second_look_after_s=0.0)  # type: ignore[arg-type]
 
     assert seen == {topic_name: there.describe(topic_name)}
+
+
+def test_topics_that_are_missing_are_looked_at_again_all_together(
+    there: ClusterAdmin, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one, each waits for itself; a link whose source was cleared would follow nothing for minutes."""
+    there.create_topic(topic_name, partitions=1)
+    wanted = {f"{topic_name}-{number}": "id" for number in range(100)}
+    alone = Mock(wraps=there.find)
+    monkeypatch.setattr(there, "find", alone)
+
+    seen = observe_sources(there, {**wanted, topic_name: "another id"}, second_look_after_s=0.0)
+
+    codes = {name: one.code for name, one in seen.items() if isinstance(one, LinkEngineError)}
+    gone = dict.fromkeys(wanted, ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED)
+    assert codes == {**gone, topic_name: ErrorCode.SOURCE_TOPIC_ID_CHANGED}
+    assert alone.call_args_list == [call(topic_name)]
 
 
 def test_a_mirror_grows_with_its_source(here: ClusterAdmin, topic_name: str) -> None:
