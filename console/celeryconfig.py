@@ -5,6 +5,7 @@ from kombu import Queue
 
 broker_url = settings.REDIS_URL
 broker_connection_retry_on_startup = True
+broker_connection_max_retries = None  # an outage of Redis may last a night; after Celery's hundred tries the worker would end
 broker_transport_options = {
     "visibility_timeout": 600,  # s; above the longest task (a slice with its overlap), else it would be delivered twice
     "socket_timeout": 5,

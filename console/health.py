@@ -58,5 +58,5 @@ def _worker() -> str:
     except redis.RedisError:
         return "unknown, since Redis does not answer"
     if silence_ms is None:
-        return "no worker has shown life in the last hour"
+        return "no worker is known to have shown life in the last hour"
     return "" if silence_ms <= WORKER_SILENT_MS else f"silent for {silence_ms // 1000} s"

@@ -19,6 +19,8 @@ import redis
 import structlog
 from django.conf import settings
 
+from linkengine.domain.moments import AHEAD_MS
+
 _log = structlog.get_logger(__name__)
 _WORKER_SEEN = "console:worker-seen"
 _SEEN_EXPIRY_S = 3600
@@ -62,9 +64,10 @@ def note_worker() -> None:
 
 
 def worker_silence_ms() -> int | None:
-    """Answer how long ago a worker showed life, None if none did; raise redis.RedisError where Redis does not answer."""
+    """Answer how long ago a worker showed life, None if nobody knows; raise redis.RedisError where Redis does not answer."""
     seen = cast("str | None", client().get(_WORKER_SEEN))
-    return None if seen is None else max(0, int(time.time() * 1000) - int(seen))
+    silence_ms = None if seen is None else int(time.time() * 1000) - int(seen)
+    return None if silence_ms is None or silence_ms < -AHEAD_MS else max(0, silence_ms)
 
 
 def give_answer(reply_to: str, answer: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db import transaction
 
@@ -21,7 +21,6 @@ from linkengine.domain.states import MirrorState
 
 Status = VerifyRun.Status
 UNFINISHED = (Status.QUEUED, Status.RUNNING)
-OVERDUE = timedelta(hours=2)  # a run that has not come back is over: its worker died
 
 
 def start_verify(*, mirror: MirrorTopic, by: Actor, now: datetime, of_now: bool = False) -> VerifyRun:
@@ -36,7 +35,7 @@ def start_verify(*, mirror: MirrorTopic, by: Actor, now: datetime, of_now: bool 
         lock_link(mirror.link)  # one starter at a time
         check_mirror(mirror)
         wanted = (Status.QUEUED,) if of_now else UNFINISHED
-        running = mirror.verify_runs.filter(status__in=wanted, requested_at__gte=now - OVERDUE).first()
+        running = mirror.verify_runs.filter(status__in=wanted).first()  # one whose worker died is closed
         if running is not None:
             return running
         run = VerifyRun.objects.create(mirror=mirror, requested_by=by.name, requested_at=now)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -41,7 +40,6 @@ from linkengine.domain.linktasks import LINK_TROUBLES, TaskName, TaskState
 from linkengine.domain.states import GapReason
 
 RESEND_MS = 2_000
-OVERDUE = timedelta(hours=2)
 _RUNNING = frozenset(TaskState) - LINK_TROUBLES - {TaskState.NOT_CONFIGURED}
 _UNFINISHED = (VerifyRun.Status.QUEUED, VerifyRun.Status.RUNNING)
 _OTHER_TOPICS = (ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ErrorCode.MIRROR_TOPIC_MISSING)
@@ -56,7 +54,7 @@ def advance_gate(*, run_id: int, **_: Any) -> None:
     with store.hold(f"gate:{run_id}") as ours:
         runs = GateRun.objects.select_related(*_RELATED).filter(pk=run_id, status=GateRun.Status.RUNNING)
         run = runs.first() if ours else None
-        if run is None or _is_waiting(run, now=timezone.now()):
+        if run is None or _is_waiting(run):
             return
         gates.record_checks(run=run, checks=_checks(run), now=timezone.now())
 
@@ -68,9 +66,9 @@ def look_after_gates() -> None:
             dispatch.send("advance_gate", run_id=run_id)
 
 
-def _is_waiting(run: GateRun, *, now: datetime) -> bool:
-    comparison = run.verify_run
-    return comparison is not None and comparison.status in _UNFINISHED and now - run.requested_at < OVERDUE
+def _is_waiting(run: GateRun) -> bool:
+    """A terabyte takes hours to be compared; a comparison whose worker has died is closed (``verifying.look_after_runs``)."""
+    return run.verify_run is not None and run.verify_run.status in _UNFINISHED
 
 
 def _checks(run: GateRun) -> list[GateCheck]:
@@ -123,8 +121,8 @@ def _unequal_acls(mirror: MirrorTopic) -> Sequence[str]:
 
 
 def _comparison(run: VerifyRun | None) -> VerifiedData:
-    if run is None or run.status in _UNFINISHED or run.status == VerifyRun.Status.ERROR:
-        problem = run.error_message if run and run.error_message else "it did not end in time."
+    if run is None or run.status == VerifyRun.Status.ERROR:
+        problem = run.error_message if run and run.error_message else "it has been deleted."
         return _doubtful(f"The comparison did not come about: {problem}")
     alarms = {} if run.differences else dict(run.mirror.transition_errors.values_list("code", "message"))
     if RECORDS_DIFFER in alarms:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-READERS = 4  # tasks per topic, so that all cores read
+READERS = 4  # tasks per topic: several cores read, and slots are left for the copy, which waits behind who came first
 EARLIEST, LATEST = -2, -1  # what Spark's offset JSON says for "whatever the log has"
 LIMITS = {
     "kafka.request.timeout.ms": "15000",  # one answer of a broker
@@ -39,23 +39,24 @@ def read_topic(
 ) -> DataFrame:
     """Plan to read what a committed reader sees of ``topic`` within ``[starts, ends)``.
 
-    ``gentle``: one task reads it all; else there are at least READERS, for which a topic with few partitions is split.
+    ``gentle``: one task reads it all; else there are READERS, for which a topic with few partitions is split.
 
     ``failOnDataLoss`` is off: an offset that is not there is what we came to find out, not a reason to give up.
     """
+    readers = 1 if gentle else READERS
     options = {
         "assign": json.dumps({topic: sorted(ends)}),
         "startingOffsets": _offsets(topic, starts),
         "endingOffsets": _offsets(topic, ends),
         "includeHeaders": "true",
         "failOnDataLoss": "false",
-        "minPartitions": str(1 if gentle else READERS),
+        "minPartitions": str(readers),
         "kafka.isolation.level": "read_committed",
         **LIMITS,
         **{f"kafka.{name}": value for name, value in properties_of(address).items()},
     }
     topic_rows = spark.read.format("kafka").options(**options).load()
-    return topic_rows.coalesce(1) if gentle else topic_rows
+    return topic_rows.coalesce(readers)
 
 
 def _offsets(topic: str, offsets: Mapping[int, int]) -> str:

@@ -40,12 +40,24 @@ def test_the_process_is_up_without_anything_else(client: Client, no_redis: None)
 def test_ready_means_database_redis_and_a_worker(client: Client, own_redis: None) -> None:
     answer = client.get("/readyz")
     assert answer.status_code == 503
-    assert answer.json()["parts"] == {"database": "ok", "redis": "ok", "worker": "no worker has shown life in the last hour"}
+    assert answer.json()["parts"] == {
+        "database": "ok",
+        "redis": "ok",
+        "worker": "no worker is known to have shown life in the last hour",
+    }
 
     store.note_worker()
 
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+
+
+@pytest.mark.django_db
+def test_a_worker_seen_in_the_future_is_not_known_to_live(client: Client, own_redis: None) -> None:
+    ahead = timezone.now() + timedelta(hours=1)  # the clock was set back since
+    store.client().set("console:worker-seen", int(ahead.timestamp() * 1000))
+
+    assert client.get("/readyz").status_code == 503
 
 
 @pytest.mark.django_db

@@ -31,3 +31,7 @@ def test_closing_a_connection_whose_redis_has_gone_with_tasks_unacknowledged_rai
 
 def test_the_console_uses_that_transport() -> None:
     assert isinstance(app.connection_for_write().transport, Transport)
+
+
+def test_a_worker_waits_for_its_queue_for_as_long_as_it_takes() -> None:
+    assert app.conf.broker_connection_max_retries is None

@@ -33,7 +33,7 @@ def test_a_comparison_is_queued_once(mirror: MirrorTopic, owner: Actor, sent: Se
 
     assert verification.start_verify(mirror=mirror, by=owner, now=NOW + timedelta(minutes=1)) == run
     assert sent == [("verify_mirror", {"run_id": run.pk})]
-    assert verification.start_verify(mirror=mirror, by=owner, now=NOW + timedelta(hours=3)) != run
+    assert verification.start_verify(mirror=mirror, by=owner, now=NOW + timedelta(hours=3)) == run  # a terabyte takes as long
 
 
 def test_a_run_is_taken_once(mirror: MirrorTopic, owner: Actor) -> None:
