@@ -70,14 +70,24 @@ class Difference:
 
 
 def read_stretch(
-    connection: Connection, *, topic: Place, leader_epoch: int, bounds: tuple[int, int], producer_id: int
+    connection: Connection,
+    *,
+    topic: Place,
+    leader_epoch: int,
+    bounds: tuple[int, int],
+    producer_id: int,
+    local_start: Callable[[], int],
 ) -> Stretch:
-    """Read the mirror's last records and what follows them; ``bounds`` are its start and end, all of it replicated."""
+    """Read the mirror's last records and what follows them; ``bounds`` are its start and end, all of it replicated.
+
+    ``local_start`` is asked where an answer is empty: below it that means that remote storage is slow (KIP-405), and a look
+    that finds less than the one before would prove nothing. Raises TIMEOUT_ERROR then.
+    """
     first, end = bounds
     stretch = Stretch(start=end, end=end, records={}, markers=frozenset())
     for back in LOOK_BACK:
         looked_at = (max(first, end - back), end)
-        found = _mirror_batches(connection, topic=topic, leader_epoch=leader_epoch, bounds=looked_at)
+        found = _mirror_batches(connection, topic=topic, leader_epoch=leader_epoch, bounds=looked_at, local_start=local_start)
         stretch = _gathered(found, first=first, bounds=looked_at, producer_id=producer_id)
         if stretch.records or looked_at[0] == first:
             break
@@ -85,7 +95,7 @@ def read_stretch(
 
 
 def _mirror_batches(
-    connection: Connection, *, topic: Place, leader_epoch: int, bounds: tuple[int, int]
+    connection: Connection, *, topic: Place, leader_epoch: int, bounds: tuple[int, int], local_start: Callable[[], int]
 ) -> Iterator[tuple[BatchView, memoryview, bool]]:
     """Yield batches, and whether they are aborted data: applications leave some in a topic that a reversal made a mirror."""
     position, end = bounds
@@ -100,6 +110,8 @@ def _mirror_batches(
             position = max(position, view.next_offset)
             batch = records[at : at + view.size]
             yield view, batch, aborted.contain(view, batch)
+        if position == before and position < local_start():
+            raise _slow_storage(f"mirror {topic[0]}-{topic[2]}", what="the source's records are")
         if position == before:
             return  # compaction has removed the rest
 
@@ -157,10 +169,7 @@ def first_difference(
             high_end=end,
         )
         if not steps and position < local_start:
-            message = (
-                f"Remote storage of source {topic[0]}-{topic[2]} is slow to bring what its mirror is compared with. Retrying."
-            )
-            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
+            raise _slow_storage(f"source {topic[0]}-{topic[2]}", what="its mirror is")
         if not steps:
             return None  # compaction has removed the rest
         for step in steps:
@@ -169,6 +178,12 @@ def first_difference(
                 return found
         position = steps[-1].end
     return None
+
+
+def _slow_storage(of: str, *, what: str) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR, f"Remote storage of {of} is slow to bring what {what} compared with. Retrying."
+    )
 
 
 def _difference_in(step: Append, stretch: Stretch, compacted: Callable[[], bool]) -> Difference | None:

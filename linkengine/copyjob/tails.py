@@ -28,7 +28,7 @@ from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
-from linkengine.kafka.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
+from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets
 from linkengine.kafka.producers import ProducerState
 from linkengine.kafka.topicviews import Leader, TopicView, locate
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
@@ -217,8 +217,9 @@ def _with_stretches(
         return {query.assignment.key: failure for query, _ in tails}
     try:
         for query, tail in tails:
-            error, high_watermark = visible.get(_place(query), (3, -1))
-            found[query.assignment.key] = _with_stretch(connection, query, tail, error=error, high_watermark=high_watermark)
+            found[query.assignment.key] = _with_stretch(
+                query, tail, cluster=cluster, connection=connection, visible=visible.get(_place(query), (3, -1))
+            )
     finally:
         connection.close()
     return found
@@ -242,9 +243,9 @@ def _came_unheard(query: TailQuery, tail: Tail) -> bool:
 
 
 def _with_stretch(
-    connection: Connection, query: TailQuery, tail: Tail, *, error: int, high_watermark: int
+    query: TailQuery, tail: Tail, *, cluster: Cluster, connection: Connection, visible: tuple[int, int]
 ) -> Tail | LinkEngineError:
-    name, partition = _place(query)
+    (name, partition), (error, high_watermark) = _place(query), visible
     if error:
         return BrokerError(error, f"The end of mirror {name}-{partition} cannot be seen")
     if high_watermark < tail.end:
@@ -258,10 +259,19 @@ def _with_stretch(
             leader_epoch=tail.leader.epoch,
             bounds=(tail.start, tail.end),
             producer_id=tail.producer_id,
+            local_start=lambda: _local_start(cluster, query, tail),
         )
     except LinkEngineError as failure:
         return failure
     return replace(tail, stretch=stretch)
+
+
+def _local_start(cluster: Cluster, query: TailQuery, tail: Tail) -> int:
+    place = _place(query)
+    error, start = list_offsets(cluster, tail.leader.broker, [place], timestamp=EARLIEST_LOCAL)[place]
+    if error:
+        raise BrokerError(error, f"The end of mirror {place[0]}-{place[1]} cannot be seen")
+    return start
 
 
 def _changing(query: TailQuery) -> LinkEngineError:

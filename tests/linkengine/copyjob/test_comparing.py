@@ -77,8 +77,10 @@ def difference(stretch: Stretch, *, bounds: tuple[int, int], compacted: Callable
     return first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=bounds, stretch=stretch, compacted=compacted)
 
 
-def stretch_of(mirror: Sequence[bytes], *, end: int, start: int = 0) -> Stretch:
-    return read_stretch(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(start, end), producer_id=OURS)
+def stretch_of(mirror: Sequence[bytes], *, end: int, start: int = 0, local_start: int = 0) -> Stretch:
+    return read_stretch(
+        NOWHERE, topic=TOPIC, leader_epoch=0, bounds=(start, end), producer_id=OURS, local_start=lambda: local_start
+    )
 
 
 def test_the_whole_last_batch_is_taken_but_nothing_before_the_logs_start(logs: dict[str, list[bytes]]) -> None:
@@ -155,6 +157,26 @@ def test_a_marker_that_compaction_excuses_does_not_excuse_what_follows(logs: dic
     assert difference(stretch, bounds=(0, 4)) == Difference(offset=0, kind=DifferenceKind.MARKER)
     logs["source"][0] = batch(0, "old")  # compaction never removes a record without a key
     assert difference(stretch, bounds=(0, 4), compacted=pytest.fail) == Difference(offset=0, kind=DifferenceKind.MARKER)
+
+
+def test_nor_is_what_remote_storage_of_the_mirror_does_not_bring(
+    logs: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last marker is seen, the records before it are looked for further back."""
+    logs["mirror"] = [batch(0, "a", "b"), marker(2), marker(3)]
+    found = proving.read_with_aborted
+    monkeypatch.setattr(
+        proving, "read_with_aborted", lambda *_, offset, **__: found(offset=offset) if offset >= 3 else (0, (), memoryview(b""))
+    )
+
+    with pytest.raises(LinkEngineError, match="Remote storage of mirror t-0"):
+        stretch_of(logs["mirror"], end=4, local_start=3)
+
+
+def test_a_mirror_whose_end_is_compacted_away_shows_nothing(logs: dict[str, list[bytes]]) -> None:
+    stretch = stretch_of(logs["mirror"], end=4)
+
+    assert (stretch.start, stretch.records, stretch.markers) == (0, {}, frozenset())
 
 
 def test_what_remote_storage_does_not_bring_is_no_proof(logs: dict[str, list[bytes]]) -> None:
