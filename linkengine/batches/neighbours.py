@@ -5,7 +5,8 @@ hole where they were, and every other check is content. What follows tells. In a
 a batch that was moved up runs into the next one, or beyond the end that its own answer names; one that was moved down
 begins before the one in front of it ends. Where nothing follows in the answer, nothing can be told: it is read again.
 
-A batch that begins where the one before it ended needs no look.
+A batch that begins where the one before it ended needs no look. The first one of an answer does: who asks from within a batch
+gets it from its beginning, and moved up it may claim just the offset that was asked for.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def test_a_short_owner_does_not_hide_that_late_markers_may_come(small_ground: Gr
         source.cut()  # the third one reads where the mirror ends, and has nothing to send yet
         one.start_copier()
         # a machine that stands still may cost it its lease of half a second, and it has the next one
-        one.until(lambda: any(seen.generation >= 3 and seen.mirror_end == 10 for seen in one.engine.reports()))
+        one.until(lambda: any(seen.generation >= 3 and seen.unproven_end == 10 for seen in one.engine.reports()))
 
         destination.release()
         time.sleep(1.0)

@@ -168,8 +168,9 @@ class Application:
 
 
 def records(cluster: KafkaCluster, topic: str, *, partitions: int = 2) -> Records:
-    """Read everything, as a committed reader sees it, by partition and offset."""
-    consumer = Consumer({**cluster.client("app"), "group.id": "reader", "enable.auto.commit": False})
+    """Read everything, as a committed reader sees it, by partition and offset; also where a beginning is deleted meanwhile."""
+    anew = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**cluster.client("app"), "group.id": "reader", **anew})
     places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
     bounds = {place.partition: watermarks(consumer, place) for place in places}
     consumer.assign(places)

@@ -15,6 +15,7 @@ from tests.linkengine.batches.batchlog import LZ4, Batch, Rec, dense, log_of, me
 HUGE = Rec(value=b"x" * 70_000)  # too large to be merged with a neighbour
 FIRST, BATCHES, RECORDS = 100, 6, 3
 END = FIRST + BATCHES * RECORDS
+LEAST_SEEN = 80  # bytes that are cut off at most: the last base offset is still there
 
 
 def whole_log() -> bytearray:
@@ -50,7 +51,7 @@ def keys(step: Step) -> list[bytes | None]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.integers(0, BATCHES - 1), st.integers(0, 63), st.integers(FIRST, END - 1), st.integers(0, 90), st.data())
+@given(st.integers(0, BATCHES - 1), st.integers(0, 63), st.integers(FIRST, END - 1), st.integers(0, LEAST_SEEN), st.data())
 def test_no_flipped_bit_moves_a_record_or_hides_one(number: int, bit: int, start: int, cut: int, data: st.DataObject) -> None:
     buffer = damaged(number, bit)
     size = len(buffer) // BATCHES
@@ -64,6 +65,15 @@ def test_no_flipped_bit_moves_a_record_or_hides_one(number: int, bit: int, start
 
     found = {step.start + at: key for step in steps for at, key in enumerate(keys(step))}
     assert found == {offset: b"%d" % offset for offset in found}
+
+
+@pytest.mark.parametrize("cut", [1, 40, 80])
+def test_the_batch_that_holds_the_offset_asked_for_is_not_believed_to_begin_there(cut: int) -> None:
+    data = damaged(4, 0)
+    first = 4 * len(data) // BATCHES
+
+    with pytest.raises(CorruptBatchError, match="not its own"):
+        plan(data[first : len(data) - cut], start=113)
 
 
 @pytest.mark.parametrize(("number", "bit"), [(1, 3), (2, 0), (4, 6), (3, 5)], ids=["up", "down", "far up", "far down"])
