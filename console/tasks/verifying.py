@@ -9,6 +9,7 @@ import structlog
 from celery import shared_task
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from console import dispatch, store
@@ -17,11 +18,13 @@ from console.models import VerifyRun
 from console.reconciling import coverage, plans
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.moments import AHEAD_MS
 from linkengine.domain.plans import VerifyReport
 from linkengine.sparkclient import SparkUnavailableError
 
 RESEND_AFTER = timedelta(seconds=5)
 CLAIM_MS = 10_000
+AHEAD = timedelta(milliseconds=AHEAD_MS)
 ABANDONED_AFTER = timedelta(seconds=20)  # a worker that lives renews its hold three times in five seconds
 OVERTAKEN = (
     "While it was compared, the mirror lost offsets, missed tombstones, was made anew or moved to another source. Start the "
@@ -45,14 +48,19 @@ def verify_mirror(*, run_id: int, **_: Any) -> None:
 
 def look_after_runs(*, now: datetime) -> None:
     """Send again what no worker took, and give up what its worker has left behind."""
-    for run in VerifyRun.objects.filter(status=VerifyRun.Status.QUEUED, requested_at__lt=now - RESEND_AFTER):
+    for run in VerifyRun.objects.filter(_long_ago("requested_at", now - RESEND_AFTER, now), status=VerifyRun.Status.QUEUED):
         if store.claim(f"verify:{run.pk}", ttl_ms=CLAIM_MS):
             dispatch.send("verify_mirror", run_id=run.pk)
-    running = VerifyRun.objects.filter(status=VerifyRun.Status.RUNNING, started_at__lt=now - ABANDONED_AFTER)
+    running = VerifyRun.objects.filter(_long_ago("started_at", now - ABANDONED_AFTER, now), status=VerifyRun.Status.RUNNING)
     for run in running.select_related("mirror"):
         if not store.is_held(f"verify:{run.pk}"):
             message = "The worker that made the comparison went away. Start the comparison again."
             verification.record_failure(run=run, message=message, now=now)
+
+
+def _long_ago(name: str, before: datetime, now: datetime) -> Q:
+    """Choose rows of before that time; also what lies ahead of now, since a clock was set back."""
+    return Q(**{f"{name}__lt": before}) | Q(**{f"{name}__gt": now + AHEAD})
 
 
 def _compare(run: VerifyRun) -> None:
