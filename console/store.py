@@ -66,8 +66,10 @@ def note_worker() -> None:
 def worker_silence_ms() -> int | None:
     """Answer how long ago a worker showed life, None if nobody knows; raise redis.RedisError where Redis does not answer."""
     seen = cast("str | None", client().get(_WORKER_SEEN))
-    silence_ms = None if seen is None else int(time.time() * 1000) - int(seen)
-    return None if silence_ms is None or silence_ms < -AHEAD_MS else max(0, silence_ms)
+    if seen is None:
+        return None
+    silence_ms = int(time.time() * 1000) - int(seen)
+    return None if silence_ms < -AHEAD_MS else max(0, silence_ms)  # ahead of now: a clock was set back
 
 
 def give_answer(reply_to: str, answer: dict[str, Any]) -> None:

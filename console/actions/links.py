@@ -83,8 +83,8 @@ def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool =
     """
     check_permission(by, Permission.MANAGE_LINK, link=link)
     attached = list(link.mirrors.exclude(state=MirrorState.STOPPED).values_list("name", flat=True))
-    if attached and not force:
-        raise ConflictError(_still_attached(link, attached), code="LINK_IN_USE")
+    if not force:
+        _check_detached(link, attached)
     if validate_only:
         return
     if attached or link.mirrors.exclude(deletion_requested_at=None).exists():
@@ -126,12 +126,15 @@ def leave_pair(link: ClusterLink, *, now: datetime) -> None:
         dispatch.send("reconcile_link", link_id=other.pk, probe=True)
 
 
+def _check_detached(link: ClusterLink, attached: list[str]) -> None:
+    if attached:
+        raise ConflictError(_still_attached(link, attached), code="LINK_IN_USE")
+
+
 def _check_finished(link: ClusterLink) -> None:
     """Raise ConflictError unless the mirrors are stopped and their topics are to stay; locks them, until the commit."""
     mirrors = list(link.mirrors.select_for_update())
-    attached = [one.name for one in mirrors if one.state != MirrorState.STOPPED]
-    if attached:
-        raise ConflictError(_still_attached(link, attached), code="LINK_IN_USE")
+    _check_detached(link, [one.name for one in mirrors if one.state != MirrorState.STOPPED])
     going = [one.name for one in mirrors if one.deletion_requested_at is not None]
     if going:
         message = f"Topic '{going[0]}' of cluster link '{link.name}' is being deleted. Delete the link once more."
@@ -141,8 +144,8 @@ def _check_finished(link: ClusterLink) -> None:
 def _let_mirrors_go_first(link: ClusterLink, *, force: bool, by: Actor, now: datetime) -> None:
     with transaction.atomic():
         attached = list(lock_link(link).mirrors.exclude(state=MirrorState.STOPPED))
-        if attached and not force:  # come since the first look
-            raise ConflictError(_still_attached(link, [one.name for one in attached]), code="LINK_IN_USE")
+        if not force:  # some may have come since the first look
+            _check_detached(link, [one.name for one in attached])
         ClusterLink.objects.filter(pk=link.pk).update(deletion_requested_at=now, deletion_requested_by=by.name)
         audit.record(by=by, action="RequestClusterLinkDeletion", resource=audit.path_of(link), now=now, detail={"force": force})
         for mirror in attached:

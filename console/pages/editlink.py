@@ -28,7 +28,7 @@ from console.presenters.links import source_servers
 from console.presenters.mirrors import mirror_row
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
-from console.queries.mirrors import sum_if_known
+from console.queries.mirrors import MirrorSummary, sum_if_known
 from linkengine.domain.addresses import TOKEN_URL, address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkaddresses import source_properties, uses_registered_security
@@ -156,11 +156,10 @@ def delete(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 
 def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
-    mirrors = mirror_queries.list_mirrors(link=link, by=by)
-    blockers = [one for one in mirrors if one.mirror.state != MirrorState.STOPPED]
+    blockers = _unstopped(link, by=by)
     missing = sum_if_known([one.missing for one in blockers])
     ending = _ends_at_other_half(link)
-    seen = [one for one in mirror_queries.list_mirrors(link=ending[0].link, by=by) if one.mirror in ending] if ending else []
+    seen = _unstopped(ending[0].link, by=by) if ending else []
     context = {
         "link": link_head(link, now=now),
         "ending": len(ending),
@@ -176,6 +175,11 @@ def _delete_form(request: HttpRequest, link: ClusterLink, *, status: int = 200, 
         "confirm": request.POST.get("confirm", ""),
     }
     return reply(request, "links/delete.html", context | more, status=status)
+
+
+def _unstopped(link: ClusterLink, *, by: Actor) -> list[MirrorSummary]:
+    """Answer the mirrors that a person may see and that are not stopped."""
+    return [one for one in mirror_queries.list_mirrors(link=link, by=by) if one.mirror.state != MirrorState.STOPPED]
 
 
 def _ends_at_other_half(link: ClusterLink) -> list[MirrorTopic]:

@@ -102,14 +102,12 @@ def _name_of(report: PartitionProgress) -> str:
 
 
 def _lowest(report: PartitionProgress) -> int | None:
-    told = (report.mirror_end, report.unproven_end, report.set_back_to)
-    return min((end for end in told if end is not None), default=None)
+    return min((end for end in (report.seen_end, report.set_back_to) if end is not None), default=None)
 
 
 def _is_shorter(row: MirrorPartition, report: PartitionProgress) -> bool:
     """Tell whether the mirror ends before where it was last seen; what it lost and has got again shows in the report only."""
-    end = report.unproven_end if report.mirror_end is None else report.mirror_end
-    return row.mirror_end is not None and end is not None and end < row.mirror_end
+    return row.mirror_end is not None and report.seen_end is not None and report.seen_end < row.mirror_end
 
 
 def _cut(mirror: MirrorTopic, partition: int, end: int, *, now: datetime) -> None:

@@ -30,7 +30,6 @@ Status = Drill.Status
 RESEND_MS = 1_000
 COMPARISONS = 3  # of one copy at most
 LONGEST_STEP = timedelta(minutes=30)  # then the drill has failed, whatever it waits for
-_UNFINISHED = (VerifyRun.Status.QUEUED, VerifyRun.Status.RUNNING)
 _log = structlog.get_logger(__name__)
 
 
@@ -86,7 +85,7 @@ def _fail_over(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> No
 def _check(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
     sound = _sound(copies)
     runs = [_comparison(one, now) for one in sound]
-    if any(run.status in _UNFINISHED for run in runs):
+    if any(run.status in verification.UNFINISHED for run in runs):
         return
     rows = [_row(one, run, drill) for one, run in zip(sound, runs, strict=True)]
     rows += [_broken_row(one, drill) for one in copies if one not in sound]

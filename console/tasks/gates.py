@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from console import dispatch, gatepolicies, store
 from console.actions import gates
+from console.actions.verification import UNFINISHED
 from console.models import GateRun, MirrorTopic, VerifyRun
 from console.models.mirrors import RECORDS_DIFFER, TOMBSTONES_MISSED
 from console.queries.linktasks import list_tasks
@@ -41,7 +42,6 @@ from linkengine.domain.states import GapReason
 
 RESEND_MS = 2_000
 _RUNNING = frozenset(TaskState) - LINK_TROUBLES - {TaskState.NOT_CONFIGURED}
-_UNFINISHED = (VerifyRun.Status.QUEUED, VerifyRun.Status.RUNNING)
 _OTHER_TOPICS = (ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ErrorCode.MIRROR_TOPIC_MISSING)
 _RELATED = ("mirror__link__destination__environment", "mirror__link__source", "verify_run")
 _LookAt = Callable[[MirrorTopic], Sequence[str]]  # what is unequal
@@ -68,7 +68,7 @@ def look_after_gates() -> None:
 
 def _is_waiting(run: GateRun) -> bool:
     """A terabyte takes hours to be compared; a comparison whose worker has died is closed (``verifying.look_after_runs``)."""
-    return run.verify_run is not None and run.verify_run.status in _UNFINISHED
+    return run.verify_run is not None and run.verify_run.status in UNFINISHED
 
 
 def _checks(run: GateRun) -> list[GateCheck]:

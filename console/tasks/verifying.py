@@ -15,16 +15,15 @@ from django.utils import timezone
 from console import dispatch, store
 from console.actions import verification
 from console.models import VerifyRun
+from console.models.mirrors import AHEAD
 from console.reconciling import coverage, plans
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.moments import AHEAD_MS
 from linkengine.domain.plans import VerifyReport
 from linkengine.sparkclient import SparkUnavailableError
 
 RESEND_AFTER = timedelta(seconds=5)
 CLAIM_MS = 10_000
-AHEAD = timedelta(milliseconds=AHEAD_MS)
 ABANDONED_AFTER = timedelta(seconds=20)  # a worker that lives renews its hold three times in five seconds
 OVERTAKEN = (
     "While it was compared, the mirror lost offsets, missed tombstones, was made anew or moved to another source. Start the "

@@ -11,11 +11,8 @@ gets it from its beginning, and moved up it may claim just the offset that was a
 
 from __future__ import annotations
 
-import struct
+from linkengine.batches.view import BatchView, CorruptBatchError, base_offset_at
 
-from linkengine.batches.view import BatchView, CorruptBatchError
-
-_BASE_OFFSET = struct.Struct(">q")
 NOT_SEEN = -1
 
 
@@ -29,10 +26,8 @@ class DoubtfulBatchError(Exception):
 
 def check_next(buffer: memoryview, after: int, view: BatchView) -> int | None:
     """Answer where the batch behind one claims to begin, whole or cut off, None at the end; raise where they overlap."""
-    if len(buffer) - after < _BASE_OFFSET.size:
-        return None
-    following: int = _BASE_OFFSET.unpack_from(buffer, after)[0]
-    if following < view.next_offset:
+    following = base_offset_at(buffer, after)
+    if following is not None and following < view.next_offset:
         raise CorruptBatchError(
             f"The record batch at offset {view.base_offset} ends at {view.next_offset}, and the next begins at {following}: "
             "one of both claims an offset that is not its own."
@@ -41,7 +36,7 @@ def check_next(buffer: memoryview, after: int, view: BatchView) -> int | None:
 
 
 class Neighbourhood:
-    """Judges the batches of one answer that do not begin where the plan has come to."""
+    """Judges the first batch of an answer, and those that do not begin where the plan has come to."""
 
     __slots__ = ("_buffer", "_first", "_high_end", "_seen")
 
@@ -57,7 +52,12 @@ class Neighbourhood:
         if begun and view.base_offset < cursor:
             raise CorruptBatchError(f"A record batch claims offset {view.base_offset}; the one before it ends at {cursor}.")
         following = check_next(self._buffer, start + view.size, view)
-        if self._seen is None or cursor >= self._high_end or self._confirmed(view, following, cursor=cursor):
+        if (
+            view.base_offset == cursor
+            or self._seen is None
+            or cursor >= self._high_end
+            or self._confirmed(view, following, cursor=cursor)
+        ):
             return True
         if not begun:
             self._judge_again(view)

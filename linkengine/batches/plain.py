@@ -20,12 +20,12 @@ from linkengine.batches.view import (
     LOG_OVERHEAD,
     MAGIC_AT,
     RECORDS_AT,
+    base_offset_at,
     read_view,
 )
 
 # base offset, length, magic, attributes, last offset delta, max timestamp, record count
 _GLANCE = struct.Struct(">qi4xb4xhi8xq14xi")
-_BASE_OFFSET = struct.Struct(">q")
 _NOT_PLAIN = CONTROL_BIT | LOG_APPEND_TIME_BIT
 
 
@@ -51,7 +51,7 @@ def plain_appends(buffer: memoryview, *, next_offset: int, high_end: int) -> lis
             return None
         appends.append(Append(base_offset, count, buffer[position:after], count, newest))
         position, after_small = after, small
-    if end - position >= _BASE_OFFSET.size and _BASE_OFFSET.unpack_from(buffer, position)[0] != next_offset:
+    if base_offset_at(buffer, position) not in (None, next_offset):
         return None  # cut off, and not where it should begin
     cut = end - position <= MAGIC_AT or read_view(buffer, position) is None
     return appends if cut else None

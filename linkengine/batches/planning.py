@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from linkengine.batches.coalesce import RawRun, RecordRun, Run, coalesce
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.decoding import decode_batch
-from linkengine.batches.neighbours import Neighbourhood, check_next
+from linkengine.batches.neighbours import Neighbourhood
 from linkengine.batches.plain import plain_appends
 from linkengine.batches.records import RecordLike
 from linkengine.batches.restamp import restamp
@@ -90,9 +90,8 @@ class SegmentPlanner:
         """Plan batch by batch up to and including a row of single records; answer where to go on."""
         ordinary_until = position
         for start, view in iter_batches(buffer, position):
-            if start == 0:
-                check_next(buffer, view.size, view)  # asked for from within, it may claim to begin where it was asked for
-            if view.base_offset != draft.cursor and not draft.around.admits(start, view, cursor=draft.cursor):
+            in_place = start > 0 and view.base_offset == draft.cursor  # the first one may only claim to be
+            if not in_place and not draft.around.admits(start, view, cursor=draft.cursor):
                 break
             roomy = len(buffer) - start >= LEAST_ROW // 2 * view.size  # else there is hardly a row: do not try
             if view.record_count == 1 and roomy and start >= ordinary_until and view.base_offset == draft.cursor:

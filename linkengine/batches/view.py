@@ -63,6 +63,7 @@ MAGIC_AT = _offset_of("magic")
 CRC_AT = _offset_of("crc")
 ATTRIBUTES_AT = _offset_of("attributes")  # the checksum begins here
 RECORDS_AT = HEADER.size
+_BASE_OFFSET = struct.Struct(">q")
 _TIMES = struct.Struct(">h4xqq")  # attributes, base and newest timestamp, from the attributes on
 
 CODEC_MASK = 0x07
@@ -130,6 +131,14 @@ class BatchView(NamedTuple):
     @property
     def log_append_time(self) -> bool:
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+
+def base_offset_at(buffer: memoryview, position: int) -> int | None:
+    """Answer where the batch there claims to begin, whole or cut off; None where not even that much of it is there."""
+    if len(buffer) - position < _BASE_OFFSET.size:
+        return None
+    offset: int = _BASE_OFFSET.unpack_from(buffer, position)[0]
+    return offset
 
 
 def iter_batches(buffer: memoryview, position: int = 0) -> Iterator[tuple[int, BatchView]]:

@@ -31,7 +31,6 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.markers import VERSION
-from linkengine.kafka.offsets import LATEST, list_offsets
 from linkengine.kafka.reading import FEW_BYTES, read_batches
 from linkengine.kafka.transactions import EmptyTransactions
 
@@ -85,7 +84,8 @@ class _Fencing:
         failure: LinkEngineError | None = None
         try:
             _finish_begun(self._cluster, missing)
-            tails = read_tails(self._cluster, [_settled(self._cluster, one) for one in missing])
+            # one reading: it is the fence that ends the mirror, and what comes before it meanwhile is below it
+            tails = read_tails(self._cluster, [TailQuery(assignment=one, clean=False, once=True) for one in missing])
         except LinkEngineError as error:
             return error
         for one in missing:
@@ -110,24 +110,15 @@ class _Fencing:
 
     def _search(self, one: PartitionAssignment, tail: Tail) -> int | None:
         """Answer where the first fence since our first try stands, whatever was written behind it meanwhile."""
-        start, at = self._from[one.partition], (one.mirror_topic, one.partition)
-        _, high_watermark = list_offsets(self._cluster, tail.leader.broker, [at], timestamp=LATEST)[at]
+        end = start = self._from[one.partition]
         place = (one.mirror_topic, tail.topic_id, one.partition)
-        with closing(batches_in(self._cluster, tail.leader, topic=place, offsets=(start, high_watermark))) as batches:
+        with closing(batches_in(self._cluster, tail.leader, topic=place, offsets=(start, None))) as batches:
             for view, batch in batches:
                 if view.producer_id == tail.producer_id and is_commit(view, batch):
                     return view.base_offset
-        self._from[one.partition] = max(start, high_watermark)
+                end = view.next_offset
+        self._from[one.partition] = end
         return None
-
-
-def _settled(cluster: Cluster, one: PartitionAssignment) -> TailQuery:
-    """One reading is enough, since it is the fence that ends the mirror: what comes before it meanwhile is below it.
-
-    Two that agree are not to be had where somebody goes on writing.
-    """
-    transactions = EmptyTransactions(cluster, one.transactional_id).settle() if one.transactional_id else None
-    return TailQuery(assignment=one, clean=True, transactions=transactions)
 
 
 def _finish_begun(cluster: Cluster, missing: Sequence[PartitionAssignment]) -> None:

@@ -30,14 +30,14 @@ def first_foreign_batch(
 
 
 def batches_in(
-    cluster: Cluster, leader: Leader, *, topic: tuple[str, bytes, int], offsets: tuple[int, int]
+    cluster: Cluster, leader: Leader, *, topic: tuple[str, bytes, int], offsets: tuple[int, int | None]
 ) -> Generator[tuple[BatchView, memoryview]]:
     """Yield what stands in ``offsets``, all of it replicated; raise where that cannot be read, or not within PATIENCE_S.
 
-    Close it: it holds a connection.
+    Up to None is as far as it is replicated. Close it: it holds a connection.
     """
-    position, end = offsets
-    _check_replicated(cluster, leader, topic=(topic[0], topic[2]), end=end)
+    position, wanted = offsets
+    end = _replicated_end(cluster, leader, topic=(topic[0], topic[2]), wanted=wanted)
     deadline = time.monotonic() + PATIENCE_S
     connection = cluster.open(leader.broker)
     try:
@@ -57,13 +57,14 @@ def batches_in(
         connection.close()
 
 
-def _check_replicated(cluster: Cluster, leader: Leader, *, topic: TopicPartition, end: int) -> None:
+def _replicated_end(cluster: Cluster, leader: Leader, *, topic: TopicPartition, wanted: int | None) -> int:
     """Nobody can read beyond the high watermark; followers that are down shall not hold up everybody else's look."""
     error, high_watermark = list_offsets(cluster, leader.broker, [topic], timestamp=LATEST)[topic]
     if error:
         raise BrokerError(error, f"The mirror {topic[0]}-{topic[1]} cannot be read for a check")
-    if high_watermark < end:
+    if wanted is not None and high_watermark < wanted:
         raise UnreplicatedError(*topic)
+    return high_watermark if wanted is None else wanted
 
 
 def foreign_write(assignment: PartitionAssignment, offset: int) -> LinkEngineError:

@@ -48,6 +48,7 @@ class TailQuery:
 
     assignment: PartitionAssignment
     clean: bool  # nothing of anybody can be on its way: one reading is enough
+    once: bool = False  # one reading is enough, although somebody may go on writing: who asks looks at what came
     lost_marker: LostMarker | None = None
     transactions: TransactionalProducer | None = None  # this hold's, with nothing of it under way
     expected_end: int | None = None  # the end of everything this owner or its clean predecessor sent; None: not known
@@ -135,7 +136,9 @@ def _read_group(
     producer_ids = {_place(query): _producer_id(query) for query, _, _ in group}
     try:
         starts = list_offsets(cluster, broker, epochs, timestamp=EARLIEST)
-        readings = agreed_readings(cluster, broker, epochs, producer_ids, once=all(query.clean for query, _, _ in group))
+        readings = agreed_readings(
+            cluster, broker, epochs, producer_ids, once=all(query.clean or query.once for query, _, _ in group)
+        )
     except LinkEngineError as error:
         return {query.assignment.key: error for query, _, _ in group}
     results: dict[str, Tail | LinkEngineError] = {}

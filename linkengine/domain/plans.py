@@ -131,6 +131,11 @@ class PartitionProgress:
     gaps: tuple[Gap, ...] = ()  # runs of fills since the slice took the partition; they only grow
     life: str = ""  # ``PartitionAssignment.life`` of what was seen; "": not told, by an older version
 
+    @property
+    def seen_end(self) -> int | None:
+        """Where the mirror ends, be it compared with the source or not."""
+        return self.unproven_end if self.mirror_end is None else self.mirror_end
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterProbe:
