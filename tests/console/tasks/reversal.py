@@ -14,7 +14,7 @@ from console import exports
 from console.actions.operations import operate, operate_many
 from console.actors import SYSTEM
 from console.models import Cluster, ClusterLink, MirrorTopic, RestoreRun
-from console.tasks import reconcile
+from console.tasks import mirrors, reconcile
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.states import MirrorEvent
 from tests.console.conftest import NOW
@@ -51,9 +51,19 @@ def do(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
     return operate(mirror=fresh(mirror), operation=operation, by=SYSTEM, now=NOW)
 
 
+def set_up(mirror: MirrorTopic) -> MirrorTopic:
+    """Let a worker make the topic of a new mirror; answer the row of then."""
+    mirrors.setup_mirror(mirror_id=mirror.pk)
+    return fresh(mirror)
+
+
+def state_of(mirror: MirrorTopic) -> str:
+    return MirrorTopic.objects.values_list("state", flat=True).get(pk=mirror.pk)
+
+
 def states(*rows: MirrorTopic) -> list[str]:
     """Answer the states of rows, as they are now."""
-    return [MirrorTopic.objects.values_list("state", flat=True).get(pk=row.pk) for row in rows]
+    return [state_of(row) for row in rows]
 
 
 def restore(back: ClusterLink, name: str) -> MirrorTopic:

@@ -30,6 +30,15 @@ from tests.console.tasks.reversal import Drive, do, fresh, records, states, writ
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 
 
+@pytest.fixture
+def paused(twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive) -> MirrorTopic:
+    """All 200 records are copied, and the copier has let go."""
+    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
+    do(twin, MirrorEvent.PAUSE)
+    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
+    return twin
+
+
 def test_a_stop_that_was_taken_over_neither_opens_the_topic_nor_changes_it(
     twin: MirrorTopic, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,44 +94,38 @@ def test_a_promotion_that_slept_while_the_copier_was_let_go_on_does_not_fence(
 
 @pytest.mark.parametrize("released", [True, False], ids=["let go", "died"])
 def test_what_a_stranger_wrote_behind_the_copier_counts_as_not_copied(
-    twin: MirrorTopic,
+    paused: MirrorTopic,
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
     drive: Drive,
     released: bool,
 ) -> None:
     """Nobody has looked at the paused mirror since; where the lease tells nothing, what the copier reported does."""
-    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    do(twin, MirrorEvent.PAUSE)
-    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
-    assert write(source_cluster, twin.name, "not copied") == [None]
-    assert write(destination_cluster, twin.name, "a stranger's", user="admin") == [None]
+    assert write(source_cluster, paused.name, "not copied") == [None]
+    assert write(destination_cluster, paused.name, "a stranger's", user="admin") == [None]
     if not released:
-        forget_leases(twin)
-    do(twin, MirrorEvent.FAILOVER)
-    drive(lambda: states(twin) == [MirrorState.STOPPED])
+        forget_leases(paused)
+    do(paused, MirrorEvent.FAILOVER)
+    drive(lambda: states(paused) == [MirrorState.STOPPED])
 
-    assert [one["mirrored_end"] for one in twin.stop_reports.get().partitions] == [100, 100]
-    assert (mirrored_ends(twin), fenced_ends(twin)) == (((0, 100), (1, 100)), ((0, 101), (1, 100)))
+    assert [one["mirrored_end"] for one in paused.stop_reports.get().partitions] == [100, 100]
+    assert (mirrored_ends(paused), fenced_ends(paused)) == (((0, 100), (1, 100)), ((0, 101), (1, 100)))
 
 
 def test_what_a_copier_found_and_could_not_compare_counts_as_not_copied(
-    twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive
+    paused: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
     """The mirror is one record longer than when it was paused, and its source is away."""
-    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    do(twin, MirrorEvent.PAUSE)
-    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
-    assert write(destination_cluster, twin.name, "a stranger's", user="admin") == [None]
-    twin.link.properties = {**twin.link.properties, "bootstrap.servers": f"127.0.0.1:{free_port()}"}
-    twin.link.save()
-    do(twin, MirrorEvent.RESUME)
-    drive(lambda: phases(twin) == {PartitionPhase.SOURCE_UNREACHABLE})
+    assert write(destination_cluster, paused.name, "a stranger's", user="admin") == [None]
+    paused.link.properties = {**paused.link.properties, "bootstrap.servers": f"127.0.0.1:{free_port()}"}
+    paused.link.save()
+    do(paused, MirrorEvent.RESUME)
+    drive(lambda: phases(paused) == {PartitionPhase.SOURCE_UNREACHABLE})
 
-    do(twin, MirrorEvent.FAILOVER)
-    drive(lambda: states(twin) == [MirrorState.STOPPED])
+    do(paused, MirrorEvent.FAILOVER)
+    drive(lambda: states(paused) == [MirrorState.STOPPED])
 
-    assert (mirrored_ends(twin), fenced_ends(twin)) == (((0, 100), (1, 100)), ((0, 101), (1, 100)))
+    assert (mirrored_ends(paused), fenced_ends(paused)) == (((0, 100), (1, 100)), ((0, 101), (1, 100)))
 
 
 def test_a_failover_that_the_console_has_forgotten_ends_where_it_did_the_first_time(
@@ -195,45 +198,36 @@ def test_a_promotion_whose_source_goes_away_after_the_fence_does_not_know_what_i
 
 
 def test_a_record_of_a_stranger_in_the_place_of_a_source_record_is_not_promoted(
-    twin: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
+    paused: MirrorTopic, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, drive: Drive
 ) -> None:
     """It came while nobody copied, and both sides end at the same offset."""
-    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    do(twin, MirrorEvent.PAUSE)
-    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
-    assert write(source_cluster, twin.name, "the source's 101st") == [None]
-    assert write(destination_cluster, twin.name, "a stranger's", user="admin") == [None]
+    assert write(source_cluster, paused.name, "the source's 101st") == [None]
+    assert write(destination_cluster, paused.name, "a stranger's", user="admin") == [None]
 
-    do(twin, MirrorEvent.PROMOTE)
-    drive(lambda: PartitionPhase.FAILED in phases(twin))
-    drive(lambda: not store.is_held(f"stop:{StopReason.PROMOTE}:{twin.pk}"))  # a look that began before may still tell of a lag
+    do(paused, MirrorEvent.PROMOTE)
+    drive(lambda: PartitionPhase.FAILED in phases(paused))
+    # a look that began before may still tell of a lag
+    drive(lambda: not store.is_held(f"stop:{StopReason.PROMOTE}:{paused.pk}"))
     for _ in range(3):
-        stopping.advance_stop(mirror_id=twin.pk)
-    drive(lambda: _codes(twin) == [ErrorCode.FOREIGN_WRITE])
+        stopping.advance_stop(mirror_id=paused.pk)
+    drive(lambda: _codes(paused) == [ErrorCode.FOREIGN_WRITE])
 
-    assert (states(twin), fresh(twin).fencing_at) == ([MirrorState.PENDING_STOPPED], None)
+    assert (states(paused), fresh(paused).fencing_at) == ([MirrorState.PENDING_STOPPED], None)
 
 
 def test_a_paused_mirror_that_is_as_its_copier_left_it_is_promoted_without_another_copier(
-    twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive
+    paused: MirrorTopic,
 ) -> None:
-    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    do(twin, MirrorEvent.PAUSE)
-    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
-
-    do(twin, MirrorEvent.PROMOTE)
-    stopping.advance_stop(mirror_id=twin.pk)
-    assert states(twin) == [MirrorState.STOPPED]
+    do(paused, MirrorEvent.PROMOTE)
+    stopping.advance_stop(mirror_id=paused.pk)
+    assert states(paused) == [MirrorState.STOPPED]
 
 
 def test_a_mirror_whose_copier_died_with_markers_under_way_is_promoted_once_another_has_let_go_in_good_order(
-    twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive
+    paused: MirrorTopic,
 ) -> None:
     """No copier after it sends a marker of its own, so each hands on that the dead one's may come: the fence is for that."""
-    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    do(twin, MirrorEvent.PAUSE)
-    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
-    keys = [one.key for one in plans.assignments_of(twin)]
+    keys = [one.key for one in plans.assignments_of(paused)]
     dead, other = (RedisLease(settings.REDIS_URL, ttl_ms=ttl_ms) for ttl_ms in (300, 4_000))
     lost = dead.acquire_all(keys, "dead")
     assert dead.arm(lost) == set(keys)
@@ -242,25 +236,20 @@ def test_a_mirror_whose_copier_died_with_markers_under_way_is_promoted_once_anot
         assert (grant.clean, grant.armed) == (False, True)
         other.release(grant, seen=before.left, clean=False)
 
-    do(twin, MirrorEvent.PROMOTE)
-    stopping.advance_stop(mirror_id=twin.pk)
-    assert states(twin) == [MirrorState.STOPPED]
+    do(paused, MirrorEvent.PROMOTE)
+    stopping.advance_stop(mirror_id=paused.pk)
+    assert states(paused) == [MirrorState.STOPPED]
 
 
-def test_a_mirror_that_nobody_compared_since_its_copier_died_is_not_promoted(
-    twin: MirrorTopic, destination_cluster: KafkaCluster, drive: Drive
-) -> None:
-    drive(lambda: len(records(destination_cluster, twin.name)) == 200)
-    do(twin, MirrorEvent.PAUSE)
-    drive(lambda: phases(twin) == {PartitionPhase.RELEASED})
+def test_a_mirror_that_nobody_compared_since_its_copier_died_is_not_promoted(paused: MirrorTopic, drive: Drive) -> None:
     dead = RedisLease(settings.REDIS_URL, ttl_ms=300)
-    assert dead.acquire_all([one.key for one in plans.assignments_of(twin)], "dead")
+    assert dead.acquire_all([one.key for one in plans.assignments_of(paused)], "dead")
     time.sleep(0.5)
 
-    do(twin, MirrorEvent.PROMOTE)
-    stopping.advance_stop(mirror_id=twin.pk)
-    assert (states(twin), fresh(twin).fencing_at) == ([MirrorState.PENDING_STOPPED], None)
-    drive(lambda: states(twin) == [MirrorState.STOPPED])
+    do(paused, MirrorEvent.PROMOTE)
+    stopping.advance_stop(mirror_id=paused.pk)
+    assert (states(paused), fresh(paused).fencing_at) == ([MirrorState.PENDING_STOPPED], None)
+    drive(lambda: states(paused) == [MirrorState.STOPPED])
 
 
 def _codes(mirror: MirrorTopic) -> list[str]:

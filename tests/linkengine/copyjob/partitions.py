@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from linkengine.batches.fillers import dense_filler
+from linkengine.batches.steps import Append, Fill
+from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import FillInFlight, Origin
+from linkengine.copyjob.tails import Tail
+from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment
+from linkengine.domain.states import GapReason
+from linkengine.kafka.producers import ProducerState
+from linkengine.kafka.topicviews import Leader
+from linkengine.kafka.transactions import TransactionalProducer
 
 
 def partition(number: int = 0) -> MirrorPartition:
@@ -11,3 +23,53 @@ def partition(number: int = 0) -> MirrorPartition:
         mirror_id="1", partition=number, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1 << 62
     )
     return MirrorPartition(assignment, slice_id="slice")
+
+
+UNTIL = 1_000.0
+SEEN = ProducerState(epoch=3, last_sequence=9, coordinator_epoch=8)
+BOUND = TransactionalProducer(producer_id=5, epoch=3)
+
+
+def tail(*, start: int = 0, end: int = 10, producer: ProducerState = SEEN) -> Tail:
+    leader = Leader(broker=0, epoch=1)
+    return Tail(leader=leader, topic_id=bytes(16), start=start, end=end, producer=producer, producer_id=1 << 62)
+
+
+def owned(
+    *,
+    generation: int,
+    clean: bool,
+    producer: ProducerState = SEEN,
+    start: int = 0,
+    transactions: TransactionalProducer | None = None,
+) -> MirrorPartition:
+    one = partition()
+    one.granted(Grant(key=one.key, generation=generation, clean=clean, valid_until=UNTIL))
+    one.resumed(replace(tail(start=start, producer=producer), transactions=transactions), now_ms=0)
+    return one
+
+
+def sent(one: MirrorPartition) -> Append:
+    (step,) = planned(one, 10)
+    one.send_append(step)
+    return step
+
+
+def planned(one: MirrorPartition, *offsets: int) -> list[Append]:
+    """One stretch of batches with two records each."""
+    batch = dense_filler(2, 0)
+    steps = [Append(start, 2, memoryview(bytearray(batch)), records=2, max_timestamp=0) for start in offsets]
+    one.planned([*steps], Buffer())
+    return steps
+
+
+def filling(one: MirrorPartition, *, late_until: float) -> FillInFlight:
+    step = Fill(10, 13, GapReason.ABORTED)
+    one.planned([step], Buffer())
+    return one.send_fill(step, most=100, late_until=late_until)
+
+
+def served(one: MirrorPartition, *, epoch: int) -> MirrorPartition:
+    one.origin = Origin(Leader(broker=0, epoch=epoch), b"topic")
+    one.source_answered(start=0, end=10, high_watermark=10, now_ms=1)
+    return one

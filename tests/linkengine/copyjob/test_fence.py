@@ -36,6 +36,16 @@ def write(cluster: KafkaCluster, topic: str, count: int, *, partition: int = 0) 
     producer.flush()
 
 
+def copied_plan(clusters: Pair, topic: str) -> CopyPlan:
+    """25 records were copied, and the copier is gone."""
+    create_pair(clusters, topic)
+    write(clusters[0], topic, 25)
+    plan = plan_of(clusters, topic)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 25})
+    return plan
+
+
 def close(plan: CopyPlan) -> None:
     """Write the fence of a stop, and forget it."""
     one, cluster = plan.assignments[0], Cluster(plan.destination)
@@ -70,11 +80,7 @@ def test_the_fence_tells_the_mirrored_ends_however_often_it_is_asked_for(cluster
 def test_a_fence_that_was_written_twice_because_its_answer_was_lost_begins_at_the_first(
     clusters: Pair, topic_name: str
 ) -> None:
-    create_pair(clusters, topic_name)
-    write(clusters[0], topic_name, 25)
-    plan = plan_of(clusters, topic_name)
-    with Copier(plan) as copier:
-        copier.wait_for_ends({0: 25})
+    plan = copied_plan(clusters, topic_name)
     for _ in range(2):
         close(plan)
 
@@ -84,11 +90,7 @@ def test_a_fence_that_was_written_twice_because_its_answer_was_lost_begins_at_th
 
 def test_a_fence_that_nobody_remembers_ends_what_was_mirrored(clusters: Pair, topic_name: str) -> None:
     """Who wrote it died before the ends were recorded, and applications have written since."""
-    create_pair(clusters, topic_name)
-    write(clusters[0], topic_name, 25)
-    plan = plan_of(clusters, topic_name)
-    with Copier(plan) as copier:
-        copier.wait_for_ends({0: 25})
+    plan = copied_plan(clusters, topic_name)
     close(plan)
     write(clusters[1], topic_name, 3)
 
@@ -122,11 +124,7 @@ def writing(cluster: KafkaCluster, topic: str) -> Iterator[None]:
 
 @pytest.mark.timeout(120)
 def test_a_mirror_that_somebody_goes_on_writing_to_is_fenced_at_once(clusters: Pair, topic_name: str) -> None:
-    create_pair(clusters, topic_name)
-    write(clusters[0], topic_name, 25)
-    plan = plan_of(clusters, topic_name)
-    with Copier(plan) as copier:
-        copier.wait_for_ends({0: 25})
+    plan = copied_plan(clusters, topic_name)
 
     with writing(clusters[1], topic_name):
         began = time.monotonic()

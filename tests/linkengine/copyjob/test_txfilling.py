@@ -42,6 +42,16 @@ def transactional(plan: CopyPlan, clusters: Pair) -> CopyPlan:
     return replace(plan, destination=address(clusters[1], "app"), assignments=assignments)
 
 
+def copied_plan(clusters: Pair, topic: str) -> CopyPlan:
+    """A transaction of two records and its marker were copied."""
+    create_pair(clusters, topic)
+    plan = transactional(plan_of(clusters, topic), clusters)
+    write_transaction(transactional_producer(clusters[0], topic), topic, 2, commit=True)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 3})
+    return plan
+
+
 def test_transactions_leave_the_same_offsets_over_several_slices(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     plan, lease = transactional(plan_of(clusters, topic_name), clusters), MemoryLease()
@@ -124,11 +134,7 @@ def test_the_fence_at_a_gap_is_nobodys_own_fill(clusters: Pair, topic_name: str,
 
 
 def test_a_fence_that_died_between_its_two_steps_counts_no_offset(clusters: Pair, topic_name: str) -> None:
-    create_pair(clusters, topic_name)
-    plan = transactional(plan_of(clusters, topic_name), clusters)
-    write_transaction(transactional_producer(clusters[0], topic_name), topic_name, 2, commit=True)
-    with Copier(plan) as copier:
-        copier.wait_for_ends({0: 3})
+    plan = copied_plan(clusters, topic_name)
     session = Cluster(plan.destination)
     session.topics([topic_name])
     fence = EmptyTransactions(session, plan.assignments[0].transactional_id)
@@ -143,11 +149,7 @@ def test_a_fence_that_died_between_its_two_steps_counts_no_offset(clusters: Pair
 
 def test_a_fence_that_nobody_remembers_ends_what_was_mirrored(clusters: Pair, topic_name: str) -> None:
     """Behind a fill of the same producer, and before an application's records."""
-    create_pair(clusters, topic_name)
-    plan = transactional(plan_of(clusters, topic_name), clusters)
-    write_transaction(transactional_producer(clusters[0], topic_name), topic_name, 2, commit=True)
-    with Copier(plan) as copier:
-        copier.wait_for_ends({0: 3})
+    plan = copied_plan(clusters, topic_name)
     assert fence_partitions(plan.destination, plan.assignments, generation=100) == {0: 3}
     producer = producer_for(clusters[1])
     producer.produce(topic_name, value="an application's")
@@ -162,11 +164,7 @@ def test_a_fence_that_nobody_remembers_ends_what_was_mirrored(clusters: Pair, to
 
 @pytest.mark.timeout(120)
 def test_a_mirror_that_somebody_goes_on_writing_to_is_fenced_at_once(clusters: Pair, topic_name: str) -> None:
-    create_pair(clusters, topic_name)
-    plan = transactional(plan_of(clusters, topic_name), clusters)
-    write_transaction(transactional_producer(clusters[0], topic_name), topic_name, 2, commit=True)
-    with Copier(plan) as copier:
-        copier.wait_for_ends({0: 3})
+    plan = copied_plan(clusters, topic_name)
 
     with writing(clusters[1], topic_name):
         fences = fence_partitions(plan.destination, plan.assignments, generation=100)

@@ -103,24 +103,28 @@ def first_look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(setting_up, "_glance", lambda *_: None)
 
 
+@pytest.fixture
+def headed_topic(there: ClusterAdmin, source_topic: str, send_there: Send) -> str:
+    """The source topic with 100 records in partition 0, of which the first 60 are deleted."""
+    send_there(source_topic, count=100)
+    there.trim(source_topic, {0: 60})
+    return source_topic
+
+
 @pytest.mark.usefixtures("first_look")
 def test_setting_up_twice_changes_nothing(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
-    there: ClusterAdmin,
     here: ClusterAdmin,
-    source_topic: str,
-    send_there: Send,
+    headed_topic: str,
 ) -> None:
-    send_there(source_topic, count=100)
-    there.trim(source_topic, {0: 60})
     first = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
-    before = here.describe(source_topic)
+    before = here.describe(headed_topic)
 
     assert jobs.setup_mirror(setup_plan, assignments_factory=assignments) == first
-    assert here.offsets(source_topic, OffsetKind.END)[0] == 60
-    assert not here.denies_reads(source_topic)
-    assert here.describe(source_topic) == before
+    assert here.offsets(headed_topic, OffsetKind.END)[0] == 60
+    assert not here.denies_reads(headed_topic)
+    assert here.describe(headed_topic) == before
 
 
 @pytest.mark.usefixtures("first_look")
@@ -141,24 +145,19 @@ def test_a_topic_that_somebody_else_made_in_the_meantime_is_left_alone(
 def test_rules_of_an_attempt_that_died_are_taken_off_a_topic_that_somebody_else_made_since(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
-    there: ClusterAdmin,
     here: ClusterAdmin,
-    source_topic: str,
-    send_there: Send,
+    headed_topic: str,
     crash_in: Callable[[str], None],
 ) -> None:
-    send_there(source_topic, count=100)
-    there.trim(source_topic, {0: 60})
-
     crash_in("_create")
-    assert (here.denies_writes(source_topic), here.denies_reads(source_topic)) == (True, True)
-    here.create_topic(source_topic, partitions=2)
+    assert (here.denies_writes(headed_topic), here.denies_reads(headed_topic)) == (True, True)
+    here.create_topic(headed_topic, partitions=2)
 
     with pytest.raises(LinkEngineError) as refused:
         jobs.setup_mirror(setup_plan, assignments_factory=assignments)
 
     assert refused.value.code is ErrorCode.TOPIC_EXISTS_ERROR
-    assert (here.denies_writes(source_topic), here.denies_reads(source_topic)) == (False, False)
+    assert (here.denies_writes(headed_topic), here.denies_reads(headed_topic)) == (False, False)
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
@@ -188,23 +187,18 @@ def test_a_head_is_seeded_so_that_the_mirror_starts_where_its_source_does(
 def test_a_crash_while_seeding_leaves_the_mirror_hidden_and_the_next_attempt_finishes_it(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
-    there: ClusterAdmin,
     here: ClusterAdmin,
-    source_topic: str,
-    send_there: Send,
+    headed_topic: str,
     crash_in: Callable[[str], None],
 ) -> None:
-    send_there(source_topic, count=100)
-    there.trim(source_topic, {0: 60})
-
     crash_in("seed_head")
-    hidden = here.denies_reads(source_topic)
+    hidden = here.denies_reads(headed_topic)
     created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
 
     assert hidden
     assert created.seeded == ((0, 60),)
-    assert here.offsets(source_topic, OffsetKind.START) == {0: 60, 1: 0}
-    assert not here.denies_reads(source_topic)
+    assert here.offsets(headed_topic, OffsetKind.START) == {0: 60, 1: 0}
+    assert not here.denies_reads(headed_topic)
 
 
 def test_a_name_that_was_hidden_before_its_topic_could_be_made_is_shown_by_the_next_attempt(
@@ -212,23 +206,20 @@ def test_a_name_that_was_hidden_before_its_topic_could_be_made_is_shown_by_the_n
     assignments: AssignmentsFactory,
     there: ClusterAdmin,
     here: ClusterAdmin,
-    source_topic: str,
-    send_there: Send,
+    headed_topic: str,
     crash_in: Callable[[str], None],
 ) -> None:
     """Its source was created again between both, and there is no head to hide any more."""
-    send_there(source_topic, count=100)
-    there.trim(source_topic, {0: 60})
     crash_in("_create")
-    hidden = here.denies_reads(source_topic)
-    there.delete_topic(source_topic)
-    there.create_topic(source_topic, partitions=2)
+    hidden = here.denies_reads(headed_topic)
+    there.delete_topic(headed_topic)
+    there.create_topic(headed_topic, partitions=2)
 
     created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
 
     assert hidden
     assert created.seeded == ()
-    assert not here.denies_reads(source_topic)
+    assert not here.denies_reads(headed_topic)
 
 
 @pytest.mark.usefixtures("first_look")
@@ -236,16 +227,13 @@ def test_a_source_that_begins_earlier_at_the_second_attempt_is_another_topic(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
     there: ClusterAdmin,
-    source_topic: str,
-    send_there: Send,
+    headed_topic: str,
     crash_in: Callable[[str], None],
 ) -> None:
     """It was deleted and created again, and its first records would be taken for the head of the former one."""
-    send_there(source_topic, count=100)
-    there.trim(source_topic, {0: 60})
     crash_in("sync_configs")
-    there.delete_topic(source_topic)
-    there.create_topic(source_topic, partitions=2)
+    there.delete_topic(headed_topic)
+    there.create_topic(headed_topic, partitions=2)
 
     with pytest.raises(LinkEngineError, match="begin at offset 60 of partition 0, and its source begins at 0 now") as refused:
         jobs.setup_mirror(setup_plan, assignments_factory=assignments)

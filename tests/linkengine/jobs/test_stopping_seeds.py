@@ -1,0 +1,105 @@
+"""Failovers of mirrors whose head is still being seeded."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+
+from devcluster.kafka import KafkaCluster
+from linkengine import jobs
+from linkengine.copyjob import seed
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
+from linkengine.domain.states import StopReason
+from linkengine.jobs import setup as setting_up
+from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+
+pytestmark = pytest.mark.kafka
+Send = Callable[..., None]
+
+
+def test_a_failover_in_the_middle_of_seeding_leaves_an_empty_readable_topic(
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    here: ClusterAdmin,
+    source_topic: str,
+    send_there: Send,
+    send_here: Send,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send_there(source_topic, count=10)
+    there.trim(source_topic, {0: 8})
+
+    def half(*_: object, **__: object) -> None:
+        send_here(source_topic, count=3)
+        raise ConnectionAbortedError
+
+    monkeypatch.setattr(setting_up, "seed_head", half)
+    with pytest.raises(ConnectionAbortedError):
+        jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+
+    jobs.stop_mirror(
+        MirrorStop(
+            source=setup_plan.source,
+            destination=setup_plan.destination,
+            assignments=(),
+            reason=StopReason.FAILOVER,
+            generation=1,
+            source_topic=source_topic,
+            mirror_topic=source_topic,
+            seeding=True,
+        )
+    )
+
+    assert here.offsets(source_topic, OffsetKind.START)[0] == here.offsets(source_topic, OffsetKind.END)[0] == 3
+    assert not here.denies_reads(source_topic)
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with a stranger's"])
+def test_a_failover_in_the_middle_of_seeding_leaves_no_filler_where_reads_cannot_be_denied(
+    make_cluster: Callable[..., KafkaCluster],
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    source_topic: str,
+    send_there: Send,
+    monkeypatch: pytest.MonkeyPatch,
+    others: int,
+) -> None:
+    """Nor could anybody be kept from writing: what somebody wrote between the fillers stays, with the fillers before it."""
+    cluster = make_cluster(security="PLAINTEXT")
+    setup = replace(setup_plan, destination=address_from_properties(cluster.client_properties("link")))
+    here = ClusterAdmin(setup.destination)
+    send_there(source_topic, count=10)
+    there.trim(source_topic, {0: 8})
+
+    def abort(*_: object, **__: object) -> None:
+        raise ConnectionAbortedError
+
+    monkeypatch.setattr(seed, "_trim", abort)
+    with pytest.raises(ConnectionAbortedError):
+        jobs.setup_mirror(setup, assignments_factory=assignments)
+    if others:
+        producer = Producer(cluster.client("app"))
+        producer.produce(source_topic, "mine", partition=0)
+        assert producer.flush(60) == 0
+
+    jobs.stop_mirror(
+        MirrorStop(
+            source=setup.source,
+            destination=setup.destination,
+            assignments=tuple(assignments(2, "")),
+            reason=StopReason.FAILOVER,
+            generation=1,
+            source_topic=source_topic,
+            mirror_topic=source_topic,
+            was_mirror=False,
+            seeding=True,
+        )
+    )
+
+    assert here.offsets(source_topic, OffsetKind.END)[0] == 9 + others
+    assert here.offsets(source_topic, OffsetKind.START)[0] == (0 if others else 9)
