@@ -15,7 +15,6 @@ from bench.reader import SessionReader
 from bench.workloads import LATENCIES, LatencyWorkload
 from devcluster.kafka import KafkaCluster
 
-SETTLE_S = 8.0  # after everything came through fresh: what was produced before is not counted
 START_TIMEOUT_S = 60.0
 CATCH_UP_S = 90.0
 CALM_S = 3.0  # how long nothing stale may come
@@ -51,7 +50,7 @@ def measure_latency(
     try:
         consumer = _consumer(destination, topics[1], workload)
         _catch_up(consumer)
-        _read(consumer, until_ms=(time.time() + SETTLE_S) * 1000)
+        _read(consumer, until_ms=(time.time() + workload.settle_s) * 1000)
         return calm_takes(partial(_take, consumer, seconds=workload.seconds, pid=pid), LATENCIES)
     finally:
         stop.set()
