@@ -136,11 +136,9 @@ def _write_runs(rows: list[Json], *, as_json: bool, whole: Json) -> None:
     if as_json:
         output.write_json(whole)
         return
-    shown = (
-        (one["id"], one["status"], output.count(one["records_compared"]), output.count(one["differences"]), one["requested_at"])
-        for one in rows
-    )
-    output.write_table(("ID", "STATUS", "RECORDS", "DIFFERENT", "ASKED AT"), shown)
+    names = ("records_compared", "differences", "not_copied")
+    shown = ((one["id"], one["status"], *(output.count(one[name]) for name in names), one["requested_at"]) for one in rows)
+    output.write_table(("ID", "STATUS", "RECORDS", "DIFFERENT", "NOT COPIED", "ASKED AT"), shown)
 
 
 def _write_gate(run: Json, *, as_json: bool) -> None:

@@ -57,6 +57,7 @@ def record_result(*, run: VerifyRun, report: VerifyReport, now: datetime) -> Non
     run.status = Status.DIFFERENT if report.differences else Status.EQUAL
     run.records_compared, run.differences = report.records_compared, report.differences
     run.bytes_compared, run.duration_ms = report.bytes_compared, report.duration_ms
+    run.not_copied = report.not_copied
     run.first_differences = [asdict(one) for one in report.first_differences]
     run.ranges = [list(one) for one in report.partitions]
     run.finished_at = now

@@ -28,6 +28,7 @@ class VerifyRun(models.Model):
     differences = models.BigIntegerField(null=True)
     bytes_compared = models.BigIntegerField(null=True)
     duration_ms = models.BigIntegerField(null=True)
+    not_copied = models.BigIntegerField(null=True)  # what the source held when it began, and the mirror did not; in offsets
     first_differences = models.JSONField(default=list)  # of RecordDifference as dicts
     ranges = models.JSONField(default=list)  # [[partition, first offset, end offset], …]
     error_message = models.TextField(blank=True, default="")

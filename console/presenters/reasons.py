@@ -78,7 +78,7 @@ VERIFY_LOOKS: Mapping[str, Look] = MappingProxyType(
             label="Nothing to compare",
             icon="dash-circle",
             family=Family.DONE,
-            meaning="The source had no record that the mirror could hold.",
+            meaning="No record was compared: the source had none that the mirror could hold, or the mirror had none yet.",
         ),
         "DIFFERENT": Look(
             code="DIFFERENT",

@@ -44,6 +44,7 @@ class RunView:
     differences: str
     size: str
     duration: str
+    not_copied: str  # "" where the mirror had everything, and where nobody looked
     requested: Moment | None
     by: str
     error: str
@@ -105,6 +106,7 @@ def run_view(run: VerifyRun | None, *, now: datetime) -> RunView | None:
         differences=numbers.count(run.differences),
         size=numbers.size(run.bytes_compared),
         duration=_duration(run, now),
+        not_copied=numbers.plural(run.not_copied, "offset") if run.not_copied else "",
         requested=moment(run.requested_at, now=now),
         by=run.requested_by,
         error=run.error_message,

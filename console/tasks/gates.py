@@ -24,7 +24,7 @@ from console.tasks.acls import acl_inequalities
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source
 from linkengine import jobs
-from linkengine.domain.coverage import missing_words
+from linkengine.domain.coverage import missing_words, not_reached
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.gates import (
     CanaryRead,
@@ -87,7 +87,7 @@ def _look(run: GateRun) -> list[GateCheck]:
     look_at_groups = partial(_unequal_groups, blockers=blockers)
     looks: dict[TaskName, _LookAt] = {TaskName.CONSUMER_OFFSETS: look_at_groups, TaskName.ACLS: _unequal_acls}
     return [
-        check_data(_with_beginning(mirror, _comparison(run.verify_run))),
+        check_data(_with_the_rest(mirror, _comparison(run.verify_run), run=run.verify_run)),
         check_losses(_lost(mirror)),
         *check_blockers(blockers),
         *(
@@ -131,11 +131,11 @@ def _comparison(run: VerifyRun | None) -> VerifiedData:
         return _doubtful(
             "The comparison began before the mirror had everything again; tombstones may be missing. Run it again."
         )
-    return VerifiedData(records=run.records_compared or 0, differences=run.differences or 0)
+    return VerifiedData(records=run.records_compared or 0, differences=run.differences or 0, not_copied=run.not_copied)
 
 
-def _with_beginning(mirror: MirrorTopic, seen: VerifiedData) -> VerifiedData:
-    """Add what the comparison did not look at: it begins at the higher of both log starts."""
+def _with_the_rest(mirror: MirrorTopic, seen: VerifiedData, *, run: VerifyRun | None) -> VerifiedData:
+    """Add what the comparison did not look at: what lies before the higher of both log starts, and behind where it ended."""
     if seen.differences is None or seen.differences:
         return seen
     try:  # the mirror's first: its start follows the source's
@@ -147,7 +147,12 @@ def _with_beginning(mirror: MirrorTopic, seen: VerifiedData) -> VerifiedData:
         "source": {one.partition: one.start for one in source},
         "mirrored": {one.partition: one.start for one in mirrored},
     }
-    return replace(seen, missing=missing_words(missing_beginnings(mirror=mirror, **starts)))
+    since = not_reached(source={one.partition: one.end for one in mirrored}, compared=_compared_ends(run))
+    return replace(seen, missing=missing_words(missing_beginnings(mirror=mirror, **starts)), copied_since=since)
+
+
+def _compared_ends(run: VerifyRun | None) -> dict[int, int]:
+    return {partition: end for partition, _, end in run.ranges} if run else {}
 
 
 def _doubtful(problem: str) -> VerifiedData:

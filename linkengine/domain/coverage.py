@@ -63,6 +63,11 @@ def missing_words(missing: Mapping[int, OffsetRange]) -> str:
     return f"{subject} not on the mirror any more ({', '.join(named[:NAMED_AT_MOST])}{more})."
 
 
+def not_reached(*, source: Mapping[int, int], compared: Mapping[int, int]) -> int:
+    """Count the offsets below the source's ends that a comparison up to ``compared`` left out, of all partitions."""
+    return sum(max(0, end - compared.get(partition, 0)) for partition, end in source.items())
+
+
 def hash_of(first: int, second: int) -> str:
     """Write two signed 64-bit hashes, as Spark answers them, as the hash of a range."""
     return f"{first & _HALF:016x}{second & _HALF:016x}"

@@ -59,6 +59,8 @@ class VerifiedData:
     records: int
     differences: int | None
     problem: str = ""
+    not_copied: int | None = 0  # offsets that the source held when it began, and the mirror did not; None: nobody knows
+    copied_since: int = 0  # offsets that the mirror holds now behind what was compared
     missing: str = ""  # what the source holds before the mirror's beginning, in words: the comparison begins behind it
 
 
@@ -87,11 +89,30 @@ def check_data(seen: VerifiedData) -> GateCheck:
         return _failed(GateCheckName.DATA_VERIFIED, seen.problem)
     if seen.differences:
         return _failed(GateCheckName.DATA_VERIFIED, f"{seen.differences:,} of {seen.records:,} records differ from the source.")
-    if seen.missing:
-        return _failed(GateCheckName.DATA_VERIFIED, seen.missing)
+    problem = seen.missing or _not_compared(seen)
+    if problem:
+        return _failed(GateCheckName.DATA_VERIFIED, problem)
     if not seen.records:
         return _passed(GateCheckName.DATA_VERIFIED, "No record was compared: the source has none that the mirror could hold.")
-    return _passed(GateCheckName.DATA_VERIFIED, f"{seen.records:,} records compared, none differs.")
+    since = f" {seen.copied_since:,} offsets were copied since." if seen.copied_since else ""
+    return _passed(GateCheckName.DATA_VERIFIED, f"{seen.records:,} records compared, none differs.{since}")
+
+
+def _not_compared(seen: VerifiedData) -> str:
+    """Answer why equal records are not all of them, "" where they are: up to where the source ended when it was asked."""
+    if seen.not_copied is None:
+        return (
+            "Nobody knows whether the mirror had everything when the comparison began: the source did not tell where it "
+            "ended. Run it again."
+        )
+    if seen.not_copied:
+        return (
+            f"{seen.not_copied:,} offsets of the source were not on the mirror yet when it was compared. Wait until the mirror "
+            "has caught up, then run it again."
+        )
+    if not seen.records and seen.copied_since:
+        return f"No record was compared, and {seen.copied_since:,} offsets have been copied since. Run it again."
+    return ""
 
 
 def check_losses(lost: int) -> GateCheck:

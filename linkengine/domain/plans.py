@@ -196,6 +196,7 @@ class VerifyReport:
     duration_ms: int
     partitions: tuple[tuple[int, int, int], ...] = ()  # (partition, first offset, end offset) compared
     checked: tuple[CheckedRange, ...] = ()  # the same offsets, cut where records differ; neighbours merged
+    not_copied: int | None = None  # offsets that the source held at the beginning and the mirror had not; None: not looked at
 
 
 def producer_id_for(link_number: int, mirror_number: int, partition: int) -> int:

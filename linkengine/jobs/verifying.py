@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import structlog
+
 from linkengine.domain.configs import is_compacted
-from linkengine.domain.coverage import next_pieces
+from linkengine.domain.coverage import next_pieces, not_reached
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import OffsetRange
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.newestends import newest_ends
 from linkengine.verifyjob.job import run_verify
 
 LOOKS = 3  # retention may take records on one side while both are read; then what is left is compared again
+CATCH_UP_S = 10.0  # a mirror that follows has by then what its source held
+_POLL_S = 0.2
+_log = structlog.get_logger(__name__)
 
 
 def verify(plan: VerifyPlan, *, spark_url: str, tag: str = "verify") -> VerifyReport:
-    """Compare source and mirror record by record up to ``plan.ends``, by default the mirror's end now. Blocks."""
-    return _verify(complete(plan), spark_url=spark_url, tag=tag)
+    """Compare source and mirror record by record up to ``plan.ends``. Blocks.
+
+    By default up to the mirror's end, once that has reached where the source ended, for which it is given CATCH_UP_S.
+    The report tells what it lacked even so.
+    """
+    source_ends = None if plan.ends else _source_ends(plan)
+    _await_mirror(plan, source_ends or {})
+    report = _verify(complete(plan), spark_url=spark_url, tag=tag)
+    if source_ends is None:
+        return report
+    compared = {partition: end for partition, _, end in report.partitions}
+    return replace(report, not_copied=not_reached(source=source_ends, compared=compared))
 
 
 def verify_next(
@@ -53,6 +71,23 @@ def complete(plan: VerifyPlan) -> VerifyPlan:
     starts = tuple((partition, min(end, max(one.get(partition, 0) for one in lowest))) for partition, end in ends)
     sides = (source.effective_configs(plan.source_topic), mirror.effective_configs(plan.mirror_topic))
     return replace(plan, starts=starts, ends=ends, compacted=plan.compacted or any(is_compacted(configs) for configs in sides))
+
+
+def _source_ends(plan: VerifyPlan) -> dict[int, int] | None:
+    """Answer where the source ends for a committed reader; None where that cannot be told now: it may still be readable."""
+    try:
+        return newest_ends(plan.source, plan.source_topic).stable
+    except LinkEngineError as error:
+        _log.warning("verify.source_end_unknown", topic=plan.source_topic, code=error.code, problem=error.message)
+        return None
+
+
+def _await_mirror(plan: VerifyPlan, source_ends: Mapping[int, int]) -> None:
+    mirror, deadline = ClusterAdmin(plan.destination), time.monotonic() + CATCH_UP_S
+    while source_ends and time.monotonic() < deadline:
+        if not not_reached(source=source_ends, compared=mirror.offsets(plan.mirror_topic, OffsetKind.END)):
+            break
+        time.sleep(_POLL_S)
 
 
 def _verify(plan: VerifyPlan, *, spark_url: str, tag: str) -> VerifyReport:

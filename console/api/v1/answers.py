@@ -43,6 +43,11 @@ class VerifyRunData(serializers.ModelSerializer[VerifyRun]):
     differences = OffsetField(allow_null=True)
     bytes_compared = OffsetField(allow_null=True)
     duration_ms = OffsetField(allow_null=True)
+    not_copied = OffsetField(
+        allow_null=True,
+        help_text="Offsets that the source held when it began and the mirror did not: above 0, they were not compared. Null "
+        "where the mirror had been stopped, or where the source ended was not known.",
+    )
     first_differences = RecordDifference(many=True)
     ranges = serializers.SerializerMethodField()
 
@@ -59,6 +64,7 @@ class VerifyRunData(serializers.ModelSerializer[VerifyRun]):
             "differences",
             "bytes_compared",
             "duration_ms",
+            "not_copied",
             "first_differences",
             "ranges",
             "error_message",

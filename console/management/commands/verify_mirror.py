@@ -53,5 +53,5 @@ def _wait(run: VerifyRun, *, timeout_s: float) -> VerifyRun:
 
 
 def _facts(run: VerifyRun) -> dict[str, Any]:
-    names = ("status", "records_compared", "differences", "bytes_compared", "duration_ms", "first_differences", "error_message")
-    return {name: getattr(run, name) for name in names}
+    counts = ("records_compared", "differences", "not_copied", "bytes_compared", "duration_ms")
+    return {name: getattr(run, name) for name in ("status", *counts, "first_differences", "error_message")}

@@ -17,7 +17,7 @@ from console.actors import Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError
 from console.models import AuditEvent, ClusterLink, GateRun, LinkConfig, MirrorTopic
 from console.models.mirrors import STAYING
-from console.tasks.gates import _checks, _comparison, _with_beginning
+from console.tasks.gates import _checks, _comparison, _with_the_rest
 from console.tasks.verifying import _keep
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -27,7 +27,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
 Sent = list[tuple[str, dict[str, Any]]]
-EQUAL = VerifyReport(records_compared=9, differences=0, first_differences=(), bytes_compared=9, duration_ms=1)
+EQUAL = VerifyReport(records_compared=9, differences=0, first_differences=(), bytes_compared=9, duration_ms=1, not_copied=0)
 ENDS = {"end": 200, "stable_end": 200}
 REASON = "Sales moves tonight, the rest is agreed."
 
@@ -209,10 +209,33 @@ def test_what_the_source_holds_before_the_mirror_is_no_equal_data(
     if include:
         LinkConfig.objects.create(link=link, name="topic.config.sync.include", value=include)
 
-    seen = _with_beginning(MirrorTopic.objects.get(pk=mirror.pk), VerifiedData(records=5, differences=0))
+    seen = _with_the_rest(MirrorTopic.objects.get(pk=mirror.pk), VerifiedData(records=5, differences=0), run=None)
 
     assert check_data(seen).state == state
     assert (f"not on the mirror any more (partition 1: [{max(40, head)}, 100))" in seen.missing) == (state == "FAILED")
+
+
+@pytest.mark.parametrize(
+    ("not_copied", "records", "state"),
+    [(0, 9, "PASSED"), (0, 0, "FAILED"), (5, 9, "FAILED"), (None, 9, "FAILED")],
+    ids=["written to since", "compared when it was empty", "behind when it was compared", "source's end unknown"],
+)
+def test_what_the_mirror_lacked_when_it_was_compared_is_no_equal_data(
+    mirror: MirrorTopic,
+    owner: Actor,
+    sent: Sent,
+    monkeypatch: pytest.MonkeyPatch,
+    not_copied: int | None,
+    records: int,
+    state: str,
+) -> None:
+    """Both sides hold [40, 200) now; compared was up to 190."""
+    monkeypatch.setattr(jobs, "log_ranges", lambda *_, **__: (LogRange(partition=1, start=40, **ENDS),))
+    run = start_verify(mirror=mirror, by=owner, now=NOW)
+    seen = replace(EQUAL, not_copied=not_copied, records_compared=records, partitions=((1, 40, 190),))
+    record_result(run=run, report=seen, now=NOW)
+
+    assert check_data(_with_the_rest(mirror, _comparison(run), run=run)).state == state
 
 
 def test_where_nobody_could_see_the_beginnings_the_data_is_not_equal(
@@ -221,7 +244,7 @@ def test_where_nobody_could_see_the_beginnings_the_data_is_not_equal(
     silent = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "no answer")
     monkeypatch.setattr(jobs, "log_ranges", Mock(side_effect=silent))
 
-    check = check_data(_with_beginning(mirror, VerifiedData(records=5, differences=0)))
+    check = check_data(_with_the_rest(mirror, VerifiedData(records=5, differences=0), run=None))
 
     assert (check.state, check.detail) == ("FAILED", "Where both sides begin was not looked at: no answer")
 

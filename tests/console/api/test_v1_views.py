@@ -76,11 +76,13 @@ def test_a_finished_run_tells_what_it_compared(owner: Rest, orders: MirrorTopic)
         differences=1,
         first_differences=[difference],
         ranges=[[0, 0, 10]],
+        not_copied=4,
     )
 
     run = owner.get(f"{ORDERS}/verify-runs").json()["data"][0]
 
     assert (run["status"], run["records_compared"], run["differences"]) == ("DIFFERENT", 10, 1)
+    assert run["not_copied"] == 4
     assert run["first_differences"] == [difference]
     assert run["ranges"] == [{"partition": 0, "start": 0, "end": 10}]
 

@@ -52,6 +52,13 @@ def test_no_share_of_nothing_is_verified() -> None:
     assert shares == [100, 44, None]
 
 
+@pytest.mark.parametrize(("not_copied", "told"), [(None, ""), (0, ""), (1, "1 offset"), (1200, "1,200 offsets")])
+def test_a_run_tells_what_the_mirror_lacked(not_copied: int | None, told: str) -> None:
+    view = run_view(VerifyRun(status="EQUAL", records_compared=1, not_copied=not_copied), now=NOW)
+    assert view is not None
+    assert view.not_copied == told
+
+
 @pytest.mark.parametrize(("records", "label"), [(7, "Equal"), (0, "Nothing to compare"), (None, "Nothing to compare")])
 def test_a_run_that_compared_no_record_is_not_called_equal(records: int | None, label: str) -> None:
     view = run_view(VerifyRun(status="EQUAL", records_compared=records), now=NOW)

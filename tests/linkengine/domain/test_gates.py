@@ -28,6 +28,28 @@ def test_data_passes_only_where_every_record_was_compared(differences: int | Non
     assert check_data(VerifiedData(records=10, differences=differences, problem="Spark is away.")).state is state
 
 
+@pytest.mark.parametrize(
+    ("records", "not_copied", "since", "words"),
+    [
+        (10, None, 0, "Nobody knows whether the mirror had everything"),
+        (10, 7, 0, "7 offsets of the source were not on the mirror yet"),
+        (0, 7, 7, "7 offsets of the source were not on the mirror yet"),
+        (0, 0, 7, "No record was compared, and 7 offsets have been copied since."),
+    ],
+    ids=["source's end unknown", "behind", "empty and behind", "empty, and filled since"],
+)
+def test_data_does_not_pass_where_the_mirror_was_behind_when_it_was_compared(
+    records: int, not_copied: int | None, since: int, words: str
+) -> None:
+    check = check_data(VerifiedData(records=records, differences=0, not_copied=not_copied, copied_since=since))
+    assert (check.state, check.detail.startswith(words)) == (FAILED, True)
+
+
+def test_what_a_steadily_written_source_got_since_does_not_fail_it_and_is_told() -> None:
+    check = check_data(VerifiedData(records=10, differences=0, not_copied=0, copied_since=1_234))
+    assert (check.state, check.detail) == (PASSED, "10 records compared, none differs. 1,234 offsets were copied since.")
+
+
 def test_a_loss_is_never_green() -> None:
     assert check_losses(0).state is PASSED
     assert check_losses(17).state is FAILED

@@ -1,12 +1,14 @@
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Timer
 
 import pytest
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import VerifyPlan
 from linkengine.domain.ranges import OffsetRange
-from linkengine.jobs.verifying import complete, verify_next
+from linkengine.jobs import verifying
+from linkengine.jobs.verifying import _source_ends, complete, verify, verify_next
 from linkengine.kafka.admin import ClusterAdmin
 
 pytestmark = pytest.mark.kafka
@@ -50,6 +52,37 @@ def test_comparing_begins_at_the_higher_of_both_log_starts(
 
     assert complete(plan).starts == ((0, 4), (1, 7))
     assert complete(replace(plan, starts=((0, 5),), ends=((0, 9), (1, 3)))).starts == ((0, 5), (1, 3))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("mirrored", "later", "lacking"), [(8, 0, 0), (5, 0, 3), (0, 8, 0)], ids=["there", "behind", "in time"]
+)
+def test_what_the_source_held_at_the_beginning_is_waited_for_and_what_lacks_is_told(
+    plan: VerifyPlan,
+    send_here: Send,
+    send_there: Send,
+    spark_connect_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    mirrored: int,
+    later: int,
+    lacking: int,
+) -> None:
+    send_there(plan.source_topic, partition=1, count=8)
+    send_here(plan.mirror_topic, partition=1, count=mirrored)
+    monkeypatch.setattr(verifying, "CATCH_UP_S", 5.0 if later else 1.0)
+    copier = Timer(1.0, send_here, args=(plan.mirror_topic,), kwargs={"partition": 1, "count": later})
+    copier.start()
+
+    report = verify(plan, spark_url=spark_connect_url)
+
+    copier.join()
+    assert (report.partitions, report.not_copied) == (((0, 0, 0), (1, 0, 8 - lacking)), lacking)
+    assert verify(replace(plan, ends=((1, 5),)), spark_url=spark_connect_url).not_copied is None
+
+
+def test_a_source_whose_end_nobody_tells_leaves_open_what_lacks(plan: VerifyPlan) -> None:
+    assert _source_ends(replace(plan, source_topic="not there")) is None
 
 
 @pytest.mark.spark
