@@ -80,13 +80,14 @@ def doubt(*, mirror: MirrorTopic, partitions: Sequence[int], now: datetime) -> N
 def forget_lost(
     *, mirrors: Iterable[MirrorTopic], rows: Mapping[str, MirrorPartition], reports: Iterable[PartitionProgress], now: datetime
 ) -> bool:
-    """Take back what was compared of offsets that a mirror has lost since, before the rows forget where it ended.
+    """Take back what was compared of offsets that a mirror or its source has lost since, before the rows forget where it ended.
 
-    They are copied again, as others; a comparison that is under way has seen the lost ones. Answer whether there were any.
+    What a mirror lost is copied again, as others; a comparison that is under way has seen the lost ones. Answer whether there
+    were any.
     """
     living = [one for one in reports if one.key in rows and rows[one.key].stopped_end is None]  # a fence knows better
-    told = [one for one in living if one.set_back_to is not None and not store.is_claimed(_name_of(one))]
-    ends = {one.key: one.set_back_to for one in told}
+    told = [one for one in living if _told_end(one) is not None and not store.is_claimed(_name_of(one))]
+    ends = {one.key: _told_end(one) for one in told}
     ends |= {one.key: _lowest(one) for one in living if _is_shorter(rows[one.key], one)}
     for mirror in mirrors if ends else ():
         for number in range(mirror.num_partitions):
@@ -98,11 +99,16 @@ def forget_lost(
 
 
 def _name_of(report: PartitionProgress) -> str:
-    return f"set-back:{report.key}:{report.slice_id}:{report.set_backs}"
+    return f"set-back:{report.key}:{report.slice_id}:{report.set_backs}:{report.source_kept}"
+
+
+def _told_end(report: PartitionProgress) -> int | None:
+    """Answer how far back the copier says that either side has fallen."""
+    return min((end for end in (report.set_back_to, report.source_kept) if end is not None), default=None)
 
 
 def _lowest(report: PartitionProgress) -> int | None:
-    return min((end for end in (report.seen_end, report.set_back_to) if end is not None), default=None)
+    return min((end for end in (report.seen_end, _told_end(report)) if end is not None), default=None)
 
 
 def _is_shorter(row: MirrorPartition, report: PartitionProgress) -> bool:
@@ -118,7 +124,7 @@ def _cut(mirror: MirrorTopic, partition: int, end: int, *, now: datetime) -> Non
         gone.delete()
         VerifiedRange.objects.bulk_create(kept)
         MirrorTopic.objects.filter(pk=mirror.pk).update(doubted_at=now)
-    _log.warning("verify.mirror_became_shorter", mirror=mirror.name, link=mirror.link.name, partition=partition, end=end)
+    _log.warning("verify.a_side_became_shorter", mirror=mirror.name, link=mirror.link.name, partition=partition, end=end)
 
 
 def _end_doubt(mirror: MirrorTopic, *, run: VerifyRun, now: datetime) -> None:

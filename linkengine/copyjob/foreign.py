@@ -10,7 +10,7 @@ from collections.abc import Container, Generator
 from contextlib import closing
 
 from linkengine.batches.view import BatchView, iter_batches
-from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode, UnreplicatedError
@@ -108,11 +108,11 @@ def marker_overrun(assignment: PartitionAssignment, offset: int) -> LinkEngineEr
     )
 
 
-def replaced_records(assignment: PartitionAssignment, offset: int) -> LinkEngineError:
-    """Answer the error of a mirror whose last records are not the source's any more."""
-    return LinkEngineError(
-        ErrorCode.UNEXPECTED_TRUNCATION,
+def replaced_records(assignment: PartitionAssignment, offset: int, *, kept: int) -> LinkEngineError:
+    """Answer the error of a mirror whose last records are not the source's any more; those before ``kept`` are."""
+    return TruncationError(
         f"Source {assignment.source_topic}-{assignment.partition} has another record at offset {offset} than its mirror, which "
         "was copied from it. An unclean leader election at the source has dropped acknowledged records, and others took their "
         "offsets. Fail over to keep the mirror's records, or create the mirror again.",
+        kept=kept,
     )

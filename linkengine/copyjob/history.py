@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from linkengine.copyjob.pieces import Origin
-from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode
@@ -42,8 +42,7 @@ class SteppedBackError(LinkEngineError):
 
     def final(self) -> LinkEngineError:
         """Answer what it is when it lasts."""
-        return LinkEngineError(
-            ErrorCode.UNEXPECTED_TRUNCATION,
+        return TruncationError(
             f"{self._told}Every broker says so: the cluster was set back, for instance to a snapshot of its volumes, and other "
             "records may stand at these offsets. Fail over to keep the mirror's records, or create the mirror again.",
         )
@@ -106,9 +105,9 @@ def _judged(
 
 def _rewound(one: _Question, end: int) -> LinkEngineError:
     name = f"{one.assignment.source_topic}-{one.assignment.partition}"
-    return LinkEngineError(
-        ErrorCode.UNEXPECTED_TRUNCATION,
+    return TruncationError(
         f"Source {name} has a leader that kept its predecessors' records up to offset {end} only; up to {one.seen.end} was "
         "read from them. An unclean leader election has dropped acknowledged records; others may stand at their offsets. "
         "Fail over to keep the mirror's records, or create the mirror again.",
+        kept=end,
     )

@@ -50,6 +50,7 @@ def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) ->
         records_copied=account.records_copied,
         error_code=trouble.code if trouble else "",
         error_message=trouble.message if trouble else "",
+        source_kept=trouble.source_kept if trouble else None,
         failed_at_ms=trouble.at_ms if trouble else None,
         gaps=account.gaps(since_ms=0 if all_gaps else now_ms - RECENT_MS),
         life=one.assignment.life,

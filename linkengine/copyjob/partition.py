@@ -28,7 +28,7 @@ from linkengine.copyjob.retry import Backoff
 from linkengine.copyjob.sourcepast import SourcePast
 from linkengine.copyjob.tails import LostMarker, Tail
 from linkengine.copyjob.writer import Writer
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.errors import LinkEngineError, TruncationError
 from linkengine.domain.leases import Grant
 from linkengine.domain.plans import PartitionAssignment, PartitionPhase
 from linkengine.domain.states import GapReason
@@ -236,7 +236,8 @@ class MirrorPartition:
 
     def fail(self, error: LinkEngineError) -> list[Chunk]:
         """Stop for good; answer the chunks to let go."""
-        self.failure = Trouble(PartitionPhase.FAILED, error.code, error.message)
+        kept = error.kept if isinstance(error, TruncationError) else None
+        self.failure = Trouble(PartitionPhase.FAILED, error.code, error.message, source_kept=kept)
         return self.stop()
 
     def stop(self) -> list[Chunk]:

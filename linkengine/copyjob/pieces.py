@@ -32,6 +32,7 @@ class Trouble:
     code: ErrorCode
     message: str
     at_ms: int | None = None  # when the try failed that tells of it; None where nobody counts them
+    source_kept: int | None = None  # the source is what was copied up to here only
 
 
 @dataclass(frozen=True, slots=True)

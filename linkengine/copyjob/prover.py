@@ -11,7 +11,7 @@ from linkengine.copyjob.foreign import foreign_write, marker_overrun, replaced_r
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.proving import Answer, Difference, DifferenceKind, Question, Stretch, compare_all
-from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
 from linkengine.kafka.cluster import Cluster
 
 
@@ -90,7 +90,8 @@ def _what_it_means(one: MirrorPartition, stretch: Stretch, difference: Differenc
         return marker_overrun(one.assignment, difference.offset)
     if stretch.foreign is not None and stretch.foreign <= difference.offset:
         return foreign_write(one.assignment, stretch.foreign)
-    return replaced_records(one.assignment, difference.offset)
+    known = any(offset < difference.offset for offset in stretch.records)  # records before it are the source's still
+    return replaced_records(one.assignment, difference.offset, kept=difference.offset if known else 0)
 
 
 def beyond_source(one: MirrorPartition, end: int) -> LinkEngineError:
@@ -105,8 +106,8 @@ def beyond_source(one: MirrorPartition, end: int) -> LinkEngineError:
 
 def _truncation(one: MirrorPartition, end: int) -> LinkEngineError:
     name = f"{one.assignment.source_topic}-{one.assignment.partition}"
-    return LinkEngineError(
-        ErrorCode.UNEXPECTED_TRUNCATION,
+    return TruncationError(
         f"Source {name} ends at offset {end}, before its mirror ({one.position}): records were lost at the source, "
         "probably by an unclean leader election. Fail over to keep the mirror's records, or create the mirror again.",
+        kept=end,
     )

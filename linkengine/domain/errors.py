@@ -85,6 +85,14 @@ class LinkEngineError(Exception):
         return _restored, (type(self), self.args, self.__dict__)
 
 
+class TruncationError(LinkEngineError):
+    """The source is not the one any more that was copied; ``kept``: all before this offset is, 0 where nobody knows."""
+
+    def __init__(self, message: str, *, kept: int = 0) -> None:
+        super().__init__(ErrorCode.UNEXPECTED_TRUNCATION, message)
+        self.kept = kept
+
+
 class IllegalTransitionError(LinkEngineError):
     """The transition table has no such edge; the message lists what is allowed instead."""
 

@@ -119,6 +119,7 @@ class PartitionProgress:
     unproven_end: int | None = None  # instead of it, while the last records are still to be compared with the source
     set_back_to: int | None = None  # lowest end that it fell back to since the slice took it: what lay beyond was lost
     set_backs: int = 0  # how often
+    source_kept: int | None = None  # the source was cut short or replaced: it is what was copied up to here only
     last_fetch_offset: int | None = None  # highest source offset fetched
     source_epoch: int | None = None  # of the leader that is read; all below mirror_end was read under it or earlier ones
     last_timestamp_ms: int | None = None  # max timestamp of the last batch written

@@ -235,6 +235,20 @@ def test_what_a_mirror_lost_and_got_again_between_two_looks_is_not_verified_any_
     assert ledger(mirror) == [(0, 0, 60, None)]
 
 
+@pytest.mark.usefixtures("redis_server")
+@pytest.mark.parametrize(("kept", "left"), [(70, [(0, 0, 70, None)]), (0, [])], ids=["cut short", "nobody knows where"])
+def test_what_the_source_lost_is_not_verified_any_more(mirror: MirrorTopic, kept: int, left: list[Any]) -> None:
+    """The mirror still holds it; a comparison that saw it on both sides counts for nothing."""
+    begun = MirrorTopic.objects.get(pk=mirror.pk)
+    coverage.note_report(mirror=mirror, report=report(checked(0, 100)), now=NOW)
+    slice_id = uuid4().hex
+
+    assert shorten(mirror, 100, source_kept=kept, slice_id=slice_id)
+    assert ledger(mirror) == left
+    assert not coverage.note_report(mirror=begun, report=report(checked(0, 100)), now=LATER)
+    assert not shorten(mirror, 100, source_kept=kept, slice_id=slice_id)  # it is told for as long as the report is kept
+
+
 def test_the_last_report_before_a_fence_says_nothing_about_what_was_found_there(mirror: MirrorTopic) -> None:
     """A copier that was killed had not told of its last records; its report stays for minutes."""
     coverage.note_report(mirror=mirror, report=report(checked(0, 100)), now=NOW)

@@ -59,6 +59,7 @@ def test_a_log_that_was_rewound_and_grew_again_is_not_copied_over(
     with Copier(replace(plan, assignments=(replace(assignment, source_seen=(epoch, 100)),))) as copier:
         copier.wait_until(lambda one: (one.phase, one.error_code) == (PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
         message = copier.progress.latest[assignment.key].error_message
+        assert copier.progress.latest[assignment.key].source_kept == 40
 
     assert "up to offset 40 only; up to 100 was read" in message
     assert ends_of(destination_cluster, TOPIC) == {0: 100}
@@ -79,6 +80,7 @@ def test_a_source_that_was_set_back_is_not_copied_over(clusters: Pair, topic_nam
         copier.wait_until(lambda one: one.error_code == ErrorCode.TIMEOUT_ERROR)
         copier.wait_until(lambda one: (one.phase, one.error_code) == (PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
         message = copier.progress.latest[assignment.key].error_message
+        assert copier.progress.latest[assignment.key].source_kept == 0  # nobody knows what it still has
 
     assert "Every broker says so" in message
     assert ends_of(destination, topic_name) == {0: 0}

@@ -294,6 +294,7 @@ def test_a_source_that_became_shorter_than_its_mirror_fails_it(clusters: Pair, t
     shorter = replace(plan.assignments[0], source_topic=f"{topic_name}-short", source_topic_id="")
     with Copier(plan_for(address(source), address(destination), (shorter,))) as copier:
         copier.wait_until(shows(PartitionPhase.FAILED, ErrorCode.UNEXPECTED_TRUNCATION))
+        assert [one.source_kept for one in copier.progress.latest.values()] == [0]  # other records stand there
 
 
 def test_a_source_that_does_not_answer_is_tried_until_it_does(
