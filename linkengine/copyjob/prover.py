@@ -11,7 +11,7 @@ from linkengine.copyjob.foreign import foreign_write, marker_overrun, replaced_r
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.proving import Answer, Difference, DifferenceKind, Question, Stretch, compare_all
-from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
+from linkengine.domain.errors import LinkEngineError, TruncationError
 from linkengine.kafka.cluster import Cluster
 
 

@@ -74,6 +74,21 @@ def checked_ranges(blocks: Iterable[Block], pieces: Pieces, *, size: int) -> tup
     )
 
 
+def still_held(blocks: Iterable[Block], pieces: Pieces, *, starts: Mapping[int, int], size: int) -> dict[int, OffsetRange]:
+    """Answer the pieces without what retention took while they were read, of which the log starts tell as they are now.
+
+    Where a block differs that holds records of before its partition's start, nobody can tell which: it is left out, and all
+    before it. Whatever lies behind it counts.
+    """
+    held = dict(pieces)
+    for block in blocks:
+        own = span(block.number, pieces[block.partition], size=size)
+        if block.differences and own.start < starts.get(block.partition, 0):
+            kept = held[block.partition]
+            held[block.partition] = OffsetRange(max(kept.start, own.end), kept.end)
+    return held
+
+
 def span(number: int, piece: OffsetRange, *, size: int) -> OffsetRange:
     """Answer the offsets of a block within its piece."""
     return OffsetRange(max(piece.start, number * size), min(piece.end, (number + 1) * size))

@@ -1,4 +1,4 @@
--- What do the records at these places look like on both sides?
+-- What do the records at these places look like on both sides? One that has become equal since it was found is none of them.
 SELECT
     c.partition,
     c.offset,
@@ -7,4 +7,5 @@ SELECT
     c.mirror_record
 FROM {compared} AS c
 INNER JOIN {places} AS p ON c.partition = p.partition AND c.offset = p.offset
+WHERE c.kind IS NOT NULL
 ORDER BY c.partition, c.offset

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -28,7 +29,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import OffsetRange
 from linkengine.sparkclient import interrupted_after, session, spark_answers, tagged
-from linkengine.verifyjob.blocks import Block, Pieces, Place, block_of, block_offsets, checked_ranges, doubtful
+from linkengine.verifyjob.blocks import Block, Pieces, Place, block_of, block_offsets, checked_ranges, doubtful, still_held
 from linkengine.verifyjob.failures import failure_of
 from linkengine.verifyjob.reading import EARLIEST, LATEST, read_topic
 from linkengine.verifyjob.report import difference_of
@@ -45,14 +46,18 @@ PLACES_SCHEMA = "partition int, offset bigint"
 class _Seen:
     """What both looks saw; ``recounted`` tells records and bytes of the blocks that were looked at twice."""
 
+    block_offsets: int
     blocks: tuple[Block, ...]
     recounted: dict[Place, tuple[int, int]]
     differences: tuple[RecordDifference, ...] = ()
 
 
-def run_verify(plan: VerifyPlan, *, spark_url: str, tag: str = "verify") -> VerifyReport:
+def run_verify(
+    plan: VerifyPlan, *, spark_url: str, tag: str = "verify", starts_after: Callable[[], Mapping[int, int]] | None = None
+) -> VerifyReport:
     """Compare both topics within ``[plan.starts, plan.ends)``, which the caller gives; block until done.
 
+    ``starts_after`` tells where both logs begin by then, by partition: what differs and was being deleted is left out.
     Raises LinkEngineError when the ends are missing or a cluster cannot be read, SparkUnavailableError without Spark.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - a second of imports
@@ -72,6 +77,9 @@ def run_verify(plan: VerifyPlan, *, spark_url: str, tag: str = "verify") -> Veri
             seen = _compare(spark, plan, pieces)
     except PySparkException as error:
         raise failure_of(error, plan=plan) from error
+    if starts_after is not None and any(one.differences for one in seen.blocks):
+        pieces = still_held(seen.blocks, pieces, starts=starts_after(), size=seen.block_offsets)
+        plan, seen = _narrowed(plan, pieces), _within(seen, pieces)
     return _report(plan, pieces, seen, duration_ms=round((time.monotonic() - started_at) * 1000))
 
 
@@ -80,17 +88,30 @@ def _pieces(plan: VerifyPlan) -> dict[int, OffsetRange]:
     return {partition: OffsetRange(min(starts.get(partition, 0), end), end) for partition, end in plan.ends}
 
 
+def _narrowed(plan: VerifyPlan, pieces: Pieces) -> VerifyPlan:
+    starts = {partition: one.start for partition, one in _pieces(plan).items()}
+    return replace(plan, starts=tuple((starts | {partition: one.start for partition, one in pieces.items()}).items()))
+
+
+def _within(seen: _Seen, pieces: Pieces) -> _Seen:
+    """Leave out what lies before the pieces."""
+    kept = (one for one in seen.blocks if (one.number + 1) * seen.block_offsets > pieces[one.partition].start)
+    named = (one for one in seen.differences if one.offset >= pieces[one.partition].start)
+    return replace(seen, blocks=tuple(kept), differences=tuple(named))
+
+
 def _compare(spark: SparkSession, plan: VerifyPlan, pieces: Pieces) -> _Seen:
-    if not pieces:
-        return _Seen(blocks=(), recounted={})
     size = block_offsets(pieces)
+    if not pieces:
+        return _Seen(block_offsets=size, blocks=(), recounted={})
     blocks = _first_look(spark, plan, pieces, size=size)
     doubts = doubtful(blocks, pieces, size=size)
     if not doubts:
-        return _Seen(blocks=blocks, recounted={})
+        return _Seen(block_offsets=size, blocks=blocks, recounted={})
     totals = spark.sql(_sql("totals"), args={"block_offsets": size}, compared=_judged(spark, plan, pieces, doubts)).collect()
     found = {(row["partition"], row["block"]): row["differences"] for row in totals}
     return _Seen(
+        block_offsets=size,
         blocks=tuple(replace(one, differences=0 if one.equal else found.get(one.place, 0)) for one in blocks),
         recounted={(row["partition"], row["block"]): (row["records"], row["bytes"]) for row in totals},
         differences=_differences(spark, plan, pieces, doubts) if any(found.values()) else (),
@@ -161,7 +182,7 @@ def _report(plan: VerifyPlan, pieces: Pieces, seen: _Seen, *, duration_ms: int) 
         bytes_compared=sum(octets for _, octets in counted),
         duration_ms=duration_ms,
         partitions=tuple((partition, one.start, one.end) for partition, one in sorted(_pieces(plan).items())),
-        checked=checked_ranges(seen.blocks, pieces, size=block_offsets(pieces)),
+        checked=checked_ranges(seen.blocks, pieces, size=seen.block_offsets),
     )
 
 

@@ -1,15 +1,20 @@
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from threading import Timer
+from typing import Any
 
 import pytest
 
+from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import VerifyPlan
 from linkengine.domain.ranges import OffsetRange
 from linkengine.jobs import verifying
 from linkengine.jobs.verifying import _source_ends, complete, verify, verify_next
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.verifyjob import blocks, job
+from tests.linkengine.verifyjob.recording import HOLE, Rec, write
 
 pytestmark = pytest.mark.kafka
 Send = Callable[..., None]
@@ -79,6 +84,60 @@ def test_what_the_source_held_at_the_beginning_is_waited_for_and_what_lacks_is_t
     copier.join()
     assert (report.partitions, report.not_copied) == (((0, 0, 0), (1, 0, 8 - lacking)), lacking)
     assert verify(replace(plan, ends=((1, 5),)), spark_url=spark_connect_url).not_copied is None
+
+
+@pytest.fixture
+def unlike(plan: VerifyPlan, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, source_topic: str) -> VerifyPlan:
+    """Twelve records; the first six and the tenth are others on the mirror."""
+    write(source_cluster, plan.source_topic, [Rec()] * 12)
+    write(destination_cluster, plan.mirror_topic, [Rec(value=b"other")] * 6 + [Rec()] * 3 + [Rec(value=b"bad")] + [Rec()] * 2)
+    return plan
+
+
+@pytest.mark.spark
+def test_a_log_start_that_moves_all_the_time_raises_no_alarm_and_hides_none(
+    unlike: VerifyPlan, here: ClusterAdmin, spark_connect_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention takes two records during each of the looks; of blocks of four the one is left out that it stands in then."""
+    monkeypatch.setattr(blocks, "LEAST_OFFSETS", 4)
+    starts, compare = count(2, 2), job._compare
+
+    def trimming(*arguments: Any) -> Any:
+        seen = compare(*arguments)
+        here.trim(unlike.mirror_topic, {0: next(starts)})
+        return seen
+
+    monkeypatch.setattr(job, "_compare", trimming)
+    report = verify(unlike, spark_url=spark_connect_url)
+
+    assert (report.partitions, report.records_compared, report.differences) == (((0, 8, 12), (1, 0, 0)), 4, 1)
+    assert [(one.start, one.end, one.differences) for one in report.checked] == [(8, 12, 1)]
+    assert [one.offset for one in report.first_differences] == [9]
+
+
+@pytest.mark.spark
+def test_a_topic_that_becomes_compacted_while_it_is_compared_is_compared_again_as_such(
+    plan: VerifyPlan,
+    here: ClusterAdmin,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    spark_connect_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    source_topic: str,
+) -> None:
+    """An older record of the key is gone from one side: a hole stands for it."""
+    write(source_cluster, plan.source_topic, [Rec(transaction="commit"), Rec()])
+    write(destination_cluster, plan.mirror_topic, [HOLE, Rec()])
+    compare = job._compare
+
+    def changing(*arguments: Any) -> Any:
+        seen = compare(*arguments)
+        here.set_configs(plan.mirror_topic, {"cleanup.policy": "compact"})
+        return seen
+
+    monkeypatch.setattr(job, "_compare", changing)
+
+    assert verify(plan, spark_url=spark_connect_url).differences == 0
 
 
 def test_a_source_whose_end_nobody_tells_leaves_open_what_lacks(plan: VerifyPlan) -> None:

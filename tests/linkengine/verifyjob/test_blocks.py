@@ -1,6 +1,8 @@
+import pytest
+
 from linkengine.domain.coverage import combine, hash_of
 from linkengine.domain.ranges import OffsetRange
-from linkengine.verifyjob.blocks import Block, block_offsets, checked_ranges, doubtful
+from linkengine.verifyjob.blocks import Block, block_offsets, checked_ranges, doubtful, still_held
 
 PIECE = OffsetRange(5, 35)
 
@@ -33,6 +35,17 @@ def test_checked_ranges_cover_the_piece_and_are_cut_where_records_differ() -> No
     assert (first.start, first.end, first.records, first.differences) == (5, 20, 10, 0)
     assert (second.start, second.end, second.differences) == (20, 30, 4)
     assert (third.start, third.end, third.records, third.hash) == (30, 35, 10, hash_of(4, 0))
+
+
+@pytest.mark.parametrize(
+    ("start", "held"),
+    [(5, 5), (6, 10), (10, 10), (12, 20), (25, 20), (31, 35)],
+    ids=["stands", "in the first", "at the second", "in the second", "in one that is equal", "in the last"],
+)
+def test_only_blocks_that_differ_and_hold_what_is_gone_are_left_out(start: int, held: int) -> None:
+    blocks = [block(0, differences=1), block(1, differences=1), block(2), block(3, differences=1)]
+
+    assert still_held(blocks, {0: PIECE}, starts={0: start}, size=10) == {0: OffsetRange(held, 35)}
 
 
 def test_equal_blocks_are_one_range_with_one_hash() -> None:

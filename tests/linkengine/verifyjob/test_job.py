@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -15,7 +16,7 @@ from linkengine.domain.coverage import RecordDifference, combine
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.sparkclient import SparkUnavailableError
-from linkengine.verifyjob import reading
+from linkengine.verifyjob import job, reading
 from linkengine.verifyjob.job import run_verify
 from tests.linkengine.verifyjob.recording import BASE_MS, HOLE, Rec, create, deny_read, write
 
@@ -205,6 +206,26 @@ def test_half_a_topic_that_differs_is_counted_in_full_and_shown_in_part(
 
     assert report.differences == 2_000
     assert places(report) == [(offset, "value") for offset in range(2_000, 2_020)]
+
+
+@pytest.mark.parametrize("heals_at", [2, 3], ids=["before it is found", "before it is shown"])
+def test_what_has_healed_since_it_was_counted_is_not_shown(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan, monkeypatch: pytest.MonkeyPatch, heals_at: int
+) -> None:
+    """The mirror gets its last record between two of the looks."""
+    monkeypatch.setitem(reading.LIMITS, "kafkaConsumer.pollTimeoutMs", "2000")
+    read, looks = job._joined, []
+
+    def healing(*arguments: Any) -> Any:
+        looks.append(arguments)
+        if len(looks) == heals_at:
+            write(source_cluster, pair.mirror_topic, [Rec()])
+        return read(*arguments)
+
+    monkeypatch.setattr(job, "_joined", healing)
+    report = verify(spark_connect_url, source_cluster, pair, source=[Rec()] * 3, mirror=[Rec()] * 2, ends=((0, 3),))
+
+    assert (report.differences, report.first_differences) == (1, ())
 
 
 def test_log_append_time_is_kept_as_create_time(spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan) -> None:
