@@ -19,11 +19,11 @@ from console.errors import InvalidInputError
 from console.models import ClusterLink, LinkConfig
 from console.models.links import LinkMode
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
+from linkengine.domain.linkrules import PAUSED as PAUSED_CONFIG
 from linkengine.domain.linkrules import with_consequences
 from linkengine.domain.linktasks import TaskName, concerned_by, switched_off_by
 from linkengine.domain.states import LinkState
 
-PAUSED_CONFIG = "cluster.link.paused"
 # beside the connection: whether log starts follow the source, and how fast to copy
 KNOWN_TO_COPY_TASKS = {"topic.config.sync.include", "link.throughput.limit.bytes.per.second"}
 
@@ -61,7 +61,8 @@ def alter_configs(
 
 
 def _check(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor) -> None:
-    present: dict[str, str | None] = {**link.properties, **dict(link.configs.values_list("name", "value"))}
+    stored = dict(link.configs.values_list("name", "value"))
+    present: dict[str, str | None] = {**link.properties, **stored, "link.mode": link.mode}
     linkchecks.check_values(wanted, present=present)
     changed = ClusterLink(
         destination=link.destination, source=link.source, properties=_merged(link.properties, wanted), name=link.name

@@ -64,7 +64,8 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         name="cluster.link.paused",
         kind=_F,
         default="false",
-        description="Stops copying on the whole link; its mirrors stay read-only.",
+        description="Stops copying on the whole link; its mirrors stay read-only. Set where the mirror topics are: the source's "
+        "side refuses it, and each side of a bidirectional link pauses its own.",
     ),
     LinkConfigSpec(
         name="cluster.link.prefix",

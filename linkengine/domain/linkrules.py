@@ -18,6 +18,11 @@ from linkengine.domain.startspec import CONFIG as START_SPEC
 from linkengine.domain.startspec import start_problem
 
 AUTO_CREATE, AUTO_CREATE_FILTERS = "auto.create.mirror.topics.enable", "auto.create.mirror.topics.filters"
+PAUSED = "cluster.link.paused"
+_PAUSED_ELSEWHERE = (
+    f"The source's side of a link copies nothing itself, so pausing it would stop nothing. Set {PAUSED} to true on the link of "
+    "the same name at the destination cluster, where its mirror topics are."
+)
 _FILTER_KEYS = {AUTO_CREATE_FILTERS: "topicFilters", "consumer.offset.group.filters": "groupFilters"}
 _MAY_BE_EMPTY = {ConfigKind.TEXT, ConfigKind.NAMES, ConfigKind.FILTERS}
 PREFIX_PATTERN = re.compile(r"[A-Za-z0-9._-]{0,12}")
@@ -66,6 +71,8 @@ def find_conflicts(configs: Mapping[str, str | None]) -> tuple[ConfigProblem, ..
         problems.append(
             ("connection.mode", "A link of the source's side opens the connections itself: leave connection.mode OUTBOUND.")
         )
+    if configs.get("link.mode") == "SOURCE" and configs.get(PAUSED) == "true":
+        problems.append((PAUSED, _PAUSED_ELSEWHERE))
     if configs.get(AUTO_CREATE) == "true" and not configs.get(AUTO_CREATE_FILTERS):
         problems.append((AUTO_CREATE, f"Auto-create needs at least one filter. Set {AUTO_CREATE_FILTERS} with it."))
     return tuple(ConfigProblem(name=name, message=message) for name, message in problems)

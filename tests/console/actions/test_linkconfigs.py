@@ -67,6 +67,17 @@ def test_how_to_sign_in_at_the_source_of_a_source_initiated_link_reaches_the_cop
     assert sent == [("reconcile_link", {"link_id": pk, "probe": True}) for pk in (back.pk, link.pk)[: 1 + grown]]
 
 
+def test_the_side_that_copies_nothing_is_not_paused(link: ClusterLink, owner: Actor) -> None:
+    ClusterLink.objects.filter(pk=link.pk).update(mode="SOURCE")
+    link = ClusterLink.objects.get(pk=link.pk)
+
+    with pytest.raises(InvalidInputError, match="would stop nothing.*at the destination cluster"):
+        alter(link, owner, cluster_link_paused="true")
+    assert ClusterLink.objects.get().state == "ACTIVE"
+
+    assert alter(link, owner, cluster_link_paused="false").state == "ACTIVE"
+
+
 def test_a_setting_goes_back_to_its_default(link: ClusterLink, owner: Actor) -> None:
     alter(link, owner, topic_config_sync_ms="9000")
 

@@ -67,6 +67,7 @@ def test_a_wrong_value_is_refused_with_a_sentence(name: str, value: str, words: 
         ({"cluster.link.prefix": "w.", "acl.sync.enable": "true"}, "acl.sync.enable"),
         ({"consumer.group.prefix.enable": "true"}, "consumer.group.prefix.enable"),
         ({"link.mode": "SOURCE", "connection.mode": "INBOUND"}, "connection.mode"),
+        ({"link.mode": "SOURCE", "cluster.link.paused": "true"}, "cluster.link.paused"),
         ({AUTO_CREATE: "true"}, AUTO_CREATE),
         ({AUTO_CREATE: "false", AUTO_CREATE_FILTERS: FILTERS}, AUTO_CREATE_FILTERS),
         (
