@@ -32,10 +32,11 @@ MASK = "[hidden]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkDraft:
-    """A link that is not stored yet; ``others`` are the configs beside the connection."""
+    """A link that is not stored yet; ``others`` are the configs beside the connection, ``cluster_link_id`` what is expected."""
 
     link: ClusterLink
     others: Mapping[str, str]
+    cluster_link_id: str = ""
 
     def shown_configs(self) -> dict[str, str]:
         """Answer all configs for the audit, secrets masked."""
@@ -80,7 +81,8 @@ def draft_link(
     check_address(link)
     check_lender(link, by=by)
     join_pair(link, cluster_link_id)
-    return LinkDraft(link=link, others={key: value for key, value in values.items() if not is_connection(key)})
+    others = {key: value for key, value in values.items() if not is_connection(key)}
+    return LinkDraft(link=link, others=others, cluster_link_id=cluster_link_id)
 
 
 def _check_inbound(link: ClusterLink) -> None:

@@ -12,7 +12,7 @@ from console import audit, dispatch, pairs
 from console.access import Permission, check_permission
 from console.actions import linkchecks, operations
 from console.actions.linkconfigs import ConfigChange, alter_configs
-from console.actions.rows import lock_link
+from console.actions.rows import lock_clusters, lock_link
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, UnavailableError
 from console.models import Cluster, ClusterLink, LinkConfig, RoleBinding
@@ -153,10 +153,12 @@ def _let_mirrors_go_first(link: ClusterLink, *, force: bool, by: Actor, now: dat
     dispatch.send("reconcile_link", link_id=link.pk)
 
 
-def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
+def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink | None:
+    """Store the link; where an equal request was quicker, the answer is that one's row."""
     link = draft.link
     try:
         with transaction.atomic():
+            _join_pair_again(draft)
             link.save(force_insert=True)
             LinkConfig.objects.bulk_create(LinkConfig(link=link, name=n, value=v) for n, v in draft.others.items())
             audit.record(
@@ -167,13 +169,28 @@ def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterL
                 detail={"source_cluster_id": link.source_cluster_id, "configs": draft.shown_configs()},
             )
     except IntegrityError:  # somebody was quicker
-        raise _exists(link.name) from None
+        return _answer_quicker(draft, by=by, now=now)
     dispatch.send("reconcile_link", link_id=link.pk)
     dispatch.send("refresh_topics", link_id=link.pk)
     other = pairs.other_side(link)
     if other is not None:
         dispatch.send("reconcile_link", link_id=other.pk, probe=True)
     return link
+
+
+def _join_pair_again(draft: linkchecks.LinkDraft) -> None:
+    """Take over the id of the other side, which may have been made since the first look; of two at once one comes second."""
+    lock_clusters(draft.link.destination.cluster_id, draft.link.source_cluster_id)
+    linkchecks.join_pair(draft.link, draft.cluster_link_id)
+
+
+def _answer_quicker(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink | None:
+    existing = ClusterLink.objects.filter(destination=draft.link.destination_id, name=draft.link.name).first()
+    if existing is None:
+        raise ConflictError(
+            f"Cluster link '{draft.link.name}', or one of its clusters, was deleted at the same moment. Look again, then retry."
+        )
+    return _answer_repeat(existing, draft, by=by, now=now)
 
 
 def _answer_repeat(existing: ClusterLink, draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink | None:

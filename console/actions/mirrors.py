@@ -12,18 +12,27 @@ from console import audit, dispatch
 from console.access import Permission, check_permission
 from console.actions import linkchecks, transitions
 from console.actions.namespaces import check_free
+from console.actions.rows import lock_clusters
 from console.actors import ENGINE, Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, RoleBinding
 from console.models.links import LinkMode, show_change
 from console.policies import auto_creates, why_not
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.rings import Place, find_ring, ring_words
 from linkengine.domain.startspec import CONFIG as START_SPEC
 from linkengine.domain.startspec import EARLIEST, start_problem
 from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
 CHECK_TIMEOUT_S = 20.0  # see linkchecks
+_MIRRORING = (
+    "It is a mirror topic of cluster link '{link}' in state {state}, and stays as it is. There is nothing to do where that is the "
+    "mirror you want; for a second copy, use a link with a prefix."
+)
+_STOPPED = (
+    "It was a mirror topic of cluster link '{link}' and is {state}: applications may write to it and rely on it. Use a link "
+    "with a prefix; delete the stopped mirror topic, with all its records, only if nobody needs them."
+)
 _NOT_COPYING = {LinkState.FAILED, LinkState.UNAVAILABLE}
 
 
@@ -105,9 +114,13 @@ def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
 
 
 def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
+    """Store the mirror; where an equal request was quicker, the answer is that one's row."""
     try:
         with transaction.atomic():
             _reserve(mirror)
+            known = _known(mirror.link, mirror.name)
+            if known is not None:
+                return _check_repeat(known, mirror, by=by, now=now)
             mirror.save(force_insert=True)
             transitions.note_creation(mirror=mirror, by=by, now=now)
             audit.record(
@@ -118,7 +131,7 @@ def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
                 detail={"source_topic": mirror.source_topic, "start": mirror.start_spec, "configs": mirror.config_overrides},
             )
             show_change(mirror.link_id)
-    except IntegrityError:  # somebody was quicker
+    except IntegrityError:  # somebody was quicker who did not look
         raise _exists(mirror.name) from None
     dispatch.send("setup_mirror", mirror_id=mirror.pk)
     return mirror
@@ -129,15 +142,12 @@ def _reserve(mirror: MirrorTopic) -> None:
 
     The link too: one that is to go fails over the mirrors it has, and knows of no other.
     """
-    Cluster.objects.select_for_update().get(pk=mirror.link.destination_id)
+    lock_clusters(mirror.link.destination.cluster_id)
     link = ClusterLink.objects.select_for_update(of=("self",)).filter(pk=mirror.link_id).first()
     if link is None:
         raise ConflictError(f"Cluster link '{mirror.link.name}' has been deleted.")
     check_link_state(link)
     check_free(cluster=mirror.link.destination, topic=mirror.name, link=link)
-    known = _known(mirror.link, mirror.name)
-    if known is not None:
-        raise _taken(known)
     if mirror.auto_created and not auto_creates(link, mirror.source_topic):
         raise ConflictError(
             f"The auto-create filters of cluster link '{link.name}' do not choose '{mirror.source_topic}' any more."
@@ -228,8 +238,11 @@ def _ask_clusters(link: ClusterLink, source_topic: str, name: str, **asked: Any)
 
 
 def _taken(known: MirrorTopic) -> BadRequestError:
-    return _exists(known.name, f" It is a mirror topic of cluster link '{known.link.name}' in state {known.state}.")
+    """Say whose it is: the advice for an ordinary topic of the name, to delete it, would cost a copy."""
+    what = _STOPPED if known.state == MirrorState.STOPPED else _MIRRORING
+    said = f"Topic '{known.name}' already exists. {what.format(link=known.link.name, state=known.state)}"
+    return BadRequestError(said, code=ErrorCode.MIRROR_EXISTS_ERROR, field="mirror_topic_name")
 
 
-def _exists(name: str, more: str = "") -> BadRequestError:
-    return BadRequestError(f"Topic '{name}' already exists.{more}", code="TOPIC_EXISTS_ERROR", field="mirror_topic_name")
+def _exists(name: str) -> BadRequestError:
+    return BadRequestError(f"Topic '{name}' already exists.", code="TOPIC_EXISTS_ERROR", field="mirror_topic_name")

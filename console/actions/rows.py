@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from console.errors import NotFoundError
-from console.models import ClusterLink, MirrorTopic
+from console.models import Cluster, ClusterLink, MirrorTopic
 
 
 def lock_link(link: ClusterLink) -> ClusterLink:
@@ -16,6 +16,12 @@ def lock_link(link: ClusterLink) -> ClusterLink:
     if locked is None:
         raise NotFoundError(f"Cluster link '{link.name}' has been deleted.", code="UNKNOWN_LINK")
     return locked
+
+
+def lock_clusters(*cluster_ids: str) -> None:
+    """Let nobody else lock the registered clusters of these ids until the commit, always in the same order."""
+    rows = Cluster.objects.select_for_update(of=("self",)).filter(cluster_id__in=cluster_ids)
+    list(rows.order_by("pk").values_list("pk"))
 
 
 def check_mirror(mirror: MirrorTopic) -> None:

@@ -15,9 +15,10 @@ from console.access import Permission, check_permission
 from console.actions.namespaces import check_free
 from console.actors import Actor
 from console.brokers import ask, no_topic
-from console.errors import ConflictError, ConsoleError, NotFoundError
+from console.errors import BadRequestError, ConflictError, ConsoleError, NotFoundError
 from console.models import Cluster, LinkConfig, MirrorTopic, RoleBinding
 from linkengine.domain.configs import PHYSICAL, synced_names
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import WRITABLE
 
 _Found = TypeVar("_Found")
@@ -37,6 +38,7 @@ def create_topic(
     """Create a topic and answer its description, None for ``validate_only``; what is None is the cluster's default."""
     _check(cluster, topic, by=by)
     check_free(cluster=cluster, topic=topic)
+    _check_no_mirror(cluster, topic)
     detail = {"partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
     create = partial(ask, cluster, "create_topic", topic=topic, validate_only=validate_only, **detail)
     found: dict[str, Any] | None
@@ -104,6 +106,18 @@ def active_mirror(cluster: Cluster, topic: str) -> MirrorTopic | None:
 def _check(cluster: Cluster, topic: str, *, by: Actor) -> None:
     kind = RoleBinding.ResourceType.TOPIC
     check_permission(by, Permission.MANAGE_TOPIC, cluster=cluster, resource_type=kind, resource_name=topic)
+
+
+def _check_no_mirror(cluster: Cluster, topic: str) -> None:
+    """Keep the name for a mirror whose topic is not there yet: a set-up would come upon a topic that is none of its own."""
+    mirror = active_mirror(cluster, topic)
+    if mirror is not None:
+        raise BadRequestError(
+            f"Topic '{topic}' already exists: it is a mirror topic of cluster link '{mirror.link.name}', or is being made one. "
+            "Choose another name, or delete the mirror topic first.",
+            code=ErrorCode.MIRROR_EXISTS_ERROR,
+            field="topic_name",
+        )
 
 
 def _check_free(mirror: MirrorTopic, names: set[str]) -> None:

@@ -73,6 +73,11 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         "Delete that topic, or create a link with a prefix so that mirror topics get names of their own.",
     ),
     (
+        _E.MIRROR_EXISTS_ERROR,
+        "The topic of this name is, or was, a mirror topic of a link; the message names it. It is left as it is.",
+        "Leave it to that link. For another copy, create a link with a prefix.",
+    ),
+    (
         _E.INVALID_TOPIC,
         "Kafka does not allow this topic name.",
         "Use letters, digits, dots, underscores and hyphens, at most 249 characters.",

@@ -49,6 +49,7 @@ CHECK_LABELS: Mapping[CheckCode, str] = MappingProxyType(
         CheckCode.RING: "Ring",
         CheckCode.CHAIN: "Chain",
         CheckCode.NAMESPACE: "Namespace",
+        CheckCode.MIRRORED_ELSEWHERE: "Other links",
         CheckCode.NAME_FREE: "Name at the destination",
         CheckCode.LINK_STATE: "Link",
         CheckCode.LAST_TRY: "Last try",

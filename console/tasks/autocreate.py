@@ -35,7 +35,11 @@ _FOR_ALL = {
     ErrorCode.TIMEOUT_ERROR,
     ErrorCode.DESTINATION_UNAVAILABLE,
 }
-_CODES = {CheckCode.NAME_FREE: ErrorCode.TOPIC_EXISTS_ERROR, CheckCode.MIRROR_NAME: ErrorCode.INVALID_TOPIC}
+_CODES = {
+    CheckCode.MIRRORED_ELSEWHERE: ErrorCode.MIRROR_EXISTS_ERROR,
+    CheckCode.NAME_FREE: ErrorCode.TOPIC_EXISTS_ERROR,
+    CheckCode.MIRROR_NAME: ErrorCode.INVALID_TOPIC,
+}
 
 
 def create_mirrors(link: ClusterLink) -> TaskOutcome:

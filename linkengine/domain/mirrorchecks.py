@@ -172,18 +172,31 @@ def _namespace(topic: Topic, around: Surroundings) -> Check:
     )
 
 
+def _mirrored_elsewhere(topic: Topic, around: Surroundings) -> Check:
+    code, name = CheckCode.MIRRORED_ELSEWHERE, _mirror_name(topic, around)
+    known = around.mirrors.get(name)
+    if known is None or known.own:
+        return Check(code=code, passed=True, finding="No other link has a mirror topic of its name.")
+    return Check(
+        code=code,
+        passed=False,
+        finding=f"The destination's topic {name} is a mirror topic of link {known.link}; it is not touched.",
+        next_step="Exclude this one from the filters where that is the copy you want; for another, use a link with a prefix.",
+        problem=True,
+    )
+
+
 def _name_free(topic: Topic, around: Surroundings) -> Check:
     code, name = CheckCode.NAME_FREE, _mirror_name(topic, around)
-    known = around.mirrors.get(name)
-    if known is not None and not known.own:
-        finding = f"The destination's topic {name} is a mirror topic of link {known.link}."
-        step = "Delete that mirror topic, or use a link with a prefix."
-    elif known is None and name in around.taken:
-        finding = f"The destination already has an ordinary topic {name}; it is not touched."
-        step = "Delete or rename that topic, exclude this one from the filters, or use a link with a prefix."
-    else:
-        return Check(code=code, passed=True, finding="Its name is free on the destination.")
-    return Check(code=code, passed=False, finding=finding, next_step=step, problem=True)
+    if around.mirrors.get(name) is not None or name not in around.taken:
+        return Check(code=code, passed=True, finding="No ordinary topic of the destination has its name.")
+    return Check(
+        code=code,
+        passed=False,
+        finding=f"The destination already has an ordinary topic {name}; it is not touched.",
+        next_step="Delete or rename that topic, exclude this one from the filters, or use a link with a prefix.",
+        problem=True,
+    )
 
 
 def _link_state(_topic: Topic, around: Surroundings) -> Check:
@@ -230,6 +243,7 @@ _RULES: tuple[Callable[[Topic, Surroundings], Check], ...] = (
     _ring,
     _chain,
     _namespace,
+    _mirrored_elsewhere,
     _name_free,
     _link_state,
     _last_try,

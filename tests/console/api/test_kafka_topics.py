@@ -162,6 +162,26 @@ class TestCreating:
         assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
         assert AuditEvent.objects.get(action="CreateTopic").result == "FAILURE"
 
+    @pytest.mark.parametrize("state", [MirrorState.PENDING_SETUP, MirrorState.ACTIVE])
+    @pytest.mark.parametrize("validate_only", [True, False])
+    def test_the_name_of_a_mirror_is_taken_before_its_topic_is_there(
+        self, owner: Rest, topics: str, make_mirror: Any, cluster: SmallCluster, state: MirrorState, validate_only: bool
+    ) -> None:
+        link = make_mirror("orders", state).link
+
+        answer = owner.post(topics, {"topic_name": "orders", "validate_only": validate_only})
+
+        assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+        assert f"mirror topic of cluster link '{link.name}'" in answer.json()["message"]
+        assert not cluster.asked
+
+    def test_the_name_of_a_stopped_mirror_is_for_the_cluster_to_judge(
+        self, owner: Rest, topics: str, make_mirror: Any, cluster: SmallCluster
+    ) -> None:
+        make_mirror("orders", MirrorState.STOPPED)
+
+        assert owner.post(topics, {"topic_name": "orders"}).status_code == 201
+
     @pytest.mark.parametrize(
         ("body", "status"),
         [({}, 422), ({"topic_name": 5}, 400), ({"topic_name": "a", "partitions_count": 0}, 400), ({"topic_name": None}, 400)],

@@ -67,7 +67,7 @@ def test_a_topic_with_a_mirror_of_the_link_is_mirrored_whatever_the_filters_say(
         (
             "orders",
             {"mirrors": {"orders": KnownMirror(link="other", state=MirrorState.ACTIVE, own=False)}},
-            CheckCode.NAME_FREE,
+            CheckCode.MIRRORED_ELSEWHERE,
             "mirror topic of link other",
             True,
         ),
@@ -110,7 +110,7 @@ def test_a_mirror_of_the_link_that_a_namespace_follows_is_no_problem_of_another_
 
     found = verdict(mirrors=mirrors, reserved={"ord": "north"})
 
-    assert [one.code for one in found.failed] == [CheckCode.NAMESPACE, CheckCode.NAME_FREE]
+    assert [one.code for one in found.failed] == [CheckCode.NAMESPACE, CheckCode.MIRRORED_ELSEWHERE]
     assert found.problems == ()
 
 
