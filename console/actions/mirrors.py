@@ -33,6 +33,11 @@ _STOPPED = (
     "It was a mirror topic of cluster link '{link}' and is {state}: applications may write to it and rely on it. Use a link "
     "with a prefix; delete the stopped mirror topic, with all its records, only if nobody needs them."
 )
+_FIELD_OF: dict[str, str | None] = {
+    ErrorCode.TOPIC_EXISTS_ERROR: "mirror_topic_name",
+    ErrorCode.INVALID_REQUEST_ERROR: None,  # the destination's, of replicas, configs or partitions: its words say which
+    ErrorCode.POLICY_VIOLATION_ERROR: None,
+}
 _NOT_COPYING = {LinkState.FAILED, LinkState.UNAVAILABLE}
 
 
@@ -233,8 +238,7 @@ def _ask_clusters(link: ClusterLink, source_topic: str, name: str, **asked: Any)
             "check_mirror", timeout_s=CHECK_TIMEOUT_S, link_id=link.pk, source_topic=source_topic, mirror_topic=name, **asked
         )
     except LinkEngineError as error:
-        field = "mirror_topic_name" if error.code == "TOPIC_EXISTS_ERROR" else "source_topic_name"
-        raise from_engine(error, field=field) from error
+        raise from_engine(error, field=_FIELD_OF.get(error.code, "source_topic_name")) from error
 
 
 def _taken(known: MirrorTopic) -> BadRequestError:

@@ -87,6 +87,12 @@ class MirrorTopic(models.Model):
         return self.name
 
     @property
+    def setup_trouble(self) -> StateTransitionError | None:
+        """Why the set-up does not get on, as last seen; None for a mirror that is set up. No query where errors were read too."""
+        errors = self.transition_errors.all() if self.state == MirrorState.PENDING_SETUP else ()
+        return max(errors, key=lambda one: one.last_seen_at, default=None)
+
+    @property
     def engine_name(self) -> str:
         """What orders, leases and progress call it; the name stays when the mirror moves to another link."""
         return f"{(self.first_link_uuid or self.link.link_uuid).hex[:16]}-{self.pk}"

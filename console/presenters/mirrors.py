@@ -66,10 +66,18 @@ def mirror_row(summary: MirrorSummary, *, now: datetime) -> MirrorRow:
         rate=numbers.byte_rate(summary.bytes_per_s),
         since=moment(mirror.state_since, now=now),
         errors=summary.errors,
-        note=error_note(mirror.error_code, mirror.error_message, now=now, since=mirror.error_since),
+        note=mirror_note(mirror, troubled=summary.errors > 0, now=now),
         writable=mirror.state == MirrorState.STOPPED,
         deleting=mirror.deletion_requested_at is not None,
     )
+
+
+def mirror_note(mirror: MirrorTopic, *, troubled: bool, now: datetime) -> ErrorNote | None:
+    """Present why a mirror has failed, or why its set-up does not get on; ``troubled``: it has errors."""
+    trouble = mirror.setup_trouble if troubled and not mirror.error_code else None
+    if trouble is not None:
+        return error_note(trouble.code, trouble.message, now=now, since=trouble.since)
+    return error_note(mirror.error_code, mirror.error_message, now=now, since=mirror.error_since)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

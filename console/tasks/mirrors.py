@@ -35,6 +35,7 @@ _FATAL_IN_SETUP = {
     ErrorCode.INVALID_TOPIC,
     ErrorCode.POLICY_VIOLATION_ERROR,
     ErrorCode.SOURCE_TOPIC_ID_CHANGED,
+    ErrorCode.SOURCE_PARTITIONS_DECREASED,  # an earlier attempt made the topic with more, and partitions never go
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR,
 }
 # one broker may not have heard yet of what another one tells of: told again and again before it is believed

@@ -31,10 +31,11 @@ log = structlog.get_logger(__name__)
 
 
 def check_mirror(setup: MirrorSetup) -> TopicDescription:
-    """Check that the mirror can be created and answer the source topic; changes nothing, about five requests.
+    """Check that the mirror can be created and answer the source topic; changes nothing, about six requests.
 
     Raises UNKNOWN_TOPIC_OR_PARTITION_ERROR, TOPIC_EXISTS_ERROR, INVALID_TOPIC, AUTHORIZATION_ERROR (READ, DESCRIBE_CONFIGS),
-    MISCONFIGURATION_ERROR (overrides) and whatever keeps us from either cluster.
+    MISCONFIGURATION_ERROR (overrides), what the destination says to a topic like this (INVALID_REQUEST_ERROR for replicas or
+    configs it cannot have, POLICY_VIOLATION_ERROR), and whatever keeps us from either cluster.
     """
     check_topic_name(setup.mirror_topic)
     check_overrides(setup.configs, include=setup.sync_include)
@@ -46,10 +47,16 @@ def check_mirror(setup: MirrorSetup) -> TopicDescription:
     source = ClusterAdmin(setup.source)
     topic = source.describe(setup.source_topic)
     _check_readable(source, setup)
-    read_source_configs(source, setup.source_topic, include=setup.sync_include)
+    values = read_source_configs(source, setup.source_topic, include=setup.sync_include)
+    destination = ClusterAdmin(setup.destination)
     # without the patience of ``find``: hundreds are checked in turn, and the set-up looks again
-    if ClusterAdmin(setup.destination).topics([setup.mirror_topic], with_configs=False):
+    if destination.topics([setup.mirror_topic], with_configs=False):
         raise _exists(setup.mirror_topic)
+    configs = _first_configs(setup, values, seeding=False)
+    factor = setup.replication_factor
+    destination.check_creation(
+        setup.mirror_topic, partitions=topic.partitions, replication_factor=factor, configs=configs
+    )
     return topic
 
 

@@ -18,7 +18,7 @@ from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groups import Committed, Group, Place
 from linkengine.domain.plans import ClusterProbe, TopicDescription
-from linkengine.kafka import admin_acls, admin_groups, admin_offsets, admin_topics, topicconfigs
+from linkengine.kafka import admin_acls, admin_groups, admin_offsets, admin_topics, topicconfigs, view_topics
 from linkengine.kafka.admin_groups import Offsets, StillDue
 from linkengine.kafka.admin_offsets import OffsetKind
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
@@ -88,6 +88,19 @@ class ClusterAdmin:
             self._session, topic, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
         )
         self.wait_ready(topic, partitions=partitions)
+
+    def check_creation(
+        self, topic: str, *, partitions: int, replication_factor: int | None = None, configs: Mapping[str, str]
+    ) -> None:
+        """Have the cluster say whether it would create the topic, by its policy too; changes nothing. Raises its refusal."""
+        view_topics.create(
+            self._session,
+            topic,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=configs,
+            validate_only=True,
+        )
 
     def delete_topic(self, topic: str) -> bool:
         """Delete a topic and wait until it is gone; answer False if there was none."""

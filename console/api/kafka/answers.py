@@ -152,7 +152,7 @@ class ListMirrorTopicsResponseData(Resource):
     num_partitions = Number(help_text="0 until the topic is set up.")
     mirror_lags = MirrorLag(many=True)
     mirror_status = serializers.ChoiceField(choices=MIRROR_STATUSES)
-    mirror_topic_error = Text(help_text="NO_ERROR, or why the mirror has failed.")
+    mirror_topic_error = Text(help_text="NO_ERROR, or why the mirror has failed or cannot be set up.")
     state_time_ms = OffsetField(help_text="When it entered this state, in Unix milliseconds.")
     mirror_state_transition_errors = LinkTaskError(
         many=True, required=False, help_text="Only if include_state_transition_errors is true."

@@ -96,12 +96,18 @@ def mirror(
         "num_partitions": row.num_partitions,
         "mirror_lags": mirror_lags(row, partitions),
         "mirror_status": mirror_status(row.state, link_state=row.link.state),
-        "mirror_topic_error": row.error_code or NO_ERROR,
+        "mirror_topic_error": _topic_error(row),
         "state_time_ms": unix_ms(row.state_since),
     }
     if errors is not None:
         shown["mirror_state_transition_errors"] = [transition_error(one) for one in errors]
     return shown
+
+
+def _topic_error(row: MirrorTopic) -> str:
+    """A mirror that is being set up counts as ACTIVE: what keeps it from that is told here, though it is tried again."""
+    trouble = row.setup_trouble
+    return row.error_code or (trouble.code if trouble else NO_ERROR)
 
 
 def mirror_lags(row: MirrorTopic, partitions: Iterable[MirrorPartition]) -> list[Json]:

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from console.api.kafka.words import MIRROR_STATUSES
 from console.models import ClusterLink, MirrorTopic
+from console.reconciling import troubles
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.api.cast import NOW, Boundary, Rest
@@ -164,6 +166,18 @@ def test_creating_a_mirror_answers_204_and_sets_it_up(owner: Rest, mirrors: str,
     assert (mirror.replication_factor, mirror.config_overrides) == (1, {"segment.ms": "60000"})
     assert ("setup_mirror", {"mirror_id": mirror.pk}) in boundary.sent
     assert owner.get(f"{mirrors}/orders").json()["mirror_status"] == "ACTIVE"
+
+
+def test_a_set_up_that_does_not_get_on_says_why(owner: Rest, mirrors: str, boundary: Boundary) -> None:
+    owner.post(mirrors, CREATE)
+    mirror = MirrorTopic.objects.get(name="orders")
+    for code in ("TIMEOUT_ERROR", "INVALID_REQUEST_ERROR"):
+        troubles.note(mirror=mirror, code=code, message="No.", now=timezone.now())
+
+    for shown in (owner.get(f"{mirrors}/orders").json(), owner.get(mirrors).json()["data"][-1]):
+        assert (shown["mirror_topic_name"], shown["mirror_topic_error"]) == ("orders", "INVALID_REQUEST_ERROR")
+    MirrorTopic.objects.update(state=MirrorState.ACTIVE)
+    assert owner.get(f"{mirrors}/orders").json()["mirror_topic_error"] == "NO_ERROR"
 
 
 def test_the_mirror_name_may_repeat_the_source_name(owner: Rest, mirrors: str) -> None:

@@ -28,6 +28,7 @@ from console.reconciling import plans, sampling
 from console.tasks import copying, gates, mirrors, reconcile, stopping, topicconfigs, verifying
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.lease import RedisLease
+from linkengine.domain.configs import mirror_configs
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
@@ -86,6 +87,20 @@ def test_a_topic_that_somebody_made_meanwhile_fails_the_mirror(new_mirror: Mirro
 
     row = MirrorTopic.objects.get()
     assert (row.state, row.error_code) == (S.FAILED, "TOPIC_EXISTS_ERROR")
+
+
+def test_a_source_that_was_made_anew_with_fewer_partitions_fails_the_set_up(
+    new_mirror: MirrorTopic, destination_admin: AdminClient
+) -> None:
+    """The topic is what an earlier attempt has left; with as many partitions as it has, nothing could go on in it."""
+    from confluent_kafka.admin import NewTopic  # noqa: PLC0415
+
+    create_topics(destination_admin, NewTopic(new_mirror.name, 3, 1, config=mirror_configs({})))
+
+    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+
+    row = MirrorTopic.objects.get()
+    assert (row.state, row.error_code) == (S.FAILED, "SOURCE_PARTITIONS_DECREASED")
 
 
 def test_partitions_follow_the_source(mirror: MirrorTopic, source_admin: AdminClient) -> None:

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,24 @@ def test_a_topic_that_exists_at_the_destination_is_refused(
     here.create_topic(source_topic, partitions=1)
 
     assert refusal(setup_plan).code is ErrorCode.TOPIC_EXISTS_ERROR
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"replication_factor": 3}, "replication factor"),
+        ({"configs": {"segment.bytes": "1"}}, "segment.bytes"),
+        ({"configs": {"segment.bytes": "many"}}, "segment.bytes"),
+    ],
+)
+def test_what_the_destination_would_never_create_is_refused_at_once(
+    setup_plan: MirrorSetup, here: ClusterAdmin, source_topic: str, wanted: dict[str, Any], words: str
+) -> None:
+    error = refusal(replace(setup_plan, **wanted))
+
+    assert error.code is ErrorCode.INVALID_REQUEST_ERROR
+    assert words in error.message.lower()
+    assert here.find(source_topic) is None
 
 
 def test_a_source_that_is_down_refuses_the_creation(setup_plan: MirrorSetup) -> None:
