@@ -114,7 +114,11 @@ def ask_source(link: ClusterLink) -> dict[str, str]:
     sealed = seal({"source": properties_of_source(link), "destination": link.destination.properties})
     try:
         found: dict[str, str] = dispatch.call(
-            "check_link", timeout_s=CHECK_TIMEOUT_S, sealed=sealed, source_cluster_id=link.source_cluster_id
+            "check_link",
+            timeout_s=CHECK_TIMEOUT_S,
+            sealed=sealed,
+            source_cluster_id=link.source_cluster_id,
+            fills_gaps=link.mode != LinkMode.SOURCE,  # that half's mirrors are at the other cluster
         )
     except LinkEngineError as error:
         raise from_engine(error) from error

@@ -19,6 +19,7 @@ _UNREACHABLE = {
     ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
     ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
     ErrorCode.TIMEOUT_ERROR,
+    ErrorCode.DESTINATION_UNAVAILABLE,
 }
 _REFUSED = {ErrorCode.AUTHENTICATION_ERROR, ErrorCode.CLUSTER_ID_MISMATCH}
 
@@ -27,7 +28,8 @@ def needs_probe(*, link: ClusterLink, verdicts: Collection[Verdict | None], now:
     """Tell whether somebody has to look at the source: the copy tasks do not tell, or tell of trouble."""
     if link.state == LinkState.PAUSED:
         return False
-    if link.state == LinkState.ACTIVE and any(one and one.phase is PartitionPhase.COPYING for one in verdicts):
+    looked = link.probed_at is not None  # the first look chooses how gaps are filled, where the creation has not
+    if looked and link.state == LinkState.ACTIVE and any(one and one.phase is PartitionPhase.COPYING for one in verdicts):
         return False
     return _is_old(link.looked_at, now=now)
 
@@ -36,7 +38,7 @@ def note_verdicts(*, link: ClusterLink, verdicts: Collection[Verdict | None], no
     """Take over what copy tasks see of the whole source: a refused sign-in, another cluster, or records that flow."""
     known = [one for one in verdicts if one is not None]
     if any(one.phase is PartitionPhase.COPYING for one in known):
-        return note_success(link=link, now=now)
+        return (note_success if link.probed_at else _note_active)(link=link, now=now)
     refused = next((one for one in known if one.code in _REFUSED), None)
     if refused is not None:
         return note_state(link=link, state=LinkState.FAILED, code=refused.code, message=refused.message, now=now)
@@ -44,10 +46,14 @@ def note_verdicts(*, link: ClusterLink, verdicts: Collection[Verdict | None], no
 
 
 def note_success(*, link: ClusterLink, now: datetime) -> bool:
-    """The source answers."""
+    """Somebody has looked at the source, and it answers."""
     if _is_old(link.probed_at, now=now):  # called every second while records flow
         ClusterLink.objects.filter(pk=link.pk).update(probed_at=now)
         link.probed_at = now
+    return _note_active(link=link, now=now)
+
+
+def _note_active(*, link: ClusterLink, now: datetime) -> bool:
     return note_state(link=link, state=LinkState.ACTIVE, code="", message="", now=now)
 
 

@@ -15,6 +15,7 @@ from console import dispatch, pairs
 from console.actions import clusters
 from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import unseal
+from console.models.links import LinkMode
 from console.reconciling import linkhealth, plans
 from console.tasks.answers import answering
 from console.tasks.holdings import Topic, parting_of
@@ -31,13 +32,14 @@ _LINKS = ("destination", "source")
 
 @shared_task(name="check_link")
 @answering
-def check_link(*, sealed: str, source_cluster_id: str) -> dict[str, Any]:
+def check_link(*, sealed: str, source_cluster_id: str, fills_gaps: bool = True) -> dict[str, Any]:
     """Check a link that need not be stored."""
     properties = unseal(sealed)
     probe = jobs.check_link(
         source=address_from_properties(properties["source"]),
         destination=address_from_properties(properties["destination"]),
         expected_source_cluster_id=source_cluster_id or None,
+        fills_gaps=fills_gaps,
     )
     return asdict(probe)
 
@@ -107,6 +109,7 @@ def probe_link(*, link_id: int, **_: Any) -> None:
     ClusterLink.objects.filter(pk=link_id).update(looked_at=now)
     try:
         _check_source(link)
+        _choose_gap_filler(link)
     except LinkEngineError as error:
         linkhealth.note_failure(link=link, error=error, now=now)
     else:
@@ -156,6 +159,17 @@ def _check_source(link: ClusterLink) -> None:
             "Correct bootstrap.servers, or delete the link and create it for the other cluster."
         )
         raise LinkEngineError(ErrorCode.CLUSTER_ID_MISMATCH, message)
+
+
+def _choose_gap_filler(link: ClusterLink) -> None:
+    """At the first look that succeeds, choose what the creation has not: it may have asked nobody (``validate_link``).
+
+    Once a mirror is set up the way stays: rules and producers were made for it.
+    """
+    if link.probed_at is not None or link.mode == LinkMode.SOURCE:
+        return
+    found = jobs.find_gap_filler(link.destination.address)
+    ClusterLink.objects.filter(pk=link.pk).exclude(mirrors__num_partitions__gt=0).update(gap_filler=found)
 
 
 def _refresh_cluster(cluster_pk: int) -> None:

@@ -21,6 +21,7 @@ from linkengine.jobs.exporting import export_records
 from linkengine.jobs.grouping import group_blockers, sync_groups
 from linkengine.jobs.looking import (
     check_link,
+    find_gap_filler,
     find_mirror,
     find_topic,
     list_topics,
@@ -48,6 +49,7 @@ __all__ = [
     "delete_diverged",
     "delete_mirror",
     "export_records",
+    "find_gap_filler",
     "find_mirror",
     "find_topic",
     "forget_losses",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.plans import ClusterProbe, TopicDescription
+from linkengine.domain.plans import ClusterProbe, GapFiller, TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.gapfillers import choose_gap_filler
 from linkengine.kafka.newestends import newest_ends
@@ -49,9 +49,15 @@ def topic_ends(address: ClusterAddress, topic: str, *, topic_id: str) -> dict[in
 
 
 def check_link(
-    *, source: ClusterAddress, destination: ClusterAddress, expected_source_cluster_id: str | None = None
+    *,
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    expected_source_cluster_id: str | None = None,
+    fills_gaps: bool = True,
 ) -> ClusterProbe:
     """Check that a link can work and answer the source's probe.
+
+    ``fills_gaps`` is False for the source's half of a link: its mirrors are elsewhere, so it never writes to "its" destination.
 
     Raises what the source's probe raises, CLUSTER_ID_MISMATCH, MISCONFIGURATION_ERROR where both are one cluster,
     DESTINATION_UNAVAILABLE, and AUTHORIZATION_ERROR where our principal can fill gaps at the destination neither by markers nor
@@ -70,7 +76,13 @@ def check_link(
             ErrorCode.MISCONFIGURATION_ERROR,
             f"Source and destination are the same cluster ({here.cluster_id}). A link needs two clusters.",
         )
-    return replace(there, gap_filler=choose_gap_filler(destination))
+    return replace(there, gap_filler=choose_gap_filler(destination)) if fills_gaps else there
+
+
+def find_gap_filler(destination: ClusterAddress) -> GapFiller:
+    """Try how gaps can be filled at a destination; raises as ``check_link`` does about it."""
+    _probe_destination(destination)
+    return choose_gap_filler(destination)
 
 
 def _probe_destination(destination: ClusterAddress) -> ClusterProbe:

@@ -68,6 +68,15 @@ def test_the_source_is_asked_with_sealed_credentials(destination: Cluster, owner
     assert unseal(kwargs["sealed"])["source"] == SOURCE_PROPERTIES
 
 
+@pytest.mark.parametrize(("mode", "fills"), [("DESTINATION", True), ("BIDIRECTIONAL", True), ("SOURCE", False)])
+def test_only_a_side_that_has_mirrors_must_be_able_to_fill_gaps(
+    destination: Cluster, owner: Actor, engine: Engine, mode: str, fills: bool
+) -> None:
+    create(destination, owner, configs={**SOURCE_PROPERTIES, "link.mode": mode}, validate_only=True)
+
+    assert engine.calls[0][1]["fills_gaps"] is fills
+
+
 def test_validate_only_asks_and_stores_nothing(destination: Cluster, owner: Actor, engine: Engine, sent: Sent) -> None:
     assert create(destination, owner, validate_only=True) is None
 

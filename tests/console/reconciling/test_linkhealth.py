@@ -50,6 +50,18 @@ def test_copies_tell_of_the_whole_source(link: ClusterLink) -> None:
     assert stored() == ("ACTIVE", "", "")
 
 
+def test_a_link_that_nobody_has_looked_at_is_looked_at_also_while_records_flow(link: ClusterLink) -> None:
+    """The look chooses how gaps are filled; copies know nothing of that before the first one."""
+    link.state = LinkState.UNAVAILABLE
+    link.save()
+
+    assert linkhealth.note_verdicts(link=link, verdicts=[COPYING], now=NOW)
+
+    assert stored() == ("ACTIVE", "", "")
+    assert ClusterLink.objects.get().probed_at is None
+    assert linkhealth.needs_probe(link=link, verdicts=[COPYING], now=NOW)
+
+
 def test_rights_on_one_topic_are_no_matter_of_the_link(link: ClusterLink) -> None:
     assert not linkhealth.note_verdicts(link=link, verdicts=[NO_RIGHTS], now=NOW)
     assert stored()[0] == "ACTIVE"
@@ -65,8 +77,9 @@ def test_a_paused_link_stays_paused(link: ClusterLink) -> None:
 
 def test_the_source_is_looked_at_where_copies_do_not_tell(link: ClusterLink) -> None:
     assert linkhealth.needs_probe(link=link, verdicts=[], now=NOW)
-    assert not linkhealth.needs_probe(link=link, verdicts=[COPYING], now=NOW)
     assert linkhealth.needs_probe(link=link, verdicts=[REFUSED], now=NOW)
+    link.probed_at = NOW
+    assert not linkhealth.needs_probe(link=link, verdicts=[COPYING], now=NOW)
     link.looked_at = NOW - timedelta(seconds=4)
     assert not linkhealth.needs_probe(link=link, verdicts=[], now=NOW)
     link.looked_at = NOW - timedelta(seconds=5)

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from console import store
-from console.models import Cluster, ClusterLink, SourceTopic
+from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import seal
 from console.tasks import looking
 from devcluster.kafka import KafkaCluster
+from devcluster.ports import free_port
 from linkengine.domain.states import LinkState
+from tests.console.conftest import NOW
 from tests.console.tasks.conftest import MakeTopic
 
 pytestmark = pytest.mark.kafka
@@ -45,6 +47,72 @@ def test_a_mirror_is_checked_before_it_is_stored(link: ClusterLink, make_topic: 
 
     assert fine["result"]["partitions"] == 2
     assert unknown["error"]["code"] == "UNKNOWN_TOPIC_OR_PARTITION_ERROR"
+
+
+@pytest.mark.parametrize("mode", ["DESTINATION", "SOURCE"])
+def test_the_first_look_chooses_how_gaps_are_filled_where_the_link_has_mirrors(
+    link: ClusterLink, destination: Cluster, destination_cluster: KafkaCluster, mode: str
+) -> None:
+    """A link that was created with validate_link=false; its principal at the destination may use transactions only."""
+    destination.properties = destination_cluster.client_properties("app")
+    destination.save()
+    ClusterLink.objects.update(mode=mode)
+    if mode == "SOURCE":
+        inbound_half(link)
+
+    looking.probe_link(link_id=link.pk)
+
+    link.refresh_from_db()
+    assert link.probed_at is not None
+    assert link.gap_filler == ("transactions" if mode == "DESTINATION" else "markers")
+
+
+def test_a_way_to_fill_gaps_stays_once_a_mirror_is_set_up_or_the_link_was_looked_at(
+    link: ClusterLink, destination: Cluster, destination_cluster: KafkaCluster
+) -> None:
+    destination.properties = destination_cluster.client_properties("app")
+    destination.save()
+    dated = {"state_since": NOW, "created_at": NOW}
+    mirror = MirrorTopic.objects.create(link=link, name="a", source_topic="a", num_partitions=1, **dated)
+    looking.probe_link(link_id=link.pk)
+    mirror.delete()
+
+    looking.probe_link(link_id=link.pk)
+
+    link.refresh_from_db()
+    assert (link.state, link.gap_filler) == (LinkState.ACTIVE, "markers")
+
+
+def test_a_destination_that_is_away_at_the_first_look_is_looked_at_again(link: ClusterLink, destination: Cluster) -> None:
+    reached = dict(destination.properties)
+    destination.properties = {"bootstrap.servers": f"127.0.0.1:{free_port()}", "security.protocol": "PLAINTEXT"}
+    destination.save()
+    looking.probe_link(link_id=link.pk)
+    link.refresh_from_db()
+    assert (link.state, link.error_code, link.probed_at) == (LinkState.UNAVAILABLE, "DESTINATION_UNAVAILABLE", None)
+
+    destination.properties = reached
+    destination.save()
+    looking.probe_link(link_id=link.pk)
+
+    link.refresh_from_db()
+    assert link.state == LinkState.ACTIVE
+    assert link.probed_at is not None
+
+
+def inbound_half(link: ClusterLink) -> ClusterLink:
+    """Make the destination's half of a link of mode SOURCE."""
+    assert link.source is not None
+    return ClusterLink.objects.create(
+        name=link.name,
+        destination=link.source,
+        source=link.destination,
+        source_cluster_id=link.destination.cluster_id,
+        connection_mode="INBOUND",
+        properties={},
+        state_since=NOW,
+        created_at=NOW,
+    )
 
 
 def test_an_address_is_probed(source: Cluster) -> None:

@@ -83,6 +83,14 @@ def test_gaps_are_filled_by_markers_where_they_are_allowed_else_by_transactions(
     assert jobs.check_link(source=source, destination=destination_as_app).gap_filler is GapFiller.TRANSACTIONS
 
 
+def test_the_sources_half_of_a_link_needs_no_way_to_fill_gaps_where_it_lives(
+    source: ClusterAddress, destination: ClusterAddress
+) -> None:
+    probe = jobs.check_link(source=source, destination=destination, fills_gaps=False)
+
+    assert probe == jobs.probe_cluster(source)
+
+
 def test_a_principal_that_may_use_neither_markers_nor_transactions_is_told_what_it_lacks(
     source: ClusterAddress, destination_cluster: KafkaCluster, destination_as_app: ClusterAddress
 ) -> None:
@@ -97,6 +105,7 @@ def test_a_principal_that_may_use_neither_markers_nor_transactions_is_told_what_
                 jobs.check_link(source=source, destination=destination_as_app)
             except LinkEngineError as error:
                 refusals.append(error)
+                jobs.check_link(source=source, destination=destination_as_app, fills_gaps=False)
     finally:
         for done in admin.delete_acls([AclBindingFilter(*place, AclPermissionType.DENY)]).values():
             done.result(30)
