@@ -18,7 +18,7 @@ from console.models.links import ConnectionMode, LinkMode
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkaddresses import source_properties, uses_registered_security
-from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
+from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection, is_set
 from linkengine.domain.linkrules import LinkConfigError, check_configs
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import LinkState
@@ -28,6 +28,7 @@ CHECK_TIMEOUT_S = 20.0  # two clusters of which each may be away; the engine giv
 # does so after 1, 2, 4 and 8 s, and each try may take CHECK_TIMEOUT_S.
 REPEAT_WINDOW = timedelta(seconds=120)
 MASK = "[hidden]"
+MAX_CLUSTER_ID = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,8 @@ def draft_link(
 ) -> LinkDraft:
     """Read the configs; raise InvalidInputError, naming the config, for what cannot work."""
     check_values(configs)
-    values = {key: value for key, value in configs.items() if value}
+    values = {key: value for key, value in configs.items() if value is not None and is_set(key, value)}
+    _check_length("source_cluster_id", source_cluster_id)
     if source_cluster_id and source_cluster_id == destination.cluster_id:
         raise BadRequestError("Source and destination are the same cluster. Name another source.", field="source_cluster_id")
     link = ClusterLink(
@@ -83,6 +85,16 @@ def draft_link(
     join_pair(link, cluster_link_id)
     others = {key: value for key, value in values.items() if not is_connection(key)}
     return LinkDraft(link=link, others=others, cluster_link_id=cluster_link_id)
+
+
+def _check_length(field: str, cluster_id: str) -> None:
+    """Refuse what no cluster is called; Kafka's own ids have 22 characters."""
+    if len(cluster_id) > MAX_CLUSTER_ID:
+        raise InvalidInputError(
+            f"The id of the other cluster has {len(cluster_id)} characters, of {MAX_CLUSTER_ID} at most. Give the one that its "
+            "brokers tell (cluster.id), or none: then the source tells its own.",
+            field=field,
+        )
 
 
 def _check_inbound(link: ClusterLink) -> None:

@@ -26,8 +26,8 @@ from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
 CHECK_TIMEOUT_S = 20.0  # see linkchecks
 _MIRRORING = (
-    "It is a mirror topic of cluster link '{link}' in state {state}, and stays as it is. There is nothing to do where that is the "
-    "mirror you want; for a second copy, use a link with a prefix."
+    "It is a mirror topic of cluster link '{link}' in state {state}, and stays as it is. There is nothing to do where that is "
+    "the mirror you want; for a second copy, use a link with a prefix."
 )
 _STOPPED = (
     "It was a mirror topic of cluster link '{link}' and is {state}: applications may write to it and rely on it. Use a link "

@@ -15,15 +15,13 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.namespaces import contains, overlap
 from linkengine.domain.naming import check_topic_name
 
+LONGEST_PREFIX = 200
+
 
 def create_namespace(*, cluster: Cluster, prefix: str, reserved: bool = False, by: Actor, now: datetime) -> Namespace:
     """Name a group of topics; a reserved one lets nobody create topics in it but the link it follows."""
     check_permission(by, Permission.MANAGE_LINK, cluster=cluster)
-    if prefix:
-        try:
-            check_topic_name(prefix)
-        except LinkEngineError as error:
-            raise InvalidInputError(error.message, field="prefix") from error
+    _check_prefix(prefix)
     try:
         with transaction.atomic():
             Namespace.objects.filter(cluster=cluster, prefix=prefix).exclude(deletion_requested_at=None).delete()
@@ -107,6 +105,17 @@ def check_free(*, cluster: Cluster, topic: str, link: ClusterLink | None = None)
             owner = f"cluster link '{one.link.name}'" if one.link else "nobody yet"
             message = f"'{topic}' is in the reserved namespace '{one}', in which {owner} creates topics. Choose another name."
             raise ConflictError(message, code="NAMESPACE_RESERVED")
+
+
+def _check_prefix(prefix: str) -> None:
+    if len(prefix) > LONGEST_PREFIX:
+        message = f"The prefix has {len(prefix)} characters, of {LONGEST_PREFIX} at most. Name a shorter beginning."
+        raise InvalidInputError(message, field="prefix")
+    try:
+        if prefix:
+            check_topic_name(prefix)
+    except LinkEngineError as error:
+        raise InvalidInputError(error.message, field="prefix") from error
 
 
 def _check_neighbours(namespace: Namespace, link: ClusterLink) -> None:

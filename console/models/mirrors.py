@@ -88,7 +88,7 @@ class MirrorTopic(models.Model):
 
     @property
     def setup_trouble(self) -> StateTransitionError | None:
-        """Why the set-up does not get on, as last seen; None for a mirror that is set up. No query where errors were read too."""
+        """Why the set-up does not get on, as last seen; None for a mirror that is set up. No query where errors were read."""
         errors = self.transition_errors.all() if self.state == MirrorState.PENDING_SETUP else ()
         return max(errors, key=lambda one: one.last_seen_at, default=None)
 

@@ -5,11 +5,11 @@ A field that is left out, or "any", matches everything; pattern type "match": ev
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.filters import read_document
 
 UNKNOWN = "UNKNOWN"
 _ANY = "ANY"
@@ -87,10 +87,7 @@ class AclFilter:
 
 def parse_acl_filters(text: str) -> tuple[AclFilter, ...]:
     """Read ``{"aclFilters": [{"resourceFilter": {…}, "accessFilter": {…}}, …]}``; raise MISCONFIGURATION_ERROR by row."""
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _wrong(f"The filters are no JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from None
+    document = read_document(text)
     rows = document.get("aclFilters") if isinstance(document, dict) else None
     if not isinstance(rows, list):
         raise _wrong('The filters must be an object with the list "aclFilters".')

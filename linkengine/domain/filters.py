@@ -55,14 +55,21 @@ def chooses(filters: Iterable[NameFilter], name: str) -> bool:
 
 def parse_filters(text: str, *, key: str = "topicFilters") -> tuple[NameFilter, ...]:
     """Read a filter document (``key``: topicFilters or groupFilters); raise MISCONFIGURATION_ERROR naming row and field."""
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _wrong(f"The filters are no JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from None
+    document = read_document(text)
     rows = document.get(key) if isinstance(document, dict) else None
     if not isinstance(rows, list):
         raise _wrong(f'The filters must be an object with the list "{key}", such as {{"{key}": []}}.')
     return tuple(_parse_row(row, number=number, key=key) for number, row in enumerate(rows, start=1))
+
+
+def read_document(text: str) -> Any:
+    """Read JSON that somebody has sent; raise MISCONFIGURATION_ERROR where it is none, or too deeply nested to be read."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _wrong(f"The filters are no JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from None
+    except RecursionError:
+        raise _wrong("The filters are too deeply nested to be read. A list of rows needs three levels.") from None
 
 
 def known_filters(text: str, *, key: str = "topicFilters") -> tuple[NameFilter, ...]:

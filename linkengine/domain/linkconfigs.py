@@ -64,8 +64,8 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         name="cluster.link.paused",
         kind=_F,
         default="false",
-        description="Stops copying on the whole link; its mirrors stay read-only. Set where the mirror topics are: the source's "
-        "side refuses it, and each side of a bidirectional link pauses its own.",
+        description="Stops copying on the whole link; its mirrors stay read-only. Set where the mirror topics are: the "
+        "source's side refuses it, and each side of a bidirectional link pauses its own.",
     ),
     LinkConfigSpec(
         name="cluster.link.prefix",
@@ -214,6 +214,11 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
 LINK_CONFIGS: Mapping[str, LinkConfigSpec] = MappingProxyType(
     {row.name: row for row in sorted(_ROWS, key=lambda row: row.name)}
 )
+
+
+def is_set(name: str, value: str | None) -> bool:
+    """Tell whether a value says something. Empty is the default, but for the comparison of host names, where it means none."""
+    return bool(value) or (value == "" and name.endswith("ssl.endpoint.identification.algorithm"))
 
 
 def is_connection(name: str) -> bool:

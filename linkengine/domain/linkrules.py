@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from types import MappingProxyType
 from linkengine.domain.aclfilters import parse_acl_filters
 from linkengine.domain.configs import check_include
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.filters import parse_filters
+from linkengine.domain.filters import parse_filters, read_document
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.linkconfigspec import ConfigKind, LinkConfigSpec
 from linkengine.domain.startspec import CONFIG as START_SPEC
@@ -160,7 +159,7 @@ def _filters_problem(spec: LinkConfigSpec, value: str) -> str:
             if not parse_acl_filters(value):
                 return f'{name} must have at least one filter in "aclFilters".'
         elif key is None:
-            json.loads(value)
+            read_document(value)
         elif not parse_filters(value, key=key):
             return f'{name} must have at least one filter in "{key}".'
     except ValueError:

@@ -13,12 +13,15 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 CONFIG = "mirror.start.offset.spec"
 EARLIEST, LATEST = "earliest", "latest"
+LONGEST = 40  # characters that are kept with a mirror
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def start_problem(spec: str) -> str:
     """Say why a text names no start; "" where it does."""
+    if len(spec) > LONGEST:
+        return f"{CONFIG} may have up to {LONGEST} characters, enough for a time in nanoseconds. Leave out further digits."
     if spec in (EARLIEST, LATEST) or _MILLISECONDS.fullmatch(spec):
         return ""
     moment = _moment(spec)

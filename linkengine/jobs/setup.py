@@ -54,9 +54,7 @@ def check_mirror(setup: MirrorSetup) -> TopicDescription:
         raise _exists(setup.mirror_topic)
     configs = _first_configs(setup, values, seeding=False)
     factor = setup.replication_factor
-    destination.check_creation(
-        setup.mirror_topic, partitions=topic.partitions, replication_factor=factor, configs=configs
-    )
+    destination.check_creation(setup.mirror_topic, partitions=topic.partitions, replication_factor=factor, configs=configs)
     return topic
 
 

@@ -71,7 +71,7 @@ def test_the_side_that_copies_nothing_is_not_paused(link: ClusterLink, owner: Ac
     ClusterLink.objects.filter(pk=link.pk).update(mode="SOURCE")
     link = ClusterLink.objects.get(pk=link.pk)
 
-    with pytest.raises(InvalidInputError, match="would stop nothing.*at the destination cluster"):
+    with pytest.raises(InvalidInputError, match=r"would stop nothing\. .* at the destination cluster"):
         alter(link, owner, cluster_link_paused="true")
     assert ClusterLink.objects.get().state == "ACTIVE"
 

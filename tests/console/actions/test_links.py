@@ -20,6 +20,7 @@ from console.errors import (
 )
 from console.models import AuditEvent, Cluster, ClusterLink, LinkConfig, MirrorTopic
 from console.models.fields import unseal
+from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import LinkMode, LinkState, MirrorState
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine, MakeActor, MakeMirror
@@ -66,6 +67,27 @@ def test_the_source_is_asked_with_sealed_credentials(destination: Cluster, owner
     assert (name, kwargs["source_cluster_id"]) == ("check_link", "source-id")
     assert "secret" not in kwargs["sealed"]
     assert unseal(kwargs["sealed"])["source"] == SOURCE_PROPERTIES
+
+
+@pytest.mark.parametrize("name", ["ssl.endpoint.identification.algorithm", "local.ssl.endpoint.identification.algorithm"])
+def test_host_names_are_not_compared_where_the_config_is_empty(
+    name: str, destination: Cluster, owner: Actor, engine: Engine, sent: Sent
+) -> None:
+    """Empty is Kafka's word for that, and no absence; of any other config it is the default."""
+    link = create(
+        destination, owner, configs={**SOURCE_PROPERTIES, name: "", "cluster.link.prefix": "", "ssl.key.password": ""}
+    )
+
+    assert link is not None
+    assert link.properties == {**SOURCE_PROPERTIES, name: ""}
+    assert address_from_properties({**link.properties, "ssl.endpoint.identification.algorithm": ""}).ssl_check_hostname is False
+    assert not LinkConfig.objects.exists()
+
+
+def test_a_cluster_id_that_is_none_is_refused(destination: Cluster, owner: Actor, engine: Engine) -> None:
+    with pytest.raises(InvalidInputError, match="65 characters, of 64 at most"):
+        create(destination, owner, source_cluster_id="i" * 65)
+    assert not engine.calls
 
 
 @pytest.mark.parametrize(("mode", "fills"), [("DESTINATION", True), ("BIDIRECTIONAL", True), ("SOURCE", False)])

@@ -56,6 +56,13 @@ def attach(namespace: Namespace, link: ClusterLink, by: Actor, leader_prefix: st
     return namespaces.attach(namespace=namespace, link=link, leader_prefix=leader_prefix, by=by, now=NOW)
 
 
+def test_a_prefix_longer_than_is_kept_is_refused(destination: Cluster, owner: Actor, sent: Sent) -> None:
+    assert namespaces.create_namespace(cluster=destination, prefix="a" * 200, by=owner, now=NOW).pk
+
+    with pytest.raises(InvalidInputError, match="201 characters, of 200 at most"):
+        namespaces.create_namespace(cluster=destination, prefix="b" * 201, by=owner, now=NOW)
+
+
 def test_a_namespace_that_was_deleted_meanwhile_is_not_found(orders: Namespace, link: ClusterLink, owner: Actor) -> None:
     AuditEvent.objects.all().delete()
     Namespace.objects.filter(pk=orders.pk).delete()

@@ -1,4 +1,4 @@
-"""Two requests that are equal, or belong together, meet while the clusters are asked: a client that repeats is told the same."""
+"""Two requests that are equal, or belong together, meet while the clusters are asked: who repeats is told the same."""
 
 from __future__ import annotations
 

@@ -62,6 +62,7 @@ def test_match_means_every_rule_that_applies_to_the_name() -> None:
     "text",
     [
         "{",
+        pytest.param("[" * 100_000, id="deep"),
         "[]",
         '{"aclFilters": {}}',
         '{"aclFilters": ["all"]}',
