@@ -54,9 +54,7 @@ class ClusterLink(models.Model):
     error_message = models.TextField(blank=True, default="")
     revision = models.PositiveBigIntegerField(default=1)  # of everything a copy task must know; grows with each change
     sequence = models.PositiveBigIntegerField(default=0)  # grows whenever something a page shows changed
-    probed_at = models.DateTimeField(
-        null=True
-    )  # last look at the source that succeeded; null: ``gap_filler`` is not chosen yet
+    probed_at = models.DateTimeField(null=True)  # last look at the source that succeeded; null: how to fill gaps is not chosen
     looked_at = models.DateTimeField(null=True)  # last look, whatever came of it
     topics_at = models.DateTimeField(null=True)  # last list of the source's topics; null: they cannot be listed
     error_since = models.DateTimeField(null=True)  # first of an unbroken row of failed looks
