@@ -7,11 +7,16 @@ from collections.abc import Callable
 import redis
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console import store
+from console import rounds, store
 from console.dispatch import WORKER_SILENT_MS
 from console.queries.metrics import prometheus_text
+from console.queries.rounds import rounds_of_links
+
+_LISTED = 3  # links that fail, in an answer
+_WHAT_TO_DO = "The worker's log tells why in full; once that is mended, the next round gets through by itself"
 
 
 @require_GET
@@ -22,11 +27,17 @@ def healthz(_request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def readyz(_request: HttpRequest) -> HttpResponse:
-    """Answer 200 when the database, Redis and a worker answer, else 503 and what is wrong."""
-    checks: dict[str, Callable[[], str]] = {"database": _database, "redis": _redis, "worker": _worker}
+    """Answer 200 when database, Redis and a worker answer and its rounds get through, else 503 and what is wrong.
+
+    A link that is not looked after while others are is told of, too, with 200: whoever takes the console away for that keeps
+    people from failing the others over.
+    """
+    checks: dict[str, Callable[[], str]] = {"database": _database, "redis": _redis, "worker": _worker, "rounds": _rounds}
     problems = {name: problem for name, check in checks.items() if (problem := check())}
-    parts = {name: problems.get(name, "ok") for name in checks}
-    return JsonResponse({"status": "not ready" if problems else "ready", "parts": parts}, status=503 if problems else 200)
+    links, none_left = ("unknown", False) if problems else _links()
+    parts = {**{name: problems.get(name, "ok") for name in checks}, "links": links}
+    ready = not problems and not none_left
+    return JsonResponse({"status": "ready" if ready else "not ready", "parts": parts}, status=200 if ready else 503)
 
 
 @require_GET
@@ -60,3 +71,30 @@ def _worker() -> str:
     if silence_ms is None:
         return "no worker is known to have shown life in the last hour"
     return "" if silence_ms <= WORKER_SILENT_MS else f"silent for {silence_ms // 1000} s"
+
+
+def _rounds() -> str:
+    try:
+        steps = rounds.read(rounds.STEPS)
+    except redis.RedisError:
+        return "unknown, since Redis does not answer"
+    late = [_words(name, one) for name, one in steps.items() if one.is_late()]
+    return f"the worker's rounds do not get through: {'; '.join(late)}. {_WHAT_TO_DO}" if late else ""
+
+
+def _links() -> tuple[str, bool]:
+    """Answer what is wrong with links, and whether none is looked after."""
+    try:
+        known = rounds_of_links(now=timezone.now())
+    except (redis.RedisError, DatabaseError):
+        return "unknown, since Redis or the database does not answer", True
+    late = {link: one for link, one in known.items() if one.is_late(after_ms=rounds.LINK_LATE_MS)}
+    if not late:
+        return "ok", False
+    words = "; ".join(_words(name, one) for (_, name), one in list(late.items())[:_LISTED])
+    return f"{len(late)} of {len(known)} links are not looked after: {words}. {_WHAT_TO_DO}", len(late) == len(known)
+
+
+def _words(name: str, one: rounds.Round) -> str:
+    since = "not seen to succeed" if one.silence_ms is None else f"last succeeded {one.silence_ms // 1000} s ago"
+    return f"{name} ({since}{f', fails with {one.error}' if one.error else ''})"

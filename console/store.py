@@ -65,11 +65,15 @@ def note_worker() -> None:
 
 def worker_silence_ms() -> int | None:
     """Answer how long ago a worker showed life, None if nobody knows; raise redis.RedisError where Redis does not answer."""
-    seen = cast("str | None", client().get(_WORKER_SEEN))
+    return silence_ms(cast("str | None", client().get(_WORKER_SEEN)))
+
+
+def silence_ms(seen: str | None) -> int | None:
+    """Answer how long ago that was (Unix ms), None if nobody knows."""
     if seen is None:
         return None
-    silence_ms = int(time.time() * 1000) - int(seen)
-    return None if silence_ms < -AHEAD_MS else max(0, silence_ms)  # ahead of now: a clock was set back
+    passed_ms = int(time.time() * 1000) - int(seen)
+    return None if passed_ms < -AHEAD_MS else max(0, passed_ms)  # ahead of now: a clock was set back
 
 
 def give_answer(reply_to: str, answer: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ _BAD = (VerifyRun.Status.DIFFERENT, VerifyRun.Status.ERROR)
 _TO_BE_COPIED = Q(state__in=COPYING | BECOMING | {MirrorState.FAILED}, drill=None)
 _DRAINING = Q(stop_reason=StopReason.PROMOTE, drained_at=None, fencing_at=None)
 # Whose copier is to be heard; a mirror that stops is not copied beyond its promotion.
-_EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None, drill=None) & (
+EXPECTED = Q(state__in=COPYING, num_partitions__gt=0, deletion_requested_at=None, drill=None) & (
     ~Q(state=MirrorState.PENDING_STOPPED) | _DRAINING
 )
 
@@ -129,11 +129,11 @@ def _recurring(link: ClusterLink, name: TaskName, row: LinkTask | None, *, mirro
 
 
 def _facts(link: ClusterLink, *, now: datetime) -> _Facts:
-    reported = _EXPECTED & Q(partitions__observed_at__lte=now + AHEAD)
+    reported = EXPECTED & Q(partitions__observed_at__lte=now + AHEAD)
     mirrors = MirrorTopic.objects.filter(link=link).aggregate(
         unstopped=Count("pk", filter=~Q(state__in=WRITABLE)),
         to_be_copied=Count("pk", filter=_TO_BE_COPIED),
-        begun=Max("state_since", filter=_EXPECTED),
+        begun=Max("state_since", filter=EXPECTED),
         heard=Max("partitions__observed_at", filter=reported),
     )
     told = Q(code=RECORDS_DIFFER) | Q(mirror__drill=None)

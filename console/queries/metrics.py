@@ -9,11 +9,13 @@ from typing import Any
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.utils import timezone
 
-from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, StopReport
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, StopReport
 from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
 from console.queries.acls import acl_samples
+from console.queries.alarms import alarm_samples, silence_samples
 from console.queries.groups import group_samples
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
+from console.queries.rounds import round_samples
 from console.queries.taskmetrics import task_samples
 from console.queries.unseen import UNSEEN, with_unseen
 from console.queries.verifymetrics import verify_samples
@@ -21,11 +23,14 @@ from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReas
 
 _LABELS = {"link": F("mirror__link__name"), "cluster": F("mirror__link__destination__cluster_id")}
 _REPORTS = 1000  # failovers looked through for the newest of each link
+_OTHERS = (task_samples, group_samples, acl_samples, verify_samples, round_samples, alarm_samples, silence_samples)
+# A sum of a link would fall when one of its mirrors is deleted, and what is left would be taken for a new start and new loss.
+_PER_TOPIC = "of each mirror topic."
 Sample = tuple[dict[str, str], float]
 
 
 def prometheus_text() -> str:
-    """Answer all metrics; eight queries."""
+    """Answer all metrics; a dozen queries, and one look at Redis."""
     lines = [
         *_metric("clusterlink_links", "gauge", "Cluster links by state.", _by_state(ClusterLink.objects.all(), LinkState)),
         *_metric(
@@ -36,8 +41,8 @@ def prometheus_text() -> str:
         ),
         *_partition_metrics(),
         *_metric("clusterlink_last_failover_seconds", "gauge", "RTO of the last failover, as measured.", _recovery_times()),
-        *_metric("clusterlink_lost_records", "counter", "Offsets lost to retention on the source.", _lost()),
-        *(line for one in (*task_samples(), *group_samples(), *acl_samples(), *verify_samples()) for line in _metric(*one)),
+        *_metric("clusterlink_lost_records", "counter", f"Offsets lost to retention on the source; {_PER_TOPIC}", _lost()),
+        *(line for samples in _OTHERS for one in samples() for line in _metric(*one)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -49,13 +54,13 @@ def _by_state(rows: QuerySet[ClusterLink] | QuerySet[MirrorTopic], states: Itera
 
 def _partition_metrics() -> list[str]:
     rows, totals = _lags(), _copied()
-    lags = [(_of(row), row["largest"] or 0) for row in rows if not row["hidden"]]
+    lags = [(_of(row), row["largest"] or 0) for row in rows if row.get("known")]
     ages = [(_of(row), age) for row in rows if (age := _age_s(row)) is not None]
     held = [(_of(row), row["held"] or 0) for row in rows if not row["held_unknown"]]
     sizes = [(_of(row), size) for row in rows if (size := lag_bytes(row)) is not None]
     rates = [(_of(row), row["rate"]) for row in rows if row.get("rate") is not None]
     return [
-        *_metric("clusterlink_max_lag_messages", "gauge", "Largest lag of a partition; no sample while one is unknown.", lags),
+        *_metric("clusterlink_max_lag_messages", "gauge", "Largest lag of the partitions whose lag is known.", lags),
         *_metric(
             "clusterlink_held_back_offsets",
             "gauge",
@@ -63,7 +68,18 @@ def _partition_metrics() -> list[str]:
             held,
         ),
         *_metric("clusterlink_lag_bytes", "gauge", "Lag, estimated from sizes so far; no sample while unknown.", sizes),
-        *_metric("clusterlink_max_lag_seconds", "gauge", "Age of what is missing: the RPO a failover would have now.", ages),
+        *_metric(
+            "clusterlink_max_lag_seconds",
+            "gauge",
+            "Largest known age of what is missing: the RPO a failover would have now.",
+            ages,
+        ),
+        *_metric(
+            "clusterlink_unknown_age_partitions",
+            "gauge",
+            "Partitions that lack something whose age nobody knows, as in a first copy.",
+            [(_of(row), row["never"]) for row in rows],
+        ),
         *_metric(
             "clusterlink_unknown_lag_partitions",
             "gauge",
@@ -71,8 +87,8 @@ def _partition_metrics() -> list[str]:
             [(_of(row), row["hidden"]) for row in rows],
         ),
         *_metric("clusterlink_bytes_per_second", "gauge", "Copied at present; no sample while unknown.", rates),
-        *_metric("clusterlink_copied_bytes", "counter", "Copied so far.", [(_of(r), r["copied"]) for r in totals]),
-        *_metric("clusterlink_copied_records", "counter", "Copied so far.", [(_of(r), r["records"]) for r in totals]),
+        *_metric("clusterlink_copied_bytes", "counter", f"Copied so far; {_PER_TOPIC}", _each(totals, "copied")),
+        *_metric("clusterlink_copied_records", "counter", f"Copied so far; {_PER_TOPIC}", _each(totals, "records")),
     ]
 
 
@@ -83,12 +99,13 @@ def _lags() -> list[dict[str, Any]]:
     measured = MirrorPartition.objects.filter(mirror__drill=None).exclude(mirror__state=MirrorState.STOPPED).order_by()
     found = measured.values(**_LABELS).annotate(
         largest=Max(F("source_end") - F("mirror_end"), filter=behind),
-        since=Min("caught_up_at"),
+        since=Min("caught_up_at", filter=incomplete(now) & ~unknown_ages(now)),
         hidden=Count("pk", filter=hidden),
+        known=Count("pk", filter=~hidden),
         lacking=Count("pk", filter=incomplete(now)),
         held=Sum(F("last_high_watermark") - F("source_end"), filter=Q(last_high_watermark__gt=F("source_end")) & ~hidden),
         held_unknown=Count("pk", filter=hidden | Q(last_high_watermark=None)),
-        never=Count("pk", filter=unknown_ages(now)),
+        never=Count("pk", filter=incomplete(now) & unknown_ages(now)),
         rate=Sum("bytes_per_s", filter=measured_rates(now)),
         **lag_bytes_columns(now),
     )
@@ -101,15 +118,20 @@ def _lags() -> list[dict[str, Any]]:
 
 
 def _age_s(row: Mapping[str, Any]) -> float | None:
-    """Answer the age of the oldest record that is missing; None where a partition has never been seen caught up."""
+    """Answer the age of the oldest record that is known to be missing; None where nobody knows how old any of them is."""
     if not row["lacking"]:
         return 0.0
-    return None if row["never"] else max(0.0, (timezone.now() - row["since"]).total_seconds())
+    since = row.get("since")
+    return None if since is None else max(0.0, (timezone.now() - since).total_seconds())
 
 
 def _copied() -> list[dict[str, Any]]:
-    rows = MirrorPartition.objects.filter(mirror__drill=None).order_by().values(**_LABELS)
+    rows = MirrorPartition.objects.filter(mirror__drill=None).order_by().values(topic=F("mirror__name"), **_LABELS)
     return [dict(row) for row in rows.annotate(copied=Sum("bytes_copied"), records=Sum("records_copied"))]
+
+
+def _each(rows: Iterable[Mapping[str, Any]], column: str) -> list[Sample]:
+    return [({**_of(row), "topic": str(row["topic"])}, row[column] or 0) for row in rows]
 
 
 def _recovery_times() -> list[Sample]:
@@ -122,9 +144,11 @@ def _recovery_times() -> list[Sample]:
 
 
 def _lost() -> list[Sample]:
-    rows = GapRange.objects.filter(mirror__drill=None, reason=GapReason.LOST).order_by()
-    sums = rows.values(**_LABELS)
-    return [(_of(row), row["lost"]) for row in sums.annotate(lost=Sum("filled"))]
+    """Answer a 0 where nothing was lost, too: an increase is seen only by who has seen the 0 before."""
+    lost = Sum("gaps__filled", filter=Q(gaps__reason=GapReason.LOST))
+    named = MirrorTopic.objects.filter(drill=None).order_by().annotate(lost=lost)
+    rows = named.values_list("link__destination__cluster_id", "link__name", "name", "lost")
+    return [({"cluster": cluster, "link": link, "topic": topic}, count or 0) for cluster, link, topic, count in rows]
 
 
 def _of(row: Mapping[str, object]) -> dict[str, str]:

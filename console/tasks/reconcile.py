@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import IntegrityError
 from django.utils import timezone
 
-from console import dispatch, store
+from console import dispatch, rounds, store
 from console.actions.links import remove_link
 from console.actors import Actor
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
@@ -54,15 +54,10 @@ Rows = dict[str, MirrorPartition]
 
 @shared_task(name="reconcile")
 def reconcile(**_: Any) -> None:
-    """Send one task per link; being run at all shows that a worker lives."""
+    """Take every step of a round, whatever becomes of the others; being run at all shows that a worker lives."""
     store.note_worker()
-    look_after_runs(now=timezone.now())
-    look_after_coverage(now=timezone.now())
-    look_after_gates()
-    look_after_drills()
-    look_after_namespaces()
-    for link_id in ClusterLink.objects.values_list("pk", flat=True):
-        dispatch.send("reconcile_link", link_id=link_id)
+    for name in rounds.STEPS:
+        _try(name)
 
 
 @shared_task(name="reconcile_link")
@@ -77,10 +72,7 @@ def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
                 store.ask_again(name)
                 return
             store.was_asked_again(name)
-            try:
-                _reconcile(link_id)
-            except IntegrityError as error:  # a mirror was deleted while it was looked at; the next round does without it
-                _log.warning("reconcile.overtaken", link_id=link_id, error=str(error))
+            _reconcile_noted(link_id)
         if not store.was_asked_again(name):
             return
 
@@ -101,17 +93,57 @@ def forget_old_rows(**_: Any) -> None:
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
 
 
-def _reconcile(link_id: int) -> None:
+def _send_links() -> None:
+    for link_id in ClusterLink.objects.values_list("pk", flat=True):
+        dispatch.send("reconcile_link", link_id=link_id)
+
+
+_STEPS: Mapping[str, Callable[[], None]] = {
+    "comparisons": lambda: look_after_runs(now=timezone.now()),
+    "coverage": lambda: look_after_coverage(now=timezone.now()),
+    "gates": look_after_gates,
+    "drills": look_after_drills,
+    "namespaces": look_after_namespaces,
+    "links": _send_links,
+}
+
+
+def _try(name: str) -> None:
+    """Take a step; one that fails, for whatever reason, is told of and must not keep the others from being taken."""
+    try:
+        _STEPS[name]()
+    except Exception as error:  # noqa: BLE001 - logged in full, counted and told by /readyz
+        _log.exception("reconcile.step_failed", step=name)
+        rounds.note_failure(name, error)
+    else:
+        rounds.note_success(name)
+
+
+def _reconcile_noted(link_id: int) -> None:
+    name = rounds.of_link(link_id)
+    try:
+        if _reconcile(link_id):
+            rounds.note_success(name)
+    except IntegrityError as error:  # a mirror was deleted while it was looked at; the next round does without it
+        _log.warning("reconcile.overtaken", link_id=link_id, error=str(error))
+        rounds.note_failure(name, error)  # every round: then it is no mirror that went away
+    except Exception as error:
+        rounds.note_failure(name, error)
+        raise
+
+
+def _reconcile(link_id: int) -> bool:
+    """Tell whether all of the link was looked after."""
     link = plans.load_link(link_id)
     if link is None:
-        return
+        return False
     mirrors = list(link.mirrors.prefetch_related("partitions", "transition_errors"))
     for mirror in mirrors:
         mirror.link = link
     if chores.is_over(link=link, mirrors=mirrors):
         remover = Actor(name=link.deletion_requested_by or "engine", user=None, trusted=True)
         remove_link(link=link, by=remover, now=timezone.now())
-        return
+        return True
     rows = {f"{plans.mirror_key(one)}/{row.partition}": row for one in mirrors for row in sampling.ensure_rows(one)}
     try:
         reports = jobs.read_progress(settings.REDIS_URL, plans.link_key(link))
@@ -119,13 +151,14 @@ def _reconcile(link_id: int) -> None:
         followed = write_orders(link, mirrors)
     except CoordinationUnavailableError as error:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
-        return
+        return False
     if followed:  # else a job of this revision would end at once
         _copy(link, mirrors, rows=rows)
         _run_tasks(link, mirrors)  # nor does a database that went back know yet what has become of its mirrors
     _send_chores(link, mirrors, rows=rows)
     if store.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
         history.keep_samples(link=link, mirrors=mirrors, now=timezone.now())
+    return True
 
 
 def _send_chores(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows) -> None:

@@ -11,8 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from console import store
-from console.models import ClampedOffset, ClusterLink, Drill, GapRange, LinkTask, MirrorPartition
+from console import rounds, store
+from console.models import ClampedOffset, ClusterLink, Drill, GapRange, LinkTask, MirrorPartition, MirrorTopic
 from console.queries.linktasks import list_tasks
 from console.queries.verifymetrics import verify_samples
 from devcluster.ports import free_port
@@ -44,9 +44,14 @@ def test_ready_means_database_redis_and_a_worker(client: Client, own_redis: None
         "database": "ok",
         "redis": "ok",
         "worker": "no worker is known to have shown life in the last hour",
+        "rounds": answer.json()["parts"]["rounds"],
+        "links": "unknown",
     }
 
     store.note_worker()
+    assert client.get("/readyz").status_code == 503  # it lives, and nothing gets through
+    for step in rounds.STEPS:
+        rounds.note_success(step)
 
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (200, "ready")
@@ -81,6 +86,7 @@ def test_what_a_drill_lost_and_set_back_is_no_alarm_of_the_link(
     samples = [line for line in client.get("/metrics").content.decode().splitlines() if not line.startswith("#")]
 
     assert not [line for line in samples if line.startswith(("clusterlink_lost_records", "clusterlink_clamped_offsets"))]
+    assert 'clusterlink_alarms{cluster="destination-id",link="west-to-east",code="RECORDS_LOST"} 0' in samples
     assert list_tasks(link=link)[0].errors == ()
 
 
@@ -114,14 +120,15 @@ def test_metrics_are_prometheus_text(client: Client, link: ClusterLink, make_mir
     lines = answer.content.decode().splitlines()
 
     labels = '{cluster="destination-id",link="west-to-east"}'
+    of_topic = labels.replace("}", ',topic="orders"}')
     assert answer["Content-Type"].startswith("text/plain; version=0.0.4")
     for line in (
         'clusterlink_links{state="ACTIVE"} 1',
         'clusterlink_mirror_topics{state="ACTIVE"} 1',
         'clusterlink_mirror_topics{state="FAILED"} 0',
         f"clusterlink_max_lag_messages{labels} 7",
-        f"clusterlink_copied_bytes_total{labels} 1024",
-        f"clusterlink_lost_records_total{labels} 4",
+        f"clusterlink_copied_bytes_total{of_topic} 1024",
+        f"clusterlink_lost_records_total{of_topic} 4",
     ):
         assert line in lines
     names = {line.split()[2] for line in lines if line.startswith("# TYPE")}
@@ -155,10 +162,31 @@ def test_the_age_of_a_lag_is_measured_grows_unseen_and_is_never_made_up(
     assert f"clusterlink_lag_bytes{of_link}" not in shown
 
     rows.update(caught_up_at=None)
-    assert f"clusterlink_max_lag_seconds{of_link}" not in samples(client)
+    shown = samples(client)
+    assert f"clusterlink_max_lag_seconds{of_link}" not in shown
+    assert shown[f"clusterlink_unknown_age_partitions{of_link}"] == 2
 
 
-def test_each_task_of_a_link_has_its_figures(client: Client, link: ClusterLink) -> None:
+def test_a_first_copy_hides_neither_lag_nor_age_of_the_other_partitions(
+    client: Client, link: ClusterLink, make_mirror: MakeMirror
+) -> None:
+    of_link = '{cluster="destination-id",link="west-to-east"}'
+    now, old = timezone.now(), timezone.now() - timedelta(minutes=10)
+    make_mirror().partitions.update(source_end=40, last_high_watermark=40, last_source_seen_at=now, caught_up_at=old)
+    make_mirror("first copy", partitions=1).partitions.update(
+        last_high_watermark=20, last_source_seen_at=old, caught_up_at=None
+    )
+    make_mirror("not set up", partitions=0)
+
+    shown = samples(client)
+
+    assert shown[f"clusterlink_max_lag_messages{of_link}"] == 30
+    assert 600 <= shown[f"clusterlink_max_lag_seconds{of_link}"] < 1200
+    assert shown[f"clusterlink_unknown_age_partitions{of_link}"] == 2
+    assert shown[f"clusterlink_unknown_lag_partitions{of_link}"] == 2
+
+
+def test_each_task_of_a_link_has_its_figures(client: Client, link: ClusterLink, mirror: MirrorTopic) -> None:
     LinkTask.objects.create(
         link=link, name=TaskName.TOPIC_CONFIGS, runs=9, failures=2, changes=4, error_count=3, succeeded_at=NOW
     )
@@ -173,6 +201,69 @@ def test_each_task_of_a_link_has_its_figures(client: Client, link: ClusterLink) 
     groups = configs.replace(TaskName.TOPIC_CONFIGS, TaskName.CONSUMER_OFFSETS)
     assert shown[f"clusterlink_task_runs_total{groups}"] == 1
     assert f"clusterlink_task_last_success_timestamp_seconds{groups}" not in shown  # it never succeeded
+
+
+def test_counters_do_not_fall_when_a_mirror_goes(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
+    gone, stays = make_mirror("gone"), make_mirror("stays")
+    MirrorPartition.objects.update(bytes_copied=500, records_copied=5)
+    GapRange.objects.create(mirror=gone, partition=0, start=1, end=5, reason="LOST", filled=4, noted_at=NOW)
+    GapRange.objects.create(mirror=stays, partition=0, start=1, end=9, reason="HEAD", filled=8, noted_at=NOW)
+    before = counters(client)
+    lost = 'clusterlink_lost_records_total{cluster="destination-id",link="west-to-east",topic="%s"}'
+    assert (before[lost % "gone"], before[lost % "stays"]) == (4, 0)  # an increase is seen from the 0 on only
+
+    gone.delete()
+
+    after = counters(client)
+    assert len(after) == len(before) - 3
+    assert {name: value for name, value in before.items() if name in after} == after
+
+
+def counters(client: Client) -> dict[str, float]:
+    return {name: value for name, value in samples(client).items() if "_total{" in name}
+
+
+def test_what_a_task_left_undone_ends_with_what_it_was_for(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
+    errors = f'clusterlink_task_errors{{cluster="destination-id",link="west-to-east",task="{TaskName.TOPIC_CONFIGS}"}}'
+    LinkTask.objects.create(link=link, name=TaskName.TOPIC_CONFIGS, error_count=3)
+    mirror = make_mirror()
+    assert samples(client)[errors] == 3
+
+    type(mirror).objects.update(state=MirrorState.STOPPED)
+
+    assert samples(client)[errors] == 0
+
+
+def test_a_copy_that_falls_silent_or_never_begins_is_heard_of(
+    client: Client, link: ClusterLink, make_mirror: MakeMirror
+) -> None:
+    silence = 'clusterlink_copy_silence_seconds{cluster="destination-id",link="west-to-east"}'
+    now = timezone.now()
+    mirror = make_mirror()
+    mirrors = type(mirror).objects
+    mirrors.update(state_since=now - timedelta(seconds=50))
+    assert 50 <= samples(client)[silence] < 70  # never heard of
+
+    mirror.partitions.update(observed_at=now)
+    assert samples(client)[silence] < 20
+    mirror.partitions.filter(partition=1).update(observed_at=now - timedelta(seconds=40))
+    assert 40 <= samples(client)[silence] < 60  # one is enough
+    mirror.partitions.filter(partition=1).update(observed_at=now + timedelta(hours=1))  # a clock was set back
+    assert 50 <= samples(client)[silence] < 70
+
+    mirrors.update(state=MirrorState.PAUSED)
+    assert silence not in samples(client)
+
+
+def test_alarms_that_stand_are_counted_from_0_on(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
+    name = 'clusterlink_alarms{cluster="destination-id",link="west-to-east",code="%s"}'
+    for topic in ("a", "b"):
+        trouble = {"message": "Keys may be left over.", "since": NOW, "last_seen_at": NOW}
+        make_mirror(topic).transition_errors.create(code="TOMBSTONES_MISSED", **trouble)
+
+    shown = samples(client)
+
+    assert [shown[name % code] for code in ("RECORDS_LOST", "RECORDS_DIFFER", "TOMBSTONES_MISSED")] == [0, 0, 2]
 
 
 @pytest.mark.django_db

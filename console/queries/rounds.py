@@ -1,0 +1,59 @@
+"""How the rounds of the reconciler get through, for /readyz and for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import redis
+from django.utils import timezone
+
+from console import rounds
+from console.models import ClusterLink
+from console.rounds import LATE_MS, LINK_LATE_MS, Round
+
+Sample = tuple[dict[str, str], float]
+_NEW = timedelta(milliseconds=LINK_LATE_MS)  # the first round of a link needs some time, too
+_UNKNOWN = Round(silence_ms=None, error="", failures=None)
+
+
+def rounds_of_links(*, now: datetime) -> dict[tuple[str, str], Round]:
+    """Answer by (cluster, link) how each link is looked after, but for new ones; raise redis.RedisError. One query."""
+    names = _links(now=now)
+    known = rounds.read(list(names))
+    return {place: known[name] for name, place in names.items()}
+
+
+def round_samples() -> list[tuple[str, str, str, list[Sample]]]:
+    """Answer (name, kind, text, samples); where Redis does not answer all is late. One query."""
+    names = _links(now=timezone.now())
+    known = _read([*rounds.STEPS, *names])
+    steps = {step: ({"step": step}, known[step]) for step in rounds.STEPS}
+    links = {name: ({"cluster": cluster, "link": link}, known[name]) for name, (cluster, link) in names.items()}
+    late, late_link = f"has not succeeded for {LATE_MS // 1000} s", f"has not been looked after for {LINK_LATE_MS // 1000} s"
+    return [
+        ("clusterlink_round_late", "gauge", f"1 where a step of the worker's rounds {late}.", _late(steps, LATE_MS)),
+        ("clusterlink_round_failures", "counter", "Failures of a step of the worker's rounds.", _failures(steps)),
+        ("clusterlink_link_late", "gauge", f"1 where a link {late_link}.", _late(links, LINK_LATE_MS)),
+        ("clusterlink_link_round_failures", "counter", "Failures to look after a link.", _failures(links)),
+    ]
+
+
+def _links(*, now: datetime) -> dict[str, tuple[str, str]]:
+    rows = ClusterLink.objects.filter(created_at__lt=now - _NEW).values_list("pk", "destination__cluster_id", "name")
+    return {rounds.of_link(pk): (cluster, name) for pk, cluster, name in rows}
+
+
+def _read(names: list[str]) -> Mapping[str, Round]:
+    try:
+        return rounds.read(names)
+    except redis.RedisError:
+        return dict.fromkeys(names, _UNKNOWN)
+
+
+def _late(of: Mapping[str, tuple[dict[str, str], Round]], after_ms: int) -> list[Sample]:
+    return [(labels, int(one.is_late(after_ms=after_ms))) for labels, one in of.values()]
+
+
+def _failures(of: Mapping[str, tuple[dict[str, str], Round]]) -> list[Sample]:
+    return [(labels, one.failures) for labels, one in of.values() if one.failures is not None]

@@ -1,0 +1,102 @@
+"""Alerts as documented can fire: every metric, label and value they name is one that /metrics exposes."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from django.test import Client
+
+from console.models import LinkTask, MirrorTopic
+from linkengine.domain.linktasks import TaskName
+from tests.console.conftest import NOW
+
+DOCS = Path(__file__).parents[2] / "docs"
+WORDS = re.compile("absent|increase|rate|sum|max|min|time|by|on|and|or|unless|without|ignoring")  # of the language
+TOKEN = re.compile(r'(?P<text>"[^"]*")|(?P<name>[a-zA-Z_:]\w*)|(?P<span>\[\w+\])|(?P<number>\d[\d.e]*)|(?P<sign>=~|!~|!=|\S)')
+Exposed = Mapping[str, Mapping[str, set[str]]]  # metric -> label -> values
+
+
+def documented() -> list[str]:
+    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / "operations.md").read_text(), re.DOTALL)
+    rules = [rule for block in blocks for group in (yaml.safe_load(block) or {}).get("groups", []) for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    return [rule["expr"] for rule in rules]
+
+
+def mistakes(expression: str, exposed: Exposed) -> list[str]:
+    """List what the expression names and nobody exposes."""
+    found, metric, within = [], "", ""
+    tokens = [(one.lastgroup, one[0]) for one in TOKEN.finditer(expression)]
+    for place, (kind, word) in enumerate(tokens):
+        if word in "{}":
+            within = metric if word == "{" else ""
+        elif kind == "name" and within:
+            value = tokens[place + 2][1].strip('"')
+            values = exposed.get(within, {}).get(word, set())
+            found += [f"{within}{{{word}={one}}}" for one in value.split("|") if one not in values]
+        elif kind == "name" and not WORDS.fullmatch(word):
+            metric = word
+            found += [word] if word not in exposed else []
+    return found
+
+
+@pytest.fixture
+def exposed(client: Client, mirror: MirrorTopic) -> Exposed:
+    """All that is there once every kind of row is."""
+    link = mirror.link
+    mirror.partitions.update(last_source_seen_at=NOW, caught_up_at=NOW, observed_at=NOW, bytes_per_s=1)
+    LinkTask.objects.create(link=link, name=TaskName.TOPIC_CONFIGS, succeeded_at=NOW)
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for line in client.get("/metrics").content.decode().splitlines():
+        if line.startswith("# TYPE"):
+            found[line.split()[2]]
+        elif not line.startswith("#"):
+            name, labels, _ = re.fullmatch(r"(\w+)\{(.*)\} (\S+)", line).groups()  # type: ignore[union-attr]
+            for label, value in re.findall(r'(\w+)="([^"]*)"', labels):
+                found[name][label].add(value)
+    return found
+
+
+def test_every_documented_alert_names_what_is_exposed(exposed: Exposed) -> None:
+    expressions = documented()
+
+    assert len(expressions) >= 10
+    assert {expression: found for expression in expressions if (found := mistakes(expression, exposed))} == {}
+
+
+def test_every_metric_named_in_the_documents_is_exposed(exposed: Exposed) -> None:
+    named = {name for page in DOCS.rglob("*.md") for name in re.findall(r"`(clusterlink_\w+)", page.read_text())}
+
+    assert len(named) >= 8
+    assert named - exposed.keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("expression", "mistake"),
+    [
+        ("clusterlink_sample_age_seconds > 30", ["clusterlink_sample_age_seconds"]),
+        ('clusterlink_links{status="FAILED"} > 0', ["clusterlink_links{status=FAILED}"]),
+        ('sum by (link) (clusterlink_links{state=~"FAILED|BROKEN"})', ["link", "clusterlink_links{state=BROKEN}"]),
+        ("increase(clusterlink_lost_records[5m]) > 0", ["clusterlink_lost_records"]),
+        ("increase(clusterlink_lost_records_total[5m]) > 0", []),
+    ],
+)
+def test_what_nobody_exposes_is_found(expression: str, mistake: list[str], exposed: Exposed) -> None:
+    assert mistakes(expression, exposed) == mistake
+
+
+def test_no_alert_is_silent_where_nothing_is_known(client: Client, mirror: MirrorTopic) -> None:
+    """A mirror that nobody has ever heard of: who watches the rules must hear of it."""
+    mirror.partitions.update(last_high_watermark=None)
+    values: dict[str, float] = {}
+    for line in client.get("/metrics").content.decode().splitlines():
+        if not line.startswith("#"):
+            values[line.split("{")[0]] = float(line.rsplit(" ", 1)[1])
+
+    assert values["clusterlink_unknown_age_partitions"] > 0
+    assert values["clusterlink_copy_silence_seconds"] > 30

@@ -1,0 +1,136 @@
+"""Rounds of the reconciler: each step stands for itself, and what does not get through is told by /readyz and /metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from console import rounds, store
+from console.models import ClusterLink, Namespace
+from console.queries.metrics import prometheus_text
+from console.tasks.reconcile import reconcile, reconcile_link
+from devcluster.ports import free_port
+from tests.console.conftest import NOW
+
+Sent = list[tuple[str, dict[str, Any]]]
+LABELS = '{cluster="destination-id",link="west-to-east"}'
+
+
+@pytest.fixture(autouse=True)
+def own_redis(settings: Any, redis_url: str) -> None:
+    settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/9"
+    store.client().flushdb()
+
+
+@pytest.fixture
+def no_gates(db: None) -> Iterator[None]:
+    """As after an upgrade whose migrations were not run: a step finds no table."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE console_gaterun RENAME TO console_elsewhere")
+        yield
+        cursor.execute("ALTER TABLE console_elsewhere RENAME TO console_gaterun")
+
+
+def forget_success(step: str, *, for_s: int) -> None:
+    store.client().set(f"console:round:done:{step}", int((time.time() - for_s) * 1000))
+
+
+def figures() -> dict[str, float]:
+    lines = prometheus_text().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+
+def test_rounds_that_get_through_are_ready(client: Client, link: ClusterLink, sent: Sent) -> None:
+    reconcile()
+    reconcile_link(link_id=link.pk)
+
+    answer = client.get("/readyz")
+
+    assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+    assert answer.json()["parts"] == dict.fromkeys(("database", "redis", "worker", "rounds", "links"), "ok")
+    shown = figures()
+    assert {shown[f'clusterlink_round_late{{step="{step}"}}'] for step in rounds.STEPS} == {0}
+    assert {shown[f'clusterlink_round_failures_total{{step="{step}"}}'] for step in rounds.STEPS} == {0}
+    assert (shown[f"clusterlink_link_late{LABELS}"], shown[f"clusterlink_link_round_failures_total{LABELS}"]) == (0, 0)
+
+
+def test_a_step_that_fails_keeps_no_other_from_being_taken_and_is_told_of(
+    client: Client, link: ClusterLink, no_gates: None, sent: Sent
+) -> None:
+    Namespace.objects.create(
+        cluster=link.destination, prefix="a-", reserved=True, guarded=None, created_at=NOW, created_by="owner"
+    )
+
+    reconcile()
+    reconcile()
+    reconcile_link(link_id=link.pk)
+
+    assert {"guard_namespace", "reconcile_link"} <= {name for name, _ in sent}  # steps behind the one that failed
+    answer = client.get("/readyz")
+    told = answer.json()["parts"]
+    assert (answer.status_code, told["worker"]) == (503, "ok")
+    assert "gates (not seen to succeed, fails with OperationalError)" in told["rounds"]
+    assert "worker's log" in told["rounds"]
+    assert not [step for step in rounds.STEPS if step != "gates" and f"{step} (" in told["rounds"]]
+    shown = figures()
+    assert shown['clusterlink_round_late{step="gates"}'] == 1
+    assert shown['clusterlink_round_failures_total{step="gates"}'] == 2
+    assert shown['clusterlink_round_late{step="namespaces"}'] == 0
+
+
+def test_a_success_of_long_ago_is_none(client: Client, link: ClusterLink, sent: Sent) -> None:
+    reconcile()
+    reconcile_link(link_id=link.pk)
+    forget_success("links", for_s=40)
+
+    answer = client.get("/readyz")
+
+    assert answer.status_code == 503
+    assert "links (last succeeded 40 s ago)" in answer.json()["parts"]["rounds"]
+
+
+def test_one_link_that_fails_is_named_while_the_others_keep_the_console_ready(
+    client: Client, link: ClusterLink, back: ClusterLink, sent: Sent
+) -> None:
+    reconcile()
+    reconcile_link(link_id=link.pk)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE console_clusterlink SET properties = 'damaged' WHERE id = %s", [back.pk])
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it fails with
+        reconcile_link(link_id=back.pk)
+
+    answer = client.get("/readyz")
+
+    assert answer.status_code == 200
+    assert answer.json()["parts"]["links"].startswith(
+        "1 of 2 links are not looked after: west-to-east (not seen to succeed, fails"
+    )
+    assert figures()[f"clusterlink_link_late{LABELS}"] == 0
+    of_back = LABELS.replace("destination-id", "source-id")
+    assert figures()[f"clusterlink_link_late{of_back}"] == 1
+    assert figures()[f"clusterlink_link_round_failures_total{of_back}"] == 1
+
+
+def test_where_no_link_is_looked_after_nothing_is_ready(client: Client, link: ClusterLink, sent: Sent) -> None:
+    reconcile()
+
+    assert client.get("/readyz").status_code == 503
+    reconcile_link(link_id=link.pk)
+    assert client.get("/readyz").status_code == 200
+    forget_success(rounds.of_link(link.pk), for_s=61)
+    assert client.get("/readyz").status_code == 503
+
+
+def test_without_redis_all_is_late_and_no_counter_is_made_up(link: ClusterLink, settings: Any) -> None:
+    settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
+
+    shown = figures()
+
+    assert {shown[f'clusterlink_round_late{{step="{step}"}}'] for step in rounds.STEPS} == {1}
+    assert shown[f"clusterlink_link_late{LABELS}"] == 1
+    assert not [name for name in shown if name.startswith(("clusterlink_round_failures", "clusterlink_link_round_failures"))]
