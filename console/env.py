@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+_MAKE_A_KEY = "It has to be 32 bytes in url-safe base64, 44 characters; .env.example says how to make one."
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
 SQLITE_BUSY_TIMEOUT_S = 20  # writers queue up; the longest transaction of ours takes well below a second
 
@@ -61,9 +63,17 @@ class Environment:
         """Answer a list separated by commas."""
         return [word.strip() for word in self.text(name, default).split(",") if word.strip()]
 
-    def secret_words(self, name: str) -> list[str]:
-        """Answer a list of secrets separated by commas."""
-        return [word.strip() for word in self.secret(name).split(",") if word.strip()]
+    def cipher_keys(self, name: str) -> list[str]:
+        """Answer Fernet keys separated by commas, each tried: one that is no key would fail only when it is needed."""
+        keys = [word.strip() for word in self.secret(name).split(",") if word.strip()]
+        for number, key in enumerate(keys, start=1):
+            try:
+                Fernet(key)
+            except ValueError:
+                raise ImproperlyConfigured(f"Key {number} of {len(keys)} in {name} is no Fernet key. {_MAKE_A_KEY}") from None
+        if not keys:
+            raise ImproperlyConfigured(f"{name} names no key. {_MAKE_A_KEY}")
+        return keys
 
     def database(self, name: str) -> dict[str, Any]:
         """Answer Django's settings for ``sqlite:///path`` (relative) or ``sqlite:////path`` or ``postgres://…``."""

@@ -15,7 +15,7 @@ _env = Environment()
 
 # --- secrets and places -------------------------------------------------------------------------------------------
 SECRET_KEY = _env.secret("CLUSTERLINK_SECRET_KEY")
-CREDENTIALS_KEYS = _env.secret_words("CLUSTERLINK_CREDENTIALS_KEY")  # Fernet, newest first
+CREDENTIALS_KEYS = _env.cipher_keys("CLUSTERLINK_CREDENTIALS_KEY")  # Fernet, newest first
 DATABASES = {"default": _env.database("CLUSTERLINK_DATABASE_URL")}
 REDIS_URL = _env.secret("CLUSTERLINK_REDIS_URL")
 SPARK_URL = _env.text("CLUSTERLINK_SPARK_URL")

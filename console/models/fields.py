@@ -7,15 +7,21 @@ stored can be read. What is stored never appears in ``repr``, forms or serialize
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from cryptography.fernet import Fernet, MultiFernet
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 from django.db import models
 
 
 def _cipher() -> MultiFernet:
-    return MultiFernet([Fernet(key) for key in settings.CREDENTIALS_KEYS])
+    return _cipher_of(tuple(settings.CREDENTIALS_KEYS))
+
+
+@lru_cache(maxsize=4)
+def _cipher_of(keys: tuple[str, ...]) -> MultiFernet:
+    return MultiFernet([Fernet(key) for key in keys])
 
 
 if TYPE_CHECKING:
@@ -51,3 +57,12 @@ def seal(value: Any) -> str:
 def unseal(token: str) -> Any:
     """Read what ``seal`` wrote."""
     return json.loads(_cipher().decrypt(token.encode()))
+
+
+def renewed(token: str) -> str | None:
+    """Answer the token with the newest key, None where it has that already; raise InvalidToken where no key reads it."""
+    try:
+        Fernet(settings.CREDENTIALS_KEYS[0]).decrypt(token.encode())
+    except InvalidToken:
+        return _cipher().rotate(token.encode()).decode()
+    return None

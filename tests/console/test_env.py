@@ -50,6 +50,18 @@ def test_what_cannot_be_read_is_refused() -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_a_key_that_is_none_stops_the_start_and_is_not_repeated() -> None:
+    good, bad = "MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDA=", "my-secret-password"
+
+    assert Environment({"X": f"{good}, {good}"}).cipher_keys("X") == [good, good]
+    with pytest.raises(ImproperlyConfigured, match=r"Key 2 of 2 in X is no Fernet key\..*\.env\.example") as caught:
+        Environment({"X": f"{good},{bad}"}).cipher_keys("X")
+    assert bad not in str(caught.value)
+    assert caught.value.__cause__ is None
+    with pytest.raises(ImproperlyConfigured, match="X names no key"):
+        Environment({"X": " ,"}).cipher_keys("X")
+
+
 def test_lists_are_separated_by_commas() -> None:
     assert Environment({"X": "a, b,,c"}).words("X") == ["a", "b", "c"]
 
