@@ -129,14 +129,37 @@ def _lock(raw: BinaryIO, path: Path) -> None:
         )
 
 
+def is_lost(run: RestoreRun) -> bool:
+    """Tell whether records were set aside into a file that is not there, or not whole."""
+    if run.exported_at is None or not run.export_name:
+        return False
+    try:
+        size = path_of(run.export_name).stat().st_size
+    except OSError:
+        return True
+    return run.export_bytes is not None and run.export_bytes != size
+
+
 def answer(run: RestoreRun | None, restore_id: int) -> FileResponse:
-    """Answer the file of a restore for a download; raise NotFoundError where there is none, or not yet."""
+    """Answer the file of a restore for a download; raise NotFoundError, which tells none, not yet and lost apart."""
     if run is None:
         raise NotFoundError(f"Restore {restore_id} does not exist on this topic.", code="UNKNOWN_RESTORE")
+    if run.exported_at is None:
+        raise NotFoundError(f"Restore {restore_id} has not set its records aside yet.", code="NO_RECORDS_SET_ASIDE")
+    if not run.export_name:
+        raise NotFoundError(f"Restore {restore_id} had no records to set aside.", code="NO_RECORDS_SET_ASIDE")
+    if is_lost(run):
+        raise NotFoundError(_why_lost(run), code="EXPORT_FILE_MISSING")
     place = path_of(run.export_name)
-    if run.exported_at is None or not run.export_name or not place.exists():
-        raise NotFoundError(f"Restore {restore_id} has set no records aside, or not yet.", code="NO_RECORDS_SET_ASIDE")
     return FileResponse(place.open("rb"), as_attachment=True, filename=run.export_name, content_type="application/gzip")
+
+
+def _why_lost(run: RestoreRun) -> str:
+    return (
+        f"Restore {run.pk} has set {run.export_records} records aside in {run.export_name}, but that file is not in "
+        "CLUSTERLINK_EXPORT_DIR of the web process, or not whole. Let it be the worker's directory, or put the file back from "
+        f"a backup (SHA-256 {run.export_sha256 or 'unknown'})."
+    )
 
 
 def _sync_directory(directory: Path) -> None:

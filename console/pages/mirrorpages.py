@@ -12,6 +12,7 @@ from console.access import Permission, can
 from console.actions.gates import GATED
 from console.actions.reparenting import possible_links
 from console.actors import Actor
+from console.exports import is_lost
 from console.gatepolicies import newest_run
 from console.models import MirrorTopic, VerifyWatch
 from console.pages.linkpages import link_head
@@ -141,7 +142,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
         "gate": gate_view(newest_run(mirror), now=now),
         "gate_on": mirror.link.config("migration.gate.enable") == "true",
-        "restores": list(mirror.restores.all()[:RESTORES_SHOWN]),
+        **_restores(mirror),
         "restore_url": _restore_url(mirror),
         "parents": possible_links(mirror, by),
         "run": run_view(mirror.verify_runs.first(), now=now),
@@ -164,6 +165,11 @@ def _clamped(mirror: MirrorTopic) -> dict[str, object]:
     rows = group_queries.list_clamped(mirror=mirror, limit=CLAMPED_SHOWN)
     more = group_queries.count_clamped(mirror=mirror) - CLAMPED_SHOWN if len(rows) == CLAMPED_SHOWN else 0
     return {"clamped": [clamped_row(one) for one in rows], "more_clamped": more}
+
+
+def _restores(mirror: MirrorTopic) -> dict[str, object]:
+    shown = list(mirror.restores.all()[:RESTORES_SHOWN])
+    return {"restores": shown, "lost_files": [one for one in shown if is_lost(one)]}
 
 
 def _restore_url(mirror: MirrorTopic) -> str:

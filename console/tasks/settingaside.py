@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 
+import structlog
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -25,6 +26,8 @@ from linkengine.domain.plans import LogRange
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.restoring import RestorePoint, as_held_now, lost_there
 
+_log = structlog.get_logger(__name__)
+
 
 def set_aside(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], None] = lambda: None) -> None:
     """Bring the file up to the ends of the topic; raise where somebody wrote meanwhile, then ask again.
@@ -32,9 +35,18 @@ def set_aside(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], 
     ``check_ours`` is called before each record and raises where a failover waits for this to end.
     """
     run.refresh_from_db()
+    _forget_lost(mirror, run)
     if run.exported_at is None:
         _export(mirror, run, _look_again(mirror, run), check_ours=check_ours)
     _look_again(mirror, run)
+
+
+def _forget_lost(mirror: MirrorTopic, run: RestoreRun) -> None:
+    """Have a file that has gone meanwhile written anew, as long as the topic still holds what was in it."""
+    if exports.is_lost(run) and _held(mirror, run):
+        _log.warning("export.lost", mirror=mirror.name, file=run.export_name)
+        RestoreRun.objects.filter(pk=run.pk, exported_at=run.exported_at).update(exported_at=None)
+        run.refresh_from_db()
 
 
 def _look_again(mirror: MirrorTopic, run: RestoreRun) -> tuple[RestorePoint, ...]:

@@ -65,10 +65,22 @@ def test_who_may_only_look_gets_no_records(reader: Rest, run: RestoreRun) -> Non
     assert reader.get(f"{LINK}/mirrors/orders/restores/{run.pk}/records").status_code == 403
 
 
-def test_a_restore_without_a_file_says_so(owner: Rest, run: RestoreRun) -> None:
-    RestoreRun.objects.update(export_name="")
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"export_name": ""}, "had no records to set aside"),
+        ({"exported_at": None}, "not set its records aside yet"),
+        ({"export_name": "gone.jsonl.gz"}, "2 records aside in gone.jsonl.gz, but that file is not in"),
+        ({"export_bytes": 7}, "or not whole"),
+    ],
+)
+def test_none_not_yet_and_lost_are_three_things(owner: Rest, run: RestoreRun, change: dict[str, Any], words: str) -> None:
+    RestoreRun.objects.update(**change)
 
-    assert owner.get(f"{LINK}/mirrors/orders/restores/{run.pk}/records").status_code == 404
+    answer = owner.get(f"{LINK}/mirrors/orders/restores/{run.pk}/records")
+
+    assert answer.status_code == 404
+    assert words in answer.json()["message"]
     assert owner.get(f"{LINK}/mirrors/orders/restores/999/records").status_code == 404
 
 

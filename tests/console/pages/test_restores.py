@@ -91,6 +91,13 @@ def test_records_set_aside_are_downloaded(scene: Scene, admin: Client, settings:
     assert address in admin.get(scene.mirror_url(NAME)).content.decode()
     assert gzip.decompress(b"".join(admin.get(address).streaming_content)) == b"{}\n"  # type: ignore[attr-defined]
 
+    exports.path_of("kept.jsonl.gz").unlink()
+
+    text = admin.get(scene.mirror_url(NAME)).content.decode()
+    assert "1 record set aside" in text
+    assert "the file kept.jsonl.gz is missing" in text
+    assert address not in text
+
 
 def test_a_restore_that_was_agreed_on_says_so_while_records_are_set_aside(scene: Scene, admin: Client) -> None:
     run = RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by="amelia", requested_at=timezone.now())

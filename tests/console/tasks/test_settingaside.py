@@ -174,6 +174,29 @@ def test_records_of_a_super_user_during_the_restore_are_in_the_file_too(
     assert (run.messages_truncated, run.export_records) == (3, 3)
 
 
+def test_a_file_that_is_lost_before_the_topic_goes_is_written_anew(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker dies once the file is complete and the topic doomed; before another one goes on, the file is deleted."""
+    topic, delete, lost = stopped.name, jobs.delete_diverged, []
+
+    def die_first(*arguments: Any, **options: Any) -> Any:
+        if not lost:
+            lost.append(RestoreRun.objects.get().export_name)
+            exports.path_of(lost[0]).unlink()
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
+        return delete(*arguments, **options)
+
+    monkeypatch.setattr(jobs, "delete_diverged", die_first)
+    assert write(source_cluster, topic, "only here") == [None]
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+
+    run = RestoreRun.objects.get()
+    assert lost == [run.export_name]
+    assert [base64.b64decode(one["value"]) for one in lines(run)] == [b"only here"]
+
+
 @pytest.mark.parametrize("written", [5, 100])
 def test_a_topic_that_was_created_again_is_set_aside_as_a_whole(
     stopped: MirrorTopic,
