@@ -125,6 +125,9 @@ class MirrorPartition(models.Model):
     slice_id = models.CharField(max_length=64, blank=True, default="")  # whose counters the next two are
     slice_bytes = models.BigIntegerField(default=0)
     slice_records = models.BigIntegerField(default=0)
+    former_slice_id = models.CharField(max_length=64, blank=True, default="")  # likewise of the one before; it ends later
+    former_bytes = models.BigIntegerField(default=0)
+    former_records = models.BigIntegerField(default=0)
     phase = models.CharField(max_length=30, blank=True, default="")
     error_code = models.CharField(max_length=60, blank=True, default="")
     error_message = models.TextField(blank=True, default="")

@@ -20,6 +20,9 @@ class CopySlice(models.Model):
     taken_at = models.DateTimeField(null=True)  # when a worker's thread took it to Spark; one does
     finished_at = models.DateTimeField(null=True)  # when its driver came back
     error = models.TextField(blank=True, default="")
+    # What its tasks said last, a partition a line, until a round has taken it in: their last reports may never be read, since
+    # the next slice reports by then.
+    endings = models.TextField(blank=True, default="", editable=False)
 
     class Meta:
         ordering = ["-started_at", "-id"]

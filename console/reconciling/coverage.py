@@ -78,17 +78,23 @@ def doubt(*, mirror: MirrorTopic, partitions: Sequence[int], now: datetime) -> N
 
 
 def forget_lost(
-    *, mirrors: Iterable[MirrorTopic], rows: Mapping[str, MirrorPartition], reports: Iterable[PartitionProgress], now: datetime
+    *,
+    mirrors: Iterable[MirrorTopic],
+    rows: Mapping[str, MirrorPartition],
+    reports: Iterable[PartitionProgress],
+    now: datetime,
+    endings: Iterable[PartitionProgress] = (),
 ) -> bool:
     """Take back what was compared of offsets that a mirror or its source has lost since, before the rows forget where it ended.
 
     What a mirror lost is copied again, as others; a comparison that is under way has seen the lost ones. Answer whether there
-    were any.
+    were any. The ``endings`` of slices tell what no report told; where the mirror ended then says nothing of now.
     """
-    living = [one for one in reports if one.key in rows and rows[one.key].stopped_end is None]  # a fence knows better
-    told = [one for one in living if _told_end(one) is not None and not store.is_claimed(_name_of(one))]
-    ends = {one.key: _told_end(one) for one in told}
-    ends |= {one.key: _lowest(one) for one in living if _is_shorter(rows[one.key], one)}
+    living = _living(reports, rows)
+    told = [one for one in (*_living(endings, rows), *living) if _told_end(one) is not None and not _is_known(one)]
+    found = [(one.key, _told_end(one)) for one in told]
+    found += [(one.key, _lowest(one)) for one in living if _is_shorter(rows[one.key], one)]
+    ends = {key: min(end for name, end in found if name == key and end is not None) for key, _ in found}
     for mirror in mirrors if ends else ():
         for number in range(mirror.num_partitions):
             if (end := ends.get(f"{mirror_key(mirror)}/{number}")) is not None:
@@ -96,6 +102,14 @@ def forget_lost(
     for one in told:  # it is told for the rest of the slice
         store.claim(_name_of(one), ttl_ms=TOLD_MS)
     return bool(ends)
+
+
+def _living(reports: Iterable[PartitionProgress], rows: Mapping[str, MirrorPartition]) -> list[PartitionProgress]:
+    return [one for one in reports if one.key in rows and rows[one.key].stopped_end is None]  # a fence knows better
+
+
+def _is_known(report: PartitionProgress) -> bool:
+    return store.is_claimed(_name_of(report))
 
 
 def _name_of(report: PartitionProgress) -> str:

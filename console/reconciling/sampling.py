@@ -1,11 +1,13 @@
 """Reports of copy tasks become MirrorPartition rows: latest offsets, totals, rates.
 
 Counters of a report count since its slice took the partition, so the difference to the last report of the same slice is what
-was copied in between; a slice that is seen first, or whose task began anew, counts from zero.
+was copied in between; a slice that is seen first, or whose task began anew, counts from zero. What a slice copied after the last
+report that was read is in its ending, which comes when its successor reports already: so the counters of both are kept.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -41,6 +43,9 @@ _WRITTEN = (
     "slice_id",
     "slice_bytes",
     "slice_records",
+    "former_slice_id",
+    "former_bytes",
+    "former_records",
     "phase",
     "error_code",
     "error_message",
@@ -48,17 +53,27 @@ _WRITTEN = (
 )
 
 
-def store_progress(*, rows: Mapping[str, MirrorPartition], reports: Iterable[PartitionProgress], now: datetime) -> bool:
-    """Write new reports into their rows (by key), all at once; answer whether a page would show something else than before."""
-    seen = {one.key: one for one in reports}
+def store_progress(
+    *,
+    rows: Mapping[str, MirrorPartition],
+    reports: Iterable[PartitionProgress],
+    now: datetime,
+    endings: Iterable[PartitionProgress] = (),
+) -> bool:
+    """Write new reports into their rows (by key), all at once; answer whether a page would show something else than before.
+
+    Of ``endings``, the last words of slices in their order, only the counters count: later ones may have reported since.
+    """
+    seen, ended = {one.key: one for one in reports}, _by_key(endings)
     changed, written, moved = False, [], set[str]()
     for key, row in rows.items():
         report, row.failed_again = seen.get(key), False
         before, stored = _shown(row), [getattr(row, name) for name in _WRITTEN]
         fresh = report is not None and _is_new(report, row, now)
+        counted = [_count_ending(row, ending) for ending in ended[key]]
         if report is not None and fresh:
             take_over(row, report)
-        if not (fresh | _forget_ahead(row, now) | _forget_rates(row, now) | _forget_source(row, now)):
+        if not (any(counted) | fresh | _forget_ahead(row, now) | _forget_rates(row, now) | _forget_source(row, now)):
             continue
         written.append(row)
         moved |= {name for name, old in zip(_WRITTEN, stored, strict=True) if getattr(row, name) != old}
@@ -154,17 +169,51 @@ def _failed_since(observed_at: datetime | None, report: PartitionProgress) -> bo
     return report.failed_at_ms is not None and (observed_at is None or time_of(report.failed_at_ms) > observed_at)
 
 
+def _by_key(endings: Iterable[PartitionProgress]) -> dict[str, list[PartitionProgress]]:
+    found: dict[str, list[PartitionProgress]] = defaultdict(list)
+    for one in endings:
+        found[one.key].append(one)
+    return found
+
+
 def _count(row: MirrorPartition, report: PartitionProgress, observed_at: datetime) -> None:
-    same = report.slice_id == row.slice_id and report.bytes_copied >= row.slice_bytes
-    new_bytes = report.bytes_copied - (row.slice_bytes if same else 0)
-    new_records = report.records_copied - (row.slice_records if same else 0)
+    new_bytes, new_records = _add(row, report)
     elapsed_s = (observed_at - row.observed_at).total_seconds() if row.observed_at else 0.0
     if 0 < elapsed_s <= SILENT.total_seconds():
         row.bytes_per_s = _smooth(row.bytes_per_s, new_bytes / elapsed_s)
         row.records_per_s = _smooth(row.records_per_s, new_records / elapsed_s)
+
+
+def _count_ending(row: MirrorPartition, ending: PartitionProgress) -> bool:
+    """Add what a slice copied since its last report; of one from before the last two nobody knows what was counted."""
+    current = row.slice_id
+    if ending.slice_id not in {current, row.former_slice_id}:
+        return False
+    added = _add(row, ending)
+    _turn_to(row, current)
+    return any(added)
+
+
+def _add(row: MirrorPartition, report: PartitionProgress) -> tuple[int, int]:
+    """Count what is new in a report, and answer it: bytes and records."""
+    _turn_to(row, report.slice_id)
+    same = report.bytes_copied >= row.slice_bytes  # else its task began anew
+    new_bytes = report.bytes_copied - (row.slice_bytes if same else 0)
+    new_records = report.records_copied - (row.slice_records if same else 0)
     row.bytes_copied += new_bytes
     row.records_copied += new_records
-    row.slice_id, row.slice_bytes, row.slice_records = report.slice_id, report.bytes_copied, report.records_copied
+    row.slice_bytes, row.slice_records = report.bytes_copied, report.records_copied
+    return new_bytes, new_records
+
+
+def _turn_to(row: MirrorPartition, slice_id: str) -> None:
+    """Let the row's counters be those of this slice; the last ones stay as the former ones."""
+    if slice_id == row.slice_id:
+        return
+    known, former = (row.slice_id, row.slice_bytes, row.slice_records), (row.former_bytes, row.former_records)
+    counted = former if slice_id == row.former_slice_id else (0, 0)
+    row.slice_id, (row.slice_bytes, row.slice_records) = slice_id, counted
+    row.former_slice_id, row.former_bytes, row.former_records = known
 
 
 def _smooth(old: float | None, new: float) -> float:

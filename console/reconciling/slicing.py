@@ -140,8 +140,8 @@ def note_copying(
 
 
 def forget_old(*, now: datetime) -> None:
-    """Delete rows of slices that ended long ago."""
-    CopySlice.objects.filter(ends_at__lt=now - KEEP).delete()
+    """Delete rows of slices that ended long ago, and whose endings were taken in."""
+    CopySlice.objects.filter(ends_at__lt=now - KEEP, endings="").delete()
 
 
 def _note_answering(row: CopySlice, keys: frozenset[str], *, now: datetime) -> None:

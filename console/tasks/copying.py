@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from datetime import datetime
 from threading import Event, Thread
 from typing import Any
@@ -16,12 +14,11 @@ from django.db import connection
 from django.utils import timezone
 
 from console import dispatch, store
-from console.models import CopySlice, MirrorTopic
-from console.reconciling import gaps, plans, slicing
+from console.models import CopySlice
+from console.reconciling import plans, slicing
+from console.tasks import endings
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.plans import PartitionProgress
-from linkengine.domain.ranges import Gap
 from linkengine.sparkclient import SparkUnavailableError, session
 
 _log = structlog.get_logger(__name__)
@@ -68,7 +65,7 @@ def _run(row: CopySlice, *, now: datetime) -> str:
         left_ms = int((row.ends_at - now).total_seconds() * 1000)
         plan = plans.copy_plan(row, mirrors=mirrors, slice_ms=min(left_ms, plans.TUNING.slice_ms))  # a clock may be set back
         connection.close()  # a minute is too long to keep one for nothing
-        _keep_gaps(mirrors, jobs.copy_slice(plan, spark_url=settings.SPARK_URL))
+        endings.keep(row, jobs.copy_slice(plan, spark_url=settings.SPARK_URL))
     except (SparkUnavailableError, LinkEngineError) as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - nobody foresaw it: logged in full, shown on the link, tried again
@@ -77,18 +74,6 @@ def _run(row: CopySlice, *, now: datetime) -> str:
         _log.exception("slice.failed", slice_id=row.slice_id, link=row.link.name)
         return f"The copy job failed unexpectedly ({type(error).__name__}); the worker's log has the details."
     return ""
-
-
-def _keep_gaps(mirrors: Iterable[MirrorTopic], outcomes: Iterable[PartitionProgress]) -> None:
-    """Note all that the slice filled: reports tell of the last seconds only, and nobody may have read them."""
-    filled: dict[str, dict[int, tuple[Gap, ...]]] = defaultdict(dict)
-    for one in outcomes:
-        name, _, partition = one.key.rpartition("/")
-        filled[name][int(partition)] = one.gaps
-    for mirror in mirrors:
-        found = filled.get(plans.mirror_key(mirror), {})
-        if any(found.values()) and MirrorTopic.objects.filter(pk=mirror.pk).exists():
-            gaps.store_gaps(mirror=mirror, gaps=found, now=timezone.now())
 
 
 def _interrupt_all() -> None:

@@ -32,8 +32,10 @@ from console.reconciling import (
     tombstones,
     waits,
 )
+from console.tasks import endings
 from console.tasks.covering import look_after_coverage
 from console.tasks.drills import look_after_drills
+from console.tasks.endings import Ended
 from console.tasks.gates import look_after_gates
 from console.tasks.linktasks import SYNCS
 from console.tasks.namespaces import look_after_namespaces
@@ -147,7 +149,9 @@ def _reconcile(link_id: int) -> bool:
     rows = {f"{plans.mirror_key(one)}/{row.partition}": row for one in mirrors for row in sampling.ensure_rows(one)}
     try:
         reports = jobs.read_progress(settings.REDIS_URL, plans.link_key(link))
-        _observe(link, mirrors, rows=rows, reports=slicing.of_these_lives(mirrors, reports))
+        ended = endings.read(link, mirrors)
+        _observe(link, mirrors, rows=rows, reports=slicing.of_these_lives(mirrors, reports), ended=ended)
+        endings.forget(ended)
         followed = write_orders(link, mirrors)
     except CoordinationUnavailableError as error:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
@@ -180,13 +184,12 @@ def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
             dispatch.send("run_link_task", link_id=link.pk, task=name)
 
 
-def _observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress]) -> None:
+def _observe(
+    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress], ended: Ended
+) -> None:
     now = timezone.now()
     changed = _keep_losses(link, mirrors)  # first: a loss lies behind the last timestamp known before it
-    changed |= _keep_gaps(mirrors, rows=rows, reports=reports)
-    changed |= tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=now)  # before the rows forget it
-    changed |= coverage.forget_lost(mirrors=mirrors, rows=rows, reports=reports, now=now)
-    changed |= sampling.store_progress(rows=rows, reports=reports, now=now)
+    changed |= _store(mirrors, rows=rows, reports=reports, ended=ended)
     verdicts, heard = [], []
     for mirror in mirrors:
         key = plans.mirror_key(mirror)
@@ -202,6 +205,16 @@ def _observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, r
         dispatch.send("probe_link", link_id=link.pk)
     if changed:
         show_change(link.pk)
+
+
+def _store(mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress], ended: Ended) -> bool:
+    now, last_words = timezone.now(), [one for some in ended.values() for one in some]
+    changed = False
+    for told in (*ended.values(), reports):
+        changed |= _keep_gaps(mirrors, rows=rows, reports=told)
+    changed |= tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=now)  # before the rows forget it
+    changed |= coverage.forget_lost(mirrors=mirrors, rows=rows, reports=reports, endings=last_words, now=now)
+    return changed | sampling.store_progress(rows=rows, reports=reports, endings=last_words, now=now)
 
 
 def _keep_gaps(mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress]) -> bool:

@@ -14,7 +14,9 @@ from linkengine.jobs.copying import (
     interrupt_slice,
     read_losses,
     read_progress,
+    read_report,
     write_orders,
+    write_report,
 )
 from linkengine.jobs.deleting import delete_diverged, delete_mirror
 from linkengine.jobs.exporting import export_records
@@ -65,6 +67,7 @@ __all__ = [
     "read_canary",
     "read_losses",
     "read_progress",
+    "read_report",
     "reopen_mirror",
     "replay_records",
     "setup_mirror",
@@ -80,4 +83,5 @@ __all__ = [
     "verify",
     "verify_next",
     "write_orders",
+    "write_report",
 ]

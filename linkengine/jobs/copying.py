@@ -25,6 +25,16 @@ def read_progress(redis_url: str, link_id: str) -> list[PartitionProgress]:
     return progress.read_progress(redis_url, link_id)
 
 
+def write_report(report: PartitionProgress) -> str:
+    """Write what a task answered as one line of text, for who keeps it."""
+    return progress.to_json(report)
+
+
+def read_report(line: str) -> PartitionProgress:
+    """Read what ``write_report`` wrote; raise ValueError for anything else."""
+    return progress.from_json(line)
+
+
 def read_losses(redis_url: str, link_id: str) -> list[Loss]:
     """Read what copiers found to be gone from the source, by partition key; each stays until it is forgotten."""
     return losses.read_losses(redis_url, link_id)

@@ -167,6 +167,25 @@ def test_totals_grow_over_slices_and_restarts(row: MirrorPartition) -> None:
     assert row.bytes_copied == 150 + 40 + 5
 
 
+def test_two_slices_that_report_in_turns_are_counted_once(row: MirrorPartition) -> None:
+    for after_ms, slice_id, copied in [(0, "one", 100), (500, "two", 10), (1000, "one", 130), (1500, "two", 15)]:
+        store(row, report(after_ms, bytes_copied=copied, records_copied=copied, slice_id=slice_id))
+
+    assert (row.bytes_copied, row.records_copied) == (130 + 15, 130 + 15)
+
+
+@pytest.mark.parametrize(("slice_id", "total"), [("one", 130 + 10), ("two", 100 + 130), ("long ago", 100 + 10)])
+def test_an_ending_adds_what_was_not_reported(row: MirrorPartition, slice_id: str, total: int) -> None:
+    store(row, report(bytes_copied=100, slice_id="one"))
+    store(row, report(500, bytes_copied=10, slice_id="two"))
+    for _ in range(2):  # it stays until it is forgotten
+        ending = report(400, bytes_copied=130, slice_id=slice_id)
+        store_progress(rows={"k": row}, reports=[], endings=[ending], now=NOW)
+
+    row.refresh_from_db()
+    assert (row.bytes_copied, row.slice_id) == (total, "two")
+
+
 def test_rates_are_measured_between_reports_and_smoothed(row: MirrorPartition) -> None:
     store(row, report(bytes_copied=0))
     assert row.bytes_per_s is None
