@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('console', '0029_namespaces_that_go'),
+        ('console', '0030_what_was_not_copied'),
     ]
 
     operations = [
