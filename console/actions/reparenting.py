@@ -92,16 +92,11 @@ def _check_rows(mirror: MirrorTopic, link: ClusterLink) -> MirrorTopic:
     """Answer the stopped mirror at the link's source that shall become the parent."""
     if link.pk == mirror.link_id:
         raise ConflictError(f"'{mirror.name}' is a mirror topic of cluster link '{link.name}' already.")
-    mirrors.check_link_state(link)
+    _check_link(mirror, link)
     if not _may_move(mirror):
         raise ConflictError(f"'{mirror.name}' is {mirror.state}, or a reversal of it is under way. Only a mirror can move.")
     if mirror.state != MirrorState.PAUSED:
         raise ConflictError(f"'{mirror.name}' is {mirror.state}. Pause it first, so that nothing copies while it moves.")
-    if link.gap_filler != mirror.link.gap_filler:
-        raise ConflictError(
-            f"The principals of '{link.name}' and '{mirror.link.name}' have different rights on the destination, so the one "
-            "could not go on where the other stopped. Grant both CLUSTER_ACTION, or neither."
-        )
     parent = _find_parent(mirror, link)
     if parent is None:
         raise ConflictError(
@@ -118,6 +113,16 @@ def _check_rows(mirror: MirrorTopic, link: ClusterLink) -> MirrorTopic:
         )
     mirrors.check_ring(MirrorTopic(link=link, name=mirror.name, source_topic=parent.name))
     return parent
+
+
+def _check_link(mirror: MirrorTopic, link: ClusterLink) -> None:
+    """Refuse a link that takes no mirrors now, or that could not take this one over."""
+    mirrors.check_link_state(link)
+    if link.gap_filler != mirror.link.gap_filler:
+        raise ConflictError(
+            f"The principals of '{link.name}' and '{mirror.link.name}' have different rights on the destination, so the one "
+            "could not go on where the other stopped. Grant both CLUSTER_ACTION, or neither."
+        )
 
 
 def _may_move(mirror: MirrorTopic) -> bool:
@@ -188,7 +193,10 @@ def _check_ids(mirror: MirrorTopic, parent: MirrorTopic, found: dict[str, Any]) 
 def _move(
     mirror: MirrorTopic, link: ClusterLink, parent: MirrorTopic, *, ends: dict[int, int], by: Actor, now: datetime
 ) -> MirrorTopic:
-    """Swap the rows, if all is as it was when the offsets were measured: a resume or a restore since then undoes the proof."""
+    """Swap the rows, if all is as it was when the offsets were measured: a resume or a restore since then undoes the proof.
+
+    One of both links that is to go fails over or forgets the mirrors it has, and may neither miss this one nor meet it.
+    """
     old, changes = mirror.link, _changes(mirror, link, parent)
     same = {"state": MirrorState.PAUSED, "state_since": mirror.state_since, "reversal": "", "deletion_requested_at": None}
     try:
@@ -197,6 +205,7 @@ def _move(
             lineage.close_lineage(mirror=mirror, ends=ends, now=now)
             if not MirrorTopic.objects.filter(pk=mirror.pk, link=old, **same).update(**changes):
                 raise ConflictError(f"'{mirror.name}' was changed at the same time. Look again, then retry.")
+            _check_link(mirror, _lock_links(old, link))
             moved = MirrorTopic.objects.select_related("link__destination__environment", "link__source").get(pk=mirror.pk)
             _forget_source(moved)
             lineage.open_lineage(mirror=moved, starts=ends, now=now)
@@ -224,6 +233,18 @@ def _lock_parent(parent: MirrorTopic) -> None:
     same = MirrorTopic.objects.filter(pk=parent.pk, state=MirrorState.STOPPED, state_since=parent.state_since)
     if not same.filter(deletion_requested_at=None, mirror_topic_id=parent.mirror_topic_id).update(reversal=F("reversal")):
         raise ConflictError(f"'{parent.name}' on the other cluster was changed at the same time. Look again, then retry.")
+
+
+def _lock_links(old: ClusterLink, link: ClusterLink) -> ClusterLink:
+    """Keep both links as they are until the commit, and answer the new one as it is now.
+
+    Nobody is waited for: whoever deletes a link holds it and waits for its mirrors, of which this transaction holds one.
+    """
+    rows = ClusterLink.objects.select_for_update(of=("self",), skip_locked=True).filter(pk__in=(old.pk, link.pk))
+    locked = {one.pk: one for one in rows}
+    if len(locked) < 2:
+        raise ConflictError(f"'{old.name}' or '{link.name}' was deleted, or is being changed just now. Look again, then retry.")
+    return locked[link.pk]
 
 
 def _forget_source(mirror: MirrorTopic) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from console import dispatch
+from console.actions.links import delete_link
 from console.actions.reparenting import Reparenting, possible_links, reparent
 from console.actors import Actor
-from console.errors import ConflictError, DeniedError, NotFoundError
+from console.errors import ConflictError, ConsoleError, DeniedError, NotFoundError
 from console.lineage import open_lineage
 from console.models import (
     AuditEvent,
@@ -236,3 +238,33 @@ def test_it_takes_rights_on_the_mirror_and_a_link_one_can_see(child: MirrorTopic
         move(child, owner, link_name="unknown")
     with pytest.raises(DeniedError):
         move(child, make_actor(RoleBinding.Role.DEVELOPER_READ))
+
+
+@pytest.mark.parametrize(
+    ("goes", "words"), [("link going", "is being deleted"), ("link gone", "was deleted, or is being changed"), ("old link going", "was changed")]
+)
+def test_a_mirror_does_not_move_while_a_link_of_the_two_goes(
+    child: MirrorTopic,
+    owner: Actor,
+    link: ClusterLink,
+    onward: ClusterLink,
+    engine: Engine,
+    make_mirror: MakeMirror,
+    monkeypatch: pytest.MonkeyPatch,
+    goes: str,
+    words: str,
+) -> None:
+    """Both were there when the offsets were measured."""
+    if goes == "link going":
+        make_mirror("of onward", link=onward)
+
+    def call(task: str, **values: Any) -> Any:
+        delete_link(link=link if goes == "old link going" else onward, force=goes != "link gone", by=owner, now=NOW)
+        return engine.call(task, **values)
+
+    monkeypatch.setattr(dispatch, "call", call)
+
+    with pytest.raises(ConsoleError, match=words):
+        move(child, owner)
+
+    assert MirrorTopic.objects.get(pk=child.pk).link == link
