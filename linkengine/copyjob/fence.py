@@ -11,7 +11,7 @@ an earlier owner still wants to do. Blocking.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
@@ -44,14 +44,15 @@ def fence_partitions(
     assignments: Sequence[PartitionAssignment],
     *,
     generation: int,
-    already_fenced_ends: Mapping[int, int] | None = None,
+    already_fenced_ends: dict[int, int] | None = None,
 ) -> dict[int, int]:
     """Fence the partitions and answer, by partition, the mirrored end: the offset after the last mirrored one.
 
     Safe to repeat until producers are let in; pass ``already_fenced_ends`` where ends were recorded, they are answered as they
-    are. Raises LinkEngineError when a partition cannot be fenced within PATIENCE_S; those that could stay fenced.
+    are. Raises LinkEngineError when a partition cannot be fenced within PATIENCE_S; those that could stay fenced, and their
+    ends are in ``already_fenced_ends`` by then.
     """
-    ends = dict(already_fenced_ends or {})
+    ends = {} if already_fenced_ends is None else already_fenced_ends
     cluster = Cluster(address)
     fencing = _Fencing(cluster, generation=generation, ends=ends)
     deadline = time.monotonic() + PATIENCE_S

@@ -8,6 +8,7 @@ A failover asks nothing of the source as long as its configs are known from befo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -38,8 +39,9 @@ def stop_mirror(
 ) -> MirrorStopped:
     """Fence the mirror, settle groups, take the source's configs, let producers write. Safe to repeat without a source.
 
-    ``on_fenced`` records the ends before producers are let in. Once they have written, the ends cannot be told from the log
-    any more: an attempt after that needs them back in ``stop.fenced_ends``. ``check_ours`` raises where another worker has
+    ``on_fenced`` records the ends before producers are let in; where a partition cannot be fenced, those of the others. Once
+    producers have written, the ends cannot be told from the log any more: an attempt after that needs them back in
+    ``stop.fenced_ends``. ``check_ours`` raises where another worker has
     gone on with this stop: the topic may be a mirror again by now, with configs and rules that it needs. A topic that was only
     becoming a mirror keeps its configs and its groups, unless it has a mirror's configs already; so does one that was stopped
     before and applications may use since. Raises MIRROR_TOPIC_MISSING where the topic is gone, and what keeps us from the
@@ -51,10 +53,13 @@ def stop_mirror(
         check_ours()
         _open(stop, found)
         raise missing_mirror(_topic_of(stop))
-    stopped = _fence(stop, found)
-    check_ours()
-    if on_fenced is not None:
-        on_fenced(stopped)
+
+    def keep(ends: MirrorStopped) -> None:
+        check_ours()
+        if on_fenced is not None:
+            on_fenced(ends)
+
+    stopped = _fence(stop, found, keep=keep)
     destination = ClusterAdmin(stop.destination)
     if stop.seeding and looks_like_mirror(found.configs):
         _finish_seeding(destination, stop, stopped)
@@ -107,12 +112,28 @@ def _open(stop: MirrorStop, found: TopicDescription | None) -> None:
         open_topic(stop.destination, _topic_of(stop))
 
 
-def _fence(stop: MirrorStop, found: TopicDescription) -> MirrorStopped:
-    """Fence the topic that was found: one that takes its place from here on is refused by its id."""
+def _fence(stop: MirrorStop, found: TopicDescription, *, keep: Callable[[MirrorStopped], None]) -> MirrorStopped:
+    """Fence the topic that was found: one that takes its place from here on is refused by its id.
+
+    Where a partition's leader is away for hours, the others' fences are kept all the same: where nobody can be kept out, what
+    applications write behind them meanwhile would hide them from the next attempt, which would write new ones there.
+    """
     assignments = [replace(one, mirror_topic_id=found.topic_id) for one in stop.assignments]
-    ends = fence_partitions(
-        stop.destination, assignments, generation=stop.generation, already_fenced_ends=dict(stop.fenced_ends)
-    )
+    so_far = dict(stop.fenced_ends)
+    try:
+        ends = fence_partitions(stop.destination, assignments, generation=stop.generation, already_fenced_ends=so_far)
+    except LinkEngineError:
+        if len(so_far) > len(stop.fenced_ends):
+            with suppress(LinkEngineError):  # what is to be told is why the stop cannot go on
+                keep(_told(stop, [one for one in assignments if one.partition in so_far], so_far))
+        raise
+    stopped = _told(stop, assignments, ends)
+    keep(stopped)
+    return stopped
+
+
+def _told(stop: MirrorStop, assignments: Sequence[PartitionAssignment], ends: Mapping[int, int]) -> MirrorStopped:
+    """Answer the fences, and from where on there is what was not mirrored."""
     return MirrorStopped(ends=tuple(sorted(ends.items())), foreign=tuple(sorted(_foreign(stop, assignments, ends).items())))
 
 
@@ -130,7 +151,9 @@ def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fence
 def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:
     """Bring groups to the end, unless an earlier attempt has let producers in: a group that has read on would read twice."""
     topic = _topic_of(stop)
-    tells = stop.fenced_ends and stop.guard and destination.has_authorizer()
+    fenced = {number for number, _ in stop.fenced_ends}
+    all_fenced = fenced and fenced >= {one.partition for one in stop.assignments}  # before, no attempt lets producers in
+    tells = all_fenced and stop.guard and destination.has_authorizer()
     if tells and not destination.denies_writes(topic):
         return []
     return clamp_groups(destination, topic, ends=dict(stopped.ends) | dict(stopped.foreign), known=stop.group_offsets)

@@ -7,6 +7,7 @@ import pytest
 
 from devcluster.ports import free_port
 from linkengine import jobs
+from linkengine.copyjob import fence
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groupplans import KnownOffset
@@ -86,6 +87,28 @@ def test_ends_are_recorded_before_producers_are_let_in_and_kept_after_they_wrote
     assert recorded == [(MirrorStopped(ends=((0, 5), (1, 0))), True)]
     assert again.ends == ((0, 5), (1, 0))
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 8, 1: 1}
+
+
+def test_ends_are_recorded_also_where_one_partition_cannot_be_fenced(
+    stop: MirrorStop, here: ClusterAdmin, send_here: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partition 2 is not there yet. What is written behind the other fences meanwhile does not move them, nor brings new ones."""
+    monkeypatch.setattr(fence, "PATIENCE_S", 1.0)
+    recorded: list[MirrorStopped] = []
+    more = replace(stop, assignments=(*stop.assignments, replace(stop.assignments[0], partition=2)))
+    known = {"copied": ((0, 4), (1, 0))}
+    with pytest.raises(LinkEngineError):
+        jobs.stop_mirror(replace(more, **known), on_fenced=recorded.append)
+    assert recorded == [MirrorStopped(ends=((0, 5), (1, 0)), foreign=((0, 4),))]
+    assert looks_like_mirror(here.describe(stop.mirror_topic).configs)
+    assert here.denies_writes(stop.mirror_topic)
+
+    send_here(stop.mirror_topic, count=2)  # by a super user
+    here.add_partitions(stop.mirror_topic, total=3)
+    again = jobs.stop_mirror(replace(more, **known, fenced_ends=recorded[0].ends), on_fenced=recorded.append)
+
+    assert again == recorded[1] == MirrorStopped(ends=((0, 5), (1, 0), (2, 0)), foreign=((0, 4),))
+    assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 8, 1: 1, 2: 1}
 
 
 @pytest.mark.parametrize(
