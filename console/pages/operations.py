@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import prefetch_related_objects
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
@@ -194,6 +195,7 @@ def _many(
         "environment_name": link.destination.environment.name,
         "verb": verb,
         "rows": [mirror_row(one, now=now) for one in chosen[:NAMES_SHOWN]],
+        "hindered": _hindrances(link, chosen, verb, now=now) if request.method == "GET" else (),
         "names": [one.mirror.name for one in chosen],
         "more_names": max(0, len(chosen) - NAMES_SHOWN),
         "at_risk": numbers.count(sum(known)) if len(known) == len(lags) else "unknown",
@@ -203,6 +205,18 @@ def _many(
         "bulk_verbs": BULK_VERBS,
     }
     return reply(request, "mirrors/operate_many.html", context | more, status=status)
+
+
+def _hindrances(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: Verb, *, now: datetime) -> list[tuple[str, str]]:
+    """Say beforehand which of those shown would be refused now, and why, as the confirmation of one does."""
+    prefetch_related_objects([link], "configs")  # the gate's, once for all
+    found = []
+    for one in chosen[:NAMES_SHOWN]:
+        one.mirror.link = link
+        problem = _refused(one.mirror, verb.event, now=now)
+        if problem:
+            found.append((one.mirror.name, problem["message"]))
+    return found
 
 
 def _verb(operation: str) -> Verb:

@@ -241,7 +241,8 @@ def test_it_takes_rights_on_the_mirror_and_a_link_one_can_see(child: MirrorTopic
 
 
 @pytest.mark.parametrize(
-    ("goes", "words"), [("link going", "is being deleted"), ("link gone", "was deleted, or is being changed"), ("old link going", "was changed")]
+    ("goes", "words"),
+    [("link going", "is being deleted"), ("link gone", "was deleted, or is being changed"), ("old link going", "was changed")],
 )
 def test_a_mirror_does_not_move_while_a_link_of_the_two_goes(
     child: MirrorTopic,

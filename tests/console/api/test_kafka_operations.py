@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from console.models import ClusterLink, MirrorTopic
+from console.models import ClusterLink, LinkConfig, MirrorTopic
 from linkengine.domain.states import MirrorState
 from tests.console.api.cast import Rest
 
@@ -102,6 +102,20 @@ def test_a_pattern_must_match_the_whole_name(owner: Rest, mirrors: str, make_mir
 
     assert [one["mirror_topic_name"] for one in answer.json()["data"]] == ["orders", "orders-eu"]
     assert state_of("payments") == "ACTIVE"
+
+
+@pytest.mark.parametrize("asked", ["?validate_only=true", ""])
+def test_a_promotion_by_pattern_asks_each_gate_as_one_by_name_does(
+    owner: Rest, mirrors: str, make_mirror: Any, asked: str
+) -> None:
+    link = make_mirror("orders").link
+    LinkConfig.objects.create(link=link, name="migration.gate.enable", value="true")
+
+    for chosen in ({"mirror_topic_name_pattern": ".*"}, {"mirror_topic_names": ["orders"]}):
+        (row,) = owner.post(f"{mirrors}:promote{asked}", chosen).json()["data"]
+        assert row["error_code"] == 400
+        assert "The migration gate of topic 'orders' is closed" in row["error_message"]
+    assert state_of("orders") == "ACTIVE"
 
 
 def test_a_pattern_that_matches_nothing_answers_no_rows(owner: Rest, mirrors: str, make_mirror: Any) -> None:

@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 from console.errors import UnavailableError
-from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, SourceTopic, VerifyRun
+from console.models import ClusterLink, GateRun, LinkConfig, MirrorPartition, MirrorTopic, SourceTopic, VerifyRun
 from console.queries import topics
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorState
@@ -235,6 +235,31 @@ def test_of_several_topics_each_fails_by_itself(scene: Scene, admin: Client) -> 
     assert response.status_code == 409
     assert "1 of 2 could not be done." in response.content.decode()
     assert state_of("flights") == "PAUSED"
+
+
+def test_the_confirmation_of_several_promotions_says_whose_gate_is_closed_and_so_does_the_answer(
+    scene: Scene, admin: Client
+) -> None:
+    LinkConfig.objects.create(link=scene.link, name="migration.gate.enable", value="true")
+    GateRun.objects.create(
+        mirror=scene.mirrors["planes"],
+        status=GateRun.Status.OVERRIDDEN,
+        reason="Agreed upon.",
+        requested_by="x",
+        requested_at=timezone.now(),
+        finished_at=timezone.now(),
+    )
+    chosen = "mirror=flights&mirror=planes"
+
+    asked = admin.get(f"{scene.link_url}bulk/?operation=promote&{chosen}").content.decode()
+    answer = admin.post(f"{scene.link_url}bulk/", {"operation": "promote", "mirror": ["flights", "planes"]})
+
+    assert "1 of them would be refused now." in asked
+    assert "The migration gate of topic &#x27;flights&#x27; is closed" in asked
+    assert answer.status_code == 409
+    assert "The migration gate of topic &#x27;flights&#x27; is closed" in answer.content.decode()
+    assert [state_of("flights"), state_of("planes")] == ["ACTIVE", "PENDING_STOPPED"]
+    assert "would be refused" not in admin.get(f"{scene.link_url}bulk/?operation=failover&{chosen}").content.decode()
 
 
 def test_failing_over_several_takes_the_links_name(scene: Scene, admin: Client) -> None:
