@@ -252,7 +252,8 @@ def test_the_confirmation_of_several_promotions_says_whose_gate_is_closed_and_so
     chosen = "mirror=flights&mirror=planes"
 
     asked = admin.get(f"{scene.link_url}bulk/?operation=promote&{chosen}").content.decode()
-    answer = admin.post(f"{scene.link_url}bulk/", {"operation": "promote", "mirror": ["flights", "planes"]})
+    values = {"operation": "promote", "mirror": ["flights", "planes"], "confirm": scene.link.name}
+    answer = admin.post(f"{scene.link_url}bulk/", values)
 
     assert "1 of them would be refused now." in asked
     assert "The migration gate of topic &#x27;flights&#x27; is closed" in asked

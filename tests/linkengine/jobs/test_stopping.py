@@ -92,7 +92,7 @@ def test_ends_are_recorded_before_producers_are_let_in_and_kept_after_they_wrote
 def test_ends_are_recorded_also_where_one_partition_cannot_be_fenced(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Partition 2 is not there yet. What is written behind the other fences meanwhile does not move them, nor brings new ones."""
+    """Partition 2 is not there yet. What is written behind the other fences neither moves them nor brings new ones."""
     monkeypatch.setattr(fence, "PATIENCE_S", 1.0)
     recorded: list[MirrorStopped] = []
     more = replace(stop, assignments=(*stop.assignments, replace(stop.assignments[0], partition=2)))
