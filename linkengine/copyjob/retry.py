@@ -22,6 +22,11 @@ class Backoff:
         self._failures += 1
         return full * (0.5 + random.random() / 2)  # noqa: S311 - jitter, no secret
 
+    @property
+    def rested(self) -> bool:
+        """Whether nothing has failed since the last success."""
+        return self._failures == 0
+
     def reset(self) -> None:
         """Begin from the shortest pause again."""
         self._failures = 0

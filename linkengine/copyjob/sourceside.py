@@ -11,33 +11,28 @@ from typing import TypeVar
 from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.history import Seen, SteppedBackError
+from linkengine.copyjob.history import Seen
 from linkengine.copyjob.intake import SourceBroker
 from linkengine.copyjob.leaderwatch import LeaderWatch
 from linkengine.copyjob.losing import Losses
 from linkengine.copyjob.origins import SourceExtent, locate_sources, read_extent, read_local_start
 from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import Origin, Stage, Trouble
+from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.prover import Prover, ProverEvents, beyond_source
+from linkengine.copyjob.sourcetroubles import EXAMINE_RETRY_S, SourceTroubles
 from linkengine.copyjob.sourcewatch import SourceWatch, WatchEvents
 from linkengine.copyjob.stretches import IntakeEvents
 from linkengine.copyjob.suspicion import Suspicion
 from linkengine.domain.addresses import ClusterAddress
-from linkengine.domain.errors import SOMEBODY_HAS_TO_ACT, ErrorCode, LinkEngineError
-from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.ranges import OffsetRange
 from linkengine.domain.states import GapReason
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import LEADER_MOVED, TOPIC_GONE, BrokerError, KafkaCode
 
-BROKEN_RETRY_S = 5.0  # wrong credentials or missing rights: somebody has to act first
-EXAMINE_RETRY_S = 1.0
 EMPTY_AGAIN_S = 2.0  # between the two looks that have to agree that a log's end shows nothing
 TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics
 STARVED_S = 0.5
-_PERMANENT = frozenset(
-    {ErrorCode.SOURCE_TOPIC_ID_CHANGED, ErrorCode.UNSUPPORTED_MESSAGE_FORMAT, ErrorCode.UNEXPECTED_TRUNCATION}
-)
 _READ_ELSEWHERE = LEADER_MOVED | TOPIC_GONE | {KafkaCode.KAFKA_STORAGE_ERROR}  # of a failed disk: another broker leads soon
 _T = TypeVar("_T")
 
@@ -67,9 +62,8 @@ class SourceSide:
         self._watch = SourceWatch(services, self._cluster, WatchEvents(seen=self._seen, refused=self._refused))
         self._leaders = LeaderWatch(services, self._cluster, succeeded=self._relocate)
         self._losses = Losses(services, keep=lose, told=self._fill, counts=self._still_counts)
-        self._gone = Suspicion(observations=2, seconds=0.0)  # unknown topic: metadata of a starting broker may be late
+        self._troubles = SourceTroubles(services.clock)
         self._empty = Suspicion(observations=2, seconds=EMPTY_AGAIN_S)
-        self._set_back = Suspicion(observations=3, seconds=10.0)  # metadata may be late everywhere, for a moment
         self._truncated = Suspicion(observations=3, seconds=5.0)  # a high watermark may step back after a broker's restart
 
     def add(self, one: MirrorPartition) -> None:
@@ -171,8 +165,7 @@ class SourceSide:
             elif one.past.seen != past and not one.past.covers(result):
                 self._unlocated[one] = None  # it was asked about an older past
             else:
-                self._gone.clear(one.key)
-                self._set_back.clear(one.key)
+                self._troubles.located(one)
                 self._join(one, result)
 
     def _join(self, one: MirrorPartition, origin: Origin) -> None:
@@ -196,6 +189,8 @@ class SourceSide:
         now_ms = self._services.clock.now_ms()
         one.account.observed_source(start=start, end=end, high_watermark=high_watermark, now_ms=now_ms)
         one.source_trouble = None
+        if not one.may_fetch(self._services.clock.monotonic()):  # the look is all there is
+            self._troubles.seen(one)
 
     def _refused(self, one: MirrorPartition, error: LinkEngineError) -> None:
         code = error.kafka_code if isinstance(error, BrokerError) else 0
@@ -221,23 +216,11 @@ class SourceSide:
 
     def _trouble(self, one: MirrorPartition, error: LinkEngineError) -> None:
         """Note why a partition cannot be read and when to try again."""
-        code, message = error.code, error.message
-        now = self._services.clock.monotonic()
-        if isinstance(error, SteppedBackError) and error.everywhere and self._set_back.confirmed(one.key, now):
-            self._failed(one, error.final())
-            return
-        if code in _PERMANENT:
-            self._failed(one, error)
-            return
-        broken = code in SOMEBODY_HAS_TO_ACT
-        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._gone.confirmed(one.key, now):
-            code = ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
-            message = f"Source topic {one.assignment.source_topic!r} is not there. It may have been deleted. Still trying."
-        moved = isinstance(error, BrokerError) and error.kafka_code in LEADER_MOVED
-        one.source_retry_at = now + (BROKEN_RETRY_S if broken else one.source_backoff.next_pause())
-        if not moved:
-            phase = PartitionPhase.LINK_BROKEN if broken else PartitionPhase.SOURCE_UNREACHABLE
-            one.source_trouble = Trouble(phase, code, message, self._services.clock.now_ms())
+        final = self._troubles.final(one, error)
+        if final is None:
+            self._troubles.note(one, error)
+        else:
+            self._failed(one, final)
 
     def _examine(self, one: MirrorPartition) -> None:
         """The source does not have the wanted offset: lost to retention, or its log has become shorter."""
@@ -273,7 +256,7 @@ class SourceSide:
         else:
             if one.position <= extent.end:
                 self._truncated.clear(one.key)
-            one.source_retry_at = now + EXAMINE_RETRY_S
+            self._troubles.hidden(one, start=extent.start, end=extent.end)
 
     def _emptied(self, one: MirrorPartition, end: int) -> None:
         """The source shows nothing up to ``end``: gone for good only where its leader has looked at its own disk."""
