@@ -15,6 +15,7 @@ from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Stage
 from linkengine.copyjob.session import UNKNOWN_SESSION, Asked, Place, Reading, ReadSession, Request
 from linkengine.copyjob.stretches import Intake, IntakeEvents
+from linkengine.copyjob.suspects import Suspects
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.channel import Channel, LargeFrames
 from linkengine.kafka.cluster import Cluster
@@ -47,7 +48,7 @@ class SourceBroker:
         self._pace = Pace(services.tuning, services.bandwidth)
         self._stirred: dict[MirrorPartition, None] = {}  # to be looked at before the next request
         self._asleep: dict[MirrorPartition, None] = {}  # wait for a time, after a trouble
-        self._suspects: list[Place] = []  # told to have more, and nothing came
+        self._suspects = Suspects()
         self._frames: LargeFrames | None = None
         self._filling: Buffer | None = None
         self._asked: Asked | None = None
@@ -89,10 +90,10 @@ class SourceBroker:
             return
         if self._stirred:
             self._look(now)
-        if self._suspects:
-            self._probe(channel, now)
-        elif self._session.entries:
+        try:
             self._ask(channel, now)
+        except LinkEngineError as error:  # the broker is too old for what is to be asked
+            self._link.lose(error)
 
     def check(self, now: float) -> None:
         """Give up a broker that is silent for too long; go on where a pause is over or a buffer has become free."""
@@ -147,26 +148,27 @@ class SourceBroker:
         return Reading(one, one.attempt, FetchPosition(one.assignment.partition, one.origin.leader.epoch, one.position, most))
 
     def _ask(self, channel: Channel, now: float) -> None:
-        wait_ms = SHORT_WAIT_MS if self._somebody_expected() else self._services.tuning.fetch_wait_ms
-        self._send(channel, self._session.request(), now, wait_ms=wait_ms)
+        """Ask for everybody, or for one partition alone: its answer has at least one batch, unless there is none at all."""
+        suspect = self._suspects.take(self._session)
+        if suspect is not None:
+            self._send(channel, self._session.probe(*suspect), now, wait_ms=0, probe=suspect)
+        elif self._session.entries:
+            self._send(channel, self._session.request(), now, wait_ms=self._wait_ms())
 
-    def _probe(self, channel: Channel, now: float) -> None:
-        """Ask for one partition alone: its answer has at least one batch, unless there is none at all."""
-        place = self._suspects.pop()
-        reading = self._session.entries.get(place)
-        if reading is None or not reading.current:
-            return
-        self._send(channel, self._session.probe(place, reading), now, wait_ms=0, probe=(place, reading))
+    def _wait_ms(self) -> int:
+        if self._suspects:
+            return 0
+        return SHORT_WAIT_MS if self._somebody_expected() else self._services.tuning.fetch_wait_ms
 
     def _send(
         self, channel: Channel, request: Request, now: float, *, wait_ms: int, probe: tuple[Place, Reading] | None = None
     ) -> None:
-        highest = BY_ID if request.by_id else BY_NAME
-        version = channel.connection.version_for(API_KEY, highest=highest, lowest=BY_NAME)
+        version = BY_ID if request.by_id else BY_NAME
+        channel.connection.version_for(API_KEY, highest=version, lowest=version)
         correlation = channel.next_correlation()
         limits = FetchLimits(max_bytes=self._pace.max_bytes, max_wait_ms=wait_ms)
         self._asked = Asked(correlation, version, now, now + wait_ms / 1000 + GRACE_S, limits.max_bytes, probe)
-        self._pace.asked(now, partitions=len(self._session.entries))
+        self._pace.asked(now, partitions=len(self._session.entries) if probe is None else 1)
         frame = encode_fetch(
             request.positions,
             version=version,
@@ -249,7 +251,7 @@ class SourceBroker:
             if roomy or not news:  # nobody was left out for lack of room
                 self._heard_ms = heard_ms
             if not news:
-                self._suspect()
+                self._suspects.note(self._session)
 
     def _reading_of(self, asked: Asked, place: Place) -> Reading | None:
         """Answer for whom a part is, None where it is read elsewhere by now: another leader may have other records."""
@@ -257,13 +259,6 @@ class SourceBroker:
             return self._session.entries.get(place) or self._session.named(place)
         probed, reading = asked.probe
         return reading if self._session.entries.get(probed) is reading else None
-
-    def _suspect(self) -> None:
-        """Nobody has news: note who should have some, because its source's end is further on."""
-        for place, reading in self._session.entries.items():
-            end = reading.one.account.source_end
-            if end is not None and end > reading.position.offset and reading.current and self._session.asked(place):
-                self._suspects.append(place)
 
     def note_unchanged(self, one: MirrorPartition) -> None:
         """Tell a partition that the broker left out of its last answers that it was still where it is."""

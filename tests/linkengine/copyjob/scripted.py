@@ -1,0 +1,85 @@
+"""A source broker played by a thread at the other end of a socket: it says what versions it speaks, and answers Fetch."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.kafka.connection import Connection, connect
+
+Places = list[tuple[uuid.UUID, int]]
+Told = dict[int, tuple[int, bytes]]  # by partition: where it ends, and what is in it
+END = 10  # of all others, which have nothing
+_Topic = FetchResponse.FetchableTopicResponse
+
+
+class ScriptedBroker:
+    """Serves one connection until it is closed."""
+
+    def __init__(self, *, fetch: int, refuses: int = 0, news: Callable[[Places], Told] = lambda _: {}) -> None:
+        """``fetch``: the highest version it speaks. ``refuses``: the error of its ApiVersions. ``news``: what to answer."""
+        self.asked: list[Places] = []
+        self._fetch, self._refuses, self._news = fetch, refuses, news
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._session: Places = []
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def connected(self, _: int = 0) -> Connection:
+        host, port = self._server.getsockname()
+        return connect(host, port, address=ClusterAddress(bootstrap_servers=f"{host}:{port}", security_protocol="PLAINTEXT"))
+
+    def close(self) -> None:
+        self._server.close()
+        self._thread.join(10)
+
+    def _serve(self) -> None:
+        try:
+            with self._server.accept()[0] as theirs, theirs.makefile("rb") as stream:
+                while size := stream.read(4):
+                    frame = size + stream.read(int.from_bytes(size, "big"))
+                    answer = self._answer(int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big"), frame)
+                    theirs.sendall((len(answer) + 4).to_bytes(4, "big") + frame[8:12] + answer)
+        except OSError:
+            return  # closed by the test
+
+    def _answer(self, api_key: int, version: int, frame: bytes) -> bytes:
+        if api_key == ApiVersionsRequest.API_KEY:
+            return self._versions(version)
+        return b"\0" + self._fetched(FetchRequest.decode(frame, version=version, header=True, framed=True), version)
+
+    def _versions(self, version: int) -> bytes:
+        """Brokers that do not know the version asked for answer in the oldest one (KIP-511)."""
+        spoken = {FetchRequest.API_KEY: self._fetch, ApiVersionsRequest.API_KEY: 2 if self._refuses else 3}
+        keys = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=high) for key, high in spoken.items()]
+        answer = ApiVersionsResponse(version=0 if self._refuses else version, error_code=self._refuses, api_keys=keys)
+        return bytes(answer.encode())
+
+    def _fetched(self, request: Any, version: int) -> bytes:
+        """A session's later answers leave out who has no news (KIP-227)."""
+        places = [(topic.topic_id, one.partition) for topic in request.topics for one in topic.partitions]
+        self.asked.append(places)
+        goes_on, alone = request.session_epoch > 0, request.session_epoch < 0
+        self._session = self._session if goes_on or alone else places
+        news = self._news(self._session if goes_on else places)
+        shown = [place for place in self._session if place[1] in news] if goes_on else places
+        topics = [_Topic(topic="", topic_id=topic, partitions=[_part(number, news)]) for topic, number in shown]
+        session = 0 if alone else 7
+        return bytes(
+            FetchResponse(version=version, throttle_time_ms=0, error_code=0, session_id=session, responses=topics).encode()
+        )
+
+
+def _part(number: int, news: Told) -> Any:
+    end, records = news.get(number, (END, None))
+    return _Topic.PartitionData(
+        partition_index=number, error_code=0, high_watermark=end, last_stable_offset=end, log_start_offset=0,
+        aborted_transactions=None, preferred_read_replica=-1, records=records,
+    )  # fmt: skip

@@ -1,0 +1,80 @@
+"""Source brokers of versions before 3.1, which a link does not read: said so, and no end of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.intake import SourceBroker
+from linkengine.copyjob.pieces import Origin, Stage
+from linkengine.copyjob.stretches import IntakeEvents
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import PartitionPhase
+from linkengine.kafka import connection
+from linkengine.kafka.codes import KafkaCode
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.fetch import API_KEY, BY_NAME
+from linkengine.kafka.topicviews import Leader
+from tests.linkengine.copyjob.copying import Copier, Pair, create_pair, plan_of, producer_for, wait_for
+from tests.linkengine.copyjob.partitions import partition
+from tests.linkengine.copyjob.scripted import ScriptedBroker
+
+OF_2_3, OF_2_6, OF_3_0 = 11, 11, BY_NAME  # the highest version of Fetch
+
+
+@pytest.fixture(params=[(OF_2_3, KafkaCode.UNSUPPORTED_VERSION), (OF_2_6, 0), (OF_3_0, 0)], ids=["2.3", "2.6", "3.0"])
+def old(request: pytest.FixtureRequest) -> Iterator[ScriptedBroker]:
+    fetch, refuses = request.param
+    one = ScriptedBroker(fetch=fetch, refuses=refuses)
+    yield one
+    one.close()
+
+
+def test_a_broker_that_is_too_old_is_left_with_words_that_say_so(services: Services, old: ScriptedBroker) -> None:
+    """From 2.8 to 3.0 topics have ids, and Fetch does not know them."""
+    lost: list[LinkEngineError] = []
+    events: Any = dict.fromkeys(("planned", "refused", "emptied"), pytest.fail)
+    cluster: Any = SimpleNamespace(open=old.connected)
+    heard = IntakeEvents(**events, lost=lambda _, error: lost.append(error))
+    source, one = SourceBroker(services, cluster, 0, events=heard), partition()
+    one.stage, one.position, one.origin = Stage.COPYING, 0, Origin(Leader(broker=0, epoch=1), bytes(range(16)))
+    source.adopt(one)
+
+    def turn() -> bool:
+        services.poller.wait(0.02)
+        source.pump(services.clock.monotonic())
+        return bool(lost)
+
+    wait_for(turn, deadline_s=10)
+    source.close()
+
+    assert lost[0].code == ErrorCode.MISCONFIGURATION_ERROR
+    assert "3.1" in lost[0].message
+    assert old.asked == []
+
+
+def test_a_source_that_is_too_old_breaks_the_link_until_it_is_upgraded(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_pair(clusters, topic_name)
+    producer = producer_for(clusters[0])
+    producer.produce(topic_name, value="one")
+    assert producer.flush(30) == 0
+    plan, versions = plan_of(clusters, topic_name), connection._api_versions
+    old = [True]
+
+    def spoken(opened: Connection) -> dict[int, tuple[int, int]]:
+        of_source = plan.source.bootstrap_servers.endswith(f":{opened.port}")
+        return versions(opened) | ({API_KEY: (0, OF_3_0)} if of_source and old[0] else {})
+
+    monkeypatch.setattr(connection, "_api_versions", spoken)
+    with Copier(plan) as copier:
+        broken = (PartitionPhase.LINK_BROKEN, ErrorCode.MISCONFIGURATION_ERROR)
+        copier.wait_until(lambda one: (one.phase, one.error_code) == broken and "3.1" in one.error_message)
+        old[0] = False
+        copier.wait_for_ends({0: 1})
+        copier.wait_until(lambda one: (one.phase, one.error_code) == (PartitionPhase.COPYING, ""))

@@ -1,0 +1,78 @@
+"""Partitions that are asked for alone are never served to the disadvantage of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.intake import SourceBroker
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Origin, Stage
+from linkengine.copyjob.stretches import IntakeEvents
+from linkengine.kafka.fetch import BY_ID
+from linkengine.kafka.topicviews import Leader
+from tests.linkengine.batches.batchlog import Rec, dense
+from tests.linkengine.copyjob.copying import wait_for
+from tests.linkengine.copyjob.partitions import partition
+from tests.linkengine.copyjob.scripted import END, Places, ScriptedBroker, Told
+
+MANY, LIVE = 200, 0
+TOPIC = bytes(range(16))
+
+
+def reading(number: int, *, position: int) -> MirrorPartition:
+    one = partition(number)
+    one.stage, one.position, one.origin = Stage.COPYING, position, Origin(Leader(broker=0, epoch=1), TOPIC)
+    return one
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    """All partitions end at offset 10. Nothing comes but one record of the live one, the second time it is asked for."""
+    asked = [0]
+
+    def news(places: Places) -> Told:
+        asked[0] += any(number == LIVE for _, number in places)
+        return {LIVE: (END + 1, dense(END, [Rec(value=b"new")]).encode())} if asked[0] == 2 else {}
+
+    one = ScriptedBroker(fetch=BY_ID, news=news)
+    yield one
+    one.close()
+
+
+def test_hundreds_that_are_asked_for_alone_keep_nobody_waiting_and_each_is_asked_for_once(
+    services: Services, broker: ScriptedBroker
+) -> None:
+    planned: list[int] = []
+    emptied: list[int] = []
+    alone_before: list[int] = []
+
+    def came(one: MirrorPartition) -> None:
+        alone_before.append(len(emptied))
+        planned.append(one.assignment.partition)
+
+    def found_empty(one: MirrorPartition, _: int) -> None:
+        one.examining = True  # as the source side does: nothing is read meanwhile
+        emptied.append(one.assignment.partition)
+
+    events = IntakeEvents(planned=came, refused=pytest.fail, emptied=found_empty, lost=pytest.fail)
+    cluster: Any = SimpleNamespace(open=broker.connected)
+    source = SourceBroker(services, cluster, 0, events=events)
+    for number in range(MANY + 1):
+        source.adopt(reading(number, position=END if number == LIVE else 0))
+
+    def turn() -> bool:
+        services.poller.wait(0.01)
+        source.pump(services.clock.monotonic())
+        return len(emptied) == MANY
+
+    wait_for(turn, deadline_s=60)
+    source.close()
+
+    assert planned == [LIVE]
+    assert alone_before[0] <= 1
+    assert sorted(emptied) == list(range(1, MANY + 1))
