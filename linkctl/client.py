@@ -13,6 +13,7 @@ from linkctl.settings import Settings
 
 TIMEOUT_S = 60.0  # creating a link asks two clusters, of which each may be slow
 _PIECE = 1 << 20
+_LAST_PORT = (1 << 16) - 1
 PREFIX = "/kafka/v3"
 OWN_PREFIX = "/api/v1"  # what Kafka REST has no words for
 Json = dict[str, Any]
@@ -28,9 +29,8 @@ class RestClient:
         if settings.token:
             headers["Authorization"] = f"Bearer {settings.token}"
         self._cluster = settings.cluster
-        self._http = httpx.Client(
-            base_url=settings.url.rstrip("/"), auth=auth, headers=headers, timeout=TIMEOUT_S, transport=transport
-        )
+        address = address_of(settings.url)
+        self._http = httpx.Client(base_url=address, auth=auth, headers=headers, timeout=TIMEOUT_S, transport=transport)
 
     def cluster_id(self) -> str:
         """Answer the chosen cluster, or the only one we may see."""
@@ -81,14 +81,31 @@ class RestClient:
         except httpx.TransportError as error:
             message = f"{self._http.base_url} does not answer: {error}. Check the address and that the service runs."
             raise LinkctlError(message, code=Exit.UNAVAILABLE) from None
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise LinkctlError(f"The address of the service is no URL: {error}.", code=Exit.USAGE) from None
         if not answer.is_success:
             raise LinkctlError(_reason(answer), code=exit_of(answer.status_code))
         return _json(answer) if answer.content else None
 
     def _path(self, parts: tuple[str, ...], *, prefix: str = PREFIX) -> str:
         return "/".join((f"{prefix}/clusters", quote(self.cluster_id(), safe=""), *(quote(one, safe=":") for one in parts)))
+
+
+def address_of(url: str) -> httpx.URL:
+    """Read the address of the service; raise LinkctlError for what nothing could be sent to, however long one waits."""
+    try:
+        address = httpx.URL(url.strip().rstrip("/"))
+    except httpx.InvalidURL as error:
+        raise _no_address(f"is no URL ({error})") from None
+    if address.scheme not in ("http", "https"):
+        raise _no_address("does not begin with https:// or http://")
+    if not address.host or (address.port or 0) > _LAST_PORT:
+        raise _no_address("names no host, or no port that there is")
+    return address
+
+
+def _no_address(why: str) -> LinkctlError:
+    """The address itself is not repeated: it may hold a password."""
+    where = "Give one like https://links.example.com by --url, LINKCTL_URL or the file's url"
+    return LinkctlError(f"The address of the service {why}. {where}.", code=Exit.USAGE)
 
 
 def _text(value: object) -> str:

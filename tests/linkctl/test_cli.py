@@ -63,6 +63,26 @@ def test_a_service_that_is_away_is_told(tmp_path: Path) -> None:
     assert "secret-token" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("links.example.com", "does not begin with https:// or http://"),
+        ("links.example.com:8443", "does not begin with https:// or http://"),
+        ("ftp://links.example.com", "does not begin with https:// or http://"),
+        ("http://", "names no host"),
+        ("http://links.example.com:port", "is no URL"),
+        ("http://links.example.com:99999", "names no host, or no port that there is"),
+    ],
+)
+def test_an_address_that_is_none_is_a_mistake_of_the_command_line(tmp_path: Path, url: str, why: str) -> None:
+    done = run_program(tmp_path, LINKCTL_URL=url, LINKCTL_TOKEN="secret-token", LINKCTL_CLUSTER="x")
+
+    assert done.returncode == Exit.USAGE
+    assert f"The address of the service {why}" in done.stderr
+    assert "LINKCTL_URL" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def run_program(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the module as a program of its own, in an empty folder with an empty home."""
     environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(folder), **variables}
