@@ -1,9 +1,13 @@
 """Celery's settings. Read lazily, when the app is first used, so that importing the app needs no environment."""
 
+from ssl import CERT_REQUIRED
+
 from django.conf import settings
 from kombu import Queue
 
 broker_url = settings.REDIS_URL
+# Where the address says nothing of certificates (``?ssl_…``) kombu takes any; what it says is taken instead of this.
+broker_use_ssl = {"ssl_cert_reqs": CERT_REQUIRED, "ssl_check_hostname": True} if broker_url.startswith("rediss://") else False
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None  # an outage of Redis may last a night; after Celery's hundred tries the worker would end
 broker_transport_options = {
