@@ -30,6 +30,7 @@ OWNER_SILENT_MS = 5_000  # an owner reports twice a second; after ten missed rep
 
 _FIELDS = tuple(one.name for one in fields(PartitionProgress))
 _TIMES = ("observed_at_ms", "source_seen_at_ms", "caught_up_at_ms", "failed_at_ms")  # by the clock of who reports
+_GAP_WORDS = 6  # start, end, reason, filled, before and after
 _log = structlog.get_logger(__name__)
 # ARGV: expiry, silence, then per report: key, slice, generation of its lease (0: none), JSON
 _REPORT = (
@@ -109,13 +110,16 @@ def to_json(progress: PartitionProgress) -> str:
 
 
 def from_json(text: str) -> PartitionProgress:
-    """Read what ``to_json`` wrote; raise ValueError for anything else."""
+    """Read what ``to_json`` wrote; raise ValueError for anything else.
+
+    Another version may have: what it told besides is left out, and what it did not know of has its default.
+    """
     try:
-        values = json.loads(text)
+        values = {name: value for name, value in json.loads(text).items() if name in _FIELDS}
         values["phase"] = PartitionPhase(values["phase"])
-        values["gaps"] = tuple(_gap(*words) for words in values["gaps"])
+        values["gaps"] = tuple(_gap(*words[:_GAP_WORDS]) for words in values.get("gaps", ()))
         return PartitionProgress(**values)
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not a partition's progress: {error}") from error
 
 

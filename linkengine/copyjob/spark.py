@@ -1,10 +1,11 @@
 """The copy job: one Spark job per slice, one Spark task per share of the partitions, one outcome per partition.
 
-The driver's half (``submit_copy``) and the executor's half (``run_share``) meet in ``mapInArrow``. Records never pass
-through the JVM; the only rows are task numbers on the way in and outcomes as JSON on the way out. ``run_share`` is pickled by
-reference: executors need this package installed or on their path, and it may change without the driver knowing.
+The driver's half (``submit_copy``) and the executor's half (``run_shares``) meet in ``mapInArrow``. Records never pass
+through the JVM; the only rows are task numbers on the way in and outcomes as JSON on the way out. ``run_shares`` is pickled by
+reference: executors need this package installed or on their path, and it may be of another version than the driver's
+(``linkengine.domain.plantexts``).
 
-The plan holds credentials. It travels as pickled bytes inside the function, which Spark neither prints nor logs; names of
+The plan holds credentials. It travels as text inside the pickled function, which Spark neither prints nor logs; names of
 columns, tags and descriptions, which it does print, hold ids only.
 
 When a Python worker dies, Spark runs its task again (``spark.task.maxFailures``), at once and with the same share. The
@@ -30,6 +31,7 @@ from linkengine.copyjob.ports import SystemClock
 from linkengine.domain.dealing import deal
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import CopyPlan, PartitionAssignment, PartitionProgress
+from linkengine.domain.plantexts import other_version, read_plan, write_plan
 from linkengine.sparkclient import SparkUnavailableError, interrupted_after, session, spark_answers, tagged
 
 if TYPE_CHECKING:
@@ -48,13 +50,12 @@ def submit_copy(plan: CopyPlan, *, spark_url: str, redis_url: str = "", run: Run
 
     ``redis_url`` is for executors that reach Redis by another address than the plan's. ``run`` replaces the copy loop.
     """
-    tasks = len(deal(plan.assignments, plan.tasks))
-    if not tasks:
+    shares = deal(plan.assignments, plan.tasks)
+    if not shares:
         return []
-    ends_at_ms = _end_of(plan)
-    plan = replace(plan, redis_url=redis_url or plan.redis_url)
-    work = partial(run_share, plan=plan, ends_at_ms=ends_at_ms, run=run)
-    spark = session(spark_url)
+    text = write_plan(replace(plan, redis_url=redis_url or plan.redis_url), shares)
+    work = partial(run_shares, text=text, ends_at_ms=_end_of(plan), run=run)
+    spark, tasks = session(spark_url), len(shares)
     with _answered_in_time(spark, plan):
         outcomes = spark.range(0, tasks, 1, tasks).mapInArrow(work, OUTCOME_SCHEMA).toArrow()
     return [from_json(text) for text in outcomes.column(0).to_pylist()]
@@ -83,6 +84,8 @@ def _answered_in_time(spark: SparkSession, plan: CopyPlan) -> Iterator[None]:
         ):
             yield
     except PySparkException as error:
+        if (versions := other_version(str(error))) is not None:
+            raise versions from error
         if "OPERATION_CANCELED" not in str(error):
             raise
         message = (
@@ -91,16 +94,16 @@ def _answered_in_time(spark: SparkSession, plan: CopyPlan) -> Iterator[None]:
         raise SparkUnavailableError(message) from error
 
 
-def run_share(
-    batches: Iterable[pyarrow.RecordBatch], *, plan: CopyPlan, ends_at_ms: int | None, run: RunTask | None = None
+def run_shares(
+    batches: Iterable[pyarrow.RecordBatch], *, text: str, ends_at_ms: int | None, run: RunTask | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Run in an executor: copy the share whose number comes in, yield one outcome per partition.
+    """Run in an executor: copy the share of the plan whose number comes in, yield one outcome per partition.
 
     ``ends_at_ms`` is the slice's end by Redis' clock, None where nobody could tell.
     """
     import pyarrow  # noqa: PLC0415 - the driver's half does not need it
 
-    shares = deal(plan.assignments, plan.tasks)
+    plan, shares = read_plan(text)
     for batch in batches:
         for number in batch.column(0).to_pylist():
             with _garbage_collected_rarely():

@@ -2,8 +2,7 @@
 
 A task holds a slot of Spark for as long as the slice lasts, and the partitions of one task share their requests. So another
 task is taken only where there is work for it, or nobody knows yet. Partitions are dealt largest first, each to the share that
-has the least so far. Deterministic: the driver and every executor deal the same plan out for themselves and come to the same
-shares.
+has the least so far. The driver deals; executors are told (``plantexts``), since theirs may be another version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The values that cross the engine's front door: what to copy, how far it is, what came of it.
 
-They travel pickled into Spark tasks and as JSON through Redis, so they hold plain values only. A thing asked for is another
-type than a thing observed. Times are Unix milliseconds, offsets are Kafka offsets, ends are exclusive.
+They travel as JSON into Spark tasks (``plantexts``) and through Redis, so they hold plain values only. A thing asked for is
+another type than a thing observed. Times are Unix milliseconds, offsets are Kafka offsets, ends are exclusive.
 """
 
 from __future__ import annotations

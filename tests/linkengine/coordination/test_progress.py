@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from dataclasses import replace
@@ -91,6 +92,18 @@ def test_an_observation_survives_the_way_through_json(observation: PartitionProg
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         from_json(text)
+
+
+def test_reports_of_other_versions_are_read_as_far_as_they_are_known() -> None:
+    gap = Gap(OffsetRange(3, 5), GapReason.LOST, 2, 10, 20)
+    one = PartitionProgress(key="m/0", slice_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1, mirror_end=9, gaps=(gap,))
+    values = json.loads(to_json(one))
+
+    newer = {**values, "a_field_of_tomorrow": 7, "gaps": [[*values["gaps"][0], "more of tomorrow"]]}
+    older = {name: values[name] for name in ("key", "slice_id", "phase", "observed_at_ms", "mirror_end")}
+
+    assert from_json(json.dumps(newer)) == one
+    assert from_json(json.dumps(older)) == replace(one, gaps=())
 
 
 def test_the_newest_observation_of_every_partition_is_read_by_key(redis_url: str, link_id: str) -> None:

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import psutil
 import pyarrow
@@ -24,9 +25,12 @@ from devcluster.spark import SparkConnectServer
 from linkengine.coordination.client import clock_ms
 from linkengine.coordination.orders import write_orders
 from linkengine.coordination.progress import read_progress
-from linkengine.copyjob.spark import COLLECT_AFTER, RunTask, interrupt_slice, run_share, submit_copy
+from linkengine.copyjob.spark import COLLECT_AFTER, RunTask, interrupt_slice, run_shares, submit_copy
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.dealing import deal
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, PartitionPhase, PartitionProgress
+from linkengine.domain.plantexts import PLAN_VERSION, PlanText, write_plan
 from linkengine.sparkclient import SparkUnavailableError, session
 from tests.linkengine.copyjob.copying import Pair, create_pair, ends_of, plan_of, read_topic, wait_for
 from tests.linkengine.copyjob.standin import hold_leases, outlive_the_slice
@@ -62,6 +66,10 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("linkengine.copyjob.spark.LATE_S", 100.0)
 
 
+def text_of(one: CopyPlan) -> PlanText:
+    return write_plan(one, deal(one.assignments, one.tasks))
+
+
 @contextmanager
 def submitted(one: CopyPlan, *, spark_url: str, run: RunTask | None = hold_leases) -> Iterator[Future[list[PartitionProgress]]]:
     with ThreadPoolExecutor(1) as pool:
@@ -84,7 +92,7 @@ def slice_ms_of_a_task(redis_url: str, *, ends_at_ms: int | None) -> int:
 
     numbers = [pyarrow.RecordBatch.from_pydict({"id": [0]})]
     one = plan(redis_url, partitions=1, tasks=1, slice_ms=10_000)
-    assert len(list(run_share(numbers, plan=one, ends_at_ms=ends_at_ms, run=remember))) == 1
+    assert len(list(run_shares(numbers, text=text_of(one), ends_at_ms=ends_at_ms, run=remember))) == 1
     return seen[0]
 
 
@@ -115,7 +123,7 @@ def test_the_garbage_collector_leaves_old_objects_alone_and_comes_rarely_while_a
         return []
 
     numbers = [pyarrow.RecordBatch.from_pydict({"id": [0]})]
-    list(run_share(numbers, plan=one, ends_at_ms=None, run=remember))
+    list(run_shares(numbers, text=text_of(one), ends_at_ms=None, run=remember))
 
     ((frozen, collects_after),) = seen
     assert frozen > 10_000
@@ -135,6 +143,23 @@ def test_a_slice_answers_one_outcome_per_partition_and_leaves_clean_leases(spark
 
 
 @pytest.mark.spark
+def test_an_executor_that_is_too_old_for_the_plan_says_so(
+    spark_connect_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The executors know the present version only; the worker is one ahead."""
+    one = plan(redis_url, partitions=1, tasks=1)
+    newer = partial(write_plan, version=PLAN_VERSION + 1)
+    monkeypatch.setattr("linkengine.copyjob.spark.write_plan", newer)
+
+    with pytest.raises(LinkEngineError) as told:
+        submit_copy(one, spark_url=spark_connect_url, run=hold_leases)
+
+    assert told.value.message.startswith(
+        "A Spark executor has another version than the worker: it was sent a copy plan of version"
+    )
+    assert "Traceback" not in told.value.message
+
+
 def test_a_slice_without_partitions_is_over_at_once(redis_url: str) -> None:
     assert submit_copy(plan(redis_url, partitions=0, tasks=4), spark_url="sc://127.0.0.1:1", run=hold_leases) == []
 

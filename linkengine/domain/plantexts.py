@@ -1,0 +1,95 @@
+"""A copy plan on its way to Spark's executors, which may run another version than the worker: by name, with a version.
+
+Pickled, a plan would be a list of values by position: an executor of another version would take one field for another, and say
+nothing. Here a field that the reader does not know is dropped, and one that it misses has its default. Where dropping a field
+would copy wrongly, ``PLAN_VERSION`` grows with it, and an executor that knows lower ones only refuses. How the partitions are
+dealt out travels along: executors of two versions might deal them out differently, and leave some to nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment
+
+PLAN_VERSION = 1  # grows with each field that must not be ignored
+_BEFORE = "A Spark executor has another version than the worker: "
+_BEHIND = ". Nothing was copied by it. Bring the Spark nodes to the worker's version, they first; copying goes on by itself."
+_TOLD = re.compile(f"{re.escape(_BEFORE)}(.*?){re.escape(_BEHIND)}")
+# what Python says where the worker's function is not there: an executor of before there were versions, or without the product
+_ABSENT = re.compile(r"Can't get attribute '\w+' on <module 'linkengine[\w.]*'|No module named 'linkengine[\w.]*'")
+Shares = Sequence[tuple[PartitionAssignment, ...]]
+T = TypeVar("T")
+
+
+class PlanText(str):
+    """A plan as JSON; it holds credentials, so it is never shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<a copy plan>"
+
+
+def write_plan(plan: CopyPlan, shares: Shares, *, version: int = PLAN_VERSION) -> PlanText:
+    """Write a plan and how its partitions are dealt out."""
+    keys = [[one.key for one in share] for share in shares]
+    return PlanText(json.dumps({"version": version, "plan": asdict(plan), "shares": keys}))
+
+
+def read_plan(text: str) -> tuple[CopyPlan, Shares]:
+    """Read what ``write_plan`` of any version wrote; raise LinkEngineError where it asks for more than is known here."""
+    found = json.loads(text)
+    if found["version"] > PLAN_VERSION:
+        raise _other_version(f"it was sent a copy plan of version {found['version']}, and knows those up to {PLAN_VERSION}")
+    try:
+        plan = _plan(found["plan"])
+        by_key = {one.key: one for one in plan.assignments}
+        return plan, [tuple(by_key[key] for key in share) for share in found["shares"]]
+    except (KeyError, TypeError) as error:
+        raise _other_version(f"it cannot read the copy plan it was sent ({type(error).__name__})") from None
+
+
+def other_version(failure: str) -> LinkEngineError | None:
+    """Read out of the text of a failed Spark job that an executor has another version, or none; None where it failed else."""
+    told = _TOLD.search(failure)
+    if told:
+        return _other_version(told[1])
+    absent = _ABSENT.search(failure)
+    return _other_version(absent[0]) if absent else None
+
+
+def _other_version(what: str) -> LinkEngineError:
+    return LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, f"{_BEFORE}{what}{_BEHIND}")
+
+
+def _plan(values: Mapping[str, Any]) -> CopyPlan:
+    made = {
+        "source": _address(values["source"]),
+        "destination": _address(values["destination"]),
+        "assignments": tuple(_assignment(one) for one in values["assignments"]),
+        "tuning": _known(CopyTuning, values.get("tuning", {})),
+    }
+    return _known(CopyPlan, {**values, **made})
+
+
+def _address(values: Mapping[str, Any]) -> ClusterAddress:
+    extensions = tuple((name, value) for name, value in values.get("oauth_extensions", ()))
+    return _known(ClusterAddress, {**values, "oauth_extensions": extensions})
+
+
+def _assignment(values: Mapping[str, Any]) -> PartitionAssignment:
+    seen = values.get("source_seen")
+    return _known(PartitionAssignment, {**values, "source_seen": seen and tuple(seen)})
+
+
+def _known(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Make a value of the fields that are known here; raise TypeError where one without a default is missing."""
+    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]  # only dataclasses come here
+    return kind(**{name: value for name, value in values.items() if name in names})
