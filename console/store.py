@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any, cast
 
 import redis
@@ -31,7 +31,25 @@ _SHORTEN = "if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[1]) then redis.call('
 _TAKE = f"if redis.call('SET', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[1]) then return 1 end {_SHORTEN} return 0"
 _IS_THERE = f"{_SHORTEN} return redis.call('EXISTS', KEYS[1])"
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-_RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
+# Redis may have lost its data, or nobody reached it for so long that the hold ran out: what is nobody's is still ours
+_RENEW = """
+local owner = redis.call('GET', KEYS[1])
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+# KEYS: the hold, and the moment (ms) since which nobody has it; ARGV: how long a hold lasts, and how long the moment is kept
+_IS_ABANDONED = f"""
+{_SHORTEN}
+if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('DEL', KEYS[2]) return 0 end
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local since = tonumber(redis.call('GET', KEYS[2]) or now)
+if since > now then since = now end  -- the clock was set back
+redis.call('SET', KEYS[2], string.format('%.0f', since), 'PX', ARGV[2])
+return now - since >= tonumber(ARGV[1]) and 1 or 0
+"""
+_MISSED_FOR_MS = 60_000  # whoever asks does so every second; one who comes later begins anew
 _POLL_S = 0.5  # below the socket's timeout
 # GCRA: the key holds the moment (microseconds) at which the bucket would be empty again. Answers 0, or how long to wait.
 _TAKE_TURN = """
@@ -101,22 +119,29 @@ def hold(name: str) -> Iterator[bool]:
 
     Saves double work only: every step that matters is a compare-and-swap of its own.
     """
-    key, token, done = f"console:hold:{name}", uuid.uuid4().hex, Event()
-    ours = bool(client().eval(_TAKE, 1, key, str(int(HOLD_S * 1000)), token))
-    if not ours:
+    one = _Hold(name)
+    if not one.take():
         yield False
         return
-    Thread(target=_renew, args=(key, token, done), name=f"hold-{name}", daemon=True).start()
+    Thread(target=one.keep, name=f"hold-{name}", daemon=True).start()
     try:
         yield True
     finally:
-        done.set()
-        _tell(_RELEASE, key, token)
+        one.release()
 
 
 def is_held(name: str) -> bool:
     """Tell whether somebody is at it now."""
     return bool(client().eval(_IS_THERE, 1, f"console:hold:{name}", str(int(HOLD_S * 1000))))
+
+
+def is_abandoned(name: str) -> bool:
+    """Tell whether nobody was at it each time this was asked, for as long as a hold lasts: who lives has renewed it by then.
+
+    Once is not enough: Redis may have lost its data a moment ago. Ask about every second.
+    """
+    keys = (f"console:hold:{name}", f"console:unheld:{name}")
+    return bool(client().eval(_IS_ABANDONED, 2, *keys, str(int(HOLD_S * 1000)), str(_MISSED_FOR_MS)))
 
 
 def claim(name: str, *, ttl_ms: int) -> bool:
@@ -150,9 +175,26 @@ def was_asked_again(name: str) -> bool:
     return bool(client().delete(f"console:again:{name}"))
 
 
-def _renew(key: str, token: str, done: Event) -> None:
-    while not done.wait(HOLD_S / _RENEWALS):
-        _tell(_RENEW, key, token, int(HOLD_S * 1000))
+class _Hold:
+    """One thing that somebody is at. It is renewed or released, never renewed once it was released."""
+
+    def __init__(self, name: str) -> None:
+        self._key, self._token = f"console:hold:{name}", uuid.uuid4().hex
+        self._done, self._turn = Event(), Lock()
+
+    def take(self) -> bool:
+        return bool(client().eval(_TAKE, 1, self._key, str(int(HOLD_S * 1000)), self._token))
+
+    def keep(self) -> None:
+        while not self._done.wait(HOLD_S / _RENEWALS):
+            with self._turn:
+                if not self._done.is_set():
+                    _tell(_RENEW, self._key, self._token, int(HOLD_S * 1000))
+
+    def release(self) -> None:
+        with self._turn:  # a renewal on its way has come back
+            self._done.set()
+            _tell(_RELEASE, self._key, self._token)
 
 
 def _tell(script: str, key: str, *values: str | int) -> None:

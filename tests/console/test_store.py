@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from threading import Thread
+from collections.abc import Callable
+from threading import Event, Thread
 from typing import Any, cast
 
 import pytest
@@ -45,6 +46,66 @@ def test_somebody_elses_hold_is_not_released() -> None:
     with store.hold("thing"):
         store.client().set("console:hold:thing", "taken over")
     assert store.client().get("console:hold:thing") == "taken over"
+
+
+def until(look: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 5
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_hold_that_redis_has_lost_is_held_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "HOLD_S", 0.3)
+    with store.hold("thing"):
+        store.client().flushdb()
+        until(lambda: store.is_held("thing"))
+    assert not store.is_held("thing")
+
+
+def test_what_somebody_else_holds_by_then_stays_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "HOLD_S", 0.3)
+    with store.hold("thing"):
+        store.client().set("console:hold:thing", "theirs")
+        time.sleep(0.4)
+        assert store.client().get("console:hold:thing") == "theirs"
+
+
+def test_what_was_released_is_not_renewed_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, real = Event(), store._tell
+
+    def slow(script: str, *values: Any) -> None:
+        if script == store._RENEW:
+            under_way.set()
+            time.sleep(0.2)
+        real(script, *values)
+
+    monkeypatch.setattr(store, "HOLD_S", 0.3)
+    monkeypatch.setattr(store, "_tell", slow)
+    with store.hold("thing"):
+        assert under_way.wait(5)
+    time.sleep(0.3)
+
+    assert not store.is_held("thing")
+
+
+def test_what_was_lost_a_moment_ago_is_not_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "HOLD_S", 0.3)
+    with store.hold("thing"):
+        store.client().flushdb()
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            assert not store.is_abandoned("thing")
+            time.sleep(0.02)
+    until(lambda: store.is_abandoned("thing"))
+
+
+def test_a_clock_that_was_set_back_abandons_nothing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "HOLD_S", 0.2)
+    store.client().set("console:unheld:thing", int(time.time() * 1000) + HOUR_MS)
+
+    assert not store.is_abandoned("thing")
+    until(lambda: store.is_abandoned("thing"))
 
 
 def test_a_claim_is_made_once_per_while() -> None:
