@@ -1,8 +1,8 @@
 """Reports of copy tasks become MirrorPartition rows: latest offsets, totals, rates.
 
 Counters of a report count since its slice took the partition, so the difference to the last report of the same slice is what
-was copied in between; a slice that is seen first, or whose task began anew, counts from zero. What a slice copied after the last
-report that was read is in its ending, which comes when its successor reports already: so the counters of both are kept.
+was copied in between; a slice that is seen first, or whose task began anew, counts from zero. What a slice copied after its
+last report that was read is in its ending, which comes when its successor reports already: so the counters of both are kept.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from django.utils import timezone
 from console import dispatch, store
 from console.models import CopySlice
 from console.reconciling import plans, slicing
-from console.tasks import endings
+from console.tasks import endings, threads
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.sparkclient import SparkUnavailableError, session
@@ -42,19 +42,27 @@ def _free_threads(**_: Any) -> None:
 @shared_task(name="run_slice")
 def run_slice(*, slice_id: str, **_: Any) -> None:
     """Run a slice of the registry once; what came of it is noted and the next round begins at once."""
+    with threads.for_long() as room:
+        link_id = _take(slice_id) if room else None
+    if link_id is not None:
+        dispatch.send("reconcile_link", link_id=link_id)
+
+
+def _take(slice_id: str) -> int | None:
+    """Wait for a slice that nobody has; answer whose it was, None where nothing came of it."""
     with store.hold(slicing.hold_of(slice_id)) as ours:  # before it is taken: who took it and holds it no more has died
         row = slicing.take(slice_id=slice_id, now=timezone.now()) if ours else None
         if row is None:
-            return
+            return None
         _waiting.add(slice_id)
         try:
             error = _run(row, now=timezone.now())
         finally:
             _waiting.discard(slice_id)
         if _shutting_down.is_set():
-            return
+            return None
         slicing.note_finished(row=row, error=error, now=timezone.now())
-    dispatch.send("reconcile_link", link_id=row.link_id)
+    return row.link_id
 
 
 def _run(row: CopySlice, *, now: datetime) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +19,7 @@ from console.actions import verification
 from console.models import VerifyRun
 from console.models.mirrors import AHEAD
 from console.reconciling import coverage, plans
+from console.tasks import threads
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import VerifyReport
@@ -24,7 +27,8 @@ from linkengine.sparkclient import SparkUnavailableError
 
 RESEND_AFTER = timedelta(seconds=5)
 CLAIM_MS = 10_000
-ABANDONED_AFTER = timedelta(seconds=20)  # a worker that lives renews its hold three times in five seconds
+TURN = "verify-turn"  # one comparison at a time: Spark's slots and memory are shared with the copy
+ABANDONED_AFTER = timedelta(seconds=20)  # a worker that lives holds it by then
 OVERTAKEN = (
     "While it was compared, the mirror lost offsets, missed tombstones, was made anew or moved to another source. Start the "
     "comparison again."
@@ -34,25 +38,46 @@ _log = structlog.get_logger(__name__)
 
 @shared_task(name="verify_mirror")
 def verify_mirror(*, run_id: int, **_: Any) -> None:
-    """Do a queued comparison; one that is taken already is somebody else's."""
+    """Do a queued comparison, if it has the turn; one that is taken already is somebody else's."""
     runs = VerifyRun.objects.select_related("mirror__link__destination", "mirror__link__source")
-    run = runs.filter(pk=run_id).first()
+    run = runs.filter(pk=run_id, status=VerifyRun.Status.QUEUED).first()
     if run is None:
         return
-    with store.hold(f"verify:{run_id}") as ours:
-        if ours and verification.mark_started(run=run, now=timezone.now()):
+    with taken_turn() as turn, store.hold(f"verify:{run_id}") as ours:
+        if turn and ours and verification.mark_started(run=run, now=timezone.now()):
             run.refresh_from_db(fields=["status", "started_at"])
             _compare(run)
+    if turn:
+        send_next()
+
+
+@contextmanager
+def taken_turn() -> Iterator[bool]:
+    """Compare inside, as nobody else does; tells whether it is our turn, and a thread is free for what takes long."""
+    with threads.for_long() as room:
+        if not room:
+            yield False
+            return
+        with store.hold(TURN) as turn:
+            yield turn
+
+
+def send_next() -> None:
+    """Send the comparison that has waited longest, now that another one has ended."""
+    run = VerifyRun.objects.filter(status=VerifyRun.Status.QUEUED).order_by("pk").first()
+    if run is not None:
+        dispatch.send("verify_mirror", run_id=run.pk)
 
 
 def look_after_runs(*, now: datetime) -> None:
-    """Send again what no worker took, and give up what its worker has left behind."""
-    for run in VerifyRun.objects.filter(_long_ago("requested_at", now - RESEND_AFTER, now), status=VerifyRun.Status.QUEUED):
-        if store.claim(f"verify:{run.pk}", ttl_ms=CLAIM_MS):
-            dispatch.send("verify_mirror", run_id=run.pk)
+    """Send again what no worker took while none is compared, and give up what its worker has left behind."""
+    waiting = VerifyRun.objects.filter(_long_ago("requested_at", now - RESEND_AFTER, now), status=VerifyRun.Status.QUEUED)
+    oldest = waiting.order_by("pk").first()
+    if oldest is not None and not store.is_held(TURN) and store.claim(f"verify:{oldest.pk}", ttl_ms=CLAIM_MS):
+        dispatch.send("verify_mirror", run_id=oldest.pk)
     running = VerifyRun.objects.filter(_long_ago("started_at", now - ABANDONED_AFTER, now), status=VerifyRun.Status.RUNNING)
     for run in running.select_related("mirror"):
-        if not store.is_held(f"verify:{run.pk}"):
+        if store.is_abandoned(f"verify:{run.pk}"):
             message = "The worker that made the comparison went away. Start the comparison again."
             verification.record_failure(run=run, message=message, now=now)
 

@@ -1,4 +1,4 @@
-"""What a slice said last, taken in by the next round of its link: totals, gaps and set-backs, of the mirror's present life only."""
+"""What a slice said last, taken in by the next round of its link: totals, gaps and set-backs, of the mirror's present life."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -232,7 +233,10 @@ def test_a_mirror_that_is_copied_does_not_hide_that_the_job_of_another_one_fails
     assert list(CopySlice.objects.values_list("slice_id", flat=True)) == ["alive"]
 
 
-def test_comparisons_are_neither_forgotten_nor_left_behind(mirror: MirrorTopic, sent: list[tuple[str, dict[str, Any]]]) -> None:
+def test_comparisons_are_neither_forgotten_nor_left_behind(
+    mirror: MirrorTopic, sent: list[tuple[str, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "HOLD_S", 0.3)
     queued = VerifyRun.objects.create(mirror=mirror, requested_by="test", requested_at=NOW)
     left, held = (
         VerifyRun.objects.create(mirror=mirror, requested_by="test", requested_at=NOW, started_at=NOW, status="RUNNING")
@@ -240,8 +244,9 @@ def test_comparisons_are_neither_forgotten_nor_left_behind(mirror: MirrorTopic, 
     )
 
     with store.hold(f"verify:{held.pk}"):
-        for _ in range(2):
+        for _ in range(5):
             verifying.look_after_runs(now=NOW + timedelta(minutes=1))
+            time.sleep(0.1)
 
     assert sent == [("verify_mirror", {"run_id": queued.pk})]
     assert dict(VerifyRun.objects.values_list("pk", "status")) == {queued.pk: "QUEUED", left.pk: "ERROR", held.pk: "RUNNING"}

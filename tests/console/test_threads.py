@@ -1,0 +1,84 @@
+"""A real worker with few threads, and a Spark that takes calls and answers none: slices leave threads to everything else."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from django.db import connection
+from django.utils import timezone
+
+from console import store
+from console.models import ClusterLink, CopySlice
+from console.tasks.threads import threads_for_long
+from devcluster.ports import LOOPBACK
+from devcluster.processes import Process
+
+ROOT = Path(__file__).resolve().parents[2]
+THREADS, SLICES = 4, 6
+
+
+@pytest.mark.parametrize(("threads", "for_long"), [(1, 1), (3, 3), (4, 3), (64, 48), (200, 184)])
+def test_a_quarter_of_the_threads_is_kept_but_no_more_than_sixteen(threads: int, for_long: int) -> None:
+    assert threads_for_long(threads) == for_long
+
+
+@pytest.fixture
+def hanging_spark() -> Iterator[str]:
+    with socket.create_server((LOOPBACK, 0), backlog=64) as server:
+        yield f"sc://{LOOPBACK}:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def queue(settings: Any, redis_url: str) -> Celery:
+    settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/9"
+    store.client().flushdb()
+    return Celery(broker=settings.REDIS_URL)
+
+
+@pytest.fixture
+def worker(transactional_db: None, queue: Celery, hanging_spark: str, settings: Any, tmp_path: Path) -> Iterator[Process]:
+    env = {
+        "CLUSTERLINK_DATABASE_URL": f"sqlite:///{connection.settings_dict['NAME']}",
+        "CLUSTERLINK_REDIS_URL": settings.REDIS_URL,
+        "CLUSTERLINK_SPARK_URL": hanging_spark,
+        "CLUSTERLINK_WORKER_THREADS": str(THREADS),
+    }
+    command = [sys.executable, "-m", "celery", "-A", "console.celery", "worker", "-n", "few-threads@%h", "--loglevel=INFO"]
+    process = Process(command, name="worker", log=tmp_path / "worker.log", env=env, cwd=ROOT)
+    yield process
+    process.kill()
+
+
+def wait(worker: Process, look: Callable[[], Any], *, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not look():
+        assert time.monotonic() < deadline, worker.log_tail()
+        time.sleep(0.1)
+
+
+def taken() -> int:
+    return CopySlice.objects.exclude(taken_at=None).count()
+
+
+@pytest.mark.timeout(180)
+def test_slices_leave_threads_to_everything_else(link: ClusterLink, queue: Celery, worker: Process) -> None:
+    now = timezone.now()
+    common = {"link": link, "revision": 1, "started_at": now, "ends_at": now + timedelta(minutes=5)}
+    for number in range(SLICES):
+        CopySlice.objects.create(slice_id=f"slice-{number}", **common)
+        queue.send_task("run_slice", kwargs={"slice_id": f"slice-{number}"}, queue="slices")
+    wait(worker, lambda: taken() == THREADS - 1, timeout_s=60)
+    wait(worker, lambda: not store.client().llen("slices"), timeout_s=10)
+    assert taken() == THREADS - 1
+
+    queue.send_task("reconcile", queue="control")
+
+    wait(worker, lambda: store.worker_silence_ms() is not None, timeout_s=10)
