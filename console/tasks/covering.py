@@ -12,39 +12,36 @@ from django.conf import settings
 from django.utils import timezone
 
 from console import dispatch, store
-from console.models import MirrorTopic, VerifyRun
+from console.models import MirrorTopic
 from console.queries import verification
 from console.reconciling import coverage, plans, watching
-from console.tasks import verifying
+from console.tasks.verifying import taken_turn
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.sparkclient import SparkUnavailableError
 
-CLAIM, CLAIM_MS = "verify-next", 2_000
+TURN = "verify-next"  # one comparison at a time: Spark's memory and the machine are shared with the copy
+CLAIM_MS = 2_000
 TIMEOUT_S = 600.0  # of one range; others wait for their turn
 _log = structlog.get_logger(__name__)
 
 
 @shared_task(name="verify_next")
 def verify_next(*, mirror_id: int, **_: Any) -> None:
-    """Compare the next range of a mirror; nothing where another comparison is under way."""
-    with verifying.taken_turn() as turn:
+    """Compare the next range of a mirror; nothing where another comparison of this kind is under way."""
+    with taken_turn(TURN) as turn:
         mirror = _load(mirror_id) if turn else None
         if mirror is not None:
             started_at = timezone.now()
             error = "" if _is_covered(mirror) else _compare(mirror)
             watching.note_attempt(mirror=mirror, started_at=started_at, now=timezone.now(), error=error)
-    if turn:
-        verifying.send_next()
 
 
 def look_after_coverage(*, now: datetime) -> None:
-    """Send the comparison that is due, if none is under way and nobody waits for one that was asked for."""
+    """Send the comparison that is due, if none is under way."""
     watching.ensure_watches(now=now)
-    if VerifyRun.objects.filter(status=VerifyRun.Status.QUEUED).exists() or store.is_held(verifying.TURN):
-        return
     watch = watching.next_due(now=now)
-    if watch is not None and store.claim(CLAIM, ttl_ms=CLAIM_MS):
+    if watch is not None and not store.is_held(TURN) and store.claim(TURN, ttl_ms=CLAIM_MS):
         dispatch.send("verify_next", mirror_id=watch.mirror_id)
 
 

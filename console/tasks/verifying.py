@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ import structlog
 from celery import shared_task
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from console import dispatch, store
@@ -27,7 +27,8 @@ from linkengine.sparkclient import SparkUnavailableError
 
 RESEND_AFTER = timedelta(seconds=5)
 CLAIM_MS = 10_000
-TURN = "verify-turn"  # one comparison at a time: Spark's slots and memory are shared with the copy
+# of comparisons that somebody asked for, beside a continuous one: Spark's slots and memory are shared with the copy
+TURNS = ("verify-turn-1", "verify-turn-2")
 ABANDONED_AFTER = timedelta(seconds=20)  # a worker that lives holds it by then
 OVERTAKEN = (
     "While it was compared, the mirror lost offsets, missed tombstones, was made anew or moved to another source. Start the "
@@ -43,38 +44,33 @@ def verify_mirror(*, run_id: int, **_: Any) -> None:
     run = runs.filter(pk=run_id, status=VerifyRun.Status.QUEUED).first()
     if run is None:
         return
-    with taken_turn() as turn, store.hold(f"verify:{run_id}") as ours:
+    with taken_turn(*TURNS) as turn, store.hold(f"verify:{run_id}") as ours:
         if turn and ours and verification.mark_started(run=run, now=timezone.now()):
             run.refresh_from_db(fields=["status", "started_at"])
             _compare(run)
-    if turn:
-        send_next()
+    for next_id in _waiting()[: len(TURNS)] if turn else ():
+        dispatch.send("verify_mirror", run_id=next_id)
 
 
 @contextmanager
-def taken_turn() -> Iterator[bool]:
-    """Compare inside, as nobody else does; tells whether it is our turn, and a thread is free for what takes long."""
-    with threads.for_long() as room:
-        if not room:
-            yield False
-            return
-        with store.hold(TURN) as turn:
-            yield turn
+def taken_turn(*turns: str) -> Iterator[bool]:
+    """Compare inside, as nobody else does in that turn; tells whether one was free, and a thread for what takes long."""
+    with threads.for_long() as room, ExitStack() as stack:
+        yield room and any(stack.enter_context(store.hold(turn)) for turn in turns)
 
 
-def send_next() -> None:
-    """Send the comparison that has waited longest, now that another one has ended."""
-    run = VerifyRun.objects.filter(status=VerifyRun.Status.QUEUED).order_by("pk").first()
-    if run is not None:
-        dispatch.send("verify_mirror", run_id=run.pk)
+def _waiting(*conditions: Q) -> QuerySet[VerifyRun, int]:
+    """Choose the comparisons that nobody has begun, by primary key, the one that has waited longest first."""
+    waiting = VerifyRun.objects.filter(*conditions, status=VerifyRun.Status.QUEUED)
+    return waiting.order_by("pk").values_list("pk", flat=True)
 
 
 def look_after_runs(*, now: datetime) -> None:
-    """Send again what no worker took while none is compared, and give up what its worker has left behind."""
-    waiting = VerifyRun.objects.filter(_long_ago("requested_at", now - RESEND_AFTER, now), status=VerifyRun.Status.QUEUED)
-    oldest = waiting.order_by("pk").first()
-    if oldest is not None and not store.is_held(TURN) and store.claim(f"verify:{oldest.pk}", ttl_ms=CLAIM_MS):
-        dispatch.send("verify_mirror", run_id=oldest.pk)
+    """Send again what no worker took while a turn is free, and give up what its worker has left behind."""
+    free = len(TURNS) - sum(store.is_held(turn) for turn in TURNS)
+    for run_id in _waiting(_long_ago("requested_at", now - RESEND_AFTER, now))[:free]:
+        if store.claim(f"verify:{run_id}", ttl_ms=CLAIM_MS):
+            dispatch.send("verify_mirror", run_id=run_id)
     running = VerifyRun.objects.filter(_long_ago("started_at", now - ABANDONED_AFTER, now), status=VerifyRun.Status.RUNNING)
     for run in running.select_related("mirror"):
         if store.is_abandoned(f"verify:{run.pk}"):
