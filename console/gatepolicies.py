@@ -9,8 +9,9 @@ from django.db.models import Q
 
 from console.models import GateRun, MirrorTopic
 from console.models.mirrors import RECORDS_DIFFER, RECORDS_LOST, STAYING, TOMBSTONES_MISSED, is_fresh
-from linkengine.domain.states import MirrorEvent
+from linkengine.domain.states import MirrorEvent, MirrorState
 
+GATED = (MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED)
 RE_PARENTED = "re-parent"  # no edge of the table of states: the mirror stays PAUSED
 _NEW_LIVES = (MirrorEvent.MIRROR_READY, MirrorEvent.MIRROR_READY_PAUSED, RE_PARENTED)
 

@@ -14,15 +14,13 @@ from console.actions.rows import check_mirror, lock_link
 from console.actions.verification import start_verify
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError
-from console.gatepolicies import gate_closed
+from console.gatepolicies import GATED, gate_closed
 from console.models import GateRun, MirrorTopic
 from console.models.links import show_change
 from linkengine.domain.gates import GateCheck, is_green
-from linkengine.domain.states import MirrorState
 
 Status = GateRun.Status
 SHORTEST_REASON = 10
-GATED = (MirrorState.ACTIVE, MirrorState.PAUSED, MirrorState.SOURCE_UNAVAILABLE, MirrorState.LINK_FAILED)
 
 
 def start_gate(*, mirror: MirrorTopic, by: Actor, now: datetime) -> GateRun:

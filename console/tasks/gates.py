@@ -73,7 +73,7 @@ def _is_waiting(run: GateRun) -> bool:
 
 def _checks(run: GateRun) -> list[GateCheck]:
     """Look at both sides, as a promotion does, which also sets right what it can; never at a topic that has been stopped."""
-    if run.mirror.state not in gates.GATED:
+    if run.mirror.state not in gatepolicies.GATED:
         return fail_all(f"The topic is {run.mirror.state} by now: nothing was looked at.")
     if gatepolicies.is_outlived(run):
         return fail_all("The topic became a mirror again, or moved to another source, after this run had begun. Run it again.")
@@ -111,7 +111,7 @@ def _unequal_groups(mirror: MirrorTopic, *, blockers: Sequence[tuple[ErrorCode, 
     if others:
         return others
     state = MirrorTopic.objects.values_list("state", flat=True).get(pk=mirror.pk)
-    if state not in gates.GATED:
+    if state not in gatepolicies.GATED:
         return (f"The topic is {state} by now.",)
     return list(group_blockers(mirror).values())
 
@@ -185,6 +185,7 @@ def _canary(mirror: MirrorTopic) -> list[CanaryRead]:
             destination=mirror.link.destination.address,
             source_topic=mirror.source_topic,
             mirror_topic=mirror.name,
+            compacted=mirror.was_compacted,
         )
     except LinkEngineError as error:
         _log.info("canary.failed", mirror=mirror.name, code=error.code)

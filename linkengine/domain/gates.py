@@ -50,6 +50,7 @@ class CanaryRead:
     partition: int
     offset: int | None  # None: the partition holds no record
     problem: str = ""  # "": equal, or nothing to read
+    gone: str = ""  # why the source has rightly removed it since, so that nothing was compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +152,11 @@ def check_canary(reads: Sequence[CanaryRead]) -> GateCheck:
     if problems or not reads:
         return _failed(GateCheckName.CANARY_READ, "; ".join(problems[:3]) or "No partition could be read.")
     found = sum(1 for one in reads if one.offset is not None)
+    gone = [f"partition {one.partition}: {one.gone}" for one in reads if one.gone]
+    more = f" Not compared: {'; '.join(gone[:_NAMED])}{'; …' if len(gone) > _NAMED else ''}." if gone else ""
+    equal = "equal" if not gone else f"{found - len(gone)} of them equal"
     return _passed(
-        GateCheckName.CANARY_READ, f"A consumer read the newest record of {found} of {len(reads)} partitions, equal."
+        GateCheckName.CANARY_READ, f"A consumer read the newest record of {found} of {len(reads)} partitions, {equal}.{more}"
     )
 
 

@@ -10,7 +10,7 @@ from linkengine.sync.topics import missing_mirror
 
 
 def read_canary(
-    *, source: ClusterAddress, destination: ClusterAddress, source_topic: str, mirror_topic: str
+    *, source: ClusterAddress, destination: ClusterAddress, source_topic: str, mirror_topic: str, compacted: bool
 ) -> list[CanaryRead]:
     """Compare the newest record of every partition; raise LinkEngineError where a cluster or a topic cannot be read at all."""
     mirror = ClusterAdmin(destination).find(mirror_topic)
@@ -22,6 +22,7 @@ def read_canary(
         source_topic=source_topic,
         mirror_topic=mirror_topic,
         partitions=mirror.partitions,
+        compacted=compacted,
     )
 
 

@@ -13,7 +13,7 @@ FROM (
     SELECT
         partition,
         offset,
-        unix_millis(timestamp) AS timestamp_ms,
+        timestamp_ms,
         coalesce(octet_length(key), -1) AS key_bytes,
         coalesce(octet_length(value), -1) AS value_bytes,
         sha2(concat(coalesce(key, X''), coalesce(value, X'')), 256) AS digest,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan
+from linkengine.verifyjob.reading import TOO_FAR
 
 _CAUSES = (
     ("UnknownTopicOrPartitionException", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, "a topic or partition does not exist"),
@@ -17,6 +18,8 @@ _CAUSES = (
     ("SslAuthenticationException", ErrorCode.AUTHENTICATION_ERROR, "the TLS handshake failed"),
     ("No resolvable bootstrap urls", ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR, "a bootstrap server's name has no address"),
     ("TimeoutException", ErrorCode.TIMEOUT_ERROR, "a cluster does not answer in time"),
+    (TOO_FAR, ErrorCode.INTERNAL_ERROR, "a record has a time that Spark's own type does not hold"),
+    ("header whose name is not UTF-8", ErrorCode.INTERNAL_ERROR, "beside such times, a header has a name that is not UTF-8"),
     ("OPERATION_CANCELED", ErrorCode.ILLEGAL_STATE, "it was cancelled, or took too long"),
 )
 

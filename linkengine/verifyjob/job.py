@@ -11,6 +11,9 @@ never shuffled, since Spark's memory is shared with the copy jobs. With ``plan.c
 accepted where compaction may remove it (``compaction.sql``), which takes reading the whole log: the record that replaced it may
 lie beyond the end, and what it replaces before the start.
 
+Kafka takes any time of a record, also one beyond the year 294,000, at which Spark gives up: then both topics are read once more
+by what the caller gives for that, and Spark compares what it yields.
+
 Transaction markers, aborted data and fillers are invisible to the committed reader that Spark is.
 """
 
@@ -24,6 +27,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+import structlog
+
 from linkengine.domain.coverage import RecordDifference
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
@@ -31,7 +36,7 @@ from linkengine.domain.ranges import OffsetRange
 from linkengine.sparkclient import interrupted_after, session, spark_answers, tagged
 from linkengine.verifyjob.blocks import Block, Pieces, Place, block_of, block_offsets, checked_ranges, doubtful, still_held
 from linkengine.verifyjob.failures import failure_of
-from linkengine.verifyjob.reading import EARLIEST, LATEST, read_topic
+from linkengine.verifyjob.reading import EARLIEST, LATEST, TOO_FAR, TopicReader, read_topic
 from linkengine.verifyjob.report import difference_of
 
 if TYPE_CHECKING:
@@ -40,6 +45,15 @@ if TYPE_CHECKING:
 
 BOUNDS_SCHEMA = "partition int, first_offset bigint, end_offset bigint"
 PLACES_SCHEMA = "partition int, offset bigint"
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Eyes:
+    """Where to compare, and how to read a topic there."""
+
+    spark: SparkSession
+    read: TopicReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,34 +67,51 @@ class _Seen:
 
 
 def run_verify(
-    plan: VerifyPlan, *, spark_url: str, tag: str = "verify", starts_after: Callable[[], Mapping[int, int]] | None = None
+    plan: VerifyPlan,
+    *,
+    spark_url: str,
+    tag: str = "verify",
+    starts_after: Callable[[], Mapping[int, int]] | None = None,
+    read_far: TopicReader | None = None,
 ) -> VerifyReport:
     """Compare both topics within ``[plan.starts, plan.ends)``, which the caller gives; block until done.
 
     ``starts_after`` tells where both logs begin by then, by partition: what differs and was being deleted is left out.
+    ``read_far`` reads topics that hold times beyond Spark's own; it is slower.
     Raises LinkEngineError when the ends are missing or a cluster cannot be read, SparkUnavailableError without Spark.
     """
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - a second of imports
-
     if not plan.ends:
         message = "There is nothing to verify: the plan names no end offsets. Give the mirror's end of every partition."
         raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, message)
     started_at = time.monotonic()
     pieces = {partition: one for partition, one in _pieces(plan).items() if len(one)}
-    spark = session(spark_url)
-    try:
-        with (
-            spark_answers("finish the comparison"),
-            tagged(spark, tag),
-            interrupted_after(spark, tag, timeout_s=plan.timeout_s),
-        ):
-            seen = _compare(spark, plan, pieces)
-    except PySparkException as error:
-        raise failure_of(error, plan=plan) from error
+    eyes = _Eyes(session(spark_url), read_topic)
+    seen = _seen(eyes, plan, pieces, tag=tag, read_far=read_far)
     if starts_after is not None and any(one.differences for one in seen.blocks):
         pieces = still_held(seen.blocks, pieces, starts=starts_after(), size=seen.block_offsets)
         plan, seen = _narrowed(plan, pieces), _within(seen, pieces)
     return _report(plan, pieces, seen, duration_ms=round((time.monotonic() - started_at) * 1000))
+
+
+def _seen(eyes: _Eyes, plan: VerifyPlan, pieces: Pieces, *, tag: str, read_far: TopicReader | None) -> _Seen:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a second of imports
+
+    try:
+        return _look(eyes, plan, pieces, tag=tag)
+    except PySparkException as error:
+        if read_far in (None, eyes.read) or TOO_FAR not in str(error):
+            raise failure_of(error, plan=plan) from error
+        _log.info("verify.times_beyond_sparks", topic=plan.mirror_topic, problem=str(error).partition("\n")[0])
+    return _seen(_Eyes(eyes.spark, read_far), plan, pieces, tag=tag, read_far=read_far)
+
+
+def _look(eyes: _Eyes, plan: VerifyPlan, pieces: Pieces, *, tag: str) -> _Seen:
+    with (
+        spark_answers("finish the comparison"),
+        tagged(eyes.spark, tag),
+        interrupted_after(eyes.spark, tag, timeout_s=plan.timeout_s),
+    ):
+        return _compare(eyes, plan, pieces)
 
 
 def _pieces(plan: VerifyPlan) -> dict[int, OffsetRange]:
@@ -100,31 +131,32 @@ def _within(seen: _Seen, pieces: Pieces) -> _Seen:
     return replace(seen, blocks=tuple(kept), differences=tuple(named))
 
 
-def _compare(spark: SparkSession, plan: VerifyPlan, pieces: Pieces) -> _Seen:
+def _compare(eyes: _Eyes, plan: VerifyPlan, pieces: Pieces) -> _Seen:
     size = block_offsets(pieces)
     if not pieces:
         return _Seen(block_offsets=size, blocks=(), recounted={})
-    blocks = _first_look(spark, plan, pieces, size=size)
+    blocks = _first_look(eyes, plan, pieces, size=size)
     doubts = doubtful(blocks, pieces, size=size)
     if not doubts:
         return _Seen(block_offsets=size, blocks=blocks, recounted={})
-    totals = spark.sql(_sql("totals"), args={"block_offsets": size}, compared=_judged(spark, plan, pieces, doubts)).collect()
+    compared = _judged(eyes, plan, pieces, doubts)
+    totals = eyes.spark.sql(_sql("totals"), args={"block_offsets": size}, compared=compared).collect()
     found = {(row["partition"], row["block"]): row["differences"] for row in totals}
     return _Seen(
         block_offsets=size,
         blocks=tuple(replace(one, differences=0 if one.equal else found.get(one.place, 0)) for one in blocks),
         recounted={(row["partition"], row["block"]): (row["records"], row["bytes"]) for row in totals},
-        differences=_differences(spark, plan, pieces, doubts) if any(found.values()) else (),
+        differences=_differences(eyes, plan, pieces, doubts) if any(found.values()) else (),
     )
 
 
-def _first_look(spark: SparkSession, plan: VerifyPlan, pieces: Pieces, *, size: int) -> tuple[Block, ...]:
+def _first_look(eyes: _Eyes, plan: VerifyPlan, pieces: Pieces, *, size: int) -> tuple[Block, ...]:
     arguments = _digest_arguments(size)
-    source, mirror = _read(spark, plan, pieces)
-    rows = spark.sql(
+    source, mirror = _read(eyes, plan, pieces)
+    rows = eyes.spark.sql(
         _sql("blocks"),
-        source=spark.sql(_sql("digests"), args=arguments, topic=source),
-        mirror=spark.sql(_sql("digests"), args=arguments, topic=mirror),
+        source=eyes.spark.sql(_sql("digests"), args=arguments, topic=source),
+        mirror=eyes.spark.sql(_sql("digests"), args=arguments, topic=mirror),
     ).collect()
     return tuple(block_of(row) for row in rows)
 
@@ -134,40 +166,40 @@ def _digest_arguments(size: int) -> dict[str, object]:
     return {"block_offsets": size, "secret": secrets.token_hex(16)}
 
 
-def _differences(spark: SparkSession, plan: VerifyPlan, pieces: Pieces, doubts: Pieces) -> tuple[RecordDifference, ...]:
+def _differences(eyes: _Eyes, plan: VerifyPlan, pieces: Pieces, doubts: Pieces) -> tuple[RecordDifference, ...]:
     """Find the first places, then fetch only the records there: half a topic that differs must not fill Spark's memory."""
-    found = spark.sql(_sql("places"), compared=_judged(spark, plan, pieces, doubts)).collect()
+    found = eyes.spark.sql(_sql("places"), compared=_judged(eyes, plan, pieces, doubts)).collect()
     offsets: dict[int, list[int]] = {}
     for row in found:
         offsets.setdefault(row["partition"], []).append(row["offset"])
     narrow = {partition: OffsetRange(min(some), max(some) + 1) for partition, some in offsets.items()}
-    places = spark.createDataFrame([(row["partition"], row["offset"]) for row in found], PLACES_SCHEMA)
-    compared = _joined(spark, _read(spark, plan, narrow), narrow)
-    rows = spark.sql(_sql("differences"), compared=compared, places=places).collect()
+    places = eyes.spark.createDataFrame([(row["partition"], row["offset"]) for row in found], PLACES_SCHEMA)
+    compared = _joined(eyes, _read(eyes, plan, narrow), narrow)
+    rows = eyes.spark.sql(_sql("differences"), compared=compared, places=places).collect()
     return tuple(difference_of(row) for row in rows)
 
 
-def _judged(spark: SparkSession, plan: VerifyPlan, pieces: Pieces, doubts: Pieces) -> DataFrame:
+def _judged(eyes: _Eyes, plan: VerifyPlan, pieces: Pieces, doubts: Pieces) -> DataFrame:
     if not plan.compacted:
-        return _joined(spark, _read(spark, plan, doubts), doubts)
+        return _joined(eyes, _read(eyes, plan, doubts), doubts)
     whole = {partition: OffsetRange(one.start, pieces[partition].end) for partition, one in doubts.items()}
-    compared = _joined(spark, _read(spark, plan, whole, all_of_it=True), whole)
-    return spark.sql(_sql("compaction"), compared=compared)
+    compared = _joined(eyes, _read(eyes, plan, whole, all_of_it=True), whole)
+    return eyes.spark.sql(_sql("compaction"), compared=compared)
 
 
-def _joined(spark: SparkSession, sides: tuple[DataFrame, DataFrame], bounds: Pieces) -> DataFrame:
-    source, mirror = (spark.sql(_sql("records"), topic=side) for side in sides)
+def _joined(eyes: _Eyes, sides: tuple[DataFrame, DataFrame], bounds: Pieces) -> DataFrame:
+    source, mirror = (eyes.spark.sql(_sql("records"), topic=side) for side in sides)
     rows = [(partition, one.start, one.end) for partition, one in sorted(bounds.items())]
-    table = spark.createDataFrame(rows, BOUNDS_SCHEMA)
-    return spark.sql(_sql("compare"), source=source, mirror=mirror, bounds=table)
+    table = eyes.spark.createDataFrame(rows, BOUNDS_SCHEMA)
+    return eyes.spark.sql(_sql("compare"), source=source, mirror=mirror, bounds=table)
 
 
-def _read(spark: SparkSession, plan: VerifyPlan, pieces: Pieces, *, all_of_it: bool = False) -> tuple[DataFrame, DataFrame]:
+def _read(eyes: _Eyes, plan: VerifyPlan, pieces: Pieces, *, all_of_it: bool = False) -> tuple[DataFrame, DataFrame]:
     starts = {partition: EARLIEST if all_of_it else one.start for partition, one in pieces.items()}
     ends = {partition: LATEST if all_of_it else one.end for partition, one in pieces.items()}
     sides = ((plan.source, plan.source_topic), (plan.destination, plan.mirror_topic))
     source, mirror = (
-        read_topic(spark, address=address, topic=topic, starts=starts, ends=ends, gentle=plan.gentle)
+        eyes.read(eyes.spark, address=address, topic=topic, starts=starts, ends=ends, gentle=plan.gentle)
         for address, topic in sides
     )
     return source, mirror

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from linkengine.domain.addresses import ClusterAddress, properties_of
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 READERS = 4  # tasks per topic: several cores read, and slots are left for the copy, which waits behind who came first
+COLUMNS = ("partition", "offset", "unix_millis(timestamp) AS timestamp_ms", "timestampType", "key", "value", "headers")
+TOO_FAR = "overflows when converting to Spark"  # what Spark says of times that Kafka takes and its own type does not hold
 EARLIEST, LATEST = -2, -1  # what Spark's offset JSON says for "whatever the log has"
 LIMITS = {
     "kafka.request.timeout.ms": "15000",  # one answer of a broker
@@ -28,6 +30,21 @@ LIMITS = {
 }
 
 
+class TopicReader(Protocol):
+    """Reads a topic as ``read_topic`` does, with the columns of COLUMNS."""
+
+    def __call__(
+        self,
+        spark: SparkSession,
+        *,
+        address: ClusterAddress,
+        topic: str,
+        starts: Mapping[int, int],
+        ends: Mapping[int, int],
+        gentle: bool,
+    ) -> DataFrame: ...
+
+
 def read_topic(
     spark: SparkSession,
     *,
@@ -37,7 +54,7 @@ def read_topic(
     ends: Mapping[int, int],
     gentle: bool,
 ) -> DataFrame:
-    """Plan to read what a committed reader sees of ``topic`` within ``[starts, ends)``.
+    """Plan to read what a committed reader sees of ``topic`` within ``[starts, ends)``; raises where a time is ``TOO_FAR``.
 
     ``gentle``: one task reads it all; else there are READERS, for which a topic with few partitions is split.
 
@@ -56,7 +73,7 @@ def read_topic(
         **{f"kafka.{name}": value for name, value in properties_of(address).items()},
     }
     topic_rows = spark.read.format("kafka").options(**options).load()
-    return topic_rows.coalesce(readers)
+    return topic_rows.selectExpr(*COLUMNS).coalesce(readers)
 
 
 def _offsets(topic: str, offsets: Mapping[int, int]) -> str:

@@ -4,7 +4,7 @@ SELECT
     offset,
     key,
     headers,
-    unix_millis(timestamp) AS timestamp_ms,
+    timestamp_ms,
     timestampType AS timestamp_type,
     value,
     octet_length(value) AS value_bytes,

@@ -96,5 +96,12 @@ def test_the_canary_names_the_partition() -> None:
     assert check_canary([]).state is FAILED
 
 
+def test_the_canary_says_what_the_source_has_no_more() -> None:
+    reads = [CanaryRead(partition=0, offset=9), CanaryRead(partition=3, offset=4, gone="deleted at the source since")]
+    check = check_canary(reads)
+    words = "1 of them equal. Not compared: partition 3: deleted at the source since."
+    assert (check.state, check.detail) == (PASSED, f"A consumer read the newest record of 2 of 2 partitions, {words}")
+
+
 def test_nothing_checked_is_not_green() -> None:
     assert not is_green([])

@@ -11,7 +11,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.gates import CanaryRead
 from linkengine.jobs import read_canary
+from linkengine.kafka.admin import ClusterAdmin
 from tests.linkengine.batches.batchlog import Rec, at, dense
 from tests.linkengine.copyjob.copying import create_topic
 from tests.linkengine.copyjob.rawwriter import send_batches
@@ -30,11 +32,15 @@ def topic(topic_name: str, source_admin: AdminClient, destination_admin: AdminCl
     return topic_name
 
 
-def write(cluster: KafkaCluster, topic: str, *records: tuple[int, str]) -> None:
+def write(cluster: KafkaCluster, topic: str, *records: tuple[int, str | None]) -> None:
     producer = Producer(cluster.client("admin"))
     for partition, value in records:
         producer.produce(topic, value, "key", partition=partition, timestamp=NOW_MS)
     assert producer.flush(TIMEOUT_S) == 0
+
+
+def look(source: ClusterAddress, destination: ClusterAddress, topic: str, *, compacted: bool = False) -> list[CanaryRead]:
+    return read_canary(source=source, destination=destination, source_topic=topic, mirror_topic=topic, compacted=compacted)
 
 
 def test_the_newest_record_of_each_partition_is_compared(
@@ -47,7 +53,7 @@ def test_the_newest_record_of_each_partition_is_compared(
     write(source_cluster, topic, *((0, f"v{n}") for n in range(30)), (1, "right"))
     write(destination_cluster, topic, *((0, f"v{n}") for n in range(30)), (1, "wrong"))
 
-    reads = read_canary(source=source, destination=destination, source_topic=topic, mirror_topic=topic)
+    reads = look(source, destination, topic)
 
     assert [(one.partition, one.offset) for one in reads] == [(0, 29), (1, 0), (2, None)]
     assert [one.problem for one in reads] == ["", "the record at offset 0 has another value than the source's", ""]
@@ -58,9 +64,49 @@ def test_a_record_the_source_does_not_have_is_found(
 ) -> None:
     write(destination_cluster, topic, (2, "mine"))
 
-    reads = read_canary(source=source, destination=destination, source_topic=topic, mirror_topic=topic)
+    reads = look(source, destination, topic)
 
     assert reads[2].problem == "the source has no record at offset 0"
+
+
+def test_what_the_source_has_deleted_since_is_rightly_not_there(
+    topic: str,
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    there: ClusterAdmin,
+) -> None:
+    for cluster in (source_cluster, destination_cluster):
+        write(cluster, topic, (0, "old"), (0, "older than the beginning by now"))
+    write(source_cluster, topic, (0, "not copied yet"))
+    there.trim(topic, {0: 2})
+
+    read = look(source, destination, topic)[0]
+
+    assert (read.offset, read.problem, read.gone) == (1, "", "deleted at the source since")
+
+
+@pytest.mark.parametrize(
+    ("value", "compacted", "gone"),
+    [(None, True, "compacted"), ("v", True, ""), (None, False, "")],
+    ids=["tombstone", "value", "not compacted"],
+)
+def test_a_tombstone_may_be_gone_from_a_compacted_source_and_no_other_record(
+    topic: str,
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    destination_cluster: KafkaCluster,
+    value: str | None,
+    compacted: bool,
+    gone: str,
+) -> None:
+    write(destination_cluster, topic, (0, value))
+
+    read = look(source, destination, topic, compacted=compacted)[0]
+
+    assert read.gone.partition(" ")[0] == gone
+    assert bool(read.problem) == (not gone)
 
 
 def test_markers_at_the_end_are_looked_past(
@@ -80,7 +126,7 @@ def test_markers_at_the_end_are_looked_past(
             producer.flush(TIMEOUT_S)
             producer.abort_transaction(TIMEOUT_S)
 
-    reads = read_canary(source=source, destination=destination, source_topic=topic, mirror_topic=topic)
+    reads = look(source, destination, topic)
 
     assert (reads[0].offset, reads[0].problem) == (0, "")
 
@@ -99,10 +145,10 @@ def test_odd_records_are_compared_as_far_as_the_reader_can_show_them(
     send_batches(destination_cluster, topic_name, [dense(0, [at(odd.records[0], stamped.log_append_time)]).encode()])
 
     for _ in range(20):  # the interpreter specializes what it calls often
-        (read,) = read_canary(source=source, destination=destination, source_topic=topic_name, mirror_topic=topic_name)
+        (read,) = look(source, destination, topic_name)
         assert (read.offset, read.problem) == (0, "")
 
 
 def test_a_mirror_that_is_not_there_is_an_error(source: ClusterAddress, destination: ClusterAddress, topic_name: str) -> None:
     with pytest.raises(LinkEngineError, match=topic_name):
-        read_canary(source=source, destination=destination, source_topic=topic_name, mirror_topic=topic_name)
+        look(source, destination, topic_name)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 BLOCK_OFFSETS = 1024
 RECORDS = """
     SELECT
-        CAST(id AS int) AS partition, id AS offset, timestamp_millis(id) AS timestamp, CAST(id AS int) AS timestampType,
+        CAST(id AS int) AS partition, id AS offset, id AS timestamp_ms, CAST(id AS int) AS timestampType,
         CAST(CAST(id AS string) AS binary) AS key, CAST(CAST(id AS string) AS binary) AS value,
         array(struct(CAST(id AS string) AS key, CAST(CAST(id AS string) AS binary) AS value)) AS headers
     FROM range(4)

@@ -1,0 +1,111 @@
+"""Reads one topic as applications do, read-committed. Joins no group and commits nothing, so it leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from operator import methodcaller
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.settings import librdkafka_settings
+
+LOOK_BACK = 10  # offsets from the end; markers and aborted data are no records, so it grows tenfold until one is found
+RECEIVE_BYTES = 256 << 20  # messages of 100 MB and a little beside them
+READ_TIMEOUT_S = 20.0  # one record
+_METADATA_TIMEOUT_S = 10.0
+
+
+class TopicConsumer:
+    """Reads one topic with one consumer, a partition at a time."""
+
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self._consumer, self._topic = consumer, topic
+
+    def newest(self, partition: int) -> Message | None:
+        """Answer the last record of the partition, None where it holds none."""
+        low, high = self.ends(partition)
+        back = LOOK_BACK
+        while low < high:
+            start = max(low, high - back)
+            newest = None
+            for message in self.read(partition, start=start, end=high):
+                newest = message
+            if newest is not None or start == low:
+                return newest
+            back *= 10
+        return None
+
+    def read(self, partition: int, *, start: int, end: int) -> Iterator[Message]:
+        """Yield records in ``[start, end)``; ends at the last stable offset, and with an error where the next takes too long.
+
+        Of what lies before the log's start nothing is yielded; -2 stands for that start.
+        """
+        if start > self.ends(partition)[1]:
+            return
+        self._consumer.assign([TopicPartition(self._topic, partition, start)])
+        while (message := self._next(partition)) is not None and offset_of(message) < end:
+            yield message
+            if offset_of(message) == end - 1:
+                return
+
+    def ends(self, partition: int) -> tuple[int, int]:
+        """Answer the log start and the high watermark."""
+        place = TopicPartition(self._topic, partition)
+        low, high = self._consumer.get_watermark_offsets(place, timeout=_METADATA_TIMEOUT_S)
+        return low, high
+
+    def _next(self, partition: int) -> Message | None:
+        message = self._consumer.poll(READ_TIMEOUT_S)
+        if message is None:
+            text = f"Reading partition {partition} of {self._topic} took longer than {READ_TIMEOUT_S:.0f} s."
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, text)
+        error = message.error()
+        if error is None:
+            return message
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name in this library
+            return None
+        raise KafkaException(error)
+
+
+def offset_of(message: Message) -> int:
+    """Answer the offset of a message that was read."""
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
+@contextmanager
+def committed_consumer(address: ClusterAddress) -> Iterator[Consumer]:
+    """Open a consumer that joins no group and commits nothing."""
+    consumer = Consumer(
+        {
+            **librdkafka_settings(address),
+            "group.id": "clusterlink-canary",  # librdkafka wants one; none is joined
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",  # retention may be quicker than we are
+            "isolation.level": "read_committed",
+            "receive.message.max.bytes": RECEIVE_BYTES,
+        }
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+# Called from C: for keys that are no UTF-8 this library answers with an exception set, and an interpreter that has specialized
+# a direct call looks for one no more (it surfaces anywhere later).
+_ask_headers = methodcaller("headers")
+
+
+def headers_of(message: Message) -> Any:
+    """Answer the headers, "unreadable" where this library cannot show them: names that are no UTF-8."""
+    try:
+        return _ask_headers(message)
+    except (SystemError, UnicodeDecodeError):  # a key that is no UTF-8: this library cannot show it, on either side
+        return "unreadable"

@@ -1,0 +1,73 @@
+"""Times that no clock shows: Kafka takes any, Spark's own do not reach them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.plans import VerifyPlan
+from linkengine.jobs.farreading import read_far
+from linkengine.kafka.admin import ClusterAdmin
+from linkengine.sparkclient import session
+from linkengine.verifyjob.job import run_verify
+from tests.linkengine.verifyjob.recording import BASE_MS, Rec, create, write
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
+
+
+@pytest.fixture
+def pair(source_cluster: KafkaCluster, topic_name: str) -> VerifyPlan:
+    admin = address_from_properties(source_cluster.client_properties("admin"))
+    plan = VerifyPlan(source=admin, destination=admin, source_topic=f"{topic_name}-source", mirror_topic=f"{topic_name}-mirror")
+    for topic in (plan.source_topic, plan.mirror_topic):
+        create(source_cluster, topic, partitions=2, **ANY_TIME)
+    return replace(plan, ends=((0, 4), (1, 1)))
+
+
+def test_records_of_times_beyond_sparks_are_compared(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    far, headers = 2**62 - BASE_MS, (("h", b"\xff"), ("n", None), ("", b""))
+    source = [Rec(), Rec(after_ms=far, headers=headers), Rec(after_ms=far, key=None), Rec(value=None)]
+    mirror = [Rec(), Rec(after_ms=far, headers=headers), Rec(after_ms=far + 1, key=None), Rec(value=b"")]
+    for topic, records in ((pair.source_topic, source), (pair.mirror_topic, mirror)):
+        write(source_cluster, topic, records)
+        write(source_cluster, topic, [Rec()], partition=1)
+
+    report = run_verify(pair, spark_url=spark_connect_url, read_far=read_far)
+
+    assert [(one.offset, one.kind) for one in report.first_differences] == [(2, "timestamp"), (3, "value")]
+    assert report.first_differences[0].mirror_value == f"{2**62 + 1} CreateTime"
+    assert (report.records_compared, report.differences) == (5, 2)
+    near = run_verify(replace(pair, ends=((1, 1),)), spark_url=spark_connect_url)  # as Spark itself reads it
+    assert near.checked == tuple(one for one in report.checked if one.partition == 1)
+
+
+def test_what_lies_before_the_beginning_or_behind_the_end_is_not_read(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    """Retention is quicker, or an end was cut off, while both are read."""
+    write(source_cluster, pair.source_topic, [Rec(after_ms=number) for number in range(4)])
+    ClusterAdmin(pair.source).trim(pair.source_topic, {0: 2})
+    spark, sides = session(spark_connect_url), {"address": pair.source, "topic": pair.source_topic, "gentle": False}
+
+    def read(start: int, end: int) -> list[int]:
+        rows = read_far(spark, starts={0: start, 1: 0}, ends={0: end, 1: 0}, **sides).collect()
+        return [row["offset"] for row in rows]
+
+    assert [read(0, 4), read(3, 4), read(-2, -1), read(9, 12)] == [[2, 3], [3], [2, 3], []]
+
+
+def test_without_another_reader_the_cause_is_told(
+    spark_connect_url: str, source_cluster: KafkaCluster, pair: VerifyPlan
+) -> None:
+    for topic in (pair.source_topic, pair.mirror_topic):
+        write(source_cluster, topic, [Rec(after_ms=2**62 - BASE_MS)])
+
+    with pytest.raises(LinkEngineError, match="has a time that Spark's own type does not hold"):
+        run_verify(replace(pair, ends=((0, 1),)), spark_url=spark_connect_url)
