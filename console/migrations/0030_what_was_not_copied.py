@@ -8,6 +8,8 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.AlterModelOptions(name='gaterun', options={'ordering': ['-id']}),
+        migrations.AlterModelOptions(name='verifyrun', options={'ordering': ['-id']}),
         migrations.AddField(
             model_name='verifyrun',
             name='not_copied',

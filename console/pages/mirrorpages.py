@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from console import pairs
 from console.access import Permission, can
-from console.actions.gates import GATED
 from console.actions.reparenting import possible_links
 from console.actors import Actor
 from console.exports import is_lost
@@ -152,7 +151,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
             enabled=verification.is_continuous(link=mirror.link),
             watched=mirror.state in verification.WATCHED,
             now=now,
-            missing=verification.missing_as_reported(mirror=mirror) if mirror.state in GATED else {},
+            missing=verification.missing_as_reported(mirror=mirror),
         ),
         "may_verify": can(by, Permission.VERIFY, mirror=mirror),
         "may_operate": can(by, Permission.OPERATE_MIRROR, mirror=mirror),

@@ -13,6 +13,7 @@ from console import pairs
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.errors import NotFoundError
+from console.gatepolicies import GATED
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun, VerifyWatch
 from linkengine.domain import coverage as ranges
 from linkengine.domain.configs import follows_start
@@ -84,7 +85,9 @@ def missing_beginnings(
 
 
 def missing_as_reported(*, mirror: MirrorTopic) -> dict[int, OffsetRange]:
-    """Answer the same of the starts that the copier last told; no cluster is asked."""
+    """Answer the same of the starts that the copier last told, where it goes on doing so; no cluster is asked."""
+    if mirror.state not in GATED:
+        return {}
     rows = [row for row in mirror.partitions.all() if row.source_start is not None and row.mirror_start is not None]
     source = {row.partition: row.source_start or 0 for row in rows}
     return missing_beginnings(mirror=mirror, source=source, mirrored={row.partition: row.mirror_start or 0 for row in rows})
@@ -105,7 +108,7 @@ def watches_of(*, link: ClusterLink) -> QuerySet[VerifyWatch]:
 
 def newest_runs(*, link: ClusterLink) -> QuerySet[VerifyRun]:
     """Choose the newest run of each mirror of a link, by name; however many there are, one look at each mirror."""
-    newest = VerifyRun.objects.filter(mirror=OuterRef("pk")).order_by("-requested_at", "-id").values("pk")[:1]
+    newest = VerifyRun.objects.filter(mirror=OuterRef("pk")).order_by("-id").values("pk")[:1]
     chosen = MirrorTopic.objects.filter(link=link).order_by().annotate(newest=Subquery(newest)).values("newest")
     return VerifyRun.objects.filter(pk__in=chosen).select_related("mirror").order_by("mirror__name")
 

@@ -9,8 +9,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
-from console.actions.gates import GATED
 from console.actions.groups import let_wait
+from console.gatepolicies import GATED
 from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic, SyncedGroup
 from console.models.links import show_change
 from console.models.mirrors import AHEAD

@@ -25,8 +25,8 @@ class RecordDifference(serializers.Serializer[Any]):
     mirror_value = Text(allow_null=True)
 
 
-class ComparedRange(serializers.Serializer[Any]):
-    """Offsets of a partition that were compared."""
+class OffsetRangeData(serializers.Serializer[Any]):
+    """Offsets of a partition."""
 
     partition = Number()
     start = OffsetField()
@@ -70,7 +70,7 @@ class VerifyRunData(serializers.ModelSerializer[VerifyRun]):
             "error_message",
         )
 
-    @extend_schema_field(ComparedRange(many=True))
+    @extend_schema_field(OffsetRangeData(many=True))
     def get_ranges(self, run: VerifyRun) -> list[dict[str, int]]:
         """Name what the stored triples mean."""
         return [{"partition": partition, "start": start, "end": end} for partition, start, end in run.ranges]
@@ -140,6 +140,11 @@ class VerificationData(serializers.Serializer[Any]):
     """How much of a mirror was compared."""
 
     continuous = ContinuousData()
+    missing_beginnings = OffsetRangeData(
+        many=True,
+        help_text="What the source holds before the mirror's first offset, as last reported: deleted here, and looked at by no "
+        "comparison. Empty where the mirror has a retention of its own, and once it has been stopped.",
+    )
     data: Any = CoverageData(many=True)
 
 

@@ -89,8 +89,13 @@ class VerificationView(MirrorPartView):
         names = ("next_at", "finished_at", "duration_ms", "error_message")
         continuous = {name: getattr(watch, name) for name in names}
         continuous["enabled"] = verification.is_continuous(link=mirror.link)
-        parts = verification.coverage(mirror=mirror)
-        return Response(answers.VerificationData({"continuous": continuous, "data": parts}).data)
+        missing = verification.missing_as_reported(mirror=mirror).items()
+        seen = {
+            "continuous": continuous,
+            "missing_beginnings": [{"partition": number, "start": one.start, "end": one.end} for number, one in missing],
+            "data": verification.coverage(mirror=mirror),
+        }
+        return Response(answers.VerificationData(seen).data)
 
 
 class VerifiedRangeListView(MirrorPartView):

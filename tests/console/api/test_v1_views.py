@@ -108,6 +108,29 @@ def test_a_reader_may_not_start_a_run(reader: Rest, orders: MirrorTopic) -> None
     assert reader.get(f"{ORDERS}/verify-runs").json() == {"data": []}
 
 
+def test_verification_tells_what_the_source_holds_before_the_beginning_of_a_mirror(owner: Rest, orders: MirrorTopic) -> None:
+    """As the page does, and only while the copier goes on telling where both sides begin."""
+    orders.partitions.filter(partition=1).update(source_start=3, mirror_start=5)
+
+    told = owner.get(f"{ORDERS}/verification").json()["missing_beginnings"]
+    MirrorTopic.objects.update(state="STOPPED")
+
+    assert told == [{"partition": 1, "start": 3, "end": 5}]
+    assert owner.get(f"{ORDERS}/verification").json()["missing_beginnings"] == []
+
+
+@pytest.mark.parametrize("kind", ["gate-runs", "verify-runs"])
+def test_the_run_that_was_asked_for_last_is_the_newest_whatever_the_clock_said(
+    owner: Rest, orders: MirrorTopic, kind: str
+) -> None:
+    """A clock that was set back dates an older one ahead of it."""
+    runs: Any = orders.gate_runs if kind == "gate-runs" else orders.verify_runs
+    older, newer = (runs.create(status="RUNNING", requested_by="x", requested_at=NOW + timedelta(hours=one)) for one in (2, 1))
+
+    assert [one["id"] for one in owner.get(f"{ORDERS}/{kind}").json()["data"]] == [newer.pk, older.pk]
+    assert owner.get(f"{ORDERS}/{kind}?limit=1").json()["data"][0]["id"] == newer.pk
+
+
 def test_gaps_are_listed_and_summed(owner: Rest, orders: MirrorTopic) -> None:
     for partition, start, end, reason in ((0, 5, 6, "TRANSACTION_MARKER"), (0, 9, 12, "COMPACTED"), (1, 2, 4, "COMPACTED")):
         orders.gaps.create(partition=partition, start=start, end=end, filled=end - start, reason=reason, noted_at=NOW)
