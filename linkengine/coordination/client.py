@@ -16,9 +16,16 @@ from linkengine.domain.leases import CoordinationUnavailableError
 
 SOCKET_TIMEOUT_S = 0.5  # local round trips take 0.1 ms; with the one retry the worst call blocks for 2 s, half a lease
 RETRIES = 1  # a pooled connection that died with a restarted server fails once, the retry connects anew
-# It reads but refuses to write: a full disk or memory, a replica. Some of it has classes, unless a script tells it.
-_NO_ROOM = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
-_NO_WRITES = re.compile(r"\b(MISCONF|OOM|READONLY)\b")
+# It is there and refuses: a full disk or memory, a replica, a primary without replicas, a cluster that is electing, a script
+# that goes on and on. Some of it has classes, whose text lacks the word, unless a script tells it.
+_REFUSALS = (
+    redis.exceptions.OutOfMemoryError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.TryAgainError,
+)
+_REFUSING = re.compile(r"\b(MISCONF|OOM|READONLY|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|LOADING|BUSY)\b")
 
 # The beginning of a script that needs Redis' own clock: ``now`` in Unix milliseconds, and ``stamp``, the same as it is stored.
 NOW_MS = """
@@ -54,12 +61,12 @@ def clock_ms(url: str) -> int:
 
 @contextmanager
 def redis_answers(what: str) -> Iterator[None]:
-    """Turn every outage (gone, silent, starting up, no room left) into CoordinationUnavailableError; other errors are bugs."""
+    """Turn every outage into CoordinationUnavailableError: gone, silent, starting up, electing, full. Other errors are bugs."""
     try:
         yield
     except (redis.ConnectionError, redis.TimeoutError) as error:
         raise CoordinationUnavailableError(f"Redis did not {what}: {type(error).__name__}.") from error
     except redis.ResponseError as error:
-        if not isinstance(error, _NO_ROOM) and not _NO_WRITES.search(str(error)):
+        if not isinstance(error, _REFUSALS) and not _REFUSING.search(str(error)):
             raise
         raise CoordinationUnavailableError(f"Redis did not {what}: {error}") from error

@@ -7,7 +7,8 @@ Two keys per partition, touched only by Lua scripts (``leasescripts.py``), which
   ``clean`` (what the last acquire answered), ``seen`` (what the last owner that released left to the next one, who gets it
   with a clean grant only), ``left`` (the same of the last owner alone, whatever others did before) and ``armed`` (when, by
   Redis' clock, an owner that may have sent markers was last heard, 0 after a clean release). It never expires, so the counter
-  outlives every lease; it goes with the mirror (``forget_leases``).
+  outlives every lease; it goes with the mirror (``forget_leases``), a day later: a copier that comes late would make it
+  anew.
 
 A token is unique per RedisLease object. Races, each thought through:
 
@@ -51,10 +52,12 @@ from threading import Lock
 from typing import Any
 
 from linkengine.coordination.client import client_for, redis_answers
-from linkengine.coordination.leasescripts import ACQUIRE, ARM, RAISE, RELEASE, RENEW
+from linkengine.coordination.leasescripts import ACQUIRE, ARM, FORGET, RAISE, RELEASE, RENEW
 from linkengine.domain.leases import Grant
 
 MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between looking at the deadline and sending
+LATE_MS = 24 * 3_600_000  # a slice lasts a minute, but Spark may begin its tasks late
+FORGOTTEN_AT_ONCE = 1_000  # names; Redis does nothing else meanwhile
 UNDERWAY_MS = 30 * 60_000  # twice the time after which TCP gives up a segment that nobody takes (RFC 1122; Linux: 15 min)
 
 
@@ -205,11 +208,15 @@ class RedisLease:
 
 
 def forget_leases(url: str, keys: Iterable[str]) -> None:
-    """Remove what is kept of partitions that nobody will ever write again: no mirror gets the name of one that is gone."""
+    """Remove what is kept of partitions that nobody will ever write again: no mirror gets the name of one that is gone.
+
+    An empty record stays for a day. A copier that wants the lease that late writes into it, and its traces go with it.
+    """
     names = [name for key in keys for name in _names(key)]
-    if names:
-        with redis_answers("forget leases"):
-            client_for(url).delete(*names)
+    with redis_answers("forget leases"):
+        for begin in range(0, len(names), FORGOTTEN_AT_ONCE):
+            some = names[begin : begin + FORGOTTEN_AT_ONCE]
+            client_for(url).eval(FORGET, len(some), *some, LATE_MS)
 
 
 def _seen(text: str | bytes) -> tuple[int, int] | None:

@@ -73,6 +73,14 @@ for i = 1, #KEYS / 2 do
 end
 return #KEYS
 """
+# ARGV: for how long somebody may still come
+FORGET = """
+for i = 1, #KEYS / 2 do
+  redis.call('DEL', KEYS[2 * i - 1], KEYS[2 * i])
+  redis.call('HSET', KEYS[2 * i], 'generation', 0)  -- what is written into it later does not last longer than it does
+  redis.call('PEXPIRE', KEYS[2 * i], ARGV[1])
+end
+"""
 ARM = (
     NOW_MS
     + """

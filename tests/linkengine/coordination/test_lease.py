@@ -10,7 +10,7 @@ import time
 import pytest
 import redis
 
-from linkengine.coordination.lease import RedisLease, forget_leases
+from linkengine.coordination.lease import FORGOTTEN_AT_ONCE, LATE_MS, RedisLease, forget_leases
 from linkengine.domain.leases import Grant
 from tests.linkengine.coordination.leasing import SHORT_MS, TTL_MS, Clock, taken, taken_in_time, wait_for_expiry
 
@@ -265,5 +265,34 @@ def test_what_is_forgotten_leaves_nothing_behind(redis_url: str, key: str) -> No
     forget_leases(redis_url, [key])
     forget_leases(redis_url, [])
 
-    assert redis.Redis.from_url(redis_url).keys(f"*{{{key}}}*") == []
+    left = redis.Redis.from_url(redis_url, decode_responses=True)
+    assert left.keys(f"*{{{key}}}*") == [f"generation:{{{key}}}"]
+    assert left.hgetall(f"generation:{{{key}}}") == {"generation": "0"}
     assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(other.key, "slice") is None
+
+
+def test_a_copier_that_comes_late_for_a_mirror_that_is_gone_leaves_nothing_for_ever(redis_url: str, key: str) -> None:
+    early, late = (RedisLease(redis_url, ttl_ms=TTL_MS) for _ in range(2))
+    grant = taken(early, key)
+    forget_leases(redis_url, [key])
+
+    early.renew([grant])  # it has not heard of it yet
+    early.release(grant)
+    late_grant = taken(late, key)
+    late.arm([late_grant])
+    late.raise_generation(key, 9)
+    late.release(late_grant, seen=(1, 2))
+
+    left = redis.Redis.from_url(redis_url)
+    assert all(0 < left.pttl(name) <= LATE_MS for name in left.keys(f"*{{{key}}}*"))
+    assert left.keys(f"*{{{key}}}*")
+
+
+def test_a_link_with_many_partitions_is_forgotten(redis_url: str, key: str) -> None:
+    keys = [f"{key}-{number}" for number in range(FORGOTTEN_AT_ONCE)]
+    lease = RedisLease(redis_url, ttl_ms=TTL_MS)
+    assert len(lease.acquire_all(keys, "slice")) == len(keys)
+
+    forget_leases(redis_url, keys)
+
+    assert redis.Redis.from_url(redis_url).keys(f"lease:{{{key}-*") == []

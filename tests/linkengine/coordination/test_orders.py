@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from devcluster.redis import RedisServer
+from linkengine.coordination.client import redis_answers
 from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.orders import RedisOrders, clear_orders, write_orders
 from linkengine.domain.leases import CoordinationUnavailableError, OrdersSnapshot
@@ -134,7 +135,11 @@ def memory_full(_: RedisServer, admin: redis.Redis) -> None:
     admin.config_set("maxmemory", 1)
 
 
-@pytest.mark.parametrize("fill", [disk_full, memory_full])
+def no_replicas(_: RedisServer, admin: redis.Redis) -> None:
+    admin.config_set("min-replicas-to-write", 1)
+
+
+@pytest.mark.parametrize("fill", [disk_full, memory_full, no_replicas])
 def test_a_redis_that_refuses_to_write_is_waited_for(
     own_redis: RedisServer, link_id: str, fill: Callable[[RedisServer, redis.Redis], None]
 ) -> None:
@@ -143,3 +148,33 @@ def test_a_redis_that_refuses_to_write_is_waited_for(
     with pytest.raises(CoordinationUnavailableError):
         RedisLease(own_redis.url, ttl_ms=1_000).acquire(link_id, "slice")
     assert RedisOrders(own_redis.url, link_id).read() is None
+
+
+def test_a_replica_that_has_lost_its_primary_is_waited_for(own_redis: RedisServer, link_id: str) -> None:
+    admin = redis.Redis.from_url(own_redis.url)
+    admin.config_set("replica-serve-stale-data", "no")
+    admin.replicaof("127.0.0.1", "1")
+
+    with pytest.raises(CoordinationUnavailableError):
+        RedisOrders(own_redis.url, link_id).read()
+    with pytest.raises(CoordinationUnavailableError):
+        RedisLease(own_redis.url, ttl_ms=1_000).acquire(link_id, "slice")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        redis.exceptions.ClusterDownError("The cluster is down"),
+        redis.exceptions.TryAgainError("Multiple keys request during rehashing of slot"),
+        redis.ResponseError("CLUSTERDOWN Hash slot not served script: 0a, on @user_script:2."),
+        redis.ResponseError("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."),
+    ],
+)
+def test_a_cluster_that_elects_is_waited_for(error: Exception) -> None:
+    with pytest.raises(CoordinationUnavailableError), redis_answers("do it"):
+        raise error
+
+
+def test_what_nobody_can_wait_out_is_a_bug() -> None:
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"), redis_answers("do it"):
+        raise redis.ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")
