@@ -37,6 +37,7 @@ worker_send_task_events = False
 worker_cancel_long_running_tasks_on_connection_loss = False
 enable_utc = True
 
+beat_scheduler = "console.beat:SteadyScheduler"
 beat_schedule = {
     "reconcile": {"task": "reconcile", "schedule": 1.0, "options": {"expires": 2}},
     "refresh-topics": {"task": "refresh_topics", "schedule": 30.0, "options": {"expires": 25}},

@@ -154,6 +154,11 @@ def is_claimed(name: str) -> bool:
     return bool(client().exists(f"console:claim:{name}"))
 
 
+def unclaim(name: str) -> None:
+    """Let it be said again at once: what it was about has begun."""
+    client().delete(f"console:claim:{name}")
+
+
 def take_turn(name: str, *, per_s: float, burst: int) -> float:
     """Count one of at most ``burst`` at once and ``per_s`` in the long run; answer 0, or the seconds to wait uncounted."""
     wait_us = cast("int", client().eval(_TAKE_TURN, 1, f"console:turn:{name}", str(1_000_000 / per_s), str(burst)))

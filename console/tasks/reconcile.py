@@ -49,6 +49,7 @@ from linkengine.domain.states import WRITABLE, GapReason
 
 ROUNDS = 3  # when asked again while at it
 CLAIM_MS = 2_000  # how often one chore is sent, at most
+WAITING_MS = 5_000  # a round that nobody has begun until then is sent again
 KEEP_RUNS = timedelta(days=30)
 _log = structlog.get_logger(__name__)
 Rows = dict[str, MirrorPartition]
@@ -66,6 +67,7 @@ def reconcile(**_: Any) -> None:
 def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
     """Bring one link up to date; never twice at once. Who comes second leaves a note to the first."""
     name = f"link:{link_id}"
+    store.unclaim(_waiting(link_id))
     if probe:
         ClusterLink.objects.filter(pk=link_id).update(looked_at=None)
     for _round in range(ROUNDS):
@@ -95,9 +97,14 @@ def forget_old_rows(**_: Any) -> None:
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
 
 
+def _waiting(link_id: int) -> str:
+    return f"reconcile:{link_id}"
+
+
 def _send_links() -> None:
     for link_id in ClusterLink.objects.values_list("pk", flat=True):
-        dispatch.send("reconcile_link", link_id=link_id)
+        if store.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # where all threads are busy, messages would pile up
+            dispatch.send("reconcile_link", link_id=link_id)
 
 
 _STEPS: Mapping[str, Callable[[], None]] = {
@@ -247,4 +254,5 @@ def _copy(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows) -> N
     now = timezone.now()
     orphans = [one for one in slicing.starting(link=link, now=now) if not store.is_held(slicing.hold_of(one))]
     for one in slicing.next_slices(link=link, wanted=keys[True], rows=rows, now=now, orphans=orphans):
-        dispatch.send("run_slice", slice_id=one.slice_id)
+        if store.claim(slicing.hold_of(one.slice_id), ttl_ms=CLAIM_MS):  # it is decided anew each second until it is taken
+            dispatch.send("run_slice", slice_id=one.slice_id)

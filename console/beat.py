@@ -1,0 +1,57 @@
+"""Sends what is due: it goes on when the system's clock is set back, and stops when nobody takes what it sent.
+
+Celery's scheduler waits until an entry's last run is an interval ago. After a clock was set back by an hour that is so an hour
+later, and not sooner after a restart, since it keeps its times in a file.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import redis
+import structlog
+from celery.beat import PersistentScheduler, ScheduleEntry
+from celery.utils.time import maybe_make_aware
+
+from console import store
+from linkengine.domain.moments import AHEAD_MS
+
+MOST_WAITING = 500  # messages; without a worker a night would leave 30,000, and who comes back has to look at each
+_AHEAD = timedelta(milliseconds=AHEAD_MS)
+_log = structlog.get_logger(__name__)
+
+
+class SteadyScheduler(PersistentScheduler):
+    """Celery's scheduler, less two ways to come to a stop."""
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        """Send what is due; answer in how many seconds to come again."""
+        ahead = [entry for entry in self.schedule.values() if _is_ahead(entry)]
+        for entry in ahead:
+            _log.warning("beat.clock_was_set_back", entry=entry.name)
+            entry.last_run_at = entry.default_now()
+        if ahead:
+            self._heap = None  # its times are of the clock before
+        wait_s: float = super().tick(*args, **kwargs)
+        return wait_s
+
+    def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
+        """Send one task, unless the queue is so long that it would only wait for its expiry."""
+        if _is_jammed(self.app.conf.task_default_queue):
+            _log.warning("beat.nobody_takes_what_is_sent", entry=entry.name)
+            return
+        super().apply_entry(entry, producer=producer)
+
+
+def _is_ahead(entry: ScheduleEntry) -> bool:
+    if entry.last_run_at is None:
+        return False
+    return bool(maybe_make_aware(entry.last_run_at) > maybe_make_aware(entry.default_now()) + _AHEAD)
+
+
+def _is_jammed(queue: str) -> bool:
+    try:
+        return int(store.client().llen(queue)) > MOST_WAITING
+    except redis.RedisError:  # Celery tries, and says so
+        return False
