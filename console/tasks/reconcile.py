@@ -49,7 +49,7 @@ from linkengine.domain.states import WRITABLE, GapReason
 
 ROUNDS = 3  # when asked again while at it
 CLAIM_MS = 2_000  # how often one chore is sent, at most
-WAITING_MS = 5_000  # a round that nobody has begun until then is sent again
+WAITING_MS = 3_000  # a round that nobody has begun until then is sent again
 KEEP_RUNS = timedelta(days=30)
 _log = structlog.get_logger(__name__)
 Rows = dict[str, MirrorPartition]

@@ -108,7 +108,7 @@ def arm(deaths: Deaths) -> None:
 def hurry() -> None:
     """Shorten the pauses between attempts; what is done in which order stays."""
     store.HOLD_S = 0.5
-    reconcile.CLAIM_MS = 200
+    reconcile.CLAIM_MS = reconcile.WAITING_MS = 200
     drills.RESEND_MS = 200
     verifying.CLAIM_MS = 200
     slicing.RESEND_AFTER_MS //= 4
