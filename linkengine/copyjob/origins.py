@@ -39,7 +39,7 @@ def locate_sources(
         else:
             by_id = any(topic_id)
             results[one.key] = Origin(leader, topic_id if by_id else one.source_topic.encode(), by_id)
-    return results | find_rewound(cluster, assignments, found=results, seen=seen, everywhere=survey.complete)
+    return results | find_rewound(cluster, assignments, found=results, seen=seen, everywhere=survey.everywhere)
 
 
 def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> SourceExtent:
@@ -67,7 +67,7 @@ def _check_topic_id(assignment: PartitionAssignment, survey: Survey) -> None:
     """Raise where the topic is another one: for good only where all brokers answer and none of them knows the former."""
     found = survey.topics[assignment.source_topic].topic_id_text
     if assignment.source_topic_id and found and found != assignment.source_topic_id:
-        if not survey.complete or assignment.source_topic_id in survey.topic_ids[assignment.source_topic]:
+        if not survey.everywhere or assignment.source_topic_id in survey.topic_ids[assignment.source_topic]:
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR,
                 f"Brokers of the source know {assignment.source_topic!r} under another id than it had, and others answer "

@@ -124,6 +124,7 @@ class Cluster:
         wanted = list(names)
         if not self._brokers:
             self.topics([])
+        strangers = self._meet_strangers()
         seen = self._ask_all(wanted)
         views = [topics for _, (_, topics) in seen] or [self.topics(wanted)]
         return Survey(
@@ -131,7 +132,35 @@ class Cluster:
             complete=len(self._brokers) <= max(1, len(seen)),
             given_up={one for one in self.brokers() for asked, (alive, _) in seen if asked != one and one not in alive},
             topic_ids={name: topic_ids([view[name] for view in views if name in view]) for name in wanted},
+            strangers=strangers,
         )
+
+    def _meet_strangers(self) -> bool:
+        """Learn of brokers that nobody asked so far names; answer whether silent bootstrap servers may be the majority.
+
+        One that was cut off while all others were down goes on naming itself only. A broker that is down, and given up by most,
+        is in nobody's way.
+        """
+        unmet = self._unmet()
+        asked = [
+            self._askers.submit(self._seen_by, one, [], timeout_s=ASK_ALL_TIMEOUT_S)
+            for one in unmet
+            if not self._is_shunned(one)
+        ]
+        met = 0
+        for answer in asked:
+            with suppress(LinkEngineError, TimeoutError):
+                met += bool(answer.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S))
+        return bool(unmet) and len(unmet) - met >= len(self._brokers)
+
+    def _unmet(self) -> list[tuple[str, int]]:
+        """List the bootstrap servers that no broker goes by, where they may be more than the brokers.
+
+        None where nobody knows which cluster it is: a name may have come to belong to another one.
+        """
+        known = set(self._brokers.values())
+        unmet = [one for one in self._bootstrap if one not in known and self.address.cluster_id]
+        return unmet if len(self._bootstrap) > len(known) and len(unmet) >= len(known) else []
 
     def _ask_all(self, names: list[str]) -> list[tuple[int, Seen]]:
         """Answer, by broker, what each that answers soon enough sees; nothing where there is one broker only.

@@ -53,6 +53,12 @@ class Survey:
     complete: bool  # every broker ever heard of has answered: then none knows of a newer leader
     given_up: set[int]
     topic_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by name, as any broker has it
+    strangers: bool = False  # as many bootstrap servers as there are brokers are silent, and nobody names them
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether what is told can be the last word: a mirror that fails by it does not come back by itself."""
+        return self.complete and not self.strangers
 
     def check_complete(self, what: str) -> None:
         """Raise TIMEOUT_ERROR where a broker is silent that may know better, so that ``what`` cannot be told."""

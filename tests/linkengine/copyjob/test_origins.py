@@ -21,20 +21,27 @@ def text_of(topic_id: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("complete", "known", "code"),
+    ("complete", "strangers", "known", "code"),
     [
-        (True, {OTHER}, ErrorCode.SOURCE_TOPIC_ID_CHANGED),
-        (False, {OTHER}, ErrorCode.TIMEOUT_ERROR),
-        (True, {OTHER, FORMER}, ErrorCode.TIMEOUT_ERROR),
+        (True, False, {OTHER}, ErrorCode.SOURCE_TOPIC_ID_CHANGED),
+        (False, False, {OTHER}, ErrorCode.TIMEOUT_ERROR),
+        (True, True, {OTHER}, ErrorCode.TIMEOUT_ERROR),
+        (True, False, {OTHER, FORMER}, ErrorCode.TIMEOUT_ERROR),
     ],
 )
-def test_a_topic_is_another_one_only_where_all_brokers_say_so(complete: bool, known: set[bytes], code: ErrorCode) -> None:
+def test_a_topic_is_another_one_only_where_all_brokers_say_so(
+    complete: bool, strangers: bool, known: set[bytes], code: ErrorCode
+) -> None:
     assignment = partition().assignment
     assignment = replace(assignment, source_topic_id=text_of(FORMER))
     view = TopicView(topic_id=OTHER, partitions={assignment.partition: Leader(broker=1, epoch=3)})
     name = assignment.source_topic
     survey = Survey(
-        topics={name: view}, complete=complete, given_up=set(), topic_ids={name: frozenset(text_of(one) for one in known)}
+        topics={name: view},
+        complete=complete,
+        given_up=set(),
+        topic_ids={name: frozenset(text_of(one) for one in known)},
+        strangers=strangers,
     )
     cluster: Any = SimpleNamespace(survey=lambda _: survey)
 

@@ -1,0 +1,140 @@
+"""Who is asked about a cluster: brokers played by threads, of which one was cut off and names only itself."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+
+from devcluster.ports import free_port
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.topicviews import Leader
+
+TOPIC = uuid.UUID(int=7)
+SPOKEN = {MetadataRequest.API_KEY: 12, ApiVersionsRequest.API_KEY: 3}
+
+
+class Speaker:
+    """Answers any number of connections with what it takes for the cluster."""
+
+    def __init__(self, node: int) -> None:
+        self.node, self.epoch, self.named = node, 1, [self]
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                theirs = self._server.accept()[0]
+            except OSError:
+                return  # closed by the test
+            threading.Thread(target=self._serve, args=(theirs,), daemon=True).start()
+
+    def _serve(self, theirs: socket.socket) -> None:
+        with theirs, theirs.makefile("rb") as stream:
+            try:
+                while size := stream.read(4):
+                    frame = stream.read(int.from_bytes(size, "big"))
+                    api_key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
+                    answer = self._metadata(version) if api_key == MetadataRequest.API_KEY else self._versions(version)
+                    theirs.sendall((len(answer) + 4).to_bytes(4, "big") + frame[4:8] + answer)
+            except OSError:
+                return
+
+    def _versions(self, version: int) -> bytes:
+        keys = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=high) for key, high in SPOKEN.items()]
+        return bytes(ApiVersionsResponse(version=version, error_code=0, api_keys=keys).encode())
+
+    def _metadata(self, version: int) -> bytes:
+        part = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
+            partition_index=0, leader_id=self.node, leader_epoch=self.epoch, replica_nodes=[], isr_nodes=[], offline_replicas=[]
+        )
+        topic = MetadataResponse.MetadataResponseTopic(name="t", topic_id=TOPIC, partitions=[part])
+        brokers = [
+            MetadataResponse.MetadataResponseBroker(node_id=one.node, host="127.0.0.1", port=one.port, rack=None)
+            for one in self.named
+        ]
+        answer = MetadataResponse(version=version, brokers=brokers, cluster_id="c", controller_id=1, topics=[topic])
+        return b"\0" + bytes(answer.encode())
+
+
+@pytest.fixture
+def speaker() -> Iterator[Callable[[int], Speaker]]:
+    made: list[Speaker] = []
+
+    def make(node: int) -> Speaker:
+        made.append(Speaker(node))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Callable[..., Cluster]]:
+    made: list[Cluster] = []
+
+    def make(*ports: int) -> Cluster:
+        servers = ",".join(f"127.0.0.1:{port}" for port in ports)
+        made.append(Cluster(ClusterAddress(bootstrap_servers=servers, security_protocol="PLAINTEXT", cluster_id="c")))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_a_broker_that_names_only_itself_is_not_believed_while_another_bootstrap_server_knows_better(
+    speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
+) -> None:
+    alone, second, third = speaker(1), speaker(2), speaker(3)
+    second.named = third.named = [second, third]
+    second.epoch = third.epoch = 5
+
+    survey = cluster(alone.port, second.port).survey(["t"])
+
+    assert survey.everywhere
+    assert survey.topics["t"].partitions[0] in (Leader(broker=2, epoch=5), Leader(broker=3, epoch=5))
+
+
+def test_what_it_says_is_not_the_last_word_while_another_bootstrap_server_is_silent(
+    speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
+) -> None:
+    alone = speaker(1)
+    survey = cluster(alone.port, free_port()).survey(["t"])
+
+    assert (survey.complete, survey.everywhere) == (True, False)
+    assert survey.topics["t"].partitions[0] == Leader(broker=1, epoch=1)
+
+
+def test_a_cluster_that_is_one_broker_under_two_names_is_believed(
+    speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
+) -> None:
+    """A name for its clients, and another one that the broker gives itself."""
+    alone, alias = speaker(1), speaker(1)
+    alias.named = [alone]
+    survey = cluster(alias.port, alone.port).survey(["t"])
+
+    assert survey.everywhere
+
+
+def test_a_broker_that_is_down_and_given_up_by_most_is_not_waited_for(
+    speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
+) -> None:
+    first, second = speaker(1), speaker(2)
+    first.named = second.named = [first, second]
+    ours = cluster(first.port, second.port, gone := free_port())
+    survey = ours.survey(["t"])
+
+    assert survey.everywhere
+    assert not ours._is_shunned(("127.0.0.1", gone))  # as it would be if it had been asked
