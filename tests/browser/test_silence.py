@@ -1,0 +1,188 @@
+"""What a page says while the console does not answer: how old it is, and that nobody knows what became of what was sent."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from playwright.sync_api import Browser, Page, Request, Route, expect
+
+from console.models import MirrorTopic
+from devcluster.ports import LOOPBACK, free_port
+from linkengine.domain.states import MirrorState
+from tests.browser.conftest import START_TIMEOUT_S, Visits
+from tests.browser.scene import Scene, make_scene
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+SOON_MS = 9_000  # before a request is given up
+LATER_MS = 25_000
+AGE = re.compile(r"This page shows what was known at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC; the server does not answer\. Trying again\.")
+
+
+class Server:
+    """The console in a process of its own, which can be stopped and continued."""
+
+    def __init__(self, log: Path) -> None:
+        self.port = free_port()
+        self.base_url = f"http://{LOOPBACK}:{self.port}"
+        database = f"sqlite:///{connection.settings_dict['NAME']}"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "console.asgi:application", "--port", str(self.port), "--lifespan", "off"],
+            env=os.environ | {"DJANGO_SETTINGS_MODULE": "console.settings", "CLUSTERLINK_DATABASE_URL": database},
+            stdout=log.open("wb"),
+            stderr=subprocess.STDOUT,
+        )
+
+    def wait(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while socket.socket().connect_ex((LOOPBACK, self.port)):
+            assert time.monotonic() < deadline, "uvicorn did not start"
+            time.sleep(0.1)
+
+    def stop_answering(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def answer_again(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def server(transactional_db: None, tmp_path: Path) -> Iterator[Server]:
+    if connection.vendor != "sqlite":
+        pytest.skip("the process is started on the file of the tests")
+    one = Server(tmp_path / "uvicorn.log")
+    one.wait()
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def scene(server: Server) -> Scene:
+    return make_scene()
+
+
+@pytest.fixture
+def visits(browser: Browser, server: Server) -> Iterator[Visits]:
+    all_visits = Visits(browser=browser, base_url=server.base_url)
+    yield all_visits
+    for context in all_visits.contexts:
+        context.close()
+
+
+def test_a_page_says_how_old_it_is_until_the_server_answers_again(scene: Scene, visits: Visits, server: Server) -> None:
+    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+    _until_polled(page)
+    expect(page.locator("#old-page")).to_be_hidden()
+
+    server.stop_answering()
+    expect(page.locator("#old-page")).to_have_text(AGE, timeout=SOON_MS)
+    page.wait_for_timeout(10_000)  # the request is given up, the next one waits: it is still said, and with the same time
+    expect(page.locator("#old-page")).to_have_text(AGE)
+
+    MirrorTopic.objects.filter(name="flights").update(state=MirrorState.PAUSED)
+    scene.link.sequence += 1
+    scene.link.save()
+    server.answer_again()
+    expect(page.locator("#old-page")).to_be_hidden(timeout=LATER_MS)
+    expect(page.locator(".page-head .badge-state")).to_have_text("Paused")
+
+
+def test_a_page_says_that_the_server_is_gone(scene: Scene, visits: Visits, server: Server) -> None:
+    page = visits.start(scene.admin).open("/links/")
+    _until_polled(page)
+
+    server.end()
+
+    expect(page.locator("#old-page")).to_have_text(AGE, timeout=SOON_MS)
+
+
+def test_errors_of_a_proxy_are_no_news_either(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open(scene.link_url)
+    _until_polled(page)
+
+    page.route(f"**{scene.link_url}**", lambda route: route.fulfill(status=502, body="Bad gateway"))
+    expect(page.locator("#old-page")).to_contain_text("the server answers with an error (502)", timeout=SOON_MS)
+
+    page.unroute(f"**{scene.link_url}**")
+    expect(page.locator("#old-page")).to_be_hidden()
+
+
+@pytest.mark.parametrize("silence", ["stopped", "gone"])
+def test_what_was_sent_without_an_answer_is_not_taken_for_done(
+    scene: Scene, visits: Visits, server: Server, silence: str
+) -> None:
+    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+    page.locator("#do-pause").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+    (server.stop_answering if silence == "stopped" else server.end)()
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+
+    told = page.get_by_role("dialog").get_by_role("alert")
+    expect(told).to_contain_text("The server does not answer. It may have been carried out or not.", timeout=LATER_MS)
+    expect(told).to_have_count(1)
+
+
+def test_a_refusal_that_is_no_form_is_told_in_the_dialog(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+    page.locator("#do-pause").click()
+    page.get_by_role("dialog").locator("[name=csrfmiddlewaretoken]").evaluate("input => input.value = 'wrong'")
+
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("refuses this (403). Nothing was changed.")
+
+
+def test_a_filter_that_got_no_answer_is_asked_for_again(scene: Scene, visits: Visits, server: Server) -> None:
+    page = visits.start(scene.admin).open(scene.link_url)
+    _until_polled(page)
+    server.stop_answering()
+    page.locator("#filter-q").fill("fli")
+    expect(page.locator("#old-page")).to_be_visible(timeout=2 * SOON_MS)
+    page.wait_for_timeout(8_000)  # its request is given up too
+
+    server.answer_again()
+
+    expect(page.locator("#bulk tbody th a")).to_have_text(["flights"], timeout=LATER_MS)
+
+
+def test_an_older_answer_does_not_replace_the_filtered_list(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open("/links/")
+    held: list[Route] = []
+
+    def hold_first(route: Route, request: Request) -> None:
+        if held or request.headers.get("hx-target") != "live":
+            route.continue_()
+            return
+        held.append(route)
+
+    page.route("**/links/**", hold_first)
+    while not held:  # a poll of the whole list is under way
+        page.wait_for_timeout(50)
+    page.locator("#filter-q").fill("south")
+    expect(page.locator("#live tbody th a")).to_have_text(["south-archive"], timeout=LATER_MS)
+
+    held[0].continue_()
+
+    for _ in range(20):
+        page.wait_for_timeout(100)
+        assert page.locator("#live tbody th a").all_inner_texts() == ["south-archive"]
+
+
+def _until_polled(page: Page) -> None:
+    with page.expect_response(lambda answer: answer.request.headers.get("hx-target") == "live", timeout=LATER_MS):
+        pass
