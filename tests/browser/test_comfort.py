@@ -1,0 +1,73 @@
+"""Small helps of the pages: copying a text, and the name that a prefix makes."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Visits
+from tests.browser.scene import EAST, Scene
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+_PREFIXED = f"/links/{EAST}/south-archive/mirrors/new/"
+
+
+@pytest.mark.parametrize("clipboard", ["missing", "forbidden"])
+def test_what_could_not_be_copied_is_selected(scene: Scene, visits: Visits, clipboard: str) -> None:
+    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+    broken = "undefined" if clipboard == "missing" else "{writeText: () => Promise.reject(new DOMException('', 'NotAllowedError'))}"
+    page.evaluate(f"Object.defineProperty(navigator, 'clipboard', {{value: {broken}}})")
+    page.locator("#rest summary").click()
+
+    page.get_by_role("button", name="Copy curl command").click()
+
+    expect(page.locator("#status")).to_contain_text("Not copied: the browser gives this page no clipboard.")
+    selected = page.evaluate("getSelection().toString()")
+    assert selected.strip() == page.locator("#rest pre").inner_text().strip()
+
+
+def test_what_is_copied_is_in_the_clipboard(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#rest summary").click()
+
+    page.get_by_role("button", name="Copy curl command").click()
+
+    expect(page.locator("#status")).to_have_text("Copied.")
+    assert page.evaluate("navigator.clipboard.readText()") == page.locator("#rest pre").inner_text()
+
+
+def test_the_name_with_its_prefix_follows_what_is_typed(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin).open(_PREFIXED)
+    name = page.get_by_role("status", name="Name on us-east")
+    expect(name).to_have_text("south.…")
+
+    page.locator("#source_topic").fill("orders")
+    expect(name).to_have_text("south.orders")
+    page.locator("#source_topic").fill("")
+    expect(name).to_have_text("south.…")
+
+
+def test_a_form_that_is_shown_again_names_what_it_holds(scene: Scene, visits: Visits) -> None:
+    type(scene.link).objects.filter(pk=scene.link.pk).update(prefix="west.")
+    visitor = visits.start(scene.admin)
+    page = visitor.open(f"{scene.link_url}mirrors/new/")
+    page.locator("input[role=combobox]").click()
+    page.get_by_role("option", name="fares (").click()
+    visitor.open("/links/")
+
+    page.go_back()
+
+    chosen = page.locator("#source_topic").input_value()
+    expect(page.locator("#mirror_name")).to_have_text(f"west.{chosen or '…'}")
+
+
+def test_the_name_with_its_prefix_follows_a_choice_from_the_list(scene: Scene, visits: Visits) -> None:
+    type(scene.link).objects.filter(pk=scene.link.pk).update(prefix="west.")
+    page = visits.start(scene.admin).open(f"{scene.link_url}mirrors/new/")
+
+    page.locator("input[role=combobox]").click()
+    page.get_by_role("option", name="fares (").click()
+
+    expect(page.locator("#mirror_name")).to_have_text("west.fares")
