@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +25,7 @@ from console.models import RestoreRun
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 _LEVEL = 6
+_TOPIC_CHARS = 200  # of its name in the file's: file systems take 255 bytes, Kafka 249 characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +81,36 @@ def path_of(name: str) -> Path:
     return Path(settings.EXPORT_DIR) / name
 
 
+def name_for(run: RestoreRun, topic: str) -> str:
+    """Name the file of a restore: one that is not there yet, or that its row knows as its own.
+
+    A database that was put back to a backup knows of no file, and what is in it may be nowhere else any more.
+    """
+    stem = f"{topic[:_TOPIC_CHARS]}-{run.pk}-{run.requested_at:%Y%m%dT%H%M%SZ}"
+    names = (f"{stem}-{number}.jsonl.gz" if number > 1 else f"{stem}.jsonl.gz" for number in count(1))
+    return next(name for name in names if name == run.export_name or not path_of(name).exists())
+
+
 @contextmanager
 def writing(name: str) -> Iterator[Sink]:
     """Give a sink; the file appears under its name only if the block ends without an error. One writer of a name at a time.
 
-    The lock is the operating system's: a worker that slept keeps it, one that died does not.
+    The lock is the operating system's: a worker that slept keeps it, one that died does not. Raises MISCONFIGURATION_ERROR
+    where the disk takes no more.
     """
     path = path_of(name)
     _make_directory(path.parent)
+    try:
+        with _written_beside(path) as sink:
+            yield sink
+    except (ConnectionError, TimeoutError):  # no disk's
+        raise
+    except OSError as error:
+        raise _unwritable(path.parent, error) from error
+
+
+@contextmanager
+def _written_beside(path: Path) -> Iterator[Sink]:
     unfinished = path.with_suffix(".unfinished")
     with unfinished.open("ab") as raw:
         _lock(raw, unfinished)
@@ -110,11 +134,15 @@ def _make_directory(directory: Path) -> None:
         if not os.access(directory, os.W_OK):
             raise PermissionError(f"no right to write to {directory}")
     except OSError as error:
-        raise LinkEngineError(
-            ErrorCode.MISCONFIGURATION_ERROR,
-            f"Records cannot be set aside in {directory}, so nothing is deleted ({error.strerror or error}). Let the worker "
-            "write to CLUSTERLINK_EXPORT_DIR, or set it to a directory that worker and web process share.",
-        ) from error
+        raise _unwritable(directory, error) from error
+
+
+def _unwritable(directory: Path, error: OSError) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.MISCONFIGURATION_ERROR,
+        f"Records cannot be set aside in {directory}, so nothing is deleted ({error.strerror or error}). Let the worker "
+        "write to CLUSTERLINK_EXPORT_DIR, with room for them, or set it to a directory that worker and web process share.",
+    )
 
 
 def _lock(raw: BinaryIO, path: Path) -> None:

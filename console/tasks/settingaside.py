@@ -36,6 +36,9 @@ def set_aside(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], 
     """
     run.refresh_from_db()
     _forget_lost(mirror, run)
+    if run.exported_at is None and not _held(mirror, run):
+        _note_gone(mirror, run, now=timezone.now())
+        return
     if run.exported_at is None:
         _export(mirror, run, _look_again(mirror, run), check_ours=check_ours)
     _look_again(mirror, run)
@@ -47,6 +50,13 @@ def _forget_lost(mirror: MirrorTopic, run: RestoreRun) -> None:
         _log.warning("export.lost", mirror=mirror.name, file=run.export_name)
         RestoreRun.objects.filter(pk=run.pk, exported_at=run.exported_at).update(exported_at=None)
         run.refresh_from_db()
+
+
+def _note_gone(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> None:
+    """Keep the file as it is: a late request deleted the doomed topic before it could be made anew."""
+    _log.warning("export.not_renewed", mirror=mirror.name, file=run.export_name)
+    RestoreRun.objects.filter(pk=run.pk, exported_at=None).exclude(export_name="").update(exported_at=now)
+    run.refresh_from_db()
 
 
 def _look_again(mirror: MirrorTopic, run: RestoreRun) -> tuple[RestorePoint, ...]:
@@ -63,13 +73,15 @@ def _look_again(mirror: MirrorTopic, run: RestoreRun) -> tuple[RestorePoint, ...
 
 
 def _written(before: Iterable[RestorePoint], points: Iterable[RestorePoint]) -> tuple[int, ...]:
-    """List partitions that somebody wrote to."""
-    return tuple(one.partition for one, old in zip(points, before, strict=True) if one.end != old.end)
+    """List partitions that somebody wrote to, or added with records in them."""
+    ends = {old.partition: old.end for old in before}
+    return tuple(one.partition for one in points if one.end != ends.get(one.partition))
 
 
 def _taken(before: Iterable[RestorePoint], points: Iterable[RestorePoint]) -> dict[int, OffsetRange]:
     """Answer, by partition, what the other side held before and does not hold now, and this side does."""
-    found = {one.partition: one.head_since(old.other_start) for one, old in zip(points, before, strict=True)}
+    starts = {old.partition: old.other_start for old in before}
+    found = {one.partition: one.head_since(starts[one.partition]) for one in points if one.partition in starts}
     return {partition: one for partition, one in found.items() if one}
 
 
@@ -121,11 +133,19 @@ def _told_there(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
 
 
 def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
-    """Answer what the diverged topic holds; nothing once it is deleted."""
+    """Answer what the diverged topic holds; nothing once it is deleted. Raises where another one took its name before."""
     here = mirror.link.destination.address
     found = jobs.find_topic(here, mirror.name)
-    if run.doomed_at is not None and (found is None or found.topic_id != run.diverged_topic_id):
+    same = found is not None and found.topic_id == run.diverged_topic_id
+    if run.doomed_at is not None and not same:
         return ()
+    if run.diverged_topic_id and not same:
+        raise LinkEngineError(
+            ErrorCode.SIDES_DIVERGED,
+            f"Topic '{mirror.name}' was deleted and created again since both sides agreed on offsets, or the console's "
+            "database was put back to a backup. Nothing is set aside or deleted. Fail over to make the topic writable again; "
+            "a restore that is asked for after that looks at it anew.",
+        )
     return jobs.log_ranges(here, mirror.name)
 
 
@@ -133,7 +153,7 @@ def _export(mirror: MirrorTopic, run: RestoreRun, points: tuple[RestorePoint, ..
     if not any(one.apart for one in points):
         _note_exported(run, points, {}, now=timezone.now())
         return
-    name = f"{mirror.name}-{run.pk}-{run.requested_at:%Y%m%dT%H%M%SZ}.jsonl.gz"
+    name = exports.name_for(run, mirror.name)
     with exports.writing(name) as sink:
         if not _as_read(run).exists():  # with the file in our hands: the topic may be another one by now
             raise LinkEngineError(

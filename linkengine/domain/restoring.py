@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from linkengine.domain.plans import LogRange
 from linkengine.domain.ranges import OffsetRange
+
+BY_PARTITION = ("ends", "epochs", "fences")  # what a common part holds by partition: JSON has no numbers for keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,17 +16,23 @@ class CommonPart:
     """What the stop of a copy tells of two topics, named by their ids: up to ``ends``, by partition, they held the same.
 
     ``epochs`` are the leader epochs under which the source of the copy was read; it is the topic here or the one there.
+    ``fences`` are the offsets at which the copy, the other one of the two, was fenced.
     """
 
     here_id: str
     there_id: str
     ends: Mapping[int, int]
     epochs: Mapping[int, int] = field(default_factory=dict)
+    fences: Mapping[int, int] = field(default_factory=dict)
     source_is_here: bool = False
 
     def as_kept(self, kept: Mapping[int, int]) -> CommonPart:
         """Answer what is left of it where its source has kept what was read up to these offsets only, nothing if unknown."""
         return replace(self, ends={partition: min(end, kept.get(partition, 0)) for partition, end in self.ends.items()})
+
+    def without(self, partitions: Collection[int]) -> CommonPart:
+        """Answer what is left of it where the copy has lost its own fence in these, and nobody knows how much before that."""
+        return replace(self, ends={partition: end for partition, end in self.ends.items() if partition not in partitions})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +108,15 @@ def common_ends(parts: Iterable[CommonPart], *, here_id: str, there_id: str) -> 
 def as_held_now(
     points: Iterable[RestorePoint], *, held: Iterable[LogRange], other: Iterable[LogRange]
 ) -> tuple[RestorePoint, ...]:
-    """Answer the points with the bounds of now: retention may have moved a start, a super user an end."""
-    now, there = {one.partition: one for one in held}, {one.partition: one for one in other}
-    return tuple(_as_now(one, now.get(one.partition), there.get(one.partition)) for one in points)
+    """Answer the points with the bounds of now: retention may have moved a start, a super user an end.
+
+    A partition that was added since is another point as soon as something is in it.
+    """
+    known, now = list(points), {one.partition: one for one in held}
+    there = {one.partition: one for one in other}
+    added = [one for number, one in sorted(now.items()) if one.end and number not in {point.partition for point in known}]
+    grown = [*known, *restore_points(added, common={}, other=there.values())]
+    return tuple(_as_now(one, now.get(one.partition), there.get(one.partition)) for one in grown)
 
 
 def _as_now(one: RestorePoint, here: LogRange | None, there: LogRange | None) -> RestorePoint:

@@ -75,3 +75,16 @@ def test_of_two_copies_of_the_same_topics_the_one_that_came_further_counts() -> 
     there = CommonPart(here_id="A", there_id="B", ends={0: 10, 1: 3})
     back = CommonPart(here_id="A", there_id="B", ends={0: 8, 1: 5})
     assert common_ends([there, back], here_id="A", there_id="B") == {0: 10, 1: 5}
+
+
+def test_a_partition_that_was_added_later_is_held_here_only_once_something_is_in_it() -> None:
+    points = restore_points(held((0, 12)), common={0: 10}, other=held((0, 20)))
+    assert as_held_now(points, held=held((0, 12), (0, 0)), other=held((0, 20))) == points
+
+    *_, added = as_held_now(points, held=held((0, 12), (0, 3)), other=held((0, 20), (0, 20)))
+    assert (added.partition, added.apart) == (1, (OffsetRange(0, 3),))
+
+
+def test_a_copy_that_lost_its_fence_proves_nothing_of_that_partition() -> None:
+    part = CommonPart(here_id="A", there_id="B", ends={0: 10, 1: 8})
+    assert part.without([0]).ends == {1: 8}
