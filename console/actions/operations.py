@@ -144,13 +144,13 @@ def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, checked: bool = True,
 def _still_possible(mirror: MirrorTopic, operation: MirrorEvent) -> MirrorTopic:
     """Read the row as it is now and ask the rules again: it may have failed for another reason since it was read.
 
-    Reversals take the other side's row first (``reversing``), so they must not hold this one; both moves are compared and
-    swapped.
+    Reversals take the other side's row first (``reversing``) and restores both in one order, so they must not hold this one;
+    all of these moves are compared and swapped.
     """
     if mirror.pk is None:  # a topic that was never a mirror
         return mirror
     rows = MirrorTopic.objects.select_related("link__destination__environment")
-    if operation not in reversing.REVERSALS:
+    if operation not in BIDIRECTIONAL_ONLY:
         rows = rows.select_for_update(of=("self",))
     fresh = rows.filter(pk=mirror.pk).first()
     if fresh is None:

@@ -16,10 +16,10 @@ from console import dispatch, pairs
 from console.access import Permission, can
 from console.actions import reversing, transitions
 from console.actors import Actor
-from console.errors import ConsoleError
+from console.errors import ConflictError, ConsoleError
 from console.models import ClusterLink, MirrorTopic, RestoreRun, RoleBinding
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.restoring import RestorePoint
+from linkengine.domain.restoring import BY_PARTITION, RestorePoint
 from linkengine.domain.states import MirrorEvent, MirrorState
 
 COUNT_TIMEOUT_S = 20.0
@@ -59,12 +59,16 @@ def _known(mirror: MirrorTopic) -> dict[str, Any]:
     parts = pairs.common_parts(mirror, pairs.counterpart(mirror))
     return {
         "source_topic": mirror.source_topic,
-        "parts": [{**asdict(one), "ends": sorted(one.ends.items()), "epochs": sorted(one.epochs.items())} for one in parts],
+        "parts": [asdict(one) | {name: sorted(getattr(one, name).items()) for name in BY_PARTITION} for one in parts],
     }
 
 
 def begin(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
-    """Begin the restore and its record; call it inside a transaction."""
+    """Begin the restore and its record; call it inside a transaction.
+
+    Raises ConflictError where the other side has been asked to follow this one at the same time: both would be deleted.
+    """
+    _hold_both(mirror)
     if mirror.pk is None:
         mirror.created_at = mirror.state_since = now
         mirror.created_by = by.name
@@ -74,6 +78,18 @@ def begin(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:
     moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.RESTORE, by=by, now=now, reversal="", **facts)
     RestoreRun.objects.create(mirror=moved, requested_by=by.name, requested_at=now)
     return moved
+
+
+def _hold_both(mirror: MirrorTopic) -> None:
+    """Lock the rows of both sides, in one order; whoever comes second sees what the first one did."""
+    first = pairs.counterpart(mirror)
+    keys = [one.pk for one in (mirror, first) if one is not None and one.pk is not None]
+    list(MirrorTopic.objects.select_for_update().filter(pk__in=keys).order_by("pk").values_list("pk"))
+    other = pairs.counterpart(mirror)
+    if other is not None and (other.state != MirrorState.STOPPED or other.deletion_requested_at is not None):
+        raise ConflictError(
+            f"Topic '{other.name}' on the other side is {other.state} by now; it has to be STOPPED to be mirrored from."
+        )
 
 
 def _draft(link: ClusterLink, source: MirrorTopic, *, now: datetime) -> MirrorTopic:

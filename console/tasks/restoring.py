@@ -60,6 +60,12 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
     """Find, per partition, the first offset that is not common; write it down before anything is done about it."""
     held = _close(mirror)
     other = pairs.counterpart(mirror)
+    if other is not None and other.state != MirrorState.STOPPED:
+        raise LinkEngineError(
+            ErrorCode.WAITING_FOR_OTHER_SIDE,
+            f"Topic '{other.name}' on the other side is {other.state} itself; one of both has to stay what it is. Fail over "
+            "either of them to keep its records.",
+        )
     if not pairs.have_parted(mirror, other):
         raise LinkEngineError(
             ErrorCode.REMOTE_MIRROR_NOT_FOUND_ERROR,

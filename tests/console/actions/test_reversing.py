@@ -7,9 +7,9 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
-from console.actions import reversing
+from console.actions import restoring, reversing
 from console.actions.operations import operate, operate_many
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError
@@ -236,3 +236,17 @@ def test_of_two_operators_at_once_one_wins_and_the_rows_agree(mirror: MirrorTopi
     assert len(outcomes) == 1
     assert states() == [S.PENDING_SYNCHRONIZE, S.PENDING_MIRROR]
     assert set(MirrorTopic.objects.values_list("reversal", flat=True)) == {outcomes[0]}
+
+
+def test_two_sides_cannot_be_asked_to_follow_each_other_at_the_same_time(
+    mirror: MirrorTopic, back: ClusterLink, owner: Actor
+) -> None:
+    """Both requests have found the other side stopped; the one that comes second is refused."""
+    MirrorTopic.objects.filter(pk=mirror.pk).update(state=S.STOPPED)
+    [other] = restoring.candidates(back, owner)
+    MirrorTopic.objects.filter(pk=mirror.pk).update(state=S.PENDING_SETUP_FOR_RESTORE)
+
+    with pytest.raises(ConflictError, match="by now"), transaction.atomic():
+        restoring.begin(mirror=other, by=owner, now=NOW)
+
+    assert MirrorTopic.objects.get().pk == mirror.pk
