@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from django.db.models.functions import Coalesce
+
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.links import ConnectionMode, LinkMode
 from console.models.mirrors import RECORDS_DIFFER
@@ -78,17 +80,26 @@ def have_parted(mirror: MirrorTopic, other: MirrorTopic | None) -> bool:
 
 
 def common_parts(mirror: MirrorTopic, other: MirrorTopic | None) -> Iterator[CommonPart]:
-    """Answer what either row knows of the part that both topics have in common; ``here`` is the topic of ``mirror``."""
+    """Answer what either row knows of the part that both topics have in common; ``here`` is the topic of ``mirror``.
+
+    Where a comparison found records that differ, in whichever direction they were copied, nothing counts as equal.
+    """
+    differ = any(one is not None and one.pk is not None and is_known_to_differ(one) for one in (mirror, other))
     if _was_copy(mirror):
         yield CommonPart(
-            here_id=mirror.mirror_topic_id, there_id=mirror.source_topic_id, ends=_ends(mirror), epochs=_epochs(mirror)
+            here_id=mirror.mirror_topic_id,
+            there_id=mirror.source_topic_id,
+            ends={} if differ else _ends(mirror),
+            epochs=_epochs(mirror),
+            fences=_fences(mirror),
         )
     if other is not None and was_stopped_as_copy(other):
         yield CommonPart(
             here_id=other.source_topic_id,
             there_id=other.mirror_topic_id,
-            ends=_ends(other),
+            ends={} if differ else _ends(other),
             epochs=_epochs(other),
+            fences=_fences(other),
             source_is_here=True,
         )
 
@@ -148,3 +159,9 @@ def _epochs(mirror: MirrorTopic) -> dict[int, int]:
     """Answer the newest leader epochs of the source that the mirror was read under, by partition."""
     rows = MirrorPartition.objects.filter(mirror=mirror, source_epoch__gte=0)
     return {row.partition: row.source_epoch for row in rows if row.source_epoch is not None}
+
+
+def _fences(mirror: MirrorTopic) -> dict[int, int]:
+    """Answer the offsets of its fences, by partition; an earlier version has recorded one end only."""
+    rows = MirrorPartition.objects.filter(mirror=mirror).annotate(fence=Coalesce("fenced_end", "stopped_end"))
+    return dict(rows.exclude(stopped_end=None).order_by("partition").values_list("partition", "fence"))

@@ -44,14 +44,18 @@ def parting_of(
     """Look where two topics part, by what is known of their common part and what both hold now.
 
     ``held`` is what the topic here holds, if somebody has just looked. A source that lost records since they were copied from
-    it (an unclean election, a cluster that was set back) has its mirror's records up to there only (KIP-101).
+    it (an unclean election, a cluster that was set back) has its mirror's records up to there only (KIP-101); of a mirror that
+    lost its end after it was stopped nothing is known.
     """
     here_id, ours = held or held_by(*here, closed=False)
     there_id, theirs = held_by(*there, closed=False)
-    proven = [
-        part.as_kept(jobs.kept_up_to(*(here if part.source_is_here else there), epochs=part.epochs))
-        for part in parts
-        if (part.here_id, part.there_id) == (here_id, there_id)
-    ]
+    proven = [_proven(part, here, there) for part in parts if (part.here_id, part.there_id) == (here_id, there_id)]
     common = common_ends(proven, here_id=here_id, there_id=there_id)
     return Parting(here_id, there_id, restore_points(ours, common=common, other=theirs))
+
+
+def _proven(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
+    """Answer what both still have of it: the source up to where its history goes, the copy where it still has its fence."""
+    source, copy = (here, there) if part.source_is_here else (there, here)
+    kept = part.as_kept(jobs.kept_up_to(*source, epochs=part.epochs))
+    return kept.without(jobs.lost_fences(*copy, fences=part.fences))

@@ -20,6 +20,7 @@ from linkengine.jobs.copying import (
 )
 from linkengine.jobs.deleting import delete_diverged, delete_mirror
 from linkengine.jobs.exporting import export_records
+from linkengine.jobs.fences import lost_fences
 from linkengine.jobs.grouping import group_blockers, sync_groups
 from linkengine.jobs.looking import (
     check_link,
@@ -60,6 +61,7 @@ __all__ = [
     "kept_up_to",
     "list_topics",
     "log_ranges",
+    "lost_fences",
     "open_topic",
     "probe_cluster",
     "promotion_blockers",

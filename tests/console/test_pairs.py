@@ -112,3 +112,16 @@ def test_the_source_of_a_copy_is_asked_by_the_epochs_it_was_read_under(long_ago:
 
     assert (there.source_is_here, there.epochs) == (False, {})
     assert (here.source_is_here, here.epochs) == (True, {0: 4})
+
+
+@pytest.mark.parametrize("differs", ["long_ago", "lately"])
+def test_nothing_is_common_where_either_copy_is_known_to_differ(
+    long_ago: MirrorTopic, lately: MirrorTopic, differs: str
+) -> None:
+    """A reversal leaves two rows of the same two topics; what one found out is true of both."""
+    row = long_ago if differs == "long_ago" else lately
+    MirrorTopic.objects.filter(pk=long_ago.pk).update(mirror_topic_id="A-1", source_topic_id="B-2")
+    assert common(long_ago, here="A-1", there="B-2") == {0: 50_000}
+
+    row.transition_errors.create(code=RECORDS_DIFFER, message="differs", since=NOW, last_seen_at=NOW)
+    assert common(long_ago, here="A-1", there="B-2") == {}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from console import exports
-from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, RestoreRun
 from console.tasks import restoring
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
@@ -222,3 +222,107 @@ def test_a_topic_that_was_created_again_is_set_aside_as_a_whole(
     assert (run.messages_truncated, run.export_records, run.in_place) == (2 * written, 2 * written, False)
     assert [base64.b64decode(one["value"]).decode() for one in lines(run)] == values * 2
     assert records(source_cluster, topic) == records(destination_cluster, topic)
+
+
+def test_a_copy_that_lost_its_end_after_it_was_stopped_leaves_everything_to_the_file(
+    stopped: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+) -> None:
+    """An unclean election dropped its fence, and what was copied before that; an application's records are there now."""
+    topic, before = stopped.name, records(source_cluster, stopped.name)
+    assert write(destination_cluster, topic, "where the fence was") == [None]
+    MirrorPartition.objects.filter(mirror=stopped, partition=0).update(fenced_end=101)
+
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    drive(lambda: len(records(source_cluster, topic)) == 201)
+
+    run = RestoreRun.objects.get()
+    assert (run.in_place, run.export_records) == (False, 100)
+    assert [base64.b64decode(one["value"]) for one in lines(run)] == [before[0, offset] for offset in range(100)]
+
+
+@pytest.mark.parametrize("state", [S.PENDING_SETUP_FOR_RESTORE, S.PENDING_RESTORE_MIRROR])
+def test_a_database_that_went_back_writes_no_file_over(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, state: MirrorState
+) -> None:
+    """To before the file was complete: the topic of that name is the new mirror, and holds other records there."""
+    topic = stopped.name
+    assert write(source_cluster, topic, "only here") == [None]
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    kept = exports.path_of(RestoreRun.objects.get().export_name)
+    there = ClusterAdmin(pair[1].destination.address)
+    content, topic_id = kept.read_bytes(), there.describe(topic).topic_id
+
+    unknown = {"exported_at": None, "export_name": "", "doomed_at": None, "finished_at": None}
+    RestoreRun.objects.update(**unknown)
+    MirrorTopic.objects.filter(pk=row.pk).update(state=state, holds_copy=False)
+    restoring.advance_restore(mirror_id=row.pk)
+
+    assert kept.read_bytes() == content
+    if state is S.PENDING_RESTORE_MIRROR:
+        assert row.transition_errors.filter(code=ErrorCode.SIDES_DIVERGED).exists()
+        assert there.describe(topic).topic_id == topic_id
+
+
+def test_records_in_a_partition_that_was_added_meanwhile_are_set_aside_too(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, export, left = stopped.name, jobs.export_records, [True]
+    here = ClusterAdmin(pair[1].destination.address)
+    assert write(source_cluster, topic, "only here") == [None]
+
+    def add_behind(*arguments: Any, **options: Any) -> Any:
+        answer = export(*arguments, **options)
+        if left and left.pop():
+            here.add_partitions(topic, total=3)
+            assert write(source_cluster, topic, "added", partition=2, user="admin") == [None]
+        return answer
+
+    monkeypatch.setattr(jobs, "export_records", add_behind)
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+
+    assert [base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())] == [b"only here", b"added"]
+
+
+def test_a_late_deletion_of_a_doomed_topic_does_not_hold_up_the_restore(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A super user wrote, the file was to be made anew, and then the request of a dead worker arrived."""
+    topic, delete, left = stopped.name, jobs.delete_diverged, [True]
+    asked: list[dict[str, Any]] = []
+
+    def die_first(**options: Any) -> bool:
+        if left and left.pop():
+            asked.append(options)
+            assert write(source_cluster, topic, "late", user="admin") == [None]
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
+        return delete(**options)
+
+    monkeypatch.setattr(jobs, "delete_diverged", die_first)
+    assert write(source_cluster, topic, "only here") == [None]
+    row = restore(pair[1], topic)
+    for _ in range(2):
+        restoring.advance_restore(mirror_id=row.pk)
+    assert RestoreRun.objects.get().exported_at is None
+    delete(**asked[0])
+    restoring.advance_restore(mirror_id=row.pk)
+
+    run = RestoreRun.objects.get()
+    assert states(row) == [S.ACTIVE]
+    assert (run.exported_at is not None, [base64.b64decode(one["value"]) for one in lines(run)]) == (True, [b"only here"])
+
+
+def test_two_sides_that_were_asked_to_follow_each_other_both_stay(stopped: MirrorTopic, pair: Pair) -> None:
+    row = restore(pair[1], stopped.name)
+    MirrorTopic.objects.filter(pk=stopped.pk).update(state=S.PENDING_SETUP_FOR_RESTORE)
+
+    restoring.advance_restore(mirror_id=row.pk)
+
+    assert states(row) == [S.PENDING_SETUP_FOR_RESTORE]
+    assert row.transition_errors.filter(code=ErrorCode.WAITING_FOR_OTHER_SIDE).exists()
