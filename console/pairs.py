@@ -13,6 +13,7 @@ from django.db.models.functions import Coalesce
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.links import ConnectionMode, LinkMode
 from console.models.mirrors import RECORDS_DIFFER
+from linkengine.domain.plans import GapFiller
 from linkengine.domain.restoring import CommonPart
 from linkengine.domain.states import BECOMING, GapReason, MirrorEvent, MirrorState
 
@@ -92,6 +93,7 @@ def common_parts(mirror: MirrorTopic, other: MirrorTopic | None) -> Iterator[Com
             ends={} if differ else _ends(mirror),
             epochs=_epochs(mirror),
             fences=_fences(mirror),
+            by_markers=mirror.link.gap_filler == GapFiller.MARKERS,
         )
     if other is not None and was_stopped_as_copy(other):
         yield CommonPart(
@@ -100,6 +102,7 @@ def common_parts(mirror: MirrorTopic, other: MirrorTopic | None) -> Iterator[Com
             ends={} if differ else _ends(other),
             epochs=_epochs(other),
             fences=_fences(other),
+            by_markers=other.link.gap_filler == GapFiller.MARKERS,
             source_is_here=True,
         )
 

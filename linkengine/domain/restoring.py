@@ -24,6 +24,7 @@ class CommonPart:
     ends: Mapping[int, int]
     epochs: Mapping[int, int] = field(default_factory=dict)
     fences: Mapping[int, int] = field(default_factory=dict)
+    by_markers: bool = True  # the fences are markers of ours; else any producer's may look like them
     source_is_here: bool = False
 
     def as_kept(self, kept: Mapping[int, int]) -> CommonPart:

@@ -12,8 +12,9 @@ from contextlib import closing
 import structlog
 
 from linkengine.batches.control import is_commit
-from linkengine.batches.view import iter_batches
+from linkengine.batches.view import BatchView, iter_batches
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.plans import PRODUCER_ID_BASE
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.newestends import newest_view, read_ends
@@ -24,31 +25,38 @@ from linkengine.kafka.topicviews import TopicView
 log = structlog.get_logger(__name__)
 
 
-def lost_fences(address: ClusterAddress, topic: str, *, fences: Mapping[int, int]) -> list[int]:
+def lost_fences(address: ClusterAddress, topic: str, *, fences: Mapping[int, int], by_markers: bool) -> list[int]:
     """List the partitions that do not have the fence any more which was written at this offset.
 
-    One that retention or compaction has removed is not missed. Raises while a partition has no leader, or a broker is silent.
+    ``by_markers``: it has a producer id that no coordinator gives, so that an application's COMMIT is another batch. A fence
+    that retention or compaction has removed is not missed. Raises while a partition has no leader, or a broker is silent.
     """
     with closing(Cluster(address)) as cluster:
         view = newest_view(cluster, topic)
         ends = read_ends(cluster, topic, view).ends
         known = {number: offset for number, offset in sorted(fences.items()) if number in ends}
-        lost = [
-            number for number, at in known.items() if at >= ends[number] or _is_replaced(cluster, view, (topic, number), at)
-        ]
+        gone = {number for number, at in known.items() if at >= ends[number]}
+        batches = {number: _batch_at(cluster, view, (topic, number), known[number]) for number in known.keys() - gone}
+        replaced = {number for number, one in batches.items() if one and not _is_fence(*one, by_markers=by_markers)}
+        lost = sorted(gone | replaced)
     if lost:
         log.warning("fences_lost", topic=topic, partitions=lost)
     return lost
 
 
-def _is_replaced(cluster: Cluster, view: TopicView, where: TopicPartition, offset: int) -> bool:
+def _batch_at(cluster: Cluster, view: TopicView, where: TopicPartition, offset: int) -> tuple[BatchView, memoryview] | None:
+    """Answer the batch that holds an offset, None where retention or compaction has removed it."""
     (topic, partition), leader = where, view.partitions[where[1]]
     with closing(cluster.open(leader.broker)) as connection:
         place = (topic, view.topic_id, partition)
         error, records = read_batches(connection, topic=place, leader_epoch=leader.epoch, offset=offset, max_bytes=FEW_BYTES)
     if error == KafkaCode.OFFSET_OUT_OF_RANGE:  # below the log's start: its end is known to be behind it
-        return False
+        return None
     if error:
         raise BrokerError(error, f"The fence of {topic}-{partition} cannot be read")
     found = [(at, one) for at, one in iter_batches(records) if one.base_offset <= offset < one.next_offset]
-    return any(not is_commit(one, records[at : at + one.size]) for at, one in found)
+    return next(((one, records[at : at + one.size]) for at, one in found), None)
+
+
+def _is_fence(view: BatchView, batch: memoryview, *, by_markers: bool) -> bool:
+    return is_commit(view, batch) and (not by_markers or view.producer_id >= PRODUCER_ID_BASE)

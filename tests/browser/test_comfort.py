@@ -16,7 +16,9 @@ _PREFIXED = f"/links/{EAST}/south-archive/mirrors/new/"
 @pytest.mark.parametrize("clipboard", ["missing", "forbidden"])
 def test_what_could_not_be_copied_is_selected(scene: Scene, visits: Visits, clipboard: str) -> None:
     page = visits.start(scene.admin).open(scene.mirror_url("flights"))
-    broken = "undefined" if clipboard == "missing" else "{writeText: () => Promise.reject(new DOMException('', 'NotAllowedError'))}"
+    broken = (
+        "undefined" if clipboard == "missing" else "{writeText: () => Promise.reject(new DOMException('', 'NotAllowedError'))}"
+    )
     page.evaluate(f"Object.defineProperty(navigator, 'clipboard', {{value: {broken}}})")
     page.locator("#rest summary").click()
 

@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 SOON_MS = 9_000  # before a request is given up
 LATER_MS = 25_000
-AGE = re.compile(r"This page shows what was known at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC; the server does not answer\. Trying again\.")
+AGE = re.compile(
+    r"This page shows what was known at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC; the server does not answer\. Trying again\."
+)
 
 
 class Server:

@@ -30,10 +30,11 @@ def test_a_copy_is_believed_as_long_as_its_fence_is_there_or_was_removed_from_th
     write(source_cluster, source_topic, commit=True)
     write(source_cluster, source_topic, commit=False)
 
-    def lost(offset: int) -> list[int]:
-        return jobs.lost_fences(setup_plan.source, source_topic, fences={0: offset, 99: offset})
+    def lost(offset: int, *, by_markers: bool = False) -> list[int]:
+        return jobs.lost_fences(setup_plan.source, source_topic, fences={0: offset, 99: offset}, by_markers=by_markers)
 
     assert lost(2) == []
+    assert lost(2, by_markers=True) == [0]  # an application's commit, which has come to stand there
     assert lost(1) == [0]  # a record
     assert lost(5) == [0]  # another marker: a fence commits
     assert lost(6) == [0]  # the log ends before
