@@ -172,6 +172,7 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
         "explains": explanation(verb, state=mirror.state, since=mirror.state_since),
         "seen": operations.seen_state(mirror) if verb.event is MirrorEvent.DELETE else "",
         "action": f"{head.url}{verb.event}/",
+        "back": head.url if mirror.pk else link_url(mirror.link),  # a topic that never was a mirror has no page yet
         "typed": needs_typed_name(verb.event, bidirectional=bidirectional),
         "final_words": reversibility(verb.event, bidirectional=bidirectional),
         "risk": risk_of(mirror_queries.summarize(mirror, now=now), verb) if mirror.pk else None,

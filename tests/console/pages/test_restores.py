@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ def test_the_confirmation_counts_what_would_be_dropped(admin: Client, back: Clus
     assert "Partition 0: from offset 10 to 12" in text
     assert "<dd>2</dd>" in text
     assert not RestoreRun.objects.exists()
+
+
+def test_cancel_leads_to_a_page_also_where_the_topic_never_was_a_mirror(admin: Client, back: ClusterLink, queue: Queue) -> None:
+    queue.answer = {}
+
+    text = admin.get(restore_url(back)).content.decode()
+    found = re.search(r'href="([^"]+)">Cancel<', text)
+
+    assert found is not None
+    assert admin.get(found[1]).status_code == 200
 
 
 def test_a_confirmed_restore_begins(admin: Client, back: ClusterLink) -> None:
