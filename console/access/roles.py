@@ -20,6 +20,7 @@ class Permission(StrEnum):
     OPERATE_MIRROR = "operate mirror topics"  # pause, resume, promote, fail over
     MANAGE_TOPIC = "manage topics"  # create, delete, configure and grow ordinary topics
     MANAGE_ACLS = "manage ACLs"  # of a cluster
+    READ_RECORDS = "read records"  # the pieces of them that a comparison shows where copies differ
     VERIFY = "verify mirror topics"  # start comparisons of mirror and source
     MANAGE_CLUSTER = "manage clusters"  # register clusters, change their credentials
     MANAGE_ACCESS = "manage access"  # grant and revoke roles
@@ -29,7 +30,14 @@ class Permission(StrEnum):
 
 _ALL = frozenset(Permission)
 _MIRRORS = frozenset(
-    {Permission.VIEW, Permission.MANAGE_MIRROR, Permission.OPERATE_MIRROR, Permission.MANAGE_TOPIC, Permission.VERIFY}
+    {
+        Permission.VIEW,
+        Permission.MANAGE_MIRROR,
+        Permission.OPERATE_MIRROR,
+        Permission.MANAGE_TOPIC,
+        Permission.READ_RECORDS,
+        Permission.VERIFY,
+    }
 )
 _LINKS = _MIRRORS | {Permission.MANAGE_LINK}
 ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = MappingProxyType(

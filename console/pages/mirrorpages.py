@@ -144,7 +144,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         **_restores(mirror),
         "restore_url": _restore_url(mirror),
         "parents": possible_links(mirror, by),
-        "run": run_view(mirror.verify_runs.first(), now=now),
+        "run": run_view(mirror.verify_runs.first(), now=now, reads_records=can(by, Permission.READ_RECORDS, mirror=mirror)),
         "coverage": coverage_view(
             verification.coverage(mirror=mirror),
             VerifyWatch.objects.filter(mirror=mirror).first(),

@@ -23,6 +23,7 @@ PERMISSION_WORDS: Mapping[Permission, str] = MappingProxyType(
         Permission.MANAGE_TOPIC: "Create, configure and delete topics",
         Permission.MANAGE_ACLS: "Create and delete ACLs",
         Permission.OPERATE_MIRROR: "Pause, resume, promote and fail over mirror topics",
+        Permission.READ_RECORDS: "See the pieces of records in which a mirror topic differs from its source",
         Permission.VERIFY: "Compare mirror topics with their source",
         Permission.MANAGE_CLUSTER: "Register clusters and change their credentials",
         Permission.MANAGE_ACCESS: "Grant and revoke roles",

@@ -49,6 +49,7 @@ class RunView:
     by: str
     error: str
     first: Sequence[Difference]
+    hidden: bool  # whether these are shown without what the records hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +96,8 @@ def coverage_view(
     )
 
 
-def run_view(run: VerifyRun | None, *, now: datetime) -> RunView | None:
-    """Present a run; a run that is under way shows how long it has been."""
+def run_view(run: VerifyRun | None, *, now: datetime, reads_records: bool) -> RunView | None:
+    """Present a run; a run that is under way shows how long it has been. Contents only for who may read records."""
     if run is None:
         return None
     return RunView(
@@ -110,7 +111,8 @@ def run_view(run: VerifyRun | None, *, now: datetime) -> RunView | None:
         requested=moment(run.requested_at, now=now),
         by=run.requested_by,
         error=run.error_message,
-        first=[_difference(one) for one in run.first_differences[:SHOWN_DIFFERENCES]],
+        first=[_difference(one, reads_records=reads_records) for one in run.first_differences[:SHOWN_DIFFERENCES]],
+        hidden=not reads_records,
     )
 
 
@@ -122,13 +124,13 @@ def _duration(run: VerifyRun, now: datetime) -> str:
     return ""
 
 
-def _difference(one: dict[str, Any]) -> Difference:
+def _difference(one: dict[str, Any], *, reads_records: bool) -> Difference:
     return Difference(
         partition=str(one["partition"]),
         offset=numbers.count(one["offset"]),
         kind=str(one["kind"]),
-        source=_value(one.get("source_value")),
-        mirror=_value(one.get("mirror_value")),
+        source=_value(one.get("source_value") if reads_records else None),
+        mirror=_value(one.get("mirror_value") if reads_records else None),
     )
 
 

@@ -21,8 +21,13 @@ class RecordDifference(serializers.Serializer[Any]):
     partition = Number()
     offset = OffsetField()
     kind = Text(help_text="What differs: key, value, headers, timestamp; or missing, or extra.")
-    source_value = Text(allow_null=True)
-    mirror_value = Text(allow_null=True)
+    source_value = Text(allow_null=True, help_text="Null without the right to read records (DeveloperManage).")
+    mirror_value = Text(allow_null=True, help_text="As source_value.")
+
+    def to_representation(self, instance: Any) -> dict[str, Any]:
+        """Leave out what the records hold unless the context says ``reads_records``."""
+        values: dict[str, Any] = super().to_representation(instance)
+        return values if self.context.get("reads_records") else values | {"source_value": None, "mirror_value": None}
 
 
 class OffsetRangeData(serializers.Serializer[Any]):

@@ -10,6 +10,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.access import Permission, can
 from console.actions.verification import start_verify
 from console.api.errors import UnreadableError
 from console.api.kafka.words import mirror_status
@@ -36,6 +37,10 @@ class MirrorPartView(RestView):
             by=actor_of(request),
         )
 
+    def reads_records(self, request: Request, mirror: MirrorTopic) -> dict[str, bool]:
+        """Answer the context with which differences are written."""
+        return {"reads_records": can(actor_of(request), Permission.READ_RECORDS, mirror=mirror)}
+
 
 class VerifyRunListView(MirrorPartView):
     """…/mirrors/{mirror_topic_name}/verify-runs"""
@@ -45,8 +50,10 @@ class VerifyRunListView(MirrorPartView):
     )
     def get(self, request: Request, **path: str) -> Response:
         """List the runs of a mirror."""
-        runs = verification.list_runs(mirror=self.mirror(request, path), limit=limit_of(request))
-        return Response({"data": answers.VerifyRunData(runs, many=True).data})
+        mirror = self.mirror(request, path)
+        runs = verification.list_runs(mirror=mirror, limit=limit_of(request))
+        context = self.reads_records(request, mirror)
+        return Response({"data": answers.VerifyRunData(runs, many=True, context=context).data})
 
     @operation(
         "startVerifyRun",
@@ -73,7 +80,7 @@ class VerifyRunView(MirrorPartView):
         run: VerifyRun = verification.get_run(run_id=run_id, by=actor_of(request))
         if run.mirror_id != mirror.pk:
             raise NotFoundError(f"Verify run {run_id} does not exist.", code="UNKNOWN_VERIFY_RUN")
-        return Response(answers.VerifyRunData(run).data)
+        return Response(answers.VerifyRunData(run, context=self.reads_records(request, mirror)).data)
 
 
 class VerificationView(MirrorPartView):
@@ -110,8 +117,10 @@ class VerifiedRangeListView(MirrorPartView):
     )
     def get(self, request: Request, **path: str) -> Response:
         """List the ledger of comparisons."""
-        rows = verification.list_ranges(mirror=self.mirror(request, path), limit=limit_of(request))
-        return Response({"data": answers.VerifiedRangeData(rows, many=True).data})
+        mirror = self.mirror(request, path)
+        rows = verification.list_ranges(mirror=mirror, limit=limit_of(request))
+        context = self.reads_records(request, mirror)
+        return Response({"data": answers.VerifiedRangeData(rows, many=True, context=context).data})
 
 
 class GapListView(MirrorPartView):

@@ -87,6 +87,20 @@ def test_a_finished_run_tells_what_it_compared(owner: Rest, orders: MirrorTopic)
     assert run["ranges"] == [{"partition": 0, "start": 0, "end": 10}]
 
 
+def test_only_who_may_read_records_sees_where_they_differ(owner: Rest, reader: Rest, orders: MirrorTopic) -> None:
+    one = {"partition": 0, "offset": 7, "kind": "value", "source_value": "secret", "mirror_value": "hidden"}
+    run = VerifyRun.objects.create(mirror=orders, requested_by="owner", requested_at=NOW, first_differences=[one])
+    times = {"first_verified_at": NOW, "verified_at": NOW}
+    orders.verified_ranges.create(partition=0, start=0, end=10, differences=1, first_difference=one, **times)
+
+    for place in ("verify-runs", f"verify-runs/{run.pk}", "verified-ranges"):
+        seen = reader.get(f"{ORDERS}/{place}")
+        assert seen.status_code == 200
+        assert "secret" not in seen.content.decode()
+        assert "hidden" not in seen.content.decode()
+        assert "secret" in owner.get(f"{ORDERS}/{place}").content.decode()
+
+
 def test_runs_of_another_mirror_are_not_found_here(owner: Rest, orders: MirrorTopic, make_mirror: Any) -> None:
     other = VerifyRun.objects.create(mirror=make_mirror("other"), requested_by="owner", requested_at=NOW)
 

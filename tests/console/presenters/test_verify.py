@@ -61,6 +61,6 @@ def test_a_run_tells_what_the_mirror_lacked(not_copied: int | None, told: str) -
 
 @pytest.mark.parametrize(("records", "label"), [(7, "Equal"), (0, "Nothing to compare"), (None, "Nothing to compare")])
 def test_a_run_that_compared_no_record_is_not_called_equal(records: int | None, label: str) -> None:
-    view = run_view(VerifyRun(status="EQUAL", records_compared=records), now=NOW)
+    view = run_view(VerifyRun(status="EQUAL", records_compared=records), now=NOW, reads_records=True)
     assert view is not None
     assert view.look.label == label
