@@ -54,7 +54,7 @@ def test_no_share_of_nothing_is_verified() -> None:
 
 @pytest.mark.parametrize(("not_copied", "told"), [(None, ""), (0, ""), (1, "1 offset"), (1200, "1,200 offsets")])
 def test_a_run_tells_what_the_mirror_lacked(not_copied: int | None, told: str) -> None:
-    view = run_view(VerifyRun(status="EQUAL", records_compared=1, not_copied=not_copied), now=NOW)
+    view = run_view(VerifyRun(status="EQUAL", records_compared=1, not_copied=not_copied), now=NOW, reads_records=True)
     assert view is not None
     assert view.not_copied == told
 
