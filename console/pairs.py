@@ -7,6 +7,7 @@ source-initiated link is a row of mode SOURCE at the source and an INBOUND one a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from django.db.models.functions import Coalesce
 
@@ -87,24 +88,21 @@ def common_parts(mirror: MirrorTopic, other: MirrorTopic | None) -> Iterator[Com
     """
     differ = any(one is not None and one.pk is not None and is_known_to_differ(one) for one in (mirror, other))
     if _was_copy(mirror):
-        yield CommonPart(
-            here_id=mirror.mirror_topic_id,
-            there_id=mirror.source_topic_id,
-            ends={} if differ else _ends(mirror),
-            epochs=_epochs(mirror),
-            fences=_fences(mirror),
-            by_markers=mirror.link.gap_filler == GapFiller.MARKERS,
-        )
+        yield _part(mirror, here_id=mirror.mirror_topic_id, there_id=mirror.source_topic_id, differ=differ)
     if other is not None and was_stopped_as_copy(other):
-        yield CommonPart(
-            here_id=other.source_topic_id,
-            there_id=other.mirror_topic_id,
-            ends={} if differ else _ends(other),
-            epochs=_epochs(other),
-            fences=_fences(other),
-            by_markers=other.link.gap_filler == GapFiller.MARKERS,
-            source_is_here=True,
-        )
+        part = _part(other, here_id=other.source_topic_id, there_id=other.mirror_topic_id, differ=differ)
+        yield replace(part, source_is_here=True)
+
+
+def _part(copy: MirrorTopic, *, here_id: str, there_id: str, differ: bool) -> CommonPart:
+    return CommonPart(
+        here_id=here_id,
+        there_id=there_id,
+        ends={} if differ else _ends(copy),
+        epochs=_epochs(copy),
+        fences=_fences(copy),
+        by_markers=copy.link.gap_filler == GapFiller.MARKERS,
+    )
 
 
 def was_stopped_as_copy(mirror: MirrorTopic) -> bool:

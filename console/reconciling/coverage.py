@@ -94,7 +94,9 @@ def forget_lost(
     told = [one for one in (*_living(endings, rows), *living) if _told_end(one) is not None and not _is_known(one)]
     found = [(one.key, _told_end(one)) for one in told]
     found += [(one.key, _lowest(one)) for one in living if _is_shorter(rows[one.key], one)]
-    ends = {key: min(end for name, end in found if name == key and end is not None) for key, _ in found}
+    ends: dict[str, int | None] = {}
+    for key, end in found:
+        ends[key] = _least(ends.get(key), end)
     for mirror in mirrors if ends else ():
         for number in range(mirror.num_partitions):
             if (end := ends.get(f"{mirror_key(mirror)}/{number}")) is not None:
@@ -118,11 +120,16 @@ def _name_of(report: PartitionProgress) -> str:
 
 def _told_end(report: PartitionProgress) -> int | None:
     """Answer how far back the copier says that either side has fallen."""
-    return min((end for end in (report.set_back_to, report.source_kept) if end is not None), default=None)
+    return _least(report.set_back_to, report.source_kept)
 
 
 def _lowest(report: PartitionProgress) -> int | None:
-    return min((end for end in (report.seen_end, _told_end(report)) if end is not None), default=None)
+    return _least(report.seen_end, report.set_back_to, report.source_kept)
+
+
+def _least(*ends: int | None) -> int | None:
+    """Answer the lowest end of those that are known."""
+    return min((end for end in ends if end is not None), default=None)
 
 
 def _is_shorter(row: MirrorPartition, report: PartitionProgress) -> bool:

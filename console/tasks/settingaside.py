@@ -36,7 +36,7 @@ def set_aside(mirror: MirrorTopic, run: RestoreRun, *, check_ours: Callable[[], 
     """
     run.refresh_from_db()
     _forget_lost(mirror, run)
-    if run.exported_at is None and not _held(mirror, run):
+    if run.exported_at is None and run.doomed_at is not None and not _held(mirror, run):
         _note_gone(mirror, run, now=timezone.now())
         return
     if run.exported_at is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.kafka.committedrows import read_rows
-from linkengine.verifyjob.reading import READERS
+from linkengine.verifyjob.reading import READERS, TopicPart
 
 if TYPE_CHECKING:
     import pyarrow
@@ -24,19 +24,11 @@ SCHEMA = (
 _Pieces = Mapping[int, tuple[int, int]]
 
 
-def read_far(
-    spark: SparkSession,
-    *,
-    address: ClusterAddress,
-    topic: str,
-    starts: Mapping[int, int],
-    ends: Mapping[int, int],
-    gentle: bool,
-) -> DataFrame:
+def read_far(spark: SparkSession, part: TopicPart) -> DataFrame:
     """Plan to read as ``verifyjob.reading.read_topic`` does. The address travels pickled: Spark does not print that."""
-    pieces = {partition: (starts[partition], end) for partition, end in sorted(ends.items())}
-    tasks = 1 if gentle else max(1, min(READERS, len(pieces)))
-    work = partial(_read_share, address=address, topic=topic, pieces=pieces, tasks=tasks)
+    pieces = {partition: (part.starts[partition], end) for partition, end in sorted(part.ends.items())}
+    tasks = 1 if part.gentle else max(1, min(READERS, len(pieces)))
+    work = partial(_read_share, address=part.address, topic=part.topic, pieces=pieces, tasks=tasks)
     return spark.range(0, tasks, 1, tasks).mapInArrow(work, SCHEMA)
 
 

@@ -36,7 +36,7 @@ from linkengine.domain.ranges import OffsetRange
 from linkengine.sparkclient import interrupted_after, session, spark_answers, tagged
 from linkengine.verifyjob.blocks import Block, Pieces, Place, block_of, block_offsets, checked_ranges, doubtful, still_held
 from linkengine.verifyjob.failures import failure_of
-from linkengine.verifyjob.reading import EARLIEST, LATEST, TOO_FAR, TopicReader, read_topic
+from linkengine.verifyjob.reading import EARLIEST, LATEST, TOO_FAR, TopicPart, TopicReader, read_topic
 from linkengine.verifyjob.report import difference_of
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _read(eyes: _Eyes, plan: VerifyPlan, pieces: Pieces, *, all_of_it: bool = Fa
     ends = {partition: LATEST if all_of_it else one.end for partition, one in pieces.items()}
     sides = ((plan.source, plan.source_topic), (plan.destination, plan.mirror_topic))
     source, mirror = (
-        eyes.read(eyes.spark, address=address, topic=topic, starts=starts, ends=ends, gentle=plan.gentle)
+        eyes.read(eyes.spark, TopicPart(address=address, topic=topic, starts=starts, ends=ends, gentle=plan.gentle))
         for address, topic in sides
     )
     return source, mirror

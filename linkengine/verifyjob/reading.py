@@ -7,8 +7,9 @@ does, by the word password), and a batch read prints no options in its plan; Kaf
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from linkengine.domain.addresses import ClusterAddress, properties_of
 
@@ -20,6 +21,7 @@ READERS = 4  # tasks per topic: several cores read, and slots are left for the c
 COLUMNS = ("partition", "offset", "unix_millis(timestamp) AS timestamp_ms", "timestampType", "key", "value", "headers")
 TOO_FAR = "overflows when converting to Spark"  # what Spark says of times that Kafka takes and its own type does not hold
 EARLIEST, LATEST = -2, -1  # what Spark's offset JSON says for "whatever the log has"
+TopicReader = Callable[["SparkSession", "TopicPart"], "DataFrame"]  # answers COLUMNS, as ``read_topic`` does
 LIMITS = {
     "kafka.request.timeout.ms": "15000",  # one answer of a broker
     "kafka.default.api.timeout.ms": "20000",  # one call with its retries: a cluster that is away shows in 20 s
@@ -30,47 +32,35 @@ LIMITS = {
 }
 
 
-class TopicReader(Protocol):
-    """Reads a topic as ``read_topic`` does, with the columns of COLUMNS."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPart:
+    """What to read of a topic: ``[starts, ends)`` by partition. ``gentle``: by one task, else by READERS."""
 
-    def __call__(
-        self,
-        spark: SparkSession,
-        *,
-        address: ClusterAddress,
-        topic: str,
-        starts: Mapping[int, int],
-        ends: Mapping[int, int],
-        gentle: bool,
-    ) -> DataFrame: ...
+    address: ClusterAddress
+    topic: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    gentle: bool
 
 
-def read_topic(
-    spark: SparkSession,
-    *,
-    address: ClusterAddress,
-    topic: str,
-    starts: Mapping[int, int],
-    ends: Mapping[int, int],
-    gentle: bool,
-) -> DataFrame:
-    """Plan to read what a committed reader sees of ``topic`` within ``[starts, ends)``; raises where a time is ``TOO_FAR``.
+def read_topic(spark: SparkSession, part: TopicPart) -> DataFrame:
+    """Plan to read what a committed reader sees of a part of a topic; raises where a time is ``TOO_FAR``.
 
-    ``gentle``: one task reads it all; else there are READERS, for which a topic with few partitions is split.
+    A topic with few partitions is split for the READERS.
 
     ``failOnDataLoss`` is off: an offset that is not there is what we came to find out, not a reason to give up.
     """
-    readers = 1 if gentle else READERS
+    readers = 1 if part.gentle else READERS
     options = {
-        "assign": json.dumps({topic: sorted(ends)}),
-        "startingOffsets": _offsets(topic, starts),
-        "endingOffsets": _offsets(topic, ends),
+        "assign": json.dumps({part.topic: sorted(part.ends)}),
+        "startingOffsets": _offsets(part.topic, part.starts),
+        "endingOffsets": _offsets(part.topic, part.ends),
         "includeHeaders": "true",
         "failOnDataLoss": "false",
         "minPartitions": str(readers),
         "kafka.isolation.level": "read_committed",
         **LIMITS,
-        **{f"kafka.{name}": value for name, value in properties_of(address).items()},
+        **{f"kafka.{name}": value for name, value in properties_of(part.address).items()},
     }
     topic_rows = spark.read.format("kafka").options(**options).load()
     return topic_rows.selectExpr(*COLUMNS).coalesce(readers)

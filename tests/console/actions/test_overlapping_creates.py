@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Barrier, Thread
+from functools import partial
+from threading import Barrier
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from console import dispatch
 from console.actions import links
@@ -16,6 +16,7 @@ from console.actions.mirrors import create_mirror
 from console.actors import SYSTEM, Actor
 from console.errors import BadRequestError, ConflictError
 from console.models import AuditEvent, Cluster, ClusterLink, MirrorTopic
+from tests.console.atonce import at_once
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine
 
 PAIR = {**SOURCE_PROPERTIES, "link.mode": "BIDIRECTIONAL"}
@@ -114,21 +115,13 @@ def test_a_mirror_that_somebody_else_made_meanwhile_is_in_the_way(
 def test_of_many_equal_requests_at_once_each_is_told_of_success(
     what: str, destination: Cluster, link: ClusterLink, engine: Engine, sent: list[Any]
 ) -> None:
-    start, answers = Barrier(4), []
+    answers = []
 
     def run() -> None:
-        start.wait(30)
-        try:
-            row = make_link(destination, SYSTEM) if what == "link" else _mirror(link)
-            answers.append(row.pk if row else None)
-        finally:
-            connection.close()
+        row = make_link(destination, SYSTEM) if what == "link" else _mirror(link)
+        answers.append(row.pk if row else None)
 
-    threads = [Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once(*[run] * 4)
 
     assert len(answers) == 4
     assert len(set(answers)) == 1
@@ -148,17 +141,10 @@ def test_two_halves_made_at_once_have_one_id(
     monkeypatch.setattr(links.linkchecks, "ask_source", ask_source)
 
     def run(here: Cluster, there: Cluster) -> None:
-        try:
-            configs = {**there.properties, "link.mode": "BIDIRECTIONAL"}
-            make_link(here, SYSTEM, source_cluster_id=there.cluster_id, configs=configs)
-        finally:
-            connection.close()
+        configs = {**there.properties, "link.mode": "BIDIRECTIONAL"}
+        make_link(here, SYSTEM, source_cluster_id=there.cluster_id, configs=configs)
 
-    threads = [Thread(target=run, args=pair) for pair in ((destination, source), (source, destination))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once(partial(run, destination, source), partial(run, source, destination))
 
     first, second = ClusterLink.objects.all()
     assert first.shown_uuid == second.shown_uuid

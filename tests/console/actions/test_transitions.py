@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from threading import Barrier, Thread
+from functools import partial
 
 import pytest
-from django.db import connection
 
 from console.actions.transitions import apply_event
 from console.actors import ENGINE
@@ -13,6 +12,7 @@ from console.errors import NotFoundError
 from console.models import ClusterLink, MirrorTopic, StateTransition
 from linkengine.domain.errors import IllegalTransitionError
 from linkengine.domain.states import TRANSITIONS, MirrorEvent, MirrorState
+from tests.console.atonce import at_once
 from tests.console.conftest import NOW, MakeMirror
 
 MATRIX = [(state, event) for state in MirrorState for event in MirrorEvent]
@@ -66,24 +66,16 @@ def test_a_mirror_that_has_gone_is_not_found(make_mirror: MakeMirror) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_of_two_connections_that_pause_at_once_one_wins(make_mirror: MakeMirror) -> None:
     mirror = make_mirror()
-    start, outcomes = Barrier(2), []
+    rows, outcomes = [MirrorTopic.objects.select_related("link").get(pk=mirror.pk) for _ in range(2)], []
 
-    def pause() -> None:
-        own = MirrorTopic.objects.select_related("link").get(pk=mirror.pk)
-        start.wait(10)
+    def pause(own: MirrorTopic) -> None:
         try:
             apply_event(mirror=own, event=MirrorEvent.PAUSE, by=ENGINE, now=NOW)
             outcomes.append("won")
         except IllegalTransitionError:
             outcomes.append("lost")
-        finally:
-            connection.close()
 
-    threads = [Thread(target=pause) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    at_once(*(partial(pause, one) for one in rows))
 
     assert sorted(outcomes) == ["lost", "won"]
     assert StateTransition.objects.filter(event="pause").count() == 1

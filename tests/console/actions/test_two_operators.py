@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from itertools import product
-from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.errors import ConsoleError
 from console.models import AuditEvent, ClusterLink, MirrorTopic, StateTransition
 from linkengine.domain.states import TRANSITIONS, MirrorEvent, MirrorState
+from tests.console.atonce import at_once
 from tests.console.conftest import NOW, MakeMirror
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("sent")]
@@ -30,26 +31,16 @@ def in_order(*operations: E) -> tuple[str, int]:
     return state, done
 
 
-def at_once(mirror: MirrorTopic, *operations: E) -> list[E]:
+def operated(mirror: MirrorTopic, *operations: E) -> list[E]:
     """Operate from a thread each, all with the row as it was before; answer what was accepted."""
-    start, accepted = Barrier(len(operations)), []
+    mirrors, accepted = MirrorTopic.objects.select_related("link__destination__environment"), []
 
-    def run(operation: E) -> None:
-        own = MirrorTopic.objects.select_related("link__destination__environment").get(pk=mirror.pk)
-        start.wait(30)
-        try:
+    def run(own: MirrorTopic, operation: E) -> None:
+        with suppress(ConsoleError):
             operate(mirror=own, operation=operation, by=SYSTEM, now=NOW)
             accepted.append(operation)
-        except ConsoleError:
-            pass
-        finally:
-            connection.close()
 
-    threads = [Thread(target=run, args=(one,)) for one in operations]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once(*(partial(run, mirrors.get(pk=mirror.pk), one) for one in operations))
     return accepted
 
 
@@ -57,7 +48,7 @@ def at_once(mirror: MirrorTopic, *operations: E) -> list[E]:
 def test_the_end_is_that_of_one_after_the_other(first: E, second: E, back: ClusterLink, make_mirror: MakeMirror) -> None:
     mirror = make_mirror("orders")
 
-    accepted = at_once(mirror, first, second)
+    accepted = operated(mirror, first, second)
 
     row = MirrorTopic.objects.get(link=mirror.link)
     orders = {(*in_order(first, second),), (*in_order(second, first),)}

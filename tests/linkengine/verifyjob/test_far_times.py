@@ -14,6 +14,7 @@ from linkengine.jobs.farreading import read_far
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sparkclient import session
 from linkengine.verifyjob.job import run_verify
+from linkengine.verifyjob.reading import TopicPart
 from tests.linkengine.verifyjob.recording import BASE_MS, Rec, create, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -57,7 +58,7 @@ def test_what_lies_before_the_beginning_or_behind_the_end_is_not_read(
     spark, sides = session(spark_connect_url), {"address": pair.source, "topic": pair.source_topic, "gentle": False}
 
     def read(start: int, end: int) -> list[int]:
-        rows = read_far(spark, starts={0: start, 1: 0}, ends={0: end, 1: 0}, **sides).collect()
+        rows = read_far(spark, TopicPart(starts={0: start, 1: 0}, ends={0: end, 1: 0}, **sides)).collect()
         return [row["offset"] for row in rows]
 
     assert [read(0, 4), read(3, 4), read(-2, -1), read(9, 12)] == [[2, 3], [3], [2, 3], []]

@@ -7,7 +7,7 @@ import pytest
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.addresses import address_from_properties
 from linkengine.sparkclient import session
-from linkengine.verifyjob.reading import READERS, read_topic
+from linkengine.verifyjob.reading import READERS, TopicPart, read_topic
 from tests.linkengine.verifyjob.recording import Rec, create, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -25,7 +25,7 @@ def test_many_partitions_take_no_more_slots_than_few(
     starts, ends = dict.fromkeys(range(PARTITIONS), 0), dict.fromkeys(range(PARTITIONS), 1)
     spark = session(spark_connect_url)
 
-    rows = read_topic(spark, address=address, topic=topic_name, starts=starts, ends=ends, gentle=gentle)
+    rows = read_topic(spark, TopicPart(address=address, topic=topic_name, starts=starts, ends=ends, gentle=gentle))
     seen = rows.selectExpr("partition", "spark_partition_id() AS task").collect()
 
     assert len({row["partition"] for row in seen}) == PARTITIONS
