@@ -40,6 +40,7 @@ def main() -> int:
         return INTERRUPTED
     for finding in verdict.findings[:SHOWN]:
         print(f"finding: {finding}")
+    print(f"faults that broke nothing: {verdict.idle()}")
     print(verdict.line())
     status = verdict.status()
     _put_away(directory, keep=asked.keep or status != 0)
@@ -61,10 +62,13 @@ def run(directory: Path, *, seed: int, seconds: float, engine_only: bool, only: 
             strikes = schedule(seed=seed, seconds=seconds, faults=faults)
             storm = Storm(ground, engine, seed=seed, spare=spare)
             try:
-                return storm.run(strikes, seconds=seconds)
+                verdict = storm.run(strikes, seconds=seconds)
             except BaseException:
                 print(engine.story(), file=sys.stderr)
                 raise
+            if verdict.findings:
+                print(engine.story(), file=sys.stderr)
+            return verdict
 
 
 if __name__ == "__main__":

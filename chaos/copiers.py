@@ -8,13 +8,15 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+from chaos.judge import Finding
 from chaos.orders import FIFO, CopyOrder, StopOrder, write_whole
+from chaos.troubles import crashes
 from devcluster.parts import ROOT
 from devcluster.processes import Process
 from linkengine.domain.mirrorjobs import MirrorStop
@@ -62,6 +64,12 @@ class Copiers:
         """Kill all."""
         self._parent.kill()
         os.close(self._orders)
+
+    def crashes(self) -> Iterator[Finding]:
+        """Find the unexpected exceptions of all of them."""
+        yield from crashes(self._parent.log)
+        if not self._parent.running():
+            yield Finding(kind="crash", detail=f"the parent of the copiers has ended: {self.log_tail()}")
 
     def log_tail(self) -> str:
         """The end of what they logged."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
-from chaos.ground import Mend
+from chaos.effects import Blow
+from chaos.judge import Finding
 from chaos.schedule import Fault, Strike
 
 
@@ -16,8 +17,8 @@ class Engine(Protocol):
     def faults(self) -> Collection[Fault]:
         """What it can be hit by."""
 
-    def strike(self, strike: Strike) -> Mend | None:
-        """Do what the fault says; answer how to mend it."""
+    def strike(self, strike: Strike) -> Blow | None:
+        """Do what the fault says; answer how to mend it, None where there is nothing to break."""
 
     def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
         """Wait until the mirrors hold what the sources hold; raise TimeoutError with what is known otherwise."""
@@ -30,6 +31,12 @@ class Engine(Protocol):
 
     def stopped(self, topic: str) -> dict[int, int]:
         """Answer where a stopped mirror ended, by partition, as the engine recorded it; empty while it is not stopped."""
+
+    def failures(self) -> Iterator[Finding]:
+        """Find the mirrors that were given up: no fault of a storm is a reason for that. Asked before mirrors are stopped."""
+
+    def crashes(self) -> Iterator[Finding]:
+        """Find the unexpected exceptions in logs, and programs that have ended."""
 
     def story(self) -> str:
         """Tell what may explain a failure: the ends of logs."""

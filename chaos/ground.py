@@ -1,39 +1,46 @@
 """The ground a storm goes over: two clusters behind proxies, Redis, the topics, and the faults these parts can have.
 
-Every fault answers how to mend it. What is down already is left alone, so that a schedule never breaks more than it says.
+Every fault answers how to mend it, and how it shows that it broke something. What is down already is left alone, so that a
+schedule never breaks more than it says; of brokers only those are broken that lead a partition of the storm.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Set
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 import redis
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its own type hints leave it out
 
+from chaos.effects import OWNERS_TIMEOUT_S, Blow, Mend, Owners, until
 from chaos.proxy import Proxy
 from chaos.schedule import Fault, Strike
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
 
-Mend = Callable[[], object]
 BROKER_SETTINGS: Mapping[str, object] = {"min.insync.replicas": 2, "unclean.leader.election.enable": "false"}
 # who writes old records is forgotten at the next look (ten minutes by default); what the network holds back comes before that
-FORGETFUL: Mapping[str, object] = {"producer.id.expiration.check.interval.ms": 15_000}
+# and nothing is cleaned there, so that the judge sees all that was ever copied of a compacted topic
+DESTINATION: Mapping[str, object] = {"producer.id.expiration.check.interval.ms": 15_000, "log.cleaner.enable": "false"}
 HEAP = "384m"
 REQUEST_TIMEOUT_S = 30.0
 SLOW_S = 0.05  # per chunk that passes
+LEADERS_TIMEOUT_S, FULL_TIMEOUT_S = 5.0, 12.0
+KEPT_MS = 10_000  # for so long the source's cleaner leaves a record alone
 CLOCK_JUMP_MS = 3_600_000
 PLAIN, TRANSACTIONS, ARCHIVE, COMPACTED = "chaos-events", "chaos-orders", "chaos-archive", "chaos-state"
 TOPICS: Mapping[str, int] = {PLAIN: 2, TRANSACTIONS: 2, ARCHIVE: 1, COMPACTED: 1}  # name -> partitions
 CONFIGS: Mapping[str, dict[str, str]] = {
     ARCHIVE: {"retention.ms": "-1"},
     COMPACTED: {
-        "cleanup.policy": "compact", "segment.ms": "5000", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "5000",
+        "cleanup.policy": "compact", "segment.ms": "5000", "min.cleanable.dirty.ratio": "0.01",
+        "min.compaction.lag.ms": str(KEPT_MS), "max.compaction.lag.ms": str(KEPT_MS),
     },
 }  # fmt: skip
 
@@ -69,10 +76,13 @@ class Ground:
                 name, brokers=brokers, directory=directory / name, heap=HEAP,
                 extra={**(BROKER_SETTINGS if brokers > 1 else {}), **extra},
             ).behind_proxy()
-            for name, extra in (("source", {}), ("destination", FORGETFUL))
+            for name, extra in (("source", {}), ("destination", DESTINATION))
         ]  # fmt: skip
         self.redis = RedisServer(directory=directory / "redis", append_only=True)
+        self.owners = Owners(self.redis.url)
+        self._topics: set[str] = set()
         self._down: set[object] = set()
+        self._breaking = Lock()
 
     def __enter__(self) -> Ground:
         """Start everything."""
@@ -90,8 +100,8 @@ class Ground:
         """Stop everything."""
         self._stack.close()
 
-    def strike(self, strike: Strike) -> Mend | None:
-        """Do what the fault says; answer how to mend it, None where there is nothing to mend or to break."""
+    def strike(self, strike: Strike) -> Blow | None:
+        """Do what the fault says; None where there is nothing to break."""
         side = self.source if strike.fault.name.endswith("_SOURCE") else self.destination
         match strike.fault:
             case (
@@ -100,15 +110,12 @@ class Ground:
                 | Fault.FILL_SOURCE | Fault.FILL_DESTINATION
             ):  # fmt: skip
                 return self._strike_broker(side, strike)
-            case Fault.CUT_SOURCE | Fault.CUT_DESTINATION:
-                side.proxy.cut()
-                return side.proxy.heal
-            case Fault.SLOW_SOURCE | Fault.SLOW_DESTINATION:
-                side.proxy.slow(SLOW_S)
-                return side.proxy.heal
-            case Fault.HOLD_SOURCE | Fault.HOLD_DESTINATION:
-                side.proxy.hold()
-                return side.proxy.release
+            case (
+                Fault.CUT_SOURCE | Fault.CUT_DESTINATION
+                | Fault.SLOW_SOURCE | Fault.SLOW_DESTINATION
+                | Fault.HOLD_SOURCE | Fault.HOLD_DESTINATION
+            ):  # fmt: skip
+                return self._strike_network(side.proxy, strike.fault)
             case _:
                 return self._strike_redis(strike)
 
@@ -116,8 +123,14 @@ class Ground:
         """Answer a client of Redis, as the harness uses it."""
         return redis.Redis.from_url(self.redis.url, socket_timeout=2.0, decode_responses=True)
 
+    @property
+    def destination_ports(self) -> list[int]:
+        """Where the engine reaches the brokers of the destination."""
+        return [port for port, _ in self.destination.cluster.routes]
+
     def create_topics(self, topics: Mapping[str, int]) -> None:
         """Create the source topics and wait until every broker knows them."""
+        self._topics |= topics.keys()
         cluster = self.source.cluster
         replicas = min(3, len(cluster.brokers))
         new = [NewTopic(name, count, replicas, config=CONFIGS.get(name, {})) for name, count in topics.items()]
@@ -140,49 +153,85 @@ class Ground:
         self._stack.callback(proxy.close)
         return Side(cluster=cluster, proxy=proxy)
 
-    def _strike_broker(self, side: Side, strike: Strike) -> Mend | None:
-        cluster, node = side.cluster, int(strike.pick * len(side.cluster.brokers))
+    def _strike_broker(self, side: Side, strike: Strike) -> Blow | None:
+        cluster, leaders = side.cluster, self._leaders(side)
+        if not leaders:
+            return None
+        node = leaders[int(strike.pick * len(leaders))]
+        restart = partial(cluster.restart, node, wait=False)
         match strike.fault:
             case Fault.STOP_SOURCE | Fault.STOP_DESTINATION:
                 return self.once(side, partial(cluster.pause, node), partial(cluster.resume, node))
             case Fault.FILL_SOURCE | Fault.FILL_DESTINATION:
-                return self.once(side, partial(cluster.fill_disk, node), partial(cluster.restart, node, wait=False))
+                ended = partial(until, lambda: not cluster.running(node), FULL_TIMEOUT_S)
+                return self.once(side, partial(cluster.fill_disk, node), restart, proof=ended)
             case _:
-                return self.once(side, partial(cluster.kill, node), partial(cluster.restart, node, wait=False))
+                return self.once(side, partial(cluster.kill, node), restart)
 
-    def _strike_redis(self, strike: Strike) -> Mend | None:
+    def _leaders(self, side: Side) -> list[int]:
+        """Answer the running brokers that lead a partition of the storm; one that starts still does not."""
+        if side in self._down:
+            return []
+        found: list[int] = []
+
+        def look() -> bool:
+            found[:] = sorted(node for node in _leading(side.cluster.client(), self._topics) if side.cluster.running(node))
+            return bool(found)
+
+        until(look, LEADERS_TIMEOUT_S)
+        return found
+
+    def _strike_network(self, proxy: Proxy, fault: Fault) -> Blow | None:
+        ended, slowed = proxy.ended, proxy.slowed
+        match fault:
+            case Fault.CUT_SOURCE | Fault.CUT_DESTINATION:
+                return self.once((proxy, "cut"), proxy.cut, proxy.mend, proof=lambda: proxy.ended > ended)
+            case Fault.SLOW_SOURCE | Fault.SLOW_DESTINATION:
+                return self.once(
+                    (proxy, "slow"), partial(proxy.slow, SLOW_S), proxy.hasten, proof=lambda: proxy.slowed > slowed
+                )
+            case _:
+                return self.once((proxy, "held"), proxy.hold, proxy.release, proof=lambda: proxy.held_bytes > 0)
+
+    def _strike_redis(self, strike: Strike) -> Blow | None:
         match strike.fault:
             case Fault.KILL_REDIS:
                 return self.once(self.redis, self.redis.kill, self.redis.start)
             case Fault.LOSE_REDIS:
                 return self.once(self.redis, self._lose_redis, self.redis.start)
+        held = self.owners.awaited()
+        if not held:
+            return None
+        match strike.fault:
             case Fault.FLUSH_REDIS:
-                self._tell_redis(lambda client: client.flushall())
+                done = self.owners.forget_all()
             case Fault.CLOCK_FORWARD:
-                self._tell_redis(lambda client: [client.pexpire(key, 1) for key in client.scan_iter("lease:*")])
-            case Fault.CLOCK_BACK:
-                self._tell_redis(lambda client: [client.pexpire(key, CLOCK_JUMP_MS) for key in client.scan_iter("lease:*")])
-        return None
+                done = self.owners.set_expiry(held, 1) > 0
+            case _:
+                done = self.owners.set_expiry(held, CLOCK_JUMP_MS) > 0
+        return Blow() if done else None
 
     def _lose_redis(self) -> None:
         self.redis.kill()
         self.redis.forget()
 
-    def _tell_redis(self, work: Callable[[redis.Redis], object]) -> None:
-        if self.redis in self._down:
-            return
-        with self.client() as client:
-            work(client)
-
-    def once(self, part: object, break_it: Mend, mend: Mend) -> Mend | None:
+    def once(self, part: object, break_it: Mend, mend: Mend, *, proof: Callable[[], bool] = lambda: True) -> Blow | None:
         """Break a part that is whole; one broker of a side at a time."""
-        if part in self._down:
-            return None
-        self._down.add(part)
+        with self._breaking:
+            if part in self._down:
+                return None
+            self._down.add(part)
         break_it()
 
         def mended() -> None:
             mend()
             self._down.discard(part)
 
-        return mended
+        return Blow(mend=mended, proof=proof)
+
+
+def _leading(client: Mapping[str, str], topics: Set[str]) -> set[int]:
+    with suppress(KafkaException):
+        seen = AdminClient({**client}).list_topics(timeout=OWNERS_TIMEOUT_S).topics
+        return {part.leader for name in topics & seen.keys() for part in seen[name].partitions.values()}
+    return set()

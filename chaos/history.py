@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -48,16 +49,37 @@ class Journal:
         """Nothing has been written yet."""
         self._lock = Lock()
         self._outcomes: dict[Entry, Outcome] = {}
+        self._sent_s: dict[Entry, float] = {}
+        self._offsets: dict[Entry, int] = {}
 
     def note(self, entries: Iterable[Entry], outcome: Outcome) -> None:
         """Keep what became of entries."""
         with self._lock:
-            self._outcomes |= dict.fromkeys(entries, outcome)
+            for entry in entries:
+                self._sent_s.setdefault(entry, time.monotonic())
+                self._outcomes[entry] = outcome
+
+    def note_acked(self, entry: Entry, offset: int) -> None:
+        """Keep that a record is there for good, and where, as far as the source told (it does not of a repeated one)."""
+        self.note([entry], Outcome.ACKED)
+        if offset >= 0:
+            with self._lock:
+                self._offsets[entry] = offset
 
     def of_topic(self, topic: str) -> dict[Entry, Outcome]:
         """Answer what is known of a topic's records."""
         with self._lock:
             return {entry: outcome for entry, outcome in self._outcomes.items() if entry.topic == topic}
+
+    def sent_s(self, topic: str) -> dict[Entry, float]:
+        """Answer when, in monotonic seconds, a topic's records were about to be sent: none of them is older."""
+        with self._lock:
+            return {entry: at_s for entry, at_s in self._sent_s.items() if entry.topic == topic}
+
+    def offsets(self, topic: str) -> dict[Entry, int]:
+        """Answer where a topic's acknowledged records stand, as far as the source told."""
+        with self._lock:
+            return {entry: offset for entry, offset in self._offsets.items() if entry.topic == topic}
 
     def count(self, outcome: Outcome) -> int:
         """Answer how many records came out so."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +18,9 @@ from functools import partial
 import psutil
 
 from chaos.copiers import Copiers, freeze, thaw
-from chaos.ground import Ground, Mend
+from chaos.effects import OWNERS_TIMEOUT_S, Blow, slice_of, until
+from chaos.ground import Ground
+from chaos.judge import Finding
 from chaos.reading import Ends
 from chaos.schedule import ENGINE_FAULTS, Fault, Strike
 from linkengine import jobs
@@ -26,7 +28,14 @@ from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
-from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, PartitionProgress, producer_id_for
+from linkengine.domain.plans import (
+    CopyPlan,
+    CopyTuning,
+    PartitionAssignment,
+    PartitionPhase,
+    PartitionProgress,
+    producer_id_for,
+)
 from linkengine.domain.states import StopReason
 
 LINK = "chaos"
@@ -61,7 +70,9 @@ class LoopEngine:
         self._stopped: dict[str, dict[int, int]] = {}
         self._slices = itertools.count(1)
         self.copiers = Copiers(ground.directory / self._link, mutation=mutation)
-        self._running: dict[int, float] = {}  # process -> when its slice ends
+        self._running: dict[int, str] = {}  # process -> its slice
+        self._lock = threading.Lock()  # of what runs: the keeper and the faults start copiers
+        self._failed: dict[str, PartitionProgress] = {}  # partitions that were given up
         self._over = threading.Event()
         self._keeper: threading.Thread | None = None
         self._next_at = 0.0
@@ -83,30 +94,57 @@ class LoopEngine:
             self._keeper.join(60)
         self.copiers.close()
 
-    def strike(self, strike: Strike) -> Mend | None:
-        pids = [pid for pid in self._running if psutil.pid_exists(pid)]
+    def strike(self, strike: Strike) -> Blow | None:
         match strike.fault:
-            case Fault.KILL_COPIER if pids:
-                self.copiers.kill(pids[int(strike.pick * len(pids))])
-                self._next_at = time.monotonic() + strike.lasts_s  # a supervisor that takes its time
+            case Fault.KILL_COPIER:
+                return self._kill_owner(strike)
             case Fault.STOP_COPIER:
-                freeze(pids)
-                self._next_at = time.monotonic()  # the reconciler hears nothing of them and starts another
-                return partial(thaw, pids)
-            case Fault.SECOND_COPIER | Fault.SECOND_OWNER:
+                return self._freeze_all()
+            case Fault.SECOND_COPIER:
+                pid = self.start_copier(slice_s=strike.lasts_s)
+                slice_id = self.running().get(pid, "")
+                return Blow(proof=partial(self._ground.owners.beside, pid, slice_id, self._ground.destination_ports))
+            case Fault.SECOND_OWNER:
                 self.start_copier(slice_s=strike.lasts_s)
-                if strike.fault is Fault.SECOND_OWNER:
-                    time.sleep(0.5)  # until it waits for the leases
-                    return self._ground.strike(replace(strike, fault=Fault.CLOCK_FORWARD))
+                return Blow(proof=self._ground.owners.end_leases)
             case _:
                 return self._ground.strike(strike)
-        return None
+
+    def _kill_owner(self, strike: Strike) -> Blow | None:
+        owners: list[int] = []
+
+        def look() -> bool:
+            slices = {slice_of(token) for token in self._ground.owners.tokens().values()}
+            owners[:] = [pid for pid, slice_id in self.running().items() if slice_id in slices]
+            return bool(owners)
+
+        if not until(look, OWNERS_TIMEOUT_S):
+            return None
+        self.copiers.kill(owners[int(strike.pick * len(owners))])
+        self._next_at = time.monotonic() + strike.lasts_s  # a supervisor that takes its time
+        return Blow()
+
+    def _freeze_all(self) -> Blow | None:
+        before, pids = self._ground.owners.awaited(), list(self.running())
+        if not before or not pids:
+            return None
+        freeze(pids)
+        self._next_at = time.monotonic()  # the reconciler hears nothing of them and starts another
+        return Blow(mend=partial(thaw, pids), proof=partial(self._ground.owners.taken_over, before))
 
     def start_copier(self, *, slice_s: float = SLICE_S, topics: Collection[str] | None = None) -> int:
         """Start one more copier for a slice."""
-        pid = self.copiers.copy(self.plan(slice_s=slice_s, topics=topics))
-        self._running[pid] = time.monotonic() + slice_s
+        plan = self.plan(slice_s=slice_s, topics=topics)
+        pid = self.copiers.copy(plan)
+        with self._lock:
+            self._running[pid] = plan.slice_id
         return pid
+
+    def running(self) -> dict[int, str]:
+        """Answer the slices of the copiers that have not ended, by process."""
+        with self._lock:
+            self._running = {pid: slice_id for pid, slice_id in self._running.items() if psutil.pid_exists(pid)}
+            return dict(self._running)
 
     def plan(self, *, slice_s: float = SLICE_S, topics: Collection[str] | None = None) -> CopyPlan:
         """Answer the plan of one slice."""
@@ -152,6 +190,20 @@ class LoopEngine:
         orders = {self.assignments[topic][0].mirror_id: wanted for topic, wanted in self._wanted.items()}
         jobs.write_orders(self._ground.redis.url, self._link, revision=1, wanted=orders)
 
+    def _note_failures(self) -> None:
+        self._failed |= {one.key: one for one in self.reports() if one.phase is PartitionPhase.FAILED}
+
+    def failures(self) -> Iterator[Finding]:
+        self._note_failures()
+        for topic, assignments in self.assignments.items():
+            for one in assignments:
+                if (failed := self._failed.get(one.key)) is not None:
+                    detail = f"{failed.error_code}: {failed.error_message}"
+                    yield Finding(kind="failed", topic=topic, partition=one.partition, offset=-1, detail=detail)
+
+    def crashes(self) -> Iterator[Finding]:
+        return self.copiers.crashes()
+
     def story(self) -> str:
         return self.copiers.log_tail()
 
@@ -170,8 +222,8 @@ class LoopEngine:
         while not self._over.wait(POLL_S):
             with suppress(CoordinationUnavailableError):
                 self.give_orders()
+                self._note_failures()
             now = time.monotonic()
-            self._running = {pid: end for pid, end in self._running.items() if psutil.pid_exists(pid)}
             if now >= self._next_at:
                 self._next_at = now + SLICE_S - OVERLAP_S
                 self.start_copier()

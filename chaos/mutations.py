@@ -11,7 +11,7 @@ from linkengine.copyjob.producing import topic_of
 from linkengine.copyjob.tails import TailQuery, read_tails
 from linkengine.domain.leases import generation_of
 from linkengine.jobs import stopping
-from linkengine.kafka import produce
+from linkengine.kafka import fetch, produce
 from linkengine.kafka.cluster import Cluster
 
 
@@ -84,7 +84,20 @@ def _no_raise() -> None:
     writer.Writer.adopt = adopt_as_clean  # type: ignore[method-assign]
 
 
+def _no_commits() -> None:
+    """What is read does not wait for its transaction: the source's high watermark is taken for its stable end."""
+    partition_of = fetch._partition
+
+    def up_to_the_high_watermark(reader: Any, topic: bytes) -> Any:
+        answer = partition_of(reader, topic)
+        return answer._replace(last_stable_offset=answer.high_watermark)
+
+    fetch.READ_COMMITTED = 0
+    fetch._partition = up_to_the_high_watermark
+
+
 MUTATIONS: dict[str, Callable[[], None]] = {
+    "commits": _no_commits,
     "sequences": _no_sequences,
     "offsets": _no_offset_check,
     "fence": _no_fence,

@@ -7,7 +7,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -16,9 +16,12 @@ from typing import Any
 import psutil
 
 from chaos.copiers import Copiers, freeze, thaw
-from chaos.ground import Ground, Mend
+from chaos.effects import Blow, connected
+from chaos.ground import Ground
+from chaos.judge import Finding
 from chaos.reading import Ends
 from chaos.schedule import Fault, Strike
+from chaos.troubles import crashes
 from devcluster.demo import services
 from devcluster.demo.rest import Rest, RestError, link_path
 from devcluster.processes import Process
@@ -28,6 +31,8 @@ from linkengine.domain.plans import CopyPlan
 LINK = "chaos"
 POLL_S = 0.5
 START_ATTEMPTS = 3
+KILL_TRIES = 3
+BESIDE_S = 15.0  # how long somebody is there beside frozen copiers
 SETUP_TIMEOUT_S = 240.0
 REST_TIMEOUT_S = 120.0  # with retries: the console itself is part of the storm
 # Runs inside the product: the plan of a slice of all partitions, as the worker would make it.
@@ -58,6 +63,7 @@ class Product:
         self._processes: dict[str, Process] = {}
         self._stack = ExitStack()
         self._slices = 0
+        self._failed: dict[str, str] = {}
 
     @property
     def faults(self) -> Collection[Fault]:
@@ -76,15 +82,12 @@ class Product:
         """Stop everything."""
         self._stack.close()
 
-    def strike(self, strike: Strike) -> Mend | None:
-        workers = self._python_workers()
+    def strike(self, strike: Strike) -> Blow | None:
         match strike.fault:
-            case Fault.KILL_COPIER if workers:
-                with suppress(ProcessLookupError):
-                    os.kill(workers[int(strike.pick * len(workers))], signal.SIGKILL)
+            case Fault.KILL_COPIER:
+                return self._kill_owner(strike)
             case Fault.STOP_COPIER:
-                freeze(workers)
-                return partial(thaw, workers)
+                return self._freeze_copiers()
             case Fault.KILL_CONNECT | Fault.STOP_CONNECT:
                 return self._strike_spark(strike)
             case Fault.KILL_WORKER:
@@ -93,7 +96,27 @@ class Product:
                 return self._second_copier(strike)
             case _:
                 return self._ground.strike(strike)
+
+    def _kill_owner(self, strike: Strike) -> Blow | None:
+        """Kill workers that are connected to brokers until a lease runs out: others only wait for theirs."""
+        workers = self._copying_workers()
+        first = int(strike.pick * len(workers))
+        for pid in (workers[first:] + workers[:first])[:KILL_TRIES]:
+            before = self._ground.owners.awaited()
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            if self._ground.owners.died(before):
+                return Blow()
         return None
+
+    def _freeze_copiers(self) -> Blow | None:
+        """Freeze all that copy, and have somebody else there: the reconciler waits for half a minute before it begins anew."""
+        self._copy_beside(BESIDE_S)
+        before, workers = self._ground.owners.awaited(), self._python_workers()
+        if not before or not workers:
+            return None
+        freeze(workers)
+        return Blow(mend=partial(thaw, workers), proof=partial(self._ground.owners.taken_over, before))
 
     def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
         wanted = {topic: self._topics[topic] for topic in topics}
@@ -107,6 +130,7 @@ class Product:
         self._wait(equal, "the mirrors do not catch up", timeout_s=timeout_s)
 
     def fail_over(self, topic: str) -> None:
+        self._note_failures()
         self._operate("failover", [topic])
 
     def promote(self, topics: Collection[str], *, timeout_s: float) -> None:
@@ -119,6 +143,19 @@ class Product:
             return {}
         rows = self._rest_get(f"{self._mirrors.replace('/kafka/v3/', '/api/v1/', 1)}/{topic}/partitions")["data"]
         return {row["partition"]: row["stopped_end"] for row in rows}
+
+    def failures(self) -> Iterator[Finding]:
+        self._note_failures()
+        for topic, detail in self._failed.items():
+            yield Finding(kind="failed", detail=f"mirror {topic}: {detail}")
+
+    def crashes(self) -> Iterator[Finding]:
+        for process in self._processes.values():
+            yield from crashes(process.log)
+            if not process.running():
+                yield Finding(kind="crash", detail=f"{process.name} has ended: {process.log_tail()}")
+        yield from crashes(self._spark.log)
+        yield from self._copiers.crashes()
 
     def story(self) -> str:
         lines = [self._processes[name].log_tail() for name in self._processes]
@@ -181,25 +218,38 @@ class Product:
             raise RuntimeError(f"A mirror has FAILED before the storm.\n{self.story()}")
         return all(one["mirror_status"] == "ACTIVE" for one in mirrors)
 
-    def _strike_spark(self, strike: Strike) -> Mend | None:
+    def _strike_spark(self, strike: Strike) -> Blow | None:
         if strike.fault is Fault.STOP_CONNECT:
             return self._ground.once(self._spark, self._spark.pause, self._spark.resume)
-        return self._ground.once(self._spark, self._spark.kill, self._restart_spark)
+        copied = bool(self._copying_workers())
+        return self._ground.once(self._spark, self._spark.kill, self._restart_spark, proof=lambda: copied)
 
-    def _second_copier(self, strike: Strike) -> Mend | None:
-        self._slices += 1
-        tuning = replace(self._plan.tuning, slice_ms=int(strike.lasts_s * 1000))
-        self._copiers.copy(replace(self._plan, slice_id=f"by-hand-{self._slices}", tuning=tuning))
+    def _second_copier(self, strike: Strike) -> Blow:
+        pid, slice_id = self._copy_beside(strike.lasts_s)
         if strike.fault is Fault.SECOND_OWNER:
-            time.sleep(1.0)  # until it waits for the leases
-            return self._ground.strike(replace(strike, fault=Fault.CLOCK_FORWARD))
-        return None
+            return Blow(proof=self._ground.owners.end_leases)
+        return Blow(proof=partial(self._ground.owners.beside, pid, slice_id, self._ground.destination_ports))
+
+    def _copy_beside(self, seconds: float) -> tuple[int, str]:
+        """Start a copier of all partitions by hand; answer its process id and its slice."""
+        self._slices += 1
+        slice_id = f"by-hand-{self._slices}"
+        tuning = replace(self._plan.tuning, slice_ms=int(seconds * 1000))
+        return self._copiers.copy(replace(self._plan, slice_id=slice_id, tuning=tuning)), slice_id
+
+    def _copying_workers(self) -> list[int]:
+        return connected(self._python_workers(), self._ground.destination_ports)
 
     def _python_workers(self) -> list[int]:
         with suppress(psutil.Error, RuntimeError):
             daemons = psutil.Process(self._spark.pid).children()
             return [worker.pid for daemon in daemons for worker in daemon.children()]
         return []
+
+    def _note_failures(self) -> None:
+        for row in self._rest_get(f"{self._mirrors}?include_state_transition_errors=true")["data"]:
+            if row["mirror_status"] == "FAILED":
+                self._failed[row["mirror_topic_name"]] = str(row)
 
     def _operate(self, verb: str, topics: list[str]) -> None:
         path = f"{self._mirrors}:{verb}"

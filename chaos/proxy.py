@@ -30,17 +30,26 @@ class Proxy:
         self._links: set[_Link] = set()
         self._cut = False
         self._delay_s = 0.0
+        self.ended, self.slowed = 0, 0  # connections that a cut ended or refused, chunks that came late; they only grow
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
         self._servers = [self._run(self._listen(*route)) for route in routes]
 
     def cut(self) -> None:
-        """End all connections and refuse new ones until ``heal``."""
+        """End all connections and refuse new ones until ``mend``."""
         self._call(self._cut_now)
 
     def slow(self, delay_s: float) -> None:
-        """Delay every chunk that passes, until ``heal``."""
+        """Delay every chunk that passes, until ``hasten``."""
         self._delay_s = delay_s
+
+    def mend(self) -> None:
+        """Take connections again; what is slow or held stays so."""
+        self._cut = False
+
+    def hasten(self) -> None:
+        """Delay nothing any more; what is cut or held stays so."""
+        self._delay_s = 0.0
 
     def hold(self) -> None:
         """Deliver nothing over the connections of this moment until ``release``; new ones are free."""
@@ -53,11 +62,12 @@ class Proxy:
     @property
     def held_bytes(self) -> int:
         """How much waits for its release."""
-        return sum(link.waiting for link in tuple(self._links))
+        return sum(link.waiting for link in tuple(self._links) if not link.aborted)
 
     def heal(self) -> None:
         """Make the weather fine again."""
-        self._cut, self._delay_s = False, 0.0
+        self.mend()
+        self.hasten()
         self.release()
 
     def close(self) -> None:
@@ -74,12 +84,15 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: int) -> None:
         if self._cut:
-            writer.transport.abort()
+            self._end(writer)
             return
         try:
             there, here = await asyncio.open_connection(LOOPBACK, target, limit=READ_AHEAD_BYTES)
         except OSError:
             writer.transport.abort()
+            return
+        if self._cut:  # meanwhile
+            self._end(writer, here)
             return
         link = _Link(writer, here)
         self._links.add(link)
@@ -96,16 +109,26 @@ class Proxy:
     async def _deliver(self, taken: asyncio.Queue[bytes], writer: asyncio.StreamWriter, link: _Link) -> None:
         try:
             while data := await taken.get():
-                await link.gate.wait()
+                await self._passage(link)
                 link.waiting -= len(data)
-                if self._delay_s:
-                    await asyncio.sleep(self._delay_s)
                 writer.write(data)
                 await writer.drain()
         except OSError:
             link.abort()  # else the other direction would go on taking what nobody gets
         await link.gate.wait()
         writer.close()
+
+    async def _passage(self, link: _Link) -> None:
+        """Wait as the weather wants it; what waits for a slow network may be held while it does."""
+        if self._delay_s:
+            await asyncio.sleep(self._delay_s)
+            self.slowed += 1
+        await link.gate.wait()
+
+    def _end(self, *writers: asyncio.StreamWriter) -> None:
+        self.ended += 1
+        for writer in writers:
+            writer.transport.abort()
 
     def _each(self, turn: Callable[[asyncio.Event], None]) -> None:
         for link in self._links:
@@ -114,6 +137,7 @@ class Proxy:
     def _cut_now(self) -> None:
         self._cut = True
         for link in tuple(self._links):
+            self.ended += not link.aborted
             link.abort()
 
     async def _close_now(self) -> None:
@@ -140,7 +164,7 @@ async def _take(reader: asyncio.StreamReader, taken: asyncio.Queue[bytes], link:
         while data := await reader.read(CHUNK_BYTES):
             link.waiting += len(data)
             taken.put_nowait(data)
-            while link.waiting > READ_AHEAD_BYTES:
+            while link.waiting > READ_AHEAD_BYTES and not link.aborted:
                 await asyncio.sleep(FULL_PAUSE_S)
     taken.put_nowait(b"")
 
@@ -151,11 +175,12 @@ class _Link:
     def __init__(self, *ends: asyncio.StreamWriter) -> None:
         self._ends = ends
         self.waiting = 0  # bytes, in both directions
+        self.aborted = False
         self.gate = asyncio.Event()
         self.gate.set()
 
     def abort(self) -> None:
-        self.waiting = 0
+        self.aborted = True  # nobody gets what waits
         self.gate.set()
         for end in self._ends:
             end.transport.abort()

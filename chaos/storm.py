@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 
 import structlog
 
 from chaos import judge
 from chaos.engine import Engine
-from chaos.ground import ARCHIVE, COMPACTED, PLAIN, TOPICS, TRANSACTIONS, Ground, Side
+from chaos.ground import ARCHIVE, COMPACTED, KEPT_MS, PLAIN, TOPICS, TRANSACTIONS, Ground, Side
 from chaos.history import Journal, Outcome
 from chaos.judge import Finding
 from chaos.reading import Ends, Record, read_topic
@@ -33,15 +35,15 @@ class Verdict:
     """What came of a storm."""
 
     seed: int
-    faults: int = 0
-    hits: int = 0  # of these, what found something to break
+    effective: Counter[Fault] = field(default_factory=Counter)  # of these, those that were seen to break something
+    struck: Counter[Fault] = field(default_factory=Counter)
+    kept: int = 0  # records of the compacted topic that the mirror has to hold whatever its source has cleaned since
     judged: dict[str, int] = field(default_factory=dict)  # records by mirror, as committed readers see them
     acked: int = 0
     aborted: int = 0
     unknown: int = 0
     samples: int = 0
     findings: list[Finding] = field(default_factory=list)
-    kinds: set[Fault] = field(default_factory=set)  # of the hits
     watch_error: str = ""  # what ended the watch before its time
 
     @property
@@ -49,20 +51,35 @@ class Verdict:
         """Answer how many records were judged."""
         return sum(self.judged.values())
 
+    @property
+    def faults(self) -> int:
+        """Answer how many faults were dealt."""
+        return self.struck.total()
+
+    @property
+    def hits(self) -> int:
+        """Answer how many of them were seen to break something."""
+        return self.effective.total()
+
+    def idle(self) -> str:
+        """Name the faults that broke nothing."""
+        return ", ".join(f"{count} x {fault.name}" for fault, count in sorted((self.struck - self.effective).items())) or "none"
+
     def gaps(self) -> list[str]:
         """Answer what was not looked at: with any of it, no findings prove nothing."""
         empty = [f"no record of topic {topic!r} was judged" for topic in TOPICS if not self.judged.get(topic)]
-        still = ["no fault found anything to break"] if self.faults and not self.hits else []
+        still = ["no fault broke anything"] if self.faults and not self.hits else []
         blind = [] if self.samples else ["nobody looked on during the storm"]
         ended = [f"the watch ended before its time: {self.watch_error}"] if self.watch_error else []
-        return [*empty, *still, *blind, *ended]
+        cleaned = [] if self.kept else [f"no record of topic {COMPACTED!r} was copied before it could be cleaned"]
+        return [*empty, *still, *blind, *ended, *cleaned]
 
     def line(self) -> str:
         """The one line that counts."""
         gaps = "" if self.findings else "; ".join(self.gaps())
         return (
             f"chaos: seed {self.seed}, {self.records} records judged ({self.acked} acknowledged, {self.aborted} aborted, "
-            f"{self.unknown} unknown), {self.faults} faults ({self.hits} found something to break), {self.samples} samples, "
+            f"{self.unknown} unknown), {self.hits} effective faults of {self.faults}, {self.samples} samples, "
             + (f"no verdict: {gaps}" if gaps else f"{len(self.findings)} findings")
         )
 
@@ -84,12 +101,12 @@ class Storm:
         self.verdict = Verdict(seed=seed)
         self._writers = self._make_writers(seed, spare, pause_s)
         self._watch = Watch(ground, self._topics)
-        self._pool = ThreadPoolExecutor(8, thread_name_prefix="storm")
+        self._pool = ThreadPoolExecutor(16, thread_name_prefix="storm")
         self._mending: list[Future[None]] = []
         self._counting = Lock()  # faults strike from many threads
 
     def run(self, strikes: Sequence[Strike], *, seconds: float) -> Verdict:
-        """Blow for some seconds, let everything settle, promote, judge."""
+        """Blow for some seconds, let everything settle, promote, judge; what goes wrong on the way is found, and no end."""
         with ExitStack() as stack:
             stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
             stack.callback(self._watch.stop)
@@ -100,7 +117,7 @@ class Storm:
             self._blow(strikes, seconds=seconds)
             self._calm()
             self._settle()
-            self.verdict.findings.extend(self._judge())
+            self._judge()
         return self.verdict
 
     def _blow(self, strikes: Sequence[Strike], *, seconds: float) -> None:
@@ -111,7 +128,7 @@ class Storm:
                 "strike", at_s=round(time.monotonic() - began, 1), fault=strike.fault.value, lasts_s=round(strike.lasts_s, 1)
             )
             self._mending.append(self._pool.submit(self._strike, strike))
-            self.verdict.faults += 1
+            self.verdict.struck[strike.fault] += 1
         time.sleep(max(0.0, began + seconds - time.monotonic()))
 
     def _strike(self, strike: Strike) -> None:
@@ -123,73 +140,111 @@ class Storm:
                 self._watch.forget(topic)
                 self._engine.fail_over(topic)
             return
-        mend = self._engine.strike(strike)
-        if mend is not None or strike.fault not in MENDED:
-            self._hit(strike)
-        if mend is not None:
-            time.sleep(strike.lasts_s)
-            mend()
+        blow = self._engine.strike(strike)
+        if blow is None:
+            _log.info("strike.met_nobody", fault=strike.fault.value)
+            return
+        try:
+            if strike.fault in MENDED:
+                time.sleep(strike.lasts_s)
+            if blow.proof():
+                self._hit(strike)
+            else:
+                _log.info("strike.broke_nothing", fault=strike.fault.value)
+        finally:
+            blow.mend()
 
     def _hit(self, strike: Strike) -> None:
         with self._counting:
-            self.verdict.hits += 1
-            self.verdict.kinds.add(strike.fault)
+            self.verdict.effective[strike.fault] += 1
 
     def _calm(self) -> None:
         _log.info("storm.over")
         for one in self._mending:
-            one.result(MEND_TIMEOUT_S)
+            self._attempt("fault", partial(one.result, MEND_TIMEOUT_S))
         self._ground.heal()
         for cluster in (self._ground.source.cluster, self._ground.destination.cluster):
-            cluster.wait_ready()
+            self._attempt("broker", cluster.wait_ready)
         _log.info("all.mended")
+        dead = [writer for writer in self._writers if writer.ended_early()]
         for writer in self._writers:
             writer.stop()
         for writer in self._writers:
-            writer.join()
+            self._attempt("writer", writer.join)
+        self._find(_ended_early(writer) for writer in self._writers if writer in dead or writer.error)
 
     def _settle(self) -> None:
         mirrored = [topic for topic in self._topics if topic not in self._failed_over]
         _log.info("writers.ended")
-        self._engine.settle(mirrored, timeout_s=SETTLE_TIMEOUT_S)
+        settled = self._attempt("unsettled", lambda: self._engine.settle(mirrored, timeout_s=SETTLE_TIMEOUT_S))
         self._watch.stop()
-        _log.info("mirrors.caught_up")
-        self._engine.promote(mirrored, timeout_s=SETTLE_TIMEOUT_S)
+        self._attempt("unsettled", lambda: self._find(self._engine.failures()))
+        if settled:  # else a promotion would only wait again
+            _log.info("mirrors.caught_up")
+            self._attempt("unsettled", lambda: self._engine.promote(mirrored, timeout_s=SETTLE_TIMEOUT_S))
+
+    def _attempt(self, kind: str, work: Callable[[], object]) -> bool:
+        """Do what may fail without ending the storm; tell whether it did not."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the rest is still to be judged
+            self._find([Finding(kind=kind, detail=f"{type(error).__name__}: {error}")])
+            return False
+        return True
+
+    def _find(self, findings: Iterable[Finding]) -> None:
+        for one in findings:
+            self.verdict.findings.append(one)  # one by one: those before an error count
 
     # --- judgement ---------------------------------------------------------------------------------------------------
 
-    def _judge(self) -> Iterator[Finding]:
-        yield from self._watch.findings
+    def _judge(self) -> None:
+        self._find(self._watch.findings)
         self.verdict.samples, self.verdict.watch_error = self._watch.samples, self._watch.error
         for outcome, name in ((Outcome.ACKED, "acked"), (Outcome.ABORTED, "aborted"), (Outcome.UNKNOWN, "unknown")):
             setattr(self.verdict, name, self.journal.count(outcome))
-        source_ends, mirror_ends = (self._ends(side) for side in (self._ground.source, self._ground.destination))
-        for topic, partitions in self._topics.items():
-            yield from self._judge_topic(topic, partitions)
-            yield from self._judge_ends(topic, partitions, source_ends, mirror_ends)
+        for topic in self._topics:
+            judge_topic = self._judge_compacted if topic == COMPACTED else self._judge_strict
+            self._attempt("unjudged", partial(self._find, judge_topic(topic)))
+        self._attempt("unjudged", lambda: self._find(self._judge_all_ends()))
+        self._attempt("unjudged", lambda: self._find(self._engine.crashes()))
 
-    def _judge_topic(self, topic: str, partitions: int) -> Iterator[Finding]:
-        source = self._read(self._ground.source, topic, committed=True)
-        mirror = self._read(self._ground.destination, topic, committed=True)
+    def _judge_compacted(self, topic: str) -> Iterator[Finding]:
+        source, mirror = (self._read(side, topic, committed=True) for side in (self._ground.source, self._ground.destination))
+        self.verdict.judged[topic] = len(mirror)
+        history, offsets = self.journal.of_topic(topic), self.journal.offsets(topic)
+        yield from judge.compare_compacted(topic, source, mirror)
+        for side in (source, mirror):
+            yield from judge.check_newest(topic, side, history)
+            yield from judge.check_places(topic, side, history, offsets)
+        kept = judge.copied_in_time(offsets, self.journal.sent_s(topic), self._watch.passed, KEPT_MS / 1000)
+        self.verdict.kept = len(kept)
+        yield from judge.check_kept(topic, mirror, kept)
+
+    def _judge_strict(self, topic: str) -> Iterator[Finding]:
+        source, mirror = (self._read(side, topic, committed=True) for side in (self._ground.source, self._ground.destination))
         self.verdict.judged[topic] = len(mirror)
         history = self.journal.of_topic(topic)
-        if topic == COMPACTED:
-            yield from judge.compare_compacted(topic, source, mirror)
-            yield from judge.check_newest(topic, source, history)
-            yield from judge.check_newest(topic, mirror, history)
-            return
-        ends = self._engine.stopped(topic)
-        yield from judge.compare(topic, source, mirror, ends=ends)
+        yield from judge.compare(topic, source, mirror, ends=self._engine.stopped(topic) or None)
         yield from judge.check_unchanged(mirror, self._read(self._ground.destination, topic, committed=False), topic=topic)
+        yield from judge.check_places(topic, mirror, history, self.journal.offsets(topic))
         yield from judge.check_history(topic, source, history)
         if topic not in self._failed_over:
             yield from judge.check_history(topic, mirror, history)
+
+    def _judge_all_ends(self) -> Iterator[Finding]:
+        source, mirror = (self._ends(side) for side in (self._ground.source, self._ground.destination))
+        for topic, partitions in self._topics.items():
+            yield from self._judge_ends(topic, partitions, source, mirror)
 
     def _judge_ends(
         self, topic: str, partitions: int, source: Mapping[judge.Place, int], mirror: Mapping[judge.Place, int]
     ) -> Iterator[Finding]:
         """A stopped mirror holds one offset more: the fence. Nothing comes after it, and a promoted one equals its source."""
         ends = {(topic, number): end for number, end in self._engine.stopped(topic).items()}
+        if not ends:
+            yield Finding(kind="end", detail=f"mirror {topic} was not stopped")
+            return
         yield from judge.check_ends({place: end + 1 for place, end in ends.items()}, mirror)
         if topic not in self._failed_over:
             yield from judge.check_ends({(topic, number): source[topic, number] for number in range(partitions)}, ends)
@@ -217,3 +272,9 @@ class Storm:
             kind(name, client=client, topics=topics, journal=self.journal, seed=seed, pause_s=pause_s)
             for kind, name, topics in kinds
         ]
+
+
+def _ended_early(writer: Writer) -> Finding:
+    return Finding(
+        kind="writer", detail=f"writer {writer.name} ended before it was told to: {writer.error or 'nobody knows why'}"
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 
 from confluent_kafka import KafkaException
 
 from chaos.ground import Ground
-from chaos.judge import Finding
+from chaos.judge import Finding, Place
 from chaos.reading import Ends
 
 EVERY_S = 0.5
@@ -22,6 +23,7 @@ class Watch:
         """Look at nothing yet."""
         self.findings: list[Finding] = []
         self.samples, self.error = 0, ""
+        self.passed: dict[Place, list[tuple[int, float]]] = {}  # ends of the mirrors, and when each was seen first
         self._mirror = Ends(ground.destination.cluster.client(), topics)
         self._source = Ends(ground.source.cluster.client(), topics, stable=True)
         self._forgotten: set[str] = set()
@@ -55,12 +57,22 @@ class Watch:
         while not self._over.wait(EVERY_S):
             try:
                 mirror = self._mirror.told()
+                self._note(mirror, time.monotonic())
                 source = self._source.told()  # after the mirror: it only grows
             except KafkaException:
                 continue
-            for (topic, partition), end in mirror.items():
-                stable = source.get((topic, partition))
-                self.samples += stable is not None
-                if stable is not None and end > stable and topic not in self._forgotten:
-                    detail = f"the source is committed up to {stable} only"
-                    self.findings.append(Finding(kind="ahead", topic=topic, partition=partition, offset=end, detail=detail))
+            self._compare(mirror, source)
+
+    def _note(self, mirror: Mapping[Place, int], now: float) -> None:
+        for place, end in mirror.items():
+            seen = self.passed.setdefault(place, [])
+            if not seen or end > seen[-1][0]:
+                seen.append((end, now))
+
+    def _compare(self, mirror: Mapping[Place, int], source: Mapping[Place, int]) -> None:
+        for (topic, partition), end in mirror.items():
+            stable = source.get((topic, partition))
+            self.samples += stable is not None
+            if stable is not None and end > stable and topic not in self._forgotten:
+                detail = f"the source is committed up to {stable} only"
+                self.findings.append(Finding(kind="ahead", topic=topic, partition=partition, offset=end, detail=detail))

@@ -48,7 +48,8 @@ class Writer(ABC):
         self._pause_s = pause_s
         self._numbers = itertools.count(1)
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"writer-{name}", daemon=True)
+        self.error = ""  # what ended it before its time
+        self._thread = threading.Thread(target=self._run_and_tell, name=f"writer-{name}", daemon=True)
 
     def start(self) -> None:
         """Begin to write."""
@@ -64,6 +65,10 @@ class Writer(ABC):
         if self._thread.is_alive():
             raise TimeoutError(f"Writer {self.name} does not end.")
 
+    def ended_early(self) -> bool:
+        """Tell whether it writes no more though nobody has told it to end."""
+        return bool(self.error) or (not self._over.is_set() and self._thread.ident is not None and not self._thread.is_alive())
+
     @abstractmethod
     def round(self, producer: Producer) -> None:
         """Write some records and note what became of them; raise KafkaException where the producer is of no use any more."""
@@ -71,6 +76,13 @@ class Writer(ABC):
     @abstractmethod
     def new_producer(self) -> Producer:
         """Answer a producer that is ready."""
+
+    def _run_and_tell(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the storm is told
+            self.error = f"{type(error).__name__}: {error}"
+            _log.exception("writer.died", writer=self.name)
 
     def _run(self) -> None:
         while not self._over.is_set():
@@ -120,9 +132,10 @@ class PlainWriter(Writer):
             producer.flush(FLUSH_TIMEOUT_S)
 
     def _teller(self, entry: Entry) -> Callable[[KafkaError | None, Message], None]:
-        def told(error: KafkaError | None, _: Message) -> None:
+        def told(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                self._journal.note([entry], Outcome.ACKED)
+                offset = message.offset()
+                self._journal.note_acked(entry, -1 if offset is None else offset)
             elif error.fatal():
                 raise KafkaException(error)
 

@@ -65,8 +65,7 @@ class SparkConnectServer:
     def start(self) -> Self:
         """Start the server and wait until it has answered a query."""
         self._scratch.mkdir(parents=True, exist_ok=True)
-        log = self.directory / "spark.log"
-        self._process = Process(self._command(), name="spark-connect", log=log, env=self._env(), cwd=self.directory)
+        self._process = Process(self._command(), name="spark-connect", log=self.log, env=self._env(), cwd=self.directory)
         self._process.wait_until(lambda: accepts(self.port), timeout_s=START_TIMEOUT_S)
         try:
             self._first_query()
@@ -105,6 +104,11 @@ class SparkConnectServer:
         if self._process is None:
             raise RuntimeError("The Spark Connect server has not been started.")
         return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """The server's log; its Python workers write to it as well."""
+        return self.directory / "spark.log"
 
     def log_tail(self) -> str:
         """Return the last lines of the server's log."""

@@ -124,6 +124,7 @@ def _web(console: Console, *, reload: bool) -> list[str]:
 
 def _worker(*, reload: bool) -> list[str]:
     command = [sys.executable, "-m", "celery", "-A", "console", "worker", "--pool", "threads", "--loglevel", "INFO"]
+    command += ["--without-gossip", "--without-mingle"]  # workers need nothing of each other; both stumble where Redis is away
     if not reload:
         return command
     return [sys.executable, "-m", "watchfiles", "--filter", "python", " ".join(command), "console", "linkengine"]

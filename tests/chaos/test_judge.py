@@ -66,12 +66,14 @@ def test_a_record_of_unknown_fate_may_be_there_or_not_but_not_twice(times: int) 
     assert kinds(judge.check_history(TOPIC, [at(0, entry(1)), at(1, entry(1))], unknown)) == ["doubled"]
 
 
-def test_compacted_sides_may_lack_what_they_hold_a_newer_record_for() -> None:
+def test_a_compacted_source_may_lack_what_it_holds_a_newer_record_for_and_its_mirror_nothing() -> None:
     old, new, other = entry(1, key="k"), entry(2, key="k"), entry(3, key="l")
     whole = [at(0, old), at(1, new), at(2, other)]
 
-    assert kinds(judge.compare_compacted(TOPIC, whole, whole[1:])) == []
     assert kinds(judge.compare_compacted(TOPIC, whole[1:], whole)) == []
+    assert kinds(judge.compare_compacted(TOPIC, whole, whole[1:])) == ["missing"]
+    assert kinds(judge.compare_compacted(TOPIC, whole[:2], whole)) == ["extra"]
+    assert kinds(judge.compare_compacted(TOPIC, whole[:2], [*whole[:2], at(2, entry(3, key="l", deletes=True))])) == ["extra"]
     assert kinds(judge.compare_compacted(TOPIC, whole, [whole[0], whole[2]])) == ["missing"]
     assert kinds(judge.compare_compacted(TOPIC, whole, whole[:2])) == ["missing"]
 
@@ -83,8 +85,35 @@ def test_the_newest_record_of_a_key_is_the_last_acknowledged_or_an_unknown_after
     assert kinds(judge.check_newest(TOPIC, [at(0, first), at(1, second)], acked)) == []
     assert kinds(judge.check_newest(TOPIC, [at(0, first)], acked)) == ["stale"]
     assert kinds(judge.check_newest(TOPIC, [], acked)) == ["lost"]
-    assert kinds(judge.check_newest(TOPIC, [], {**acked, third: Outcome.UNKNOWN})) == []
+    assert kinds(judge.check_newest(TOPIC, [], {**acked, third: Outcome.UNKNOWN})) == ["lost"]
+    assert kinds(judge.check_newest(TOPIC, [], {third: Outcome.ACKED})) == ["lost"]
+    assert kinds(judge.check_newest(TOPIC, [at(1, second)], {**acked, third: Outcome.ACKED})) == ["stale"]
     assert kinds(judge.check_newest(TOPIC, [at(5, third)], {**acked, third: Outcome.UNKNOWN})) == []
+
+
+def test_a_record_stands_where_its_writer_was_told_and_as_it_was_sent() -> None:
+    one, two = entry(1, key="k"), entry(2, key="k", deletes=True)
+    acked, offsets = dict.fromkeys((one, two), Outcome.ACKED), {one: 0, two: 1}
+
+    assert kinds(judge.check_places(TOPIC, [at(0, one), at(1, two)], acked, offsets)) == []
+    assert kinds(judge.check_places(TOPIC, [at(7, one)], acked, {})) == []  # the source did not tell where it stands
+    assert kinds(judge.check_places(TOPIC, [at(2, two)], acked, offsets)) == ["moved"]
+    assert kinds(judge.check_places(TOPIC, [at(0, one)._replace(value=b"other")], acked, offsets)) == ["foreign"]
+    assert kinds(judge.check_places(TOPIC, [at(1, two)._replace(key=b"l")], acked, offsets)) == ["foreign"]
+    assert kinds(judge.check_places(TOPIC, [at(0, entry(3))], acked, offsets)) == ["foreign"]
+
+
+def test_what_a_mirror_passed_before_its_source_could_clean_it_has_to_be_there() -> None:
+    old, deletion, late = entry(1, key="k"), entry(2, key="k", deletes=True), entry(3, key="k")
+    offsets, sent_s = {old: 0, deletion: 1, late: 2}, {old: 100.0, deletion: 100.5, late: 101.0}
+    passed = {(TOPIC, 0): [(1, 101.0), (2, 105.0), (3, 112.0)]}
+
+    kept = judge.copied_in_time(offsets, sent_s, passed, 10.0)
+
+    assert kept == {old, deletion}  # the mirror came to the third one when it was eleven seconds old
+    assert kinds(judge.check_kept(TOPIC, [at(0, old), at(1, deletion)], kept)) == []
+    assert kinds(judge.check_kept(TOPIC, [at(0, old), at(2, late)], kept)) == ["lost"]
+    assert judge.copied_in_time(offsets, sent_s, {}, 10.0) == set()
 
 
 def test_what_only_some_readers_see_and_wrong_ends_are_found() -> None:
@@ -100,3 +129,4 @@ def test_a_finding_is_one_line_for_people() -> None:
 
     assert str(finding) == "lost: t-1 at offset 7: gone"
     assert str(replace(finding, offset=8)) != str(finding)
+    assert str(judge.Finding(kind="crash", detail="worker.log: KeyError")) == "crash: worker.log: KeyError"

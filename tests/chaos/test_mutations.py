@@ -17,6 +17,7 @@ from chaos import judge
 from chaos.ground import Ground, Side
 from chaos.loops import LoopEngine
 from chaos.reading import Ends, read_topic
+from chaos.watch import Watch
 from linkengine.domain.plans import CopyTuning
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -57,12 +58,19 @@ class Scene:
         assert producer.flush(TIMEOUT_S) == 0
 
     def write_aborted(self, count: int) -> None:
+        with self.open_transaction(count):
+            pass
+
+    @contextmanager
+    def open_transaction(self, count: int) -> Iterator[None]:
+        """Write records to the source's log that are aborted in the end."""
         producer = Producer({**self.ground.source.cluster.client(), "transactional.id": self.topic})
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
         for number in range(count):
             producer.produce(self.topic, value=f"aborted {number}")
         producer.flush(TIMEOUT_S)
+        yield
         producer.abort_transaction(TIMEOUT_S)
 
     def end(self, side: Side) -> int:
@@ -153,6 +161,7 @@ def test_without_a_look_at_offsets_records_move_behind_a_foreign_one(
             one.until(lambda: one.end(small_ground.destination) >= 21)
         time.sleep(1.0)  # for a copier that should have stopped
         findings, phase = one.findings(), one.engine.phases()[key]
+        failures = [str(failure) for failure in one.engine.failures()]
 
     # a broker takes what is in flight before anybody can know; a whole copier says so and sends nothing after that
     if mutation:
@@ -161,6 +170,27 @@ def test_without_a_look_at_offsets_records_move_behind_a_foreign_one(
         assert set(findings) == {"changed", "missing"}
         assert findings.count("missing") >= 4
     assert phase == ("COPYING" if mutation else "FOREIGN_WRITE")
+    assert len(failures) == (0 if mutation else 1)  # where nobody wrote, a mirror that is given up is a finding
+    assert all("FOREIGN_WRITE" in failure for failure in failures)
+
+
+@pytest.mark.parametrize("mutation", ["", "commits"])
+def test_the_watch_sees_a_mirror_that_goes_past_what_is_committed(small_ground: Ground, topic_name: str, mutation: str) -> None:
+    with scene(small_ground, topic_name, mutation) as one:
+        watch = Watch(small_ground, {topic_name: 1})
+        one.start_copier()
+        one.write(10)
+        one.until(one.caught_up)
+        with one.open_transaction(5):
+            watch.start()
+            if mutation:
+                one.until(lambda: watch.findings)
+            else:
+                one.until(lambda: watch.samples > 5)
+            watch.stop()
+
+    assert not watch.error
+    assert {(found.kind, found.offset) for found in watch.findings} == ({("ahead", 15)} if mutation else set())
 
 
 @pytest.mark.parametrize("mutation", ["", "fence"])

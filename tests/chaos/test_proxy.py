@@ -93,6 +93,61 @@ def test_a_cut_ends_connections_and_refuses_new_ones_until_it_is_healed(proxy: P
         assert client.recv(1) == b"b"
 
 
+def test_no_weather_takes_bytes_out_of_a_living_connection(proxy: Proxy, target: Target, port: int) -> None:
+    weather = (lambda: proxy.slow(0.01), proxy.hold, proxy.hasten, proxy.release, proxy.mend, proxy.hold, proxy.heal)
+    sent = [f"{number:08}".encode() for number in range(len(weather) * 100)]
+    with connected(port) as client:
+        for number, text in enumerate(sent):
+            if number % 100 == 0:
+                weather[number // 100]()
+            client.sendall(text)
+            time.sleep(0.001)
+        target.wait_for(sent[-1])
+
+    assert target.heard == b"".join(sent)
+    assert proxy.slowed > 0
+    assert proxy.ended == 0
+
+
+def test_what_is_slow_when_a_hold_begins_is_held(proxy: Proxy, target: Target, port: int) -> None:
+    with connected(port) as client:
+        client.sendall(b"before ")
+        target.wait_for(b"before ")
+        proxy.slow(0.5)
+        client.sendall(b"late ")
+        time.sleep(0.1)
+        proxy.hold()
+        time.sleep(0.8)
+
+        assert proxy.held_bytes >= len(b"late ")
+        assert target.heard == b"before "
+        proxy.release()
+        target.wait_for(b"late ")
+
+
+def test_the_end_of_one_fault_does_not_end_another(proxy: Proxy, target: Target, port: int) -> None:
+    with connected(port) as client:
+        client.sendall(b"before ")
+        assert client.recv(100) == b"before "
+        proxy.hold()
+        client.sendall(b"late ")
+        while not proxy.held_bytes:
+            time.sleep(0.01)
+        proxy.mend()
+        proxy.hasten()
+        time.sleep(0.2)
+        assert target.heard == b"before "
+
+        proxy.cut()
+
+        assert silent(client)
+        assert (proxy.ended, proxy.held_bytes) == (1, 0)
+        proxy.release()
+        with connected(port) as refused:
+            assert silent(refused)
+        assert proxy.ended == 2
+
+
 @pytest.mark.parametrize("linger", [(0, 0), (1, 0)], ids=["in good order", "by a reset"])
 def test_what_was_held_arrives_after_its_sender_has_gone_and_new_connections_are_free(
     proxy: Proxy, target: Target, port: int, linger: tuple[int, int]

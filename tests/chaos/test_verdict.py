@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from chaos.ground import PLAIN, TOPICS
 from chaos.judge import Finding
+from chaos.schedule import Fault
 from chaos.storm import Verdict
 
-WHOLE = Verdict(seed=7, faults=3, hits=2, samples=5, judged=dict.fromkeys(TOPICS, 9))
+CUT, SLOW = Fault.CUT_SOURCE, Fault.SLOW_SOURCE
+WHOLE = Verdict(
+    seed=7, struck=Counter([CUT, CUT, SLOW]), effective=Counter([CUT, SLOW]), samples=5, kept=1, judged=dict.fromkeys(TOPICS, 9)
+)  # fmt: skip
 FOUND = Finding(kind="lost", topic=PLAIN, partition=0, offset=3, detail="gone")
 
 
 def test_a_storm_that_judged_everything_and_found_nothing_is_clean() -> None:
     assert (WHOLE.status(), WHOLE.gaps()) == (0, [])
-    assert WHOLE.line().endswith("3 faults (2 found something to break), 5 samples, 0 findings")
+    assert WHOLE.line().endswith("2 effective faults of 3, 5 samples, 0 findings")
+    assert WHOLE.idle() == "1 x CUT_SOURCE"
 
 
 @pytest.mark.parametrize(
@@ -24,11 +30,12 @@ def test_a_storm_that_judged_everything_and_found_nothing_is_clean() -> None:
     [
         replace(WHOLE, judged={**WHOLE.judged, PLAIN: 0}),
         replace(WHOLE, judged={}),
-        replace(WHOLE, hits=0),
+        replace(WHOLE, effective=Counter()),
+        replace(WHOLE, kept=0),
         replace(WHOLE, samples=0),
         replace(WHOLE, watch_error="KeyError: 3"),
     ],
-    ids=["an empty topic", "no topic", "nothing hit", "nobody looked on", "the watch died"],
+    ids=["an empty topic", "no topic", "nothing hit", "nothing kept", "nobody looked on", "the watch died"],
 )
 def test_a_storm_that_left_something_out_has_no_verdict(verdict: Verdict) -> None:
     assert verdict.status() == 1

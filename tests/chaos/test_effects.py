@@ -1,0 +1,116 @@
+"""A fault proves what it broke: who held a partition before it and after it."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from os import getpid
+
+import pytest
+
+from chaos.effects import Blow, Owners, connected
+from devcluster.ports import LOOPBACK, free_port
+from devcluster.redis import RedisServer
+from linkengine.coordination.lease import RedisLease
+
+TTL_MS = 1_000
+KEYS = ("1/0", "1/1")
+WITHIN_S = 1.6
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def owners(server: RedisServer) -> Iterator[Owners]:
+    owners = Owners(server.url)
+    yield owners
+    assert owners.forget_all()
+
+
+def owner(server: RedisServer, name: str) -> RedisLease:
+    lease = RedisLease(server.url, ttl_ms=TTL_MS)
+    assert len(lease.acquire_all(KEYS, name)) == len(KEYS)
+    return lease
+
+
+@contextmanager
+def soon(work: Callable[[], object], *, every_s: float = 0.2) -> Iterator[None]:
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(every_s):
+            work()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+
+
+def test_an_owner_that_died_lets_its_lease_run_out(server: RedisServer, owners: Owners) -> None:
+    owner(server, "slice-1")
+
+    assert owners.died(owners.awaited(), timeout_s=WITHIN_S)
+
+
+def test_who_renews_or_gives_back_has_not_died(server: RedisServer, owners: Owners) -> None:
+    lease = RedisLease(server.url, ttl_ms=TTL_MS)
+    grants = lease.acquire_all(KEYS, "slice-1")
+    before = owners.tokens()
+    with soon(lambda: lease.renew(grants)):
+        assert not owners.died(before, timeout_s=WITHIN_S)
+
+    lease.renew(grants)
+    with soon(lambda: lease.release_all(grants), every_s=0.1):
+        assert not owners.died(before, timeout_s=WITHIN_S)
+
+
+def test_a_second_owner_is_seen_and_the_first_one_is_none(server: RedisServer, owners: Owners) -> None:
+    first = RedisLease(server.url, ttl_ms=TTL_MS)
+    grants = first.acquire_all(KEYS, "slice-1")
+    before = owners.tokens()
+    with soon(lambda: first.renew(grants)):
+        assert not owners.taken_over(before, timeout_s=WITHIN_S)
+
+    second = RedisLease(server.url, ttl_ms=TTL_MS)
+    with soon(lambda: second.acquire_all(KEYS, "slice-2")):
+        assert owners.taken_over(before, timeout_s=WITHIN_S)
+
+
+def test_leases_are_ended_until_another_has_one_and_not_where_nobody_wants_it(server: RedisServer, owners: Owners) -> None:
+    first, second = owner(server, "slice-1"), RedisLease(server.url, ttl_ms=TTL_MS)
+    with soon(lambda: second.acquire_all(KEYS, "slice-2"), every_s=0.02):
+        assert owners.end_leases()
+    del first
+
+    assert owners.forget_all()
+    assert not owners.end_leases()  # nobody holds anything
+
+
+def test_a_redis_that_is_away_proves_nothing() -> None:
+    away = Owners(f"redis://{LOOPBACK}:{free_port()}/0")
+
+    assert away.seen() == {}
+    assert away.set_expiry(["lease:{1/0}"], 1) == 0
+    assert not away.forget_all()
+    assert not away.taken_over({"lease:{1/0}": "slice-1#x"}, timeout_s=0.2)
+
+
+def test_a_process_is_connected_while_its_connection_is_open() -> None:
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        assert connected([getpid()], [port]) == []
+        with socket.create_connection((LOOPBACK, port)):
+            assert connected([getpid()], [port]) == [getpid()]
+            assert connected([getpid()], [free_port()]) == []
+
+
+def test_a_blow_is_effective_and_mends_itself_unless_it_says_otherwise() -> None:
+    assert Blow().proof()
+    assert Blow().mend()

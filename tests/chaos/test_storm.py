@@ -1,0 +1,53 @@
+"""A storm in which something goes wrong by itself says so, and judges what can be judged."""
+
+from collections.abc import Collection, Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from chaos.ground import TOPICS, Ground
+from chaos.judge import Finding
+from chaos.loops import LoopEngine
+from chaos.storm import Storm
+from chaos.writers import PlainWriter
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+SECONDS = 5.0
+CRASH = Finding(kind="crash", detail="worker.log: KeyError: 3")
+
+
+class Unsettled(LoopEngine):
+    """Copies as ever, and is taken not to have caught up."""
+
+    def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
+        super().settle(topics, timeout_s=timeout_s)
+        raise TimeoutError("The mirrors do not catch up.")
+
+    def crashes(self) -> Iterator[Finding]:
+        yield CRASH
+
+
+class MortalWriter(PlainWriter):
+    """Dies of a bug in its third round."""
+
+    def round(self, producer: Producer) -> None:
+        super().round(producer)
+        if next(self._numbers) > 30:
+            raise KeyError(3)
+
+
+def test_what_never_settles_is_judged_all_the_same_and_a_dead_writer_is_told(
+    small_ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaos.storm.PlainWriter", MortalWriter)
+    with Unsettled(small_ground, TOPICS) as engine:
+        verdict = Storm(small_ground, engine, seed=1, spare={}).run((), seconds=SECONDS)
+
+    kinds = [one.kind for one in verdict.findings]
+    assert kinds.count("writer") == 1
+    assert kinds.count("unsettled") == 1
+    told = [str(one) for one in verdict.findings]
+    assert set(kinds) == {"writer", "unsettled", "end", "crash"}, told  # mirrors were not promoted; nothing else is wrong
+    assert all(verdict.judged[topic] for topic in TOPICS)
+    assert verdict.status() == 1
+    assert "KeyError: 3" in next(str(one) for one in verdict.findings if one.kind == "writer")
