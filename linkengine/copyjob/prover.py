@@ -88,6 +88,8 @@ class Prover:
 def _what_it_means(one: MirrorPartition, stretch: Stretch, difference: Difference) -> LinkEngineError:
     if difference.kind is DifferenceKind.MARKER:
         return marker_overrun(one.assignment, difference.offset)
+    if difference.kind is DifferenceKind.UNSEEN:
+        return foreign_write(one.assignment, difference.offset)
     if stretch.foreign is not None and stretch.foreign <= difference.offset:
         return foreign_write(one.assignment, stretch.foreign)
     known = any(offset < difference.offset for offset in stretch.records)  # records before it are the source's still

@@ -47,6 +47,8 @@ class Stretch:
     records: Mapping[int, Content]
     markers: frozenset[int]  # of our own: offsets that should hold no record
     foreign: int | None = None  # offset of the first batch that another producer wrote
+    their_markers: frozenset[int] = frozenset()
+    aborted: frozenset[int] = frozenset()  # records that nobody sees, and that take offsets; never ours
     closed: bool = False  # it ends with the fence of a stop: fills abort, fences commit
 
     def only_markers_from(self, offset: int) -> bool:
@@ -59,6 +61,7 @@ class DifferenceKind(StrEnum):
 
     MARKER = "MARKER"  # our marker stands where the source has a record
     RECORD = "RECORD"  # the mirror has a record, the source another one or none that anybody may see
+    UNSEEN = "UNSEEN"  # somebody else's marker or aborted record stands where the source has a record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +126,8 @@ def _gathered(
     start, end = bounds
     records: dict[int, Content] = {}
     markers: set[int] = set()
+    theirs: set[int] = set()
+    given_up: set[int] = set()
     foreign: int | None = None
     closed = False
     for view, batch, aborted in batches:
@@ -131,13 +136,23 @@ def _gathered(
         if not ours and foreign is None:
             foreign = view.base_offset
         start = min(start, max(first, view.base_offset))
-        if not view.is_control and not aborted:
+        if view.is_control or aborted:
+            hidden = given_up if aborted else markers if ours else theirs
+            hidden |= set(range(view.base_offset, view.next_offset))
+        else:
             timestamps, found = not view.log_append_time, decode_batch(view, batch)
             records |= {one.offset: _content(one, timestamps=timestamps) for one in found}
             start = min(start, max(first, found[0].offset if found else end))  # an old wrapper has its last record's offset
-        elif view.is_control and ours:
-            markers |= set(range(view.base_offset, view.next_offset))
-    return Stretch(start=start, end=end, records=records, markers=frozenset(markers), foreign=foreign, closed=closed)
+    return Stretch(
+        start=start,
+        end=end,
+        records=records,
+        markers=frozenset(markers),
+        foreign=foreign,
+        their_markers=frozenset(theirs),
+        aborted=frozenset(given_up),
+        closed=closed,
+    )
 
 
 def first_difference(
@@ -189,12 +204,26 @@ def _slow_storage(of: str, *, what: str) -> LinkEngineError:
 def _difference_in(step: Append, stretch: Stretch, compacted: Callable[[], bool]) -> Difference | None:
     _, view = next(iter_batches(step.payload))
     for one in decode_batch(view, step.payload):
-        if one.offset in stretch.markers and (one.key is None or not compacted()):
-            return Difference(offset=one.offset, kind=DifferenceKind.MARKER)
+        hidden = _hidden_by(one, stretch, compacted)
+        if hidden is not None:
+            return Difference(offset=one.offset, kind=hidden)
         known = stretch.records.get(one.offset)
         if known is not None and known != _content(one, timestamps=known[0] is not None):
             return Difference(offset=one.offset, kind=DifferenceKind.RECORD)
     return None
+
+
+def _hidden_by(one: RecordLike, stretch: Stretch, compacted: Callable[[], bool]) -> DifferenceKind | None:
+    """Tell what stands in the mirror in the place of a source's record and shows nothing to anybody, if that proves anything.
+
+    A marker may be a fill of ours for what one replica's cleaner had removed; under another producer id where a coordinator
+    has given us a new one since. Aborted records are never ours.
+    """
+    if one.offset in stretch.aborted:
+        return DifferenceKind.UNSEEN
+    kind = DifferenceKind.MARKER if one.offset in stretch.markers else None
+    kind = DifferenceKind.UNSEEN if one.offset in stretch.their_markers else kind
+    return None if kind is None or (one.key is not None and compacted()) else kind
 
 
 def _record_in(gap: Fill, stretch: Stretch) -> Difference | None:

@@ -73,6 +73,10 @@ def no() -> bool:
     return False
 
 
+def yes() -> bool:
+    return True
+
+
 def difference(stretch: Stretch, *, bounds: tuple[int, int], compacted: Callable[[], bool] = no) -> Difference | None:
     return first_difference(NOWHERE, topic=TOPIC, leader_epoch=0, bounds=bounds, stretch=stretch, compacted=compacted)
 
@@ -205,6 +209,31 @@ def test_what_an_application_aborted_is_no_record_of_the_mirror(logs: dict[str, 
 
     assert sorted(stretch.records) == [0, 1, 2]
     assert difference(stretch, bounds=(0, 5)) is None
+
+
+def test_a_strangers_transaction_in_the_place_of_records_is_a_difference_though_it_shows_nothing(
+    logs: dict[str, list[bytes]],
+) -> None:
+    given_up = bytearray(batch(3, "never", "seen", key=b"k", producer_id=ABORTING))
+    given_up[22] |= 0x10  # transactional
+    logs["mirror"] = [batch(0, "a", "b", "c"), bytes(given_up), marker(5, producer_id=ABORTING)]
+    logs["source"] = [batch(0, "a", "b", "c"), batch(3, "d", key=b"k"), marker(4), marker(5)]
+    stretch = stretch_of(logs["mirror"], end=6)
+
+    for compacted in (no, yes):  # no cleaner makes aborted data of a record
+        assert difference(stretch, bounds=(0, 6), compacted=compacted) == Difference(offset=3, kind=DifferenceKind.UNSEEN)
+
+
+def test_a_marker_of_another_producer_is_one_of_ours_where_compaction_may_have_emptied_its_place(
+    logs: dict[str, list[bytes]],
+) -> None:
+    """A transaction coordinator may have given us another producer id since it was filled."""
+    logs["mirror"] = [batch(0, "a", "b"), marker(2, producer_id=THEIRS)]
+    logs["source"] = [batch(0, "a", "b"), batch(2, "c", key=b"k")]
+    stretch = stretch_of(logs["mirror"], end=3)
+
+    assert difference(stretch, bounds=(0, 3)) == Difference(offset=2, kind=DifferenceKind.UNSEEN)
+    assert difference(stretch, bounds=(0, 3), compacted=yes) is None
 
 
 @pytest.mark.parametrize("magic", [0, 1])

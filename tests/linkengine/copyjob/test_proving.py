@@ -16,6 +16,7 @@ from linkengine.domain.plans import PartitionAssignment, PartitionPhase, Partiti
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.markers import VERSION
 from linkengine.kafka.policies import is_compacted
+from linkengine.kafka.transactions import EmptyTransactions
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
@@ -59,6 +60,24 @@ def write_late_marker(cluster: KafkaCluster, assignment: PartitionAssignment) ->
             response=WriteTxnMarkersResponse,
         )
         assert answer.markers[0].topics[0].partitions[0].error_code == 0
+    finally:
+        session.close()
+
+
+def write_transaction(cluster: KafkaCluster, topic: str, *, empty: bool) -> None:
+    """As an application does that aborts what it wrote, or commits without having written."""
+    if not empty:
+        producer = producer_for(cluster, transactional_id=f"{topic}-stranger")
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, value="theirs", partition=0)
+        producer.flush()
+        producer.abort_transaction(30)
+        return
+    session = Cluster(address(cluster))
+    try:
+        transactions = EmptyTransactions(session, f"{topic}-stranger")
+        transactions.mark(transactions.settle(), topic=topic, partition=0, commit=True)
     finally:
         session.close()
 
@@ -138,6 +157,27 @@ def test_a_strangers_write_while_nobody_copied_is_found_whatever_is_known_of_the
             copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
         write(clusters[0], topic_name, "b")  # the second time the source has a record there
     assert ends_of(clusters[1], topic_name) == {0: 2}
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["aborted", "empty"])
+def test_a_strangers_transaction_that_shows_no_record_is_found_too(clusters: Pair, topic_name: str, empty: bool) -> None:
+    """Readers see nothing of it, and the source's next records would be left out in its place."""
+    create_pair(clusters, topic_name)
+    write(clusters[0], topic_name, "a")
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 1})
+    write_transaction(clusters[1], topic_name, empty=empty)
+    end = 2 if empty else 3
+    wait_for(lambda: ends_of(clusters[1], topic_name) == {0: end})
+    write(clusters[0], topic_name, "b", "c", "d")
+
+    with Copier(replace(plan, slice_id="slice-2")) as copier:
+        copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
+
+        (message,) = {one.error_message for one in copier.progress.latest.values()}
+    assert "offset 1." in message
+    assert ends_of(clusters[1], topic_name) == {0: end}
 
 
 def test_a_strangers_record_that_retention_has_taken_since_is_found_by_where_the_mirror_begins(
