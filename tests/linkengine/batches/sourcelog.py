@@ -27,7 +27,7 @@ PRODUCERS = (11, 12, 13)
 HEADERS = st.lists(st.tuples(st.sampled_from([b"h", b"", "é".encode()]), st.none() | st.binary(max_size=3)), max_size=2)
 RECS = st.builds(
     Rec,
-    timestamp=st.integers(0, 1000),
+    timestamp=st.integers(0, 1000) | st.sampled_from([-1, 0, (1 << 62) - 1]),
     key=st.none() | st.binary(max_size=8),
     value=st.none() | st.binary(max_size=30),
     headers=HEADERS.map(tuple),
@@ -96,7 +96,7 @@ def source_logs(draw: st.DrawFn) -> SourceLog:
     log = SourceLog()
     log.skip(draw(st.sampled_from([0, 0, 5])))
     for _ in range(draw(st.integers(1, 10))):
-        kind = draw(st.sampled_from(["dense", "dense", "sparse", "transactional", "transactional", "marker", "skip", "old"]))
+        kind = draw(st.sampled_from(["row", "row", "dense", "dense", "sparse", "transactional", "transactional", "marker", "skip", "old"]))
         _PIECES[kind](draw, log)
     for producer in list(log.open):
         log.finish_transaction(producer, draw(st.sampled_from([ABORT, COMMIT])))
@@ -107,6 +107,13 @@ def source_logs(draw: st.DrawFn) -> SourceLog:
 def _dense(draw: st.DrawFn, log: SourceLog) -> None:
     bits = draw(st.sampled_from([0, 0, 0, DELETE_HORIZON, LOG_APPEND_TIME]))
     log.batch(Batch(log.end, draw(DENSE), codec=draw(CODECS), bits=bits, max_timestamp=2000, base_timestamp=draw(st.just(500))))
+
+
+def _row(draw: st.DrawFn, log: SourceLog) -> None:
+    """Batches of one record each, as producers without batching write them, some of them in transactions."""
+    producer = draw(st.sampled_from(PRODUCERS))
+    for bits in draw(st.lists(st.sampled_from([0, 0, 0, TRANSACTIONAL]) | st.sampled_from([0]), min_size=1, max_size=24)):
+        log.batch(Batch(log.end, {0: draw(RECS)}, bits=bits, producer_id=producer))
 
 
 def _sparse(draw: st.DrawFn, log: SourceLog) -> None:
@@ -144,6 +151,7 @@ def _old(draw: st.DrawFn, log: SourceLog) -> None:
 
 _PIECES = {
     "dense": _dense,
+    "row": _row,
     "sparse": _sparse,
     "transactional": _transactional,
     "marker": _marker,
