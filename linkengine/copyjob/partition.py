@@ -181,7 +181,7 @@ class MirrorPartition:
         """The broker has answered these markers: none of them can be written late any more."""
         fill.late_until = 0.0
         if self._unverified is fill and self.lost_marker is not None:
-            self.lost_marker = LostMarker(leader_epoch=self.lost_marker.leader_epoch, until=0.0)
+            self.lost_marker = LostMarker(broker=self.lost_marker.broker, until=0.0)
 
     def filled(self, *, now_ms: int) -> Chunk | None:
         """The markers in flight are in the log, verified; answer the chunk if that was its last step."""
@@ -292,7 +292,7 @@ class MirrorPartition:
         self.unanswered.clear()
         # whatever ended the attempt: markers without an answer may still be written (a transaction is settled by the resume)
         if self.fill is not None and self.tail is not None and (self.fill.late_until or self.transactions is not None):
-            self.lost_marker = LostMarker(leader_epoch=self.tail.leader.epoch, until=self.fill.late_until)
+            self.lost_marker = LostMarker(broker=self.tail.leader.broker, until=self.fill.late_until)
         self._unverified, self.fill = self.fill or self._unverified, None
         return self._drop_chunks()
 

@@ -36,9 +36,12 @@ from linkengine.kafka.transactions import EmptyTransactions, TransactionalProduc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostMarker:
-    """A WriteTxnMarkers whose answer was lost: it may still be written, until ``until`` or until another leader epoch."""
+    """A WriteTxnMarkers whose answer was lost: its broker may still write it, until ``until``, as long as it leads.
 
-    leader_epoch: int
+    Under whatever epoch: the request names none, and a leader may be elected again.
+    """
+
+    broker: int
     until: float  # monotonic seconds
 
 
@@ -125,7 +128,7 @@ def _producer_id(query: TailQuery) -> int:
 
 def _check_waited(query: TailQuery, leader: Leader) -> None:
     lost = query.lost_marker
-    if lost and leader.epoch == lost.leader_epoch and time.monotonic() < lost.until:
+    if lost and leader.broker == lost.broker and time.monotonic() < lost.until:
         raise StillWaitingError
 
 

@@ -87,7 +87,7 @@ class TransactionFiller:
 
     def _failed(self, one: MirrorPartition, attempt: int, tail: Tail, error: LinkEngineError) -> None:
         if one.attempt == attempt:
-            one.lost_marker = LostMarker(leader_epoch=tail.leader.epoch, until=0.0)  # the resume settles it
+            one.lost_marker = LostMarker(broker=tail.leader.broker, until=0.0)  # the resume settles it
             self._events.interrupted(one, error)
 
 

@@ -63,7 +63,7 @@ def test_after_a_lost_marker_the_next_one_shuts_it_out_unless_all_of_it_is_there
     one = owned(generation=9, clean=True)
     one.planned([Fill(10, 13, GapReason.ABORTED)], Buffer())
     one.send_fill(Fill(10, 13, GapReason.ABORTED), most=100)
-    one.lost_marker = LostMarker(leader_epoch=1, until=0.0)
+    one.lost_marker = LostMarker(broker=1, until=0.0)
 
     one.interrupt(retry_at=0.0)
     one.resumed(tail(end=end), now_ms=0)

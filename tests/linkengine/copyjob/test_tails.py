@@ -1,5 +1,6 @@
 """What is made of a mirror's end, without brokers: whose topic it is, and when its end has to be proven."""
 
+import time
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from linkengine.copyjob import readings, tails
 from linkengine.copyjob.doubts import Doubt
 from linkengine.copyjob.proving import Stretch
-from linkengine.copyjob.tails import Tail, TailQuery, read_tails
+from linkengine.copyjob.tails import LostMarker, StillWaitingError, Tail, TailQuery, read_tails
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment
@@ -54,6 +55,14 @@ def test_another_topic_of_the_mirrors_name_is_no_mirror() -> None:
     assert found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR  # told again: a broker's metadata may be late
     for same in ("", VIEW.topic_id_text):
         assert isinstance(read(mirror_topic_id=same, clean=True), Tail)
+
+
+@pytest.mark.parametrize(("broker", "waits"), [(1, True), (2, False)], ids=["elected again", "another one"])
+def test_a_lost_marker_is_outwaited_where_its_broker_leads_again(broker: int, waits: bool) -> None:
+    """The request names no leader epoch: who leads under a newer one writes it all the same."""
+    found = read(clean=False, lost_marker=LostMarker(broker=broker, until=time.monotonic() + 60.0))
+
+    assert isinstance(found, StillWaitingError) is waits
 
 
 @pytest.mark.parametrize(("left_at", "proven"), [(10, False), (1_000, True)], ids=["as it was left", "shorter"])
