@@ -55,6 +55,9 @@ class MirrorTopic(models.Model):
     was_compacted = models.BooleanField(
         default=False
     )  # either side was, at some time: each may lack what the other has for good
+    # Until when the source was, or may have been, compacted, or kept tombstones for a shorter time; and how long it kept them.
+    cleaned_until = models.DateTimeField(null=True)
+    cleaned_kept_ms = models.BigIntegerField(null=True)
     read_only = models.BooleanField(default=True)  # False: the destination cannot deny writes
     drill = models.ForeignKey(Drill, on_delete=models.CASCADE, null=True, related_name="copies")  # a scratch copy, not listed
     auto_created = models.BooleanField(default=False)
@@ -118,6 +121,10 @@ class MirrorPartition(models.Model):
     # When it last had everything that its source may clean, of whichever source; at first, when the copy began. Tombstones that
     # were written later were seen, or will be in time (``reconciling.tombstones``).
     whole_at = models.DateTimeField(null=True)
+    # Something was copied then that came later than ten seconds after it had everything; until the source's configs are read
+    # that were in force, nobody knows whether that was too late.
+    late_since = models.DateTimeField(null=True)
+    late_until = models.DateTimeField(null=True)
     bytes_per_s = models.FloatField(null=True)
     records_per_s = models.FloatField(null=True)
     bytes_copied = models.BigIntegerField(default=0)  # since the mirror exists

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from console.models import MirrorPartition, MirrorTopic
 from console.models.mirrors import AHEAD, UNSEEN, is_fresh
+from console.reconciling import lateness
+from console.reconciling.lateness import time_of
 from console.rowwise import update_each
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
@@ -22,7 +24,7 @@ SILENT = timedelta(seconds=5)  # then nobody knows the rate any more
 SAME = timedelta(milliseconds=200)  # two readings of one report differ by less, two reports of one phase by more
 # The source's end has moved on unseen: an old one would make up a lag, perhaps 0, when the truth is unknown.
 _SOURCE_UNSEEN = (PartitionPhase.SOURCE_UNREACHABLE, PartitionPhase.LINK_BROKEN)
-_TIMES = ("caught_up_at", "whole_at", "last_source_seen_at", "observed_at")
+_TIMES = ("caught_up_at", "whole_at", "late_since", "late_until", "last_source_seen_at", "observed_at")
 _COPIED = ("source_start", "source_end", "mirror_start", "mirror_end", "last_timestamp_ms")
 _ENDS = ("source_start", "source_end", "last_high_watermark", "mirror_start", "mirror_end")
 _SHOWN = (*_ENDS, "phase", "error_code", "error_message")
@@ -36,6 +38,8 @@ _WRITTEN = (
     "source_epoch_end",
     "caught_up_at",
     "whole_at",
+    "late_since",
+    "late_until",
     "bytes_per_s",
     "records_per_s",
     "bytes_copied",
@@ -105,27 +109,11 @@ def note_lacking(mirror: MirrorTopic, *, total: int, why: LinkEngineError) -> No
     )
 
 
-def whole_at(row: MirrorPartition, report: PartitionProgress) -> datetime | None:
-    """Answer when the mirror last had everything its source may clean; before it ever had, when the copy began.
-
-    Nothing is cleaned behind an open transaction, so there it has everything at the last stable offset, too.
-    """
-    ends = report.mirror_end, report.source_end
-    level = ends[0] is not None and ends[1] is not None and ends[0] >= ends[1]
-    begins = row.whole_at is None and report.mirror_end is not None
-    times = (
-        report.source_seen_at_ms if level else None,
-        report.observed_at_ms if begins else None,
-        report.caught_up_at_ms,
-    )
-    known = [time_of(one) for one in times if one is not None] + ([row.whole_at] if row.whole_at else [])
-    return max(known, default=None)
-
-
 def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
     """Copy one report into its row, unsaved. What the report does not know stays as it was."""
     observed_at = time_of(report.observed_at_ms)
-    row.whole_at = whole_at(row, report)
+    lateness.keep(row, lateness.lateness_of(row, report))
+    row.whole_at = lateness.whole_at(row, report)
     row.failed_again = _failed_since(row.observed_at, report)
     _count(row, report, observed_at)
     _copy_known(row, report)
@@ -248,8 +236,3 @@ def _forget_source(row: MirrorPartition, now: datetime) -> bool:
 def _shown(row: MirrorPartition) -> tuple[object, ...]:
     rates = tuple(None if rate is None else round(rate) for rate in (row.bytes_per_s, row.records_per_s))
     return (*(getattr(row, name) for name in _SHOWN), *rates)
-
-
-def time_of(unix_ms: int) -> datetime:
-    """Answer a time of a report."""
-    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC)

@@ -8,38 +8,33 @@ at which it began counts: what it read before it was removed was removed after t
 
 So the alarm is raised when anything is copied that late. It stands until a comparison of the whole mirror that began
 afterwards finds all equal; and what was compared before the mirror had everything again is compared anew.
+
+Which policy the source had meanwhile is read now and then only, and not at all while the mirror is paused or cannot reach it.
+So what counts is not its policy of now but that of the readings before and after, and of all between (``Cleaned``). What was
+late before the next reading is kept, and looked at again by that. A policy that came and went between two readings shows by
+what it did: where a tombstone was removed, the copy has a gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import structlog
 from django.db import transaction
 
 from console.models import MirrorPartition, MirrorTopic
-from console.models.mirrors import TOMBSTONES_MISSED
+from console.models.mirrors import AHEAD, TOMBSTONES_MISSED
 from console.reconciling import coverage, troubles
+from console.reconciling.lateness import LEAST, Lateness, lateness_kept, lateness_of
 from console.reconciling.plans import mirror_key
-from console.reconciling.sampling import time_of, whole_at
-from linkengine.domain.compaction import tombstones_kept_ms
+from linkengine.domain.compaction import Cleaned, cleaned_before, kept_since, tombstones_would_be_kept_ms
 from linkengine.domain.moments import utc_words
 from linkengine.domain.plans import PartitionProgress
+from linkengine.domain.states import GapReason
 
-LEAST_MS = 10_000  # no cleaner comes by twice in this time, and a hand-over between slices may take it
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Late:
-    """A partition that was not whole for longer than tombstones are kept."""
-
-    partition: int
-    since: datetime
-    moved: bool  # something was copied that late
-    whole: bool  # it has everything again
+_TooLate = tuple[Lateness, int]  # and for how long the source kept tombstones, in ms
 
 
 def note_lateness(
@@ -53,44 +48,103 @@ def note_lateness(
     seen = {one.key: one for one in reports}
     changed = False
     for mirror in mirrors:
-        kept_ms = tombstones_kept_ms(mirror.source_configs)
-        late = [] if kept_ms is None else list(_late(mirror, rows, seen, kept_ms=max(LEAST_MS, kept_ms)))
+        late = list(_too_late(mirror, rows, seen))
         if late:
-            changed |= _doubt(mirror, late, kept_ms=kept_ms or 0, now=now)
+            changed |= _doubt(mirror, late, now=now)
     return changed
 
 
-def _late(
-    mirror: MirrorTopic, rows: Mapping[str, MirrorPartition], seen: Mapping[str, PartitionProgress], *, kept_ms: int
-) -> Iterator[_Late]:
+def cleaned(mirror: MirrorTopic, source_configs: Mapping[str, str], *, now: datetime) -> dict[str, object]:
+    """Answer, as fields of the row, what is to be remembered of the source's cleaning now that these configs were read."""
+    known = cleaned_before(
+        mirror.source_configs, source_configs, known=_known(mirror), needed=lambda one: _is_needed(mirror, one), now=now
+    )
+    return {"cleaned_until": known.until, "cleaned_kept_ms": known.kept_ms} if known else {}
+
+
+def cleaned_unseen(mirror: MirrorTopic, source_configs: Mapping[str, str], *, now: datetime) -> dict[str, object]:
+    """Answer the same where two topics that lived by themselves, and whose configs nobody read meanwhile, are joined again."""
+    sides, known = (mirror.source_configs, source_configs), _known(mirror)
+    times = [tombstones_would_be_kept_ms(one) for one in sides] + ([known.kept_ms] if known else [])
+    return {"cleaned_until": now, "cleaned_kept_ms": min(times)}
+
+
+def kept_late(mirrors: Iterable[MirrorTopic]) -> set[int]:
+    """Pick the mirrors, by primary key, of which something late is kept for the next reading of configs."""
+    late = MirrorPartition.objects.filter(mirror__in=[one.pk for one in mirrors]).exclude(late_until=None)
+    return set(late.values_list("mirror_id", flat=True))
+
+
+def judge(mirror: MirrorTopic, *, asked_at: datetime, now: datetime) -> None:
+    """Look at what was kept as late before the source's configs, which the row has by now, were asked for; then forget it."""
+    with transaction.atomic():
+        rows = MirrorPartition.objects.select_for_update().filter(mirror=mirror, late_until__lte=asked_at - AHEAD)
+        known = list(rows)
+        late = [one for row in known if (one := lateness_kept(row)) is not None]
+        found = [(one, kept_ms) for one in late if (kept_ms := _kept_ms(mirror, one)) is not None and _is_over(one, kept_ms)]
+        if found:
+            _doubt(mirror, found, now=now)
+        MirrorPartition.objects.filter(pk__in=[row.pk for row in known]).update(late_since=None, late_until=None)
+
+
+def _too_late(
+    mirror: MirrorTopic, rows: Mapping[str, MirrorPartition], seen: Mapping[str, PartitionProgress]
+) -> Iterator[_TooLate]:
     for number in range(mirror.num_partitions):
         key = f"{mirror_key(mirror)}/{number}"
         row, report = rows.get(key), seen.get(key)
-        if row is None or report is None or row.whole_at is None or report.mirror_end is None:
+        late = lateness_of(row, report) if row is not None and report is not None else None
+        if late is None or report is None:
             continue
-        at, again = time_of(report.observed_at_ms), whole_at(row, report)
-        if _ms(at - row.whole_at) > kept_ms:
-            whole = again is not None and _ms(at - again) <= kept_ms
-            yield _Late(partition=number, since=row.whole_at, moved=_moved(row, report), whole=whole)
+        kept_ms = _kept_ms(mirror, late)
+        if kept_ms is None and _has_holes(report):
+            kept_ms = tombstones_would_be_kept_ms(mirror.source_configs)
+        if kept_ms is not None and _is_over(late, kept_ms):
+            yield late, kept_ms
 
 
-def _moved(row: MirrorPartition, report: PartitionProgress) -> bool:
-    if row.mirror_end is None or report.mirror_end is None:  # the first report of a mirror's new life
-        return bool(report.bytes_copied or report.gaps)
-    return report.mirror_end > row.mirror_end
+def _kept_ms(mirror: MirrorTopic, late: Lateness) -> int | None:
+    return kept_since(late.since - AHEAD, present=mirror.source_configs, known=_known(mirror))
 
 
-def _doubt(mirror: MirrorTopic, late: Sequence[_Late], *, kept_ms: int, now: datetime) -> bool:
+def _has_holes(report: PartitionProgress) -> bool:
+    return any(one.reason is GapReason.COMPACTED for one in report.gaps)
+
+
+def _is_over(late: Lateness, kept_ms: int) -> bool:
+    return _ms(late.until - late.since) > _span_ms(kept_ms)
+
+
+def _span_ms(kept_ms: int) -> float:
+    return max(_ms(LEAST), kept_ms)
+
+
+def _known(mirror: MirrorTopic) -> Cleaned | None:
+    if mirror.cleaned_until is None or mirror.cleaned_kept_ms is None:
+        return None
+    return Cleaned(until=mirror.cleaned_until, kept_ms=mirror.cleaned_kept_ms)
+
+
+def _is_needed(mirror: MirrorTopic, known: Cleaned) -> bool:
+    """Tell whether any partition lacks something since that time."""
+    rows = MirrorPartition.objects.filter(mirror=mirror)
+    return rows.filter(whole_at__lte=known.until + AHEAD).exists() or rows.exclude(late_until=None).exists()
+
+
+def _doubt(mirror: MirrorTopic, late: Collection[_TooLate], *, now: datetime) -> bool:
     alarmed = any(one.code == TOMBSTONES_MISSED for one in mirror.transition_errors.all())
-    moved = [one for one in late if one.moved]
-    whole = [one.partition for one in late if one.whole and (alarmed or one.moved)]
+    moved = [(one, kept_ms) for one, kept_ms in late if one.moved]
+    whole = [one.partition for one, kept_ms in late if one.is_whole(_span_ms(kept_ms)) and (alarmed or one.moved)]
     with transaction.atomic():
         if whole:
             coverage.doubt(mirror=mirror, partitions=whole, now=now)
-        return bool(moved) and _alarm(mirror, min(moved, key=lambda one: one.since), kept_ms=kept_ms, now=now)
+        if not moved:
+            return False
+        first, kept_ms = min(moved, key=lambda one: one[0].since)
+        return _alarm(mirror, first, kept_ms=kept_ms, now=now)
 
 
-def _alarm(mirror: MirrorTopic, first: _Late, *, kept_ms: int, now: datetime) -> bool:
+def _alarm(mirror: MirrorTopic, first: Lateness, *, kept_ms: int, now: datetime) -> bool:
     message = (
         f"'{mirror.name}' did not hold all of its source from {utc_words(round(first.since.timestamp() * 1000))} on (partition "
         f"{first.partition}) for longer than the source keeps tombstones (delete.retention.ms={kept_ms}). Keys that were "

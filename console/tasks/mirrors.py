@@ -19,7 +19,7 @@ from console.actions import transitions
 from console.actors import ENGINE
 from console.models import MirrorTopic, SourceTopic
 from console.models.links import show_change
-from console.reconciling import configreverts, followers, gaps, plans, sampling, troubles, waits
+from console.reconciling import configreverts, followers, gaps, plans, sampling, tombstones, troubles, waits
 from console.tasks import leases
 from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
 from linkengine import jobs
@@ -101,23 +101,29 @@ def delete_mirror(*, mirror_id: int, **_: Any) -> None:
 
 def follow_source(mirror: MirrorTopic) -> None:
     """Run one round of synchronisation for one mirror and keep what it saw."""
-    plan = plans.sync_of(mirror, keyless=mirror.pk in plans.keyless([mirror]))
+    plan, asked_at = plans.sync_of(mirror, keyless=mirror.pk in plans.keyless([mirror])), timezone.now()
     synced = jobs.sync_mirror(plan, still_mirrors=followers.still_mirrors(mirror.link))
-    note_synced(mirror, synced, now=timezone.now())
+    note_synced(mirror, synced, now=timezone.now(), asked_at=asked_at)
 
 
-def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime) -> None:
-    """Keep what a round of synchronisation saw and what it had to set back."""
+def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, asked_at: datetime | None = None) -> None:
+    """Keep what a round of synchronisation saw and what it had to set back.
+
+    ``asked_at``: when it began, where something that came late is kept to be judged by what it saw.
+    """
     grown = synced.partitions > mirror.num_partitions
     facts = {
         "num_partitions": max(synced.partitions, mirror.num_partitions),
         "source_configs": synced.source_configs,
         "was_compacted": mirror.was_compacted or plans.is_compacting(mirror, synced.source_configs),
+        **tombstones.cleaned(mirror, synced.source_configs, now=now),
     }
     if any(getattr(mirror, name) != value for name, value in facts.items()):
         MirrorTopic.objects.filter(pk=mirror.pk).update(**facts)
         for name, value in facts.items():
             setattr(mirror, name, value)
+    if asked_at is not None and synced.read:
+        tombstones.judge(mirror, asked_at=asked_at, now=now)
     if synced.ungrown is not None:
         sampling.note_lacking(mirror, total=synced.source_partitions, why=synced.ungrown)
     if synced.reverted:

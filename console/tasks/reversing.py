@@ -22,7 +22,7 @@ from console import dispatch, lineage, pairs, store
 from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.models import GroupOffset, MirrorPartition, MirrorTopic
-from console.reconciling import coverage, gaps, plans, sampling, troubles
+from console.reconciling import coverage, gaps, plans, sampling, tombstones, troubles
 from console.reconciling.ends import fenced_ends, mirrored_ends
 from console.tasks import leases
 from console.tasks.mirrors import note_delay, note_failure
@@ -139,7 +139,7 @@ def note_mirroring(
         "num_partitions": made.partitions,
         "read_only": made.read_only,
         "source_configs": made.source_configs,
-        "was_compacted": plans.is_compacting(mirror, made.source_configs) or _was_compacted(mirror, made),
+        **_cleaning(mirror, made, now=now),
         "holds_copy": True,
         "reversal": "",
         "synced_at": now,
@@ -157,6 +157,15 @@ def note_mirroring(
             lineage.open_lineage(mirror=moved, starts=starts, now=now)
     except IllegalTransitionError:  # failed over in the meantime
         raise OvertakenError from None
+
+
+def _cleaning(mirror: MirrorTopic, made: MirrorCreated, *, now: datetime) -> dict[str, Any]:
+    """Answer what the row says of compaction from now on."""
+    was_compacted = plans.is_compacting(mirror, made.source_configs) or _was_compacted(mirror, made)
+    nothing = {"cleaned_until": None, "cleaned_kept_ms": None}
+    stays = mirror.mirror_topic_id == made.mirror_topic_id
+    cleaned = tombstones.cleaned_unseen(mirror, made.source_configs, now=now) if stays and was_compacted else nothing
+    return {"was_compacted": was_compacted, **cleaned}
 
 
 def _was_compacted(mirror: MirrorTopic, made: MirrorCreated) -> bool:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from console.models import ClusterLink, MirrorTopic
 from console.presenters.numbers import plural
-from console.reconciling import followers, plans
+from console.reconciling import followers, plans, tombstones
 from console.tasks.mirrors import note_failure, note_synced
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -57,7 +57,7 @@ def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:
     if not chosen:
         return TaskOutcome()
     MirrorTopic.objects.filter(pk__in=mirror_ids).update(synced_at=timezone.now())
-    keyless = plans.keyless(chosen)
+    keyless, late, asked_at = plans.keyless(chosen), tombstones.kept_late(chosen), timezone.now()
     wanted = [plans.sync_of(mirror, keyless=mirror.pk in keyless) for mirror in chosen]
     outcomes = jobs.sync_mirrors(wanted, still_mirrors=followers.still_mirrors(link))
     errors, changes = [], 0
@@ -65,7 +65,7 @@ def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:
         if isinstance(outcome, LinkEngineError):
             errors.append(_note_error(mirror, outcome))
         else:
-            note_synced(mirror, outcome, now=timezone.now())
+            note_synced(mirror, outcome, now=timezone.now(), asked_at=asked_at if mirror.pk in late else None)
             changes += len(outcome.changed)
             errors += [_note_error(mirror, outcome.ungrown)] if outcome.ungrown else []
     return TaskOutcome(errors=tuple(errors), changes=changes)

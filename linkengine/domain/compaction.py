@@ -9,7 +9,8 @@ them as the source does once it is compacted (``docs/adr/0002-compacted-mirrors.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from linkengine.domain.configs import ConfigChange, is_compacted
 
@@ -41,4 +42,47 @@ def tombstones_kept_ms(source_configs: Mapping[str, str]) -> int | None:
 
     A reader that takes longer from one complete state to the next may miss that a key was deleted.
     """
-    return int(source_configs.get(TOMBSTONES_KEPT, _DEFAULT_KEPT)) if is_compacted(source_configs) else None
+    return tombstones_would_be_kept_ms(source_configs) if is_compacted(source_configs) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """What is remembered of a source's cleaning: until when it was, or may have been, other than it is now, and at its shortest
+    for how long it kept tombstones until then.
+    """
+
+    until: datetime
+    kept_ms: int
+
+
+def cleaned_before(
+    former: Mapping[str, str],
+    present: Mapping[str, str],
+    *,
+    known: Cleaned | None,
+    needed: Callable[[Cleaned], bool],
+    now: datetime,
+) -> Cleaned | None:
+    """Answer what is to be remembered once the configs of a source were read again; ``known`` is what was until then.
+
+    Between two readings the shorter time of both counts. ``needed`` tells whether what was known still counts for anybody;
+    asked only where that decides.
+    """
+    times = tombstones_kept_ms(former), tombstones_kept_ms(present)
+    if times[0] == times[1]:
+        return known
+    kept_ms = min(one for one in times if one is not None)
+    if known is not None and known.kept_ms < kept_ms and needed(known):
+        kept_ms = known.kept_ms
+    return Cleaned(until=now, kept_ms=kept_ms)
+
+
+def kept_since(since: datetime, *, present: Mapping[str, str], known: Cleaned | None) -> int | None:
+    """Answer for how long a source has kept tombstones at least since then, None where it was not known to be compacted."""
+    times = [tombstones_kept_ms(present), known.kept_ms if known is not None and known.until >= since else None]
+    return min((one for one in times if one is not None), default=None)
+
+
+def tombstones_would_be_kept_ms(source_configs: Mapping[str, str]) -> int:
+    """Answer for how long a source would keep tombstones at least, were it compacted."""
+    return int(source_configs.get(TOMBSTONES_KEPT, _DEFAULT_KEPT))

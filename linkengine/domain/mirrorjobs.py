@@ -70,6 +70,7 @@ class MirrorSynced:
     source_partitions: int  # more where the mirror did not grow
     ungrown: LinkEngineError | None = None  # why it did not
     source_configs: dict[str, str]  # effective values of the synced configs; keep for the stop
+    read: bool = True  # False: these are the ones that were known, since somebody is making an ordinary topic of the mirror
     changed: tuple[str, ...] = ()  # names of the configs that were set or deleted on the mirror
     reverted: tuple[LocalEdit, ...] = ()  # those of them that somebody had changed on the mirror
 

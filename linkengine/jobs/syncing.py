@@ -76,7 +76,7 @@ def _follow(
         if mirror is None:
             raise missing_mirror(name)
         count = mirror.partitions
-        unchanged = MirrorSynced(partitions=count, source_partitions=count, source_configs=plan.previous)
+        unchanged = MirrorSynced(partitions=count, source_partitions=count, source_configs=plan.previous, read=False)
         stopped = was_stopped(destination, mirror, guard=plan.guard)
         if (stopped or mirror.partitions < topic.partitions) and not still_mirrors(name):
             return unchanged

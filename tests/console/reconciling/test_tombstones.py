@@ -12,17 +12,20 @@ from console.models.mirrors import TOMBSTONES_MISSED
 from console.reconciling import coverage, tombstones, troubles
 from console.reconciling.plans import mirror_key
 from console.reconciling.sampling import store_progress
-from console.tasks import restoring
+from console.tasks import restoring, reversing
 from console.tasks.gates import _comparison
+from console.tasks.mirrors import note_synced
 from linkengine import jobs
-from linkengine.domain.mirrorjobs import MirrorCreated
+from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
-from linkengine.domain.states import MirrorState
+from linkengine.domain.ranges import Gap, OffsetRange
+from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 from tests.console.reconciling.test_coverage import checked, ledger, report
 
 COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": "3600000"}
-HOUR = timedelta(hours=1)
+DELETED = {"cleanup.policy": "delete", "delete.retention.ms": "3600000"}
+HOUR, DAYS = timedelta(hours=1), timedelta(days=3)
 
 
 @pytest.fixture
@@ -43,6 +46,12 @@ def see(mirror: MirrorTopic, at: datetime, **values: Any) -> None:
     mirrors = MirrorTopic.objects.filter(pk=mirror.pk).prefetch_related("transition_errors")
     tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=at)
     store_progress(rows=rows, reports=reports, now=at)
+
+
+def read_configs(mirror: MirrorTopic, at: datetime, configs: dict[str, str], *, late: bool = True) -> None:
+    """Take in what a round of the config sync has read of the source; ``late``: as it does where something late is kept."""
+    synced = MirrorSynced(partitions=1, source_partitions=1, source_configs=configs)
+    note_synced(MirrorTopic.objects.get(pk=mirror.pk), synced, now=at, asked_at=at if late else None)
 
 
 def compare(mirror: MirrorTopic, began: datetime, *, differences: int = 0, row: MirrorTopic | None = None) -> None:
@@ -176,3 +185,88 @@ def test_a_gate_does_not_open_by_a_comparison_that_began_too_early(mirror: Mirro
     assert _comparison(run).differences is None
     mirror.transition_errors.all().delete()
     assert _comparison(run).differences == 0
+
+
+def test_who_was_away_while_the_source_was_compacted_is_told_although_it_is_not_any_more(mirror: MirrorTopic) -> None:
+    read_configs(mirror, NOW + DAYS, DELETED)  # the first thing that is seen of the source after the pause
+
+    see(mirror, NOW + DAYS + timedelta(seconds=3), mirror_end=300, source_end=300)
+
+    (error,) = mirror.transition_errors.all()
+    assert (error.code, "delete.retention.ms=3600000" in error.message, ledger(mirror)) == (TOMBSTONES_MISSED, True, [])
+
+
+def test_who_has_everything_after_the_source_was_compacted_last_may_be_away_for_days(mirror: MirrorTopic) -> None:
+    read_configs(mirror, NOW + timedelta(seconds=5), DELETED)
+    see(mirror, NOW + timedelta(seconds=9), mirror_end=10, source_end=10)
+
+    see(mirror, NOW + DAYS, mirror_end=300, source_end=300)
+    read_configs(mirror, NOW + DAYS + timedelta(minutes=1), DELETED)
+
+    assert alarms(mirror) == []
+
+
+@pytest.mark.parametrize(("read", "told"), [(COMPACTED, [TOMBSTONES_MISSED]), (DELETED, [])], ids=["compacted", "not"])
+def test_what_came_late_is_judged_by_the_configs_that_are_read_after_it(
+    mirror: MirrorTopic, read: dict[str, str], told: list[str]
+) -> None:
+    MirrorTopic.objects.update(source_configs=DELETED)
+    see(mirror, NOW + DAYS, mirror_end=300, source_end=300)
+    assert alarms(mirror) == []
+
+    read_configs(mirror, NOW + DAYS, read)  # it may have been asked for before
+    assert alarms(mirror) == []
+    read_configs(mirror, NOW + DAYS + timedelta(seconds=5), read)
+
+    assert (alarms(mirror), ledger(mirror) == []) == (told, bool(told))
+    assert tombstones.kept_late([mirror]) == set()
+
+
+def test_a_shorter_retention_of_tombstones_that_is_read_too_late_counts_for_what_came_late(mirror: MirrorTopic) -> None:
+    away = NOW + timedelta(minutes=30)
+    see(mirror, away, mirror_end=300, source_end=300)
+    assert (alarms(mirror), tombstones.kept_late([mirror])) == ([], {mirror.pk})
+
+    read_configs(mirror, away + timedelta(seconds=5), COMPACTED | {"delete.retention.ms": "60000"})
+
+    assert alarms(mirror) == [TOMBSTONES_MISSED]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_shortest_retention_counts_as_long_as_anything_lacks_since(mirror: MirrorTopic, *, whole: bool) -> None:
+    read_configs(mirror, NOW + timedelta(seconds=5), COMPACTED | {"delete.retention.ms": "60000"})
+    read_configs(mirror, NOW + timedelta(seconds=10), COMPACTED)
+    if whole:
+        see(mirror, NOW + timedelta(seconds=15), mirror_end=10, source_end=10)
+    read_configs(mirror, NOW + timedelta(seconds=20), COMPACTED | {"delete.retention.ms": "7200000"})
+
+    see(mirror, NOW + timedelta(minutes=30), mirror_end=300, source_end=300)
+
+    assert bool(alarms(mirror)) is not whole
+
+
+@pytest.mark.parametrize(("reason", "told"), [(GapReason.COMPACTED, True), (GapReason.TRANSACTION_MARKER, False)])
+def test_a_policy_that_nobody_read_shows_by_the_gaps_of_what_came_late(
+    mirror: MirrorTopic, reason: GapReason, *, told: bool
+) -> None:
+    MirrorTopic.objects.update(source_configs=DELETED)
+
+    see(mirror, NOW + DAYS, mirror_end=300, source_end=300, gaps=(Gap(OffsetRange(20, 21), reason),))
+
+    assert bool(alarms(mirror)) is told
+
+
+@pytest.mark.parametrize("topic_id", ["mirror-id", "made anew"])
+def test_a_topic_that_goes_on_as_a_mirror_may_lack_what_its_source_cleaned_while_nobody_looked(
+    mirror: MirrorTopic, topic_id: str
+) -> None:
+    deleted = {"cleanup.policy": "delete", "delete.retention.ms": "60000"}
+    MirrorTopic.objects.update(state=MirrorState.PENDING_RESTORE_MIRROR, was_compacted=True, source_configs=deleted)
+    made = {"source_topic_id": "topic-id", "partitions": 1, "read_only": True, "source_configs": deleted}
+    created = MirrorCreated(mirror_topic_id=topic_id, **made)
+
+    taken = MirrorTopic.objects.select_related("link__destination").get(pk=mirror.pk)
+    reversing.note_mirroring(taken, created, event=MirrorEvent.MIRROR_READY, starts={}, now=NOW + DAYS)
+    see(mirror, NOW + DAYS, mirror_end=300, source_end=300)
+
+    assert bool(alarms(mirror)) is (topic_id == "mirror-id")
