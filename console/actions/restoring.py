@@ -6,7 +6,6 @@ It is asked for on the topic that shall become the mirror. That topic may never 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +18,7 @@ from console.actors import Actor
 from console.errors import ConflictError, ConsoleError
 from console.models import ClusterLink, MirrorTopic, RestoreRun, RoleBinding
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.restoring import BY_PARTITION, RestorePoint
+from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import MirrorEvent, MirrorState
 
 COUNT_TIMEOUT_S = 20.0
@@ -57,10 +56,7 @@ def count_divergence(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[
 def _known(mirror: MirrorTopic) -> dict[str, Any]:
     """Answer, as JSON has it, which topic the other side's is and what the rows know of the common part."""
     parts = pairs.common_parts(mirror, pairs.counterpart(mirror))
-    return {
-        "source_topic": mirror.source_topic,
-        "parts": [asdict(one) | {name: sorted(getattr(one, name).items()) for name in BY_PARTITION} for one in parts],
-    }
+    return {"source_topic": mirror.source_topic, "parts": [one.to_json() for one in parts]}
 
 
 def begin(*, mirror: MirrorTopic, by: Actor, now: datetime) -> MirrorTopic:

@@ -129,7 +129,9 @@ def forget_ends(mirror: MirrorTopic, *, whole_at: datetime | None) -> None:
     """
     missing = [MirrorPartition(mirror=mirror, partition=number) for number in range(mirror.num_partitions)]
     MirrorPartition.objects.bulk_create(missing, ignore_conflicts=True)
-    ends = dict.fromkeys(("stopped_end", "fenced_end", "source_end", "mirror_end", "mirror_start", "caught_up_at"))
+    ends = dict.fromkeys(
+        ("stopped_end", "fenced_end", "fence_epoch", "source_end", "mirror_end", "mirror_start", "caught_up_at")
+    )
     if whole_at is None:  # nor does anything stay that could lack a deletion
         ends |= dict.fromkeys(("late_since", "late_until"))
     MirrorPartition.objects.filter(mirror=mirror).update(**ends, **no_source_seen(), whole_at=whole_at, phase="")

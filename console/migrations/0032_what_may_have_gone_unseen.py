@@ -39,5 +39,15 @@ class Migration(migrations.Migration):
             name='late_until',
             field=models.DateTimeField(null=True),
         ),
+        migrations.AddField(
+            model_name='mirrorpartition',
+            name='fence_epoch',
+            field=models.IntegerField(null=True),
+        ),
+        migrations.AddField(
+            model_name='restorerun',
+            name='parts',
+            field=models.JSONField(blank=True, default=list),
+        ),
         migrations.RunPython(remember_compacted, migrations.RunPython.noop),
     ]

@@ -141,6 +141,7 @@ class MirrorPartition(models.Model):
     observed_at = models.DateTimeField(null=True)
     stopped_end = models.BigIntegerField(null=True)  # mirrored end offset recorded at the fence
     fenced_end = models.BigIntegerField(null=True)  # where the fence stands; beyond the former is what a stranger wrote
+    fence_epoch = models.IntegerField(null=True)  # leader epoch of the mirror under which the fence stood there
     failed_again = False  # not stored: another try to read the source failed since the report before the present one
 
     class Meta:

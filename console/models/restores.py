@@ -7,7 +7,7 @@ from typing import Any
 from django.db import models
 
 from console.models.mirrors import MirrorTopic
-from linkengine.domain.restoring import RestorePoint
+from linkengine.domain.restoring import CommonPart, RestorePoint
 
 
 class RestoreRun(models.Model):
@@ -23,6 +23,7 @@ class RestoreRun(models.Model):
     requested_at = models.DateTimeField()
     points: Any = models.JSONField(default=list, blank=True)
     agreed_at = models.DateTimeField(null=True)  # points are known and will not change: nobody may write any more
+    parts: Any = models.JSONField(default=list, blank=True)  # what proves the common part (``domain.restoring.CommonPart``)
     in_place = models.BooleanField(default=False)  # nothing diverged: the topic itself goes on
     diverged_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the topic to be deleted
     source_topic_id = models.CharField(max_length=40, blank=True, default="")  # of the one that is mirrored in its place
@@ -44,6 +45,11 @@ class RestoreRun(models.Model):
     def messages_truncated(self) -> int:
         """Offsets that only this side held, over all partitions."""
         return sum(one.diverged for one in self.restore_points)
+
+    @property
+    def common_parts(self) -> tuple[CommonPart, ...]:
+        """What proves the common part; nothing of a run whose points an earlier version has agreed."""
+        return tuple(CommonPart.from_json(one) for one in self.parts)
 
     @property
     def restore_points(self) -> tuple[RestorePoint, ...]:

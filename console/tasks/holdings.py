@@ -49,13 +49,19 @@ def parting_of(
     """
     here_id, ours = held or held_by(*here, closed=False)
     there_id, theirs = held_by(*there, closed=False)
-    proven = [_proven(part, here, there) for part in parts if (part.here_id, part.there_id) == (here_id, there_id)]
-    common = common_ends(proven, here_id=here_id, there_id=there_id)
+    common = common_now(here, there, parts=parts, ids=(here_id, there_id))
     return Parting(here_id, there_id, restore_points(ours, common=common, other=theirs))
+
+
+def common_now(here: Topic, there: Topic, *, parts: Iterable[CommonPart], ids: tuple[str, str]) -> dict[int, int]:
+    """Answer, by partition, up to where the two topics of these ids are known to be the same, as both prove it now."""
+    proven = [_proven(part, here, there) for part in parts if (part.here_id, part.there_id) == ids]
+    return common_ends(proven, here_id=ids[0], there_id=ids[1])
 
 
 def _proven(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
     """Answer what both still have of it: the source up to where its history goes, the copy where it still has its fence."""
     source, copy = (here, there) if part.source_is_here else (there, here)
     kept = part.as_kept(jobs.kept_up_to(*source, epochs=part.epochs))
-    return kept.without(jobs.lost_fences(*copy, fences=part.fences, by_markers=part.by_markers))
+    fences = {"fences": part.fences, "epochs": part.fence_epochs, "by_markers": part.by_markers}
+    return kept.without(jobs.lost_fences(*copy, **fences))

@@ -24,7 +24,7 @@ from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
-from linkengine.domain.restoring import BY_PARTITION, CommonPart, RestorePoint
+from linkengine.domain.restoring import CommonPart, RestorePoint
 
 _NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR}
 _LINKS = ("destination", "source")
@@ -66,7 +66,7 @@ def count_divergence(*, link_id: int, known: dict[str, dict[str, Any]]) -> dict[
 
 
 def _points(link: ClusterLink, topic: str, *, source_topic: str, parts: list[dict[str, Any]]) -> tuple[RestorePoint, ...]:
-    known = [CommonPart(**one | {name: dict(one.get(name, ())) for name in BY_PARTITION}) for one in parts]
+    known = [CommonPart.from_json(one) for one in parts]
     here, there = Topic(link.destination.address, topic), Topic(plans.source_address(link), source_topic)
     return parting_of(here, there, parts=known).points
 

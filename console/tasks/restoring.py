@@ -30,7 +30,7 @@ from console.tasks.holdings import Topic, held_by, parting_of
 from console.tasks.mirrors import create_topic, note_delay
 from console.tasks.overtaking import OvertakenError, Watch, check_wanted, hold_name, unless_overtaken
 from console.tasks.reversing import SETTLE_S, keep_compression, note_mirroring, take_over
-from console.tasks.settingaside import set_aside
+from console.tasks.settingaside import check_common, set_aside
 from linkengine import jobs
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -74,8 +74,10 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
         )
     here = Topic(mirror.link.destination.address, mirror.name)
     there = Topic(plans.source_address(mirror.link), mirror.source_topic)
-    found = parting_of(here, there, parts=pairs.common_parts(mirror, other), held=held)
+    parts = list(pairs.common_parts(mirror, other))
+    found = parting_of(here, there, parts=parts, held=held)
     run.diverged_topic_id, run.source_topic_id, equal_until = found.here_id, found.there_id, None
+    run.parts = [one.to_json() for one in parts]
     if other is not None and (other.source_topic_id, other.mirror_topic_id) == (found.here_id, found.there_id):
         equal_until = _equal_until(other, found.points)
     return _note_agreed(mirror, run, found.points, equal_until=equal_until, now=now)
@@ -124,6 +126,7 @@ def _note_agreed(
             in_place=equal_until is not None,
             diverged_topic_id=run.diverged_topic_id,
             source_topic_id=run.source_topic_id,
+            parts=run.parts,
         )
         facts = {**reversing.fresh_life(), "holds_copy": False, "start_spec": "earliest"}
         moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.OFFSETS_AGREED, by=ENGINE, now=now, **facts)
@@ -137,6 +140,7 @@ def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
     if run.in_place:
         if follows_start(mirror.link.sync_include):  # what the new source does not have goes from here, too
             set_aside(mirror, run, check_ours=Watch(mirror))
+        check_common(mirror, run)
         made = take_over(mirror, ends={one["partition"]: one["common"] for one in run.points})
     else:
         set_aside(mirror, run, check_ours=Watch(mirror))

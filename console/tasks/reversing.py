@@ -148,7 +148,7 @@ def note_mirroring(
     sampling.ensure_rows(mirror)
     try:
         with transaction.atomic():
-            ends = dict.fromkeys(("stopped_end", "fenced_end", "source_epoch", "source_epoch_end"))
+            ends = dict.fromkeys(("stopped_end", "fenced_end", "fence_epoch", "source_epoch", "source_epoch_end"))
             MirrorPartition.objects.filter(mirror=mirror).update(**ends, **reversing.no_source_seen())
             GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier life, from which nothing follows for this one
             coverage.keep_for(mirror=mirror, made=made, now=now)

@@ -8,7 +8,7 @@ both sides are compared once more when the file is complete, on every way to the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
@@ -19,12 +19,12 @@ from django.utils import timezone
 from console import exports
 from console.models import MirrorTopic, RestoreRun
 from console.reconciling import plans
-from console.tasks.holdings import held_by
+from console.tasks.holdings import Topic, common_now, held_by
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.restoring import RestorePoint, as_held_now, lost_there
+from linkengine.domain.restoring import RestorePoint, as_held_now, lost_there, not_common
 
 _log = structlog.get_logger(__name__)
 
@@ -100,27 +100,36 @@ def _why_again(mirror: MirrorTopic, *, written: Collection[int], taken: Collecti
 def _as_now(mirror: MirrorTopic, run: RestoreRun) -> tuple[RestorePoint, ...]:
     held = _held(mirror, run)
     if run.doomed_at is None:
-        other = _still_there(mirror, run)
+        other = check_common(mirror, run)
     else:
         other = _told_there(mirror, run) if held else ()
     return as_held_now(run.restore_points, held=held, other=other)
 
 
-def _still_there(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
-    """Answer what the topic holds that is to be mirrored; raise where it is not there any more, or lost what was common.
+def check_common(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
+    """Answer what the topic holds that is to be mirrored; raise where that is not known any more to hold what is common.
 
-    Hours may pass while records are set aside, and once the topic here is doomed the other one is all there is.
+    Hours may pass while records are set aside, and once the topic here is doomed the other one is all there is. So all that
+    proved the common part is looked at once more: ids, ends, fences and histories.
     """
-    topic_id, theirs = held_by(plans.source_address(mirror.link), mirror.source_topic, closed=False)
-    lost = lost_there(run.restore_points, other=theirs)
-    if (run.source_topic_id and topic_id != run.source_topic_id) or lost:
-        what = f"lost records of partition {lost[0]}" if lost else "was deleted and created again"
-        raise LinkEngineError(
-            ErrorCode.SIDES_DIVERGED,
-            f"'{mirror.source_topic}' {what} since both sides agreed on offsets, so '{mirror.name}' is not deleted. Fail over "
-            "to make it writable again.",
-        )
+    there = Topic(plans.source_address(mirror.link), mirror.source_topic)
+    topic_id, theirs = held_by(*there, closed=False)
+    points, renewed = run.restore_points, bool(run.source_topic_id) and topic_id != run.source_topic_id
+    lost = () if renewed else lost_there(points, other=theirs)
+    if not (renewed or lost) and run.parts:
+        here, ids = Topic(mirror.link.destination.address, mirror.name), (run.diverged_topic_id, run.source_topic_id)
+        lost = not_common(points, common=common_now(here, there, parts=run.common_parts, ids=ids))
+    if renewed or lost:
+        raise LinkEngineError(ErrorCode.SIDES_DIVERGED, _why_not(mirror, lost))
     return tuple(theirs)
+
+
+def _why_not(mirror: MirrorTopic, lost: Sequence[int]) -> str:
+    what = f"lost records of partition {lost[0]}, or may have" if lost else "was deleted and created again"
+    return (
+        f"'{mirror.source_topic}' {what} since both sides agreed on offsets, so '{mirror.name}' stays as it is, closed. "
+        "Fail over to make it writable again; a restore that is asked for after that looks at both sides anew."
+    )
 
 
 def _told_there(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:

@@ -45,16 +45,17 @@ def fence_partitions(
     *,
     generation: int,
     already_fenced_ends: dict[int, int] | None = None,
+    epochs: dict[int, int] | None = None,
 ) -> dict[int, int]:
     """Fence the partitions and answer, by partition, the mirrored end: the offset after the last mirrored one.
 
     Safe to repeat until producers are let in; pass ``already_fenced_ends`` where ends were recorded, they are answered as they
     are. Raises LinkEngineError when a partition cannot be fenced within PATIENCE_S; those that could stay fenced, and their
-    ends are in ``already_fenced_ends`` by then.
+    ends are in ``already_fenced_ends`` by then. ``epochs`` is given the leader epochs under which this call saw its fences.
     """
     ends = {} if already_fenced_ends is None else already_fenced_ends
     cluster = Cluster(address)
-    fencing = _Fencing(cluster, generation=generation, ends=ends)
+    fencing = _Fencing(cluster, generation=generation, ends=ends, epochs={} if epochs is None else epochs)
     deadline = time.monotonic() + PATIENCE_S
     try:
         for tries in count(1):  # ``fencemany`` may have tried once
@@ -75,9 +76,9 @@ def fence_partitions(
 class _Fencing:
     """The fences of one call, and from where on each is looked for."""
 
-    def __init__(self, cluster: Cluster, *, generation: int, ends: dict[int, int]) -> None:
-        """``ends`` is added to."""
-        self._cluster, self._generation, self._ends = cluster, generation, ends
+    def __init__(self, cluster: Cluster, *, generation: int, ends: dict[int, int], epochs: dict[int, int]) -> None:
+        """``ends`` and ``epochs`` are added to."""
+        self._cluster, self._generation, self._ends, self._epochs = cluster, generation, ends, epochs
         self._from: dict[int, int] = {}  # by partition that was tried: no fence of this call stands below
 
     def round(self, missing: Sequence[PartitionAssignment], *, tries: int) -> LinkEngineError | None:
@@ -95,6 +96,7 @@ class _Fencing:
                 if isinstance(tail, LinkEngineError):
                     raise tail
                 self._ends[one.partition] = self._fenced_end(one, tail, tries=tries)
+                self._epochs[one.partition] = tail.leader.epoch
             except LinkEngineError as error:
                 failure = error
         return failure

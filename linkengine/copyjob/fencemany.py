@@ -41,10 +41,11 @@ class _Fence:
 
 def fence_many(
     address: ClusterAddress, assignments: Sequence[PartitionAssignment], *, generations: Mapping[str, int]
-) -> dict[str, int]:
+) -> dict[str, tuple[int, int]]:
     """Fence the partitions and answer the mirrored ends, by key, of those that are proven; the others are left out.
 
-    ``generations`` is by key. Never raises for one partition; raises LinkEngineError where the cluster does not answer at all.
+    With each end comes the leader epoch under which its fence was seen. ``generations`` is by key. Never raises for one
+    partition; raises LinkEngineError where the cluster does not answer at all.
     """
     cluster = Cluster(address)
     try:
@@ -97,9 +98,9 @@ def _write(cluster: Cluster, broker: int, fences: Sequence[_Fence]) -> None:
         cluster.call(broker, build, response=WriteTxnMarkersResponse, timeout_s=MARKER_TIMEOUT_S, repeatable=False)
 
 
-def _proven_in_time(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, int]:
+def _proven_in_time(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, tuple[int, int]]:
     """Look again for a moment: followers take the markers a little later than the leader."""
-    proven: dict[str, int] = {}
+    proven: dict[str, tuple[int, int]] = {}
     for _ in range(LOOKS):
         rest = [one for one in fences if one.assignment.key not in proven]
         if not rest:
@@ -110,21 +111,19 @@ def _proven_in_time(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, int
     return proven
 
 
-def _proven(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, int]:
+def _proven(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, tuple[int, int]]:
     tails = read_tails(cluster, [TailQuery(assignment=one.assignment, clean=True) for one in fences])
-    proven: dict[str, int] = {}
+    proven: dict[str, tuple[int, int]] = {}
     for broker, group in _by_broker(fences).items():
         places = {(one.assignment.mirror_topic, one.assignment.partition): one for one in group}
         visible = list_offsets(cluster, broker, places, timestamp=LATEST)
         for place, one in places.items():
-            error, high_watermark = visible.get(place, (1, 0))
-            if not error and _is_proof(one, tails[one.assignment.key], high_watermark):
-                proven[one.assignment.key] = one.tail.end
+            (error, high_watermark), after = visible.get(place, (1, 0)), tails[one.assignment.key]
+            if not error and isinstance(after, Tail) and _is_proof(one, after, high_watermark):
+                proven[one.assignment.key] = one.tail.end, after.leader.epoch
     return proven
 
 
-def _is_proof(fence: _Fence, after: Tail | LinkEngineError, high_watermark: int) -> bool:
-    if isinstance(after, LinkEngineError):
-        return False
+def _is_proof(fence: _Fence, after: Tail, high_watermark: int) -> bool:
     ours = (after.producer.epoch, after.producer.coordinator_epoch) == (fence.epoch, fence.coordinator_epoch)
     return ours and after.end == fence.tail.end + 1 and high_watermark >= after.end

@@ -107,6 +107,7 @@ class MirrorStopped:
 
     ends: tuple[tuple[int, int], ...]
     foreign: tuple[tuple[int, int], ...] = ()  # (partition, first offset below the fence that was not mirrored), where any is
+    epochs: tuple[tuple[int, int], ...] = ()  # (partition, leader epoch under which a fence was seen), of those seen just now
     clamped: tuple[ClampedOffset, ...] = ()  # offsets of groups that the end limits; known after the fence only
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from linkengine.domain.plans import LogRange
 from linkengine.domain.ranges import OffsetRange
 
-BY_PARTITION = ("ends", "epochs", "fences")  # what a common part holds by partition: JSON has no numbers for keys
+_BY_PARTITION = ("ends", "epochs", "fences", "fence_epochs")  # JSON has no numbers for keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +17,7 @@ class CommonPart:
     """What the stop of a copy tells of two topics, named by their ids: up to ``ends``, by partition, they held the same.
 
     ``epochs`` are the leader epochs under which the source of the copy was read; it is the topic here or the one there.
-    ``fences`` are the offsets at which the copy, the other one of the two, was fenced.
+    ``fences`` are the offsets at which the copy, the other one of the two, was fenced, ``fence_epochs`` the leader epochs then.
     """
 
     here_id: str
@@ -24,8 +25,18 @@ class CommonPart:
     ends: Mapping[int, int]
     epochs: Mapping[int, int] = field(default_factory=dict)
     fences: Mapping[int, int] = field(default_factory=dict)
+    fence_epochs: Mapping[int, int] = field(default_factory=dict)
     by_markers: bool = True  # the fences are markers of ours; else any producer's may look like them
     source_is_here: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Answer it as JSON can keep it."""
+        return asdict(self) | {name: sorted(getattr(self, name).items()) for name in _BY_PARTITION}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> CommonPart:
+        """Answer what ``to_json`` has written."""
+        return cls(**{**kept, **{name: dict(kept.get(name, ())) for name in _BY_PARTITION}})
 
     def as_kept(self, kept: Mapping[int, int]) -> CommonPart:
         """Answer what is left of it where its source has kept what was read up to these offsets only, nothing if unknown."""
@@ -127,6 +138,11 @@ def _as_now(one: RestorePoint, here: LogRange | None, there: LogRange | None) ->
         end=here.end if here else one.end,
         other_start=max(one.other_start, there.start) if there else one.other_start,
     )
+
+
+def not_common(points: Iterable[RestorePoint], *, common: Mapping[int, int]) -> tuple[int, ...]:
+    """List partitions of which less is known to be common by now than was agreed."""
+    return tuple(one.partition for one in points if common.get(one.partition, 0) < one.common)
 
 
 def lost_there(points: Iterable[RestorePoint], *, other: Iterable[LogRange]) -> tuple[int, ...]:

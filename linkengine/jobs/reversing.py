@@ -23,8 +23,8 @@ from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.closing import brokers_that_let_write
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, UnreplicatedError
-from linkengine.kafka.newestends import count_partitions, newest_view, read_ends, read_offsets
-from linkengine.kafka.offsets import EARLIEST, epoch_ends, log_ends
+from linkengine.kafka.newestends import count_partitions, kept_under, newest_view, read_ends, read_offsets
+from linkengine.kafka.offsets import EARLIEST, log_ends
 from linkengine.kafka.topicviews import TopicView
 from linkengine.sync.configs import read_source_configs, sync_configs
 from linkengine.sync.topics import follow_partitions
@@ -81,18 +81,10 @@ def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> t
 def kept_up_to(address: ClusterAddress, topic: str, *, epochs: Mapping[int, int]) -> dict[int, int]:
     """Answer, by partition, up to which offset a topic still holds what was read of it under these leader epochs.
 
-    0 where that cannot be told: its leader knows of no such epoch, or of older ones only (KIP-101). Partitions that the topic
-    does not have are left out. Raises while one has no leader, or a broker is silent (``newest_view``).
+    0 where that cannot be told; see ``kept_under``. Raises while one has no leader, or a broker is silent (``newest_view``).
     """
-    found: dict[int, int] = {}
     with closing(Cluster(address)) as cluster:
-        for broker, leaders in newest_view(cluster, topic).by_leader().items():
-            asked = {(topic, number): (epoch, epochs[number]) for number, epoch in leaders.items() if number in epochs}
-            for (_, number), (error, epoch, end) in (epoch_ends(cluster, broker, asked) if asked else {}).items():
-                if error:
-                    raise BrokerError(error, f"The history of {topic}-{number} cannot be read")
-                found[number] = end if leaders[number] >= epochs[number] and epoch >= 0 else 0
-    return found
+        return kept_under(cluster, topic, newest_view(cluster, topic), epochs=epochs)
 
 
 def _check_replicated(cluster: Cluster, topic: str, view: TopicView, *, visible: Mapping[int, int]) -> None:

@@ -119,22 +119,28 @@ def _fence(stop: MirrorStop, found: TopicDescription, *, keep: Callable[[MirrorS
     applications write behind them meanwhile would hide them from the next attempt, which would write new ones there.
     """
     assignments = [replace(one, mirror_topic_id=found.topic_id) for one in stop.assignments]
-    so_far = dict(stop.fenced_ends)
+    so_far, epochs = dict(stop.fenced_ends), dict[int, int]()
+    fenced = {"generation": stop.generation, "already_fenced_ends": so_far, "epochs": epochs}
     try:
-        ends = fence_partitions(stop.destination, assignments, generation=stop.generation, already_fenced_ends=so_far)
+        fence_partitions(stop.destination, assignments, **fenced)
     except LinkEngineError:
         if len(so_far) > len(stop.fenced_ends):
             with suppress(LinkEngineError):  # what is to be told is why the stop cannot go on
-                keep(_told(stop, [one for one in assignments if one.partition in so_far], so_far))
+                keep(_told(stop, [one for one in assignments if one.partition in so_far], so_far, epochs=epochs))
         raise
-    stopped = _told(stop, assignments, ends)
+    stopped = _told(stop, assignments, so_far, epochs=epochs)
     keep(stopped)
     return stopped
 
 
-def _told(stop: MirrorStop, assignments: Sequence[PartitionAssignment], ends: Mapping[int, int]) -> MirrorStopped:
+def _told(
+    stop: MirrorStop, assignments: Sequence[PartitionAssignment], ends: Mapping[int, int], *, epochs: Mapping[int, int]
+) -> MirrorStopped:
     """Answer the fences, and from where on there is what was not mirrored."""
-    return MirrorStopped(ends=tuple(sorted(ends.items())), foreign=tuple(sorted(_foreign(stop, assignments, ends).items())))
+    foreign = _foreign(stop, assignments, ends)
+    return MirrorStopped(
+        ends=tuple(sorted(ends.items())), foreign=tuple(sorted(foreign.items())), epochs=tuple(sorted(epochs.items()))
+    )
 
 
 def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]) -> dict[int, int]:

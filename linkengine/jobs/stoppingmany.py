@@ -64,14 +64,20 @@ def _fence(stops: Sequence[MirrorStop]) -> Stopped:
     # a topic of another id is not the mirror's, and left to ``stop_mirror``
     assignments = [replace(one, mirror_topic_id=stop.mirror_topic_id) for stop in stops for one in stop.assignments]
     generations = {one.key: stop.generation for stop in stops for one in stop.assignments}
-    ends = fence_many(stops[0].destination, assignments, generations=generations) if stops else {}
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    fenced = fence_many(stops[0].destination, assignments, generations=generations) if stops else {}
+    found: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
     for one in assignments:
-        if one.key in ends:
-            found[one.mirror_topic].append((one.partition, ends[one.key]))
+        if one.key in fenced:
+            found[one.mirror_topic][one.partition] = fenced[one.key]
     whole = [stop for stop in stops if stop.assignments and len(found[stop.mirror_topic]) == len(stop.assignments)]
-    whole = [stop for stop in whole if _is_copy_to_its_end(stop, dict(found[stop.mirror_topic]))]
-    return {stop.mirror_topic: MirrorStopped(ends=tuple(sorted(found[stop.mirror_topic]))) for stop in whole}
+    told = {stop.mirror_topic: _told(found[stop.mirror_topic]) for stop in whole}
+    return {stop.mirror_topic: one for stop in whole if _is_copy_to_its_end(stop, dict((one := told[stop.mirror_topic]).ends))}
+
+
+def _told(fences: Mapping[int, tuple[int, int]]) -> MirrorStopped:
+    known = sorted(fences.items())
+    ends, epochs = [(number, end) for number, (end, _) in known], [(number, epoch) for number, (_, epoch) in known]
+    return MirrorStopped(ends=tuple(ends), epochs=tuple(epochs))
 
 
 def _is_copy_to_its_end(stop: MirrorStop, fences: Mapping[int, int]) -> bool:
@@ -84,7 +90,7 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
     if not stop.group_offsets:
         return stopped
     clamped = clamp_groups(destination, stop.mirror_topic, ends=dict(stopped.ends), known=stop.group_offsets)
-    return MirrorStopped(ends=stopped.ends, clamped=tuple(clamped))
+    return replace(stopped, clamped=tuple(clamped))
 
 
 def _change(stop: MirrorStop) -> ConfigChange:

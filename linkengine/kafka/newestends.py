@@ -6,6 +6,7 @@ perhaps itself, and their ends stand still while producers write to the successo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.admin_errors import refused
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError
-from linkengine.kafka.offsets import LATEST, list_offsets
+from linkengine.kafka.offsets import LATEST, epoch_ends, list_offsets
 from linkengine.kafka.topicviews import Survey, TopicView
 
 
@@ -82,4 +83,20 @@ def read_offsets(
             if error:
                 raise BrokerError(error, f"The offsets of {topic}-{partition} cannot be seen")
             found[partition] = offset
+    return found
+
+
+def kept_under(cluster: Cluster, topic: str, view: TopicView, *, epochs: Mapping[int, int]) -> dict[int, int]:
+    """Answer, by partition, up to which offset a topic still holds what its leader had under these epochs (KIP-101).
+
+    0 where that cannot be told: its leader knows of no such epoch, or of older ones only. Partitions that the topic does not
+    have are left out. Raises where one has no leader.
+    """
+    found: dict[int, int] = {}
+    for broker, leaders in view.by_leader().items():
+        asked = {(topic, number): (epoch, epochs[number]) for number, epoch in leaders.items() if number in epochs}
+        for (_, number), (error, epoch, end) in (epoch_ends(cluster, broker, asked) if asked else {}).items():
+            if error:
+                raise BrokerError(error, f"The history of {topic}-{number} cannot be read")
+            found[number] = end if leaders[number] >= epochs[number] and epoch >= 0 else 0
     return found

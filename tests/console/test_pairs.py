@@ -106,12 +106,13 @@ def test_a_mirror_that_differed_in_a_comparison_tells_nothing_of_its_source(long
 
 
 def test_the_source_of_a_copy_is_asked_by_the_epochs_it_was_read_under(long_ago: MirrorTopic, lately: MirrorTopic) -> None:
-    MirrorPartition.objects.filter(mirror=lately, partition=0).update(source_epoch=4)
+    MirrorPartition.objects.filter(mirror=lately, partition=0).update(source_epoch=4, fence_epoch=6)
 
     there, here = pairs.common_parts(long_ago, lately)
 
     assert (there.source_is_here, there.epochs) == (False, {})
     assert (here.source_is_here, here.epochs) == (True, {0: 4})
+    assert (there.fence_epochs, here.fence_epochs) == ({}, {0: 6})  # of its own leaders when it was stopped
 
 
 @pytest.mark.parametrize("differs", ["long_ago", "lately"])

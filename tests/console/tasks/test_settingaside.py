@@ -245,6 +245,38 @@ def test_a_copy_that_lost_its_end_after_it_was_stopped_leaves_everything_to_the_
     assert [base64.b64decode(one["value"]) for one in lines(run)] == [before[0, offset] for offset in range(100)]
 
 
+@pytest.mark.parametrize("written", [[], ["only here"]], ids=["in place", "made anew"])
+def test_a_copy_that_loses_its_end_behind_the_agreement_takes_no_topic_with_it(
+    stopped: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    written: list[str],
+) -> None:
+    """Its leader went away with the fence, and an application's record is there now: the topic here has the last copy."""
+    topic, agree = stopped.name, restoring._note_agreed
+
+    def lose_behind(*arguments: Any, **options: Any) -> MirrorTopic:
+        moved = agree(*arguments, **options)
+        assert write(destination_cluster, topic, "where the fence was") == [None]
+        run = RestoreRun.objects.get()
+        RestoreRun.objects.update(parts=[{**one, "fences": [[0, 101], *one["fences"][1:]]} for one in run.parts])
+        return moved
+
+    monkeypatch.setattr(restoring, "_note_agreed", lose_behind)
+    assert write(source_cluster, topic, *written) == [None] * len(written)
+    before, here = records(source_cluster, topic), ClusterAdmin(pair[1].destination.address)
+    row, topic_id = restore(pair[1], topic), here.describe(topic).topic_id
+    for _ in range(2):
+        restoring.advance_restore(mirror_id=row.pk)
+
+    assert states(row) == [S.PENDING_RESTORE_MIRROR]
+    (error,) = row.transition_errors.all()
+    assert (error.code, "lost records of partition 0" in error.message) == (ErrorCode.SIDES_DIVERGED, True)
+    assert (here.describe(topic).topic_id, records(source_cluster, topic)) == (topic_id, before)
+
+
 def test_a_database_that_went_back_writes_no_file_over(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive
 ) -> None:

@@ -79,7 +79,7 @@ def _written(mirror: MirrorTopic) -> dict[str, Any]:
 
 
 def test_rows_are_those_of_one_by_one(pairs: list[tuple[MirrorTopic, MirrorTopic]]) -> None:
-    ends = {0: MirrorStopped(ends=((0, 10), (1, 12))), 1: MirrorStopped(ends=((0, 10),))}
+    ends = {0: MirrorStopped(ends=((0, 10), (1, 12)), epochs=((0, 3), (1, 4))), 1: MirrorStopped(ends=((0, 10),))}
     for number, (one, _) in enumerate(pairs):
         record_ends(one, ends[number % 2])
     record_many_ends((many, ends[number % 2]) for number, (_, many) in enumerate(pairs))
@@ -92,16 +92,19 @@ def test_rows_are_those_of_one_by_one(pairs: list[tuple[MirrorTopic, MirrorTopic
     for one, many in pairs:
         assert _written(many) == _written(one)
     assert set(MirrorPartition.objects.filter(partition=0).values_list("stopped_end", flat=True)) == {10}
+    assert set(MirrorPartition.objects.filter(partition=1).values_list("fence_epoch", flat=True)) == {4, None}
     assert StopReport.objects.count() == 2 * KINDS
 
 
 def test_what_a_stranger_wrote_below_the_fence_is_no_part_of_the_copy(make_mirror: MakeMirror) -> None:
     mirror = _stopping(make_mirror, "orders", 0)
 
-    record_ends(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),)))
+    record_ends(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),), epochs=((0, 3),)))
+    record_ends(mirror, MirrorStopped(ends=((0, 12), (1, 10)), foreign=((0, 11),)))  # an attempt that finds the fences recorded
 
     assert (mirrored_ends(mirror), fenced_ends(mirror)) == (((0, 11), (1, 10)), ((0, 12), (1, 10)))
     assert plans.verify_of(mirror).ends == ((0, 11), (1, 10))
+    assert MirrorPartition.objects.get(mirror=mirror, partition=0).fence_epoch == 3
     again = with_known_ends(plans.stop_of(mirror, generation=2), mirror)
     assert (again.fenced_ends, again.copied) == (((0, 12), (1, 10)), ((0, 11), (1, 10)))
 

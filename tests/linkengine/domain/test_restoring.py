@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 from linkengine.domain.plans import LogRange
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.restoring import CommonPart, RestorePoint, as_held_now, common_ends, lost_there, restore_points
+from linkengine.domain.restoring import (
+    CommonPart,
+    RestorePoint,
+    as_held_now,
+    common_ends,
+    lost_there,
+    not_common,
+    restore_points,
+)
 
 
 def held(*bounds: tuple[int, int]) -> list[LogRange]:
@@ -88,3 +98,25 @@ def test_a_partition_that_was_added_later_is_held_here_only_once_something_is_in
 def test_a_copy_that_lost_its_fence_proves_nothing_of_that_partition() -> None:
     part = CommonPart(here_id="A", there_id="B", ends={0: 10, 1: 8})
     assert part.without([0]).ends == {1: 8}
+
+
+def test_a_common_part_is_kept_as_json() -> None:
+    part = CommonPart(
+        here_id="A",
+        there_id="B",
+        ends={0: 10, 1: 8},
+        epochs={0: 3},
+        fences={0: 11},
+        fence_epochs={0: 2},
+        by_markers=False,
+        source_is_here=True,
+    )
+
+    assert CommonPart.from_json(json.loads(json.dumps(part.to_json()))) == part
+    assert CommonPart.from_json({"here_id": "A", "there_id": "B", "ends": []}) == CommonPart(here_id="A", there_id="B", ends={})
+
+
+def test_what_is_common_may_become_less_but_not_more() -> None:
+    points = [RestorePoint(partition=number, start=0, end=20, common=common) for number, common in enumerate((10, 0, 5, 7))]
+
+    assert not_common(points, common={0: 9, 2: 6}) == (0, 3)

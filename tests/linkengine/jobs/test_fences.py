@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import pytest
 from confluent_kafka import Producer
 
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.mirrorjobs import MirrorSetup
-from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka import newestends
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.codes import KafkaCode
+from tests.linkengine.copyjob.copying import read_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -31,7 +37,8 @@ def test_a_copy_is_believed_as_long_as_its_fence_is_there_or_was_removed_from_th
     write(source_cluster, source_topic, commit=False)
 
     def lost(offset: int, *, by_markers: bool = False) -> list[int]:
-        return jobs.lost_fences(setup_plan.source, source_topic, fences={0: offset, 99: offset}, by_markers=by_markers)
+        fences = {0: offset, 99: offset}
+        return jobs.lost_fences(setup_plan.source, source_topic, fences=fences, epochs={}, by_markers=by_markers)
 
     assert lost(2) == []
     assert lost(2, by_markers=True) == [0]  # an application's commit, which has come to stand there
@@ -40,3 +47,63 @@ def test_a_copy_is_believed_as_long_as_its_fence_is_there_or_was_removed_from_th
     assert lost(6) == [0]  # the log ends before
     there.trim(source_topic, {0: 4})
     assert lost(1) == lost(2) == []
+
+
+CLEANED_SOON = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "delete.retention.ms": "0",
+    "min.cleanable.dirty.ratio": "0.01",
+    "max.compaction.lag.ms": "100",
+}
+
+
+def test_a_fence_that_was_compacted_away_is_proven_by_the_leaders_history(
+    setup_plan: MirrorSetup, source_topic: str, source_cluster: KafkaCluster, there: ClusterAdmin
+) -> None:
+    """Four records of one key, the third of which stands for the fence, and more until the cleaner has been there."""
+    there.set_configs(source_topic, CLEANED_SOON)
+
+    def lost(epochs: dict[int, int]) -> list[int]:
+        return jobs.lost_fences(setup_plan.source, source_topic, fences={0: 2}, epochs=epochs, by_markers=True)
+
+    send_until(source_cluster, source_topic, lambda: is_removed(source_cluster, source_topic, offset=2))
+
+    assert lost({}) == [0]  # of a stop long ago nobody knows the epoch
+    assert lost({0: 0}) == []
+    assert lost({0: 7}) == [0]  # the cluster was set back: its leaders know of no such epoch
+
+
+@pytest.mark.parametrize(("end", "lost"), [(2, [0]), (3, [])], ids=["began at the fence", "began behind it"])
+def test_a_newer_leader_that_began_at_the_fence_has_lost_it_whatever_stands_there(
+    setup_plan: MirrorSetup,
+    source_topic: str,
+    source_cluster: KafkaCluster,
+    there: ClusterAdmin,
+    monkeypatch: pytest.MonkeyPatch,
+    end: int,
+    lost: list[int],
+) -> None:
+    """Where transactions fill gaps, an application's COMMIT may have come to stand where the fence was."""
+    write(source_cluster, source_topic, commit=True)
+    while there.offsets(source_topic, OffsetKind.END)[0] < 3:  # a coordinator writes its marker behind its answer
+        time.sleep(0.1)
+    told = {(source_topic, 0): (KafkaCode.NONE, 0, end)}
+    monkeypatch.setattr(newestends, "epoch_ends", lambda _cluster, _broker, _asked: told)
+
+    assert jobs.lost_fences(setup_plan.source, source_topic, fences={0: 2}, epochs={0: 0}, by_markers=False) == lost
+
+
+def send_until(cluster: KafkaCluster, topic: str, is_over: Callable[[], bool]) -> None:
+    producer, deadline = Producer({**cluster.client("admin"), "linger.ms": 0}), time.monotonic() + 120
+    for number in range(1_000_000):
+        producer.produce(topic, str(number), "key", partition=0)
+        assert producer.flush(30) == 0
+        if number >= 4 and is_over():
+            return
+        assert time.monotonic() < deadline, "the cleaner has not come by"
+        time.sleep(0.2)
+
+
+def is_removed(cluster: KafkaCluster, topic: str, *, offset: int) -> bool:
+    return offset not in {found for _, found, *_ in read_topic(cluster, topic)}

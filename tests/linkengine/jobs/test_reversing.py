@@ -10,6 +10,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorTurn
 from linkengine.jobs import reversing
 from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.kafka import newestends
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.codes import KafkaCode
 
@@ -61,7 +62,7 @@ def test_a_topic_tells_what_it_has_kept_of_what_was_read_under_an_epoch(
     assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={}) == {}
 
     cut_short = {(source_topic, 0): (KafkaCode.NONE, 0, 2)}
-    monkeypatch.setattr(reversing, "epoch_ends", lambda _cluster, _broker, _asked: cut_short)
+    monkeypatch.setattr(newestends, "epoch_ends", lambda _cluster, _broker, _asked: cut_short)
     assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={0: 0}) == {0: 2}
 
 

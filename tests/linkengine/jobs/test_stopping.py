@@ -55,7 +55,7 @@ def test_a_stopped_mirror_is_an_ordinary_writable_topic_with_the_sources_configs
     stopped = jobs.stop_mirror(stop)
 
     configs = here.describe(stop.mirror_topic).configs
-    assert stopped == MirrorStopped(ends=((0, 5), (1, 0)))
+    assert stopped == MirrorStopped(ends=((0, 5), (1, 0)), epochs=((0, 0), (1, 0)))
     assert (configs["retention.ms"], configs["message.timestamp.type"]) == ("99000", "LogAppendTime")
     assert not looks_like_mirror(configs)
     assert not here.denies_writes(stop.mirror_topic)
@@ -84,8 +84,8 @@ def test_ends_are_recorded_before_producers_are_let_in_and_kept_after_they_wrote
     send_here(stop.mirror_topic, user="app", count=2)
     again = jobs.stop_mirror(replace(stop, fenced_ends=recorded[0][0].ends))
 
-    assert recorded == [(MirrorStopped(ends=((0, 5), (1, 0))), True)]
-    assert again.ends == ((0, 5), (1, 0))
+    assert recorded == [(MirrorStopped(ends=((0, 5), (1, 0)), epochs=((0, 0), (1, 0))), True)]
+    assert (again.ends, again.epochs) == (((0, 5), (1, 0)), ())
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 8, 1: 1}
 
 
@@ -99,7 +99,7 @@ def test_ends_are_recorded_also_where_one_partition_cannot_be_fenced(
     known = {"copied": ((0, 4), (1, 0))}
     with pytest.raises(LinkEngineError):
         jobs.stop_mirror(replace(more, **known), on_fenced=recorded.append)
-    assert recorded == [MirrorStopped(ends=((0, 5), (1, 0)), foreign=((0, 4),))]
+    assert recorded == [MirrorStopped(ends=((0, 5), (1, 0)), foreign=((0, 4),), epochs=((0, 0), (1, 0)))]
     assert looks_like_mirror(here.describe(stop.mirror_topic).configs)
     assert here.denies_writes(stop.mirror_topic)
 
@@ -107,7 +107,7 @@ def test_ends_are_recorded_also_where_one_partition_cannot_be_fenced(
     here.add_partitions(stop.mirror_topic, total=3)
     again = jobs.stop_mirror(replace(more, **known, fenced_ends=recorded[0].ends), on_fenced=recorded.append)
 
-    assert again == recorded[1] == MirrorStopped(ends=((0, 5), (1, 0), (2, 0)), foreign=((0, 4),))
+    assert again == recorded[1] == MirrorStopped(ends=((0, 5), (1, 0), (2, 0)), foreign=((0, 4),), epochs=((2, 0),))
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 8, 1: 1, 2: 1}
 
 
@@ -132,7 +132,7 @@ def test_what_no_copier_wrote_counts_as_not_mirrored(
     again = jobs.stop_mirror(replace(stop, **known | {"fenced_ends": first.ends, "copied": recorded, "left": ()}))
 
     assert (first.ends, first.foreign) == (((0, 5), (1, 0)), foreign)
-    assert again == first
+    assert replace(again, epochs=first.epochs) == first
 
 
 def test_a_group_is_brought_back_to_what_was_mirrored(stop: MirrorStop, here: ClusterAdmin) -> None:
