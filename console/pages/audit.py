@@ -7,7 +7,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from console.pages.doors import actor_of, page, reply
-from console.pages.lists import page_of
+from console.pages.lists import page_from
 from console.presenters.audit import event_row
 from console.presenters.reasons import AUDIT_LOOKS
 from console.queries import audit as audit_queries
@@ -20,14 +20,14 @@ def index(request: HttpRequest) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
     query, action, result = (request.GET.get(name, "").strip() for name in ("q", "action", "result"))
     result = result if result in AUDIT_LOOKS else ""
-    events = audit_queries.list_events(by=by, search=query, action=action, result=result)
-    shown, pager = page_of(request, events)
+    readable = audit_queries.readable_events(by=by)
+    shown, pager = page_from(request, audit_queries.narrow(readable, search=query, action=action, result=result))
     context = {
         "events": [event_row(one, now=now) for one in shown],
         "pager": pager,
         "query": query,
         "action": action,
-        "actions": sorted({one.action for one in events} | ({action} if action else set())),
+        "actions": sorted({*audit_queries.actions_of(readable), *([action] if action else [])}),
         "result": result,
         "results": list(AUDIT_LOOKS.values()),
         "filtered": bool(query or action or result),

@@ -13,12 +13,13 @@ from console.models import ClusterLink
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.linkpages import link_context
 from console.pages.links import is_unchanged, seen_token
+from console.pages.lists import page_from
 from console.presenters.drills import drill_row
 from console.presenters.links import link_url
 from console.queries import links as link_queries
 from linkengine.domain.startspec import EARLIEST, LATEST
 
-SHOWN = 20
+A_PAGE = 10  # reports are long, and all that are shown are looked at every second
 _STARTS = (LATEST, EARLIEST)
 
 
@@ -42,8 +43,10 @@ def drills(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
 
 def _show(request: HttpRequest, link: ClusterLink, *, status: int = 200, **more: object) -> HttpResponse:
     by, now = actor_of(request), timezone.now()
+    shown, pager = page_from(request, link.drills.all(), size=A_PAGE)
     context = {
-        "drills": [drill_row(one, now=now) for one in link.drills.all()[:SHOWN]],
+        "drills": [drill_row(one, now=now) for one in shown],
+        "pager": pager,
         "may_drill": can(by, Permission.OPERATE_MIRROR, link=link) and can(by, Permission.MANAGE_MIRROR, link=link),
         "seen": seen_token(link.sequence, now=now),
     }

@@ -92,7 +92,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     """Write the events that the filter leaves, newest first."""
     query, result = _asked(request, "result", AUDIT_LOOKS)
     action = request.GET.get("action", "").strip()
-    found = audit_queries.list_events(by=actor_of(request), search=query, action=action, result=result, limit=MOST_ROWS)
+    found = audit_queries.list_events(by=actor_of(request), search=query, action=action, result=result)[:MOST_ROWS]
     columns = ("at", "actor", "action", "resource", "result", "detail", "client_address", "request_id")
     rows = (
         (one.at, one.actor, one.action, one.resource, one.result, json.dumps(one.detail), one.client_address, one.request_id)

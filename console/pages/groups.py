@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET
 
 from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
-from console.pages.lists import page_of
+from console.pages.lists import page_from
 from console.policies import carries_offsets
 from console.presenters.groups import ACL_LOOKS, GROUP_LOOKS, acl_row, group_row
 from console.queries import acls as acl_queries
@@ -26,7 +26,7 @@ def groups(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, status = _asked(request, known=GROUP_LOOKS)
     found = group_queries.list_groups(link=link, status=status, search=query)
-    shown, pager = page_of(request, list(found))
+    shown, pager = page_from(request, found)
     offsets = group_queries.offsets_of(shown)
     counts = group_queries.count_groups(link=link)
     context = {
@@ -49,7 +49,7 @@ def acls(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     query, status = _asked(request, known=[*ACL_LOOKS, "conflicts"])
     only = status == "conflicts"
     found = acl_queries.list_acls(link=link, status="" if only else status, conflicts=only, search=query)
-    shown, pager = page_of(request, list(found))
+    shown, pager = page_from(request, found)
     counts, conflicts = acl_queries.count_acls(link=link)
     context = {
         "acls": [acl_row(one, now=now) for one in shown],

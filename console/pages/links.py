@@ -17,7 +17,7 @@ from console.models.links import LinkMode
 from console.pages.columns import mirror_columns
 from console.pages.doors import actor_of, page, reply
 from console.pages.linkpages import link_context
-from console.pages.lists import MOST_DIGITS, PAGE_SIZE, page_of, pager, start_of
+from console.pages.lists import MOST_DIGITS, PAGE_SIZE, page_from, page_of, pager, start_of
 from console.presenters.audit import event_row
 from console.presenters.links import flow, link_row, silence, tiles, worst_first
 from console.presenters.mirrors import mirror_row
@@ -151,8 +151,8 @@ def activity(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     """Show who did what to the link and its mirror topics."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    events = audit_queries.list_events(by=by, resource=path_of(link))
-    context = {"events": [event_row(one, now=now) for one in events]}
+    shown, where = page_from(request, audit_queries.list_events(by=by, resource=path_of(link)))
+    context = {"events": [event_row(one, now=now) for one in shown], "pager": where}
     return reply(request, "links/activity.html", link_context(link, by=by, now=now, tab="activity") | context)
 
 

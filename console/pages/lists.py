@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 PAGE_SIZE = 50
 LAST_PAGE = 1_000_000  # no list is longer; larger numbers would only trouble the database
 MOST_DIGITS = 12  # of a number that is read; Python refuses to read thousands of them
 Row = TypeVar("Row")
+Stored = TypeVar("Stored", bound=Model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,32 +30,46 @@ class Pager:
 
 def page_of(request: HttpRequest, rows: Sequence[Row]) -> tuple[Sequence[Row], Pager]:
     """Cut the page that the query string asks for; a number beyond the end shows the last page."""
-    start = min(start_of(request), max(0, (len(rows) - 1) // PAGE_SIZE * PAGE_SIZE))
+    start = _start_within(request, total=len(rows), size=PAGE_SIZE)
     shown = rows[start : start + PAGE_SIZE]
     return shown, pager(request, start=start, shown=len(shown), total=len(rows))
 
 
-def start_of(request: HttpRequest) -> int:
+def page_from(
+    request: HttpRequest, found: QuerySet[Stored], *, size: int = PAGE_SIZE, name: str = "page"
+) -> tuple[Sequence[Stored], Pager]:
+    """Do the same in the database: one query counts, one reads what is shown. ``name`` is that of the number in the address."""
+    total = found.count()
+    start = _start_within(request, total=total, size=size, name=name)
+    shown = list(found[start : start + size])
+    return shown, pager(request, start=start, shown=len(shown), total=total, size=size, name=name)
+
+
+def start_of(request: HttpRequest, *, size: int = PAGE_SIZE, name: str = "page") -> int:
     """Answer how many rows come before the page that the query string asks for."""
-    asked = request.GET.get("page", "1")
-    return (max(1, min(LAST_PAGE, int(asked[:MOST_DIGITS]))) - 1) * PAGE_SIZE if asked.isdecimal() else 0
+    asked = request.GET.get(name, "1")
+    return (max(1, min(LAST_PAGE, int(asked[:MOST_DIGITS]))) - 1) * size if asked.isdecimal() else 0
 
 
-def pager(request: HttpRequest, *, start: int, shown: int, total: int) -> Pager:
+def pager(request: HttpRequest, *, start: int, shown: int, total: int, size: int = PAGE_SIZE, name: str = "page") -> Pager:
     """Describe a page that somebody else has cut."""
-    number, pages = start // PAGE_SIZE + 1, max(1, -(-total // PAGE_SIZE))
+    number, pages = start // size + 1, max(1, -(-total // size))
     return Pager(
         first=start + 1 if shown else 0,
         last=start + shown,
         total=total,
         pages=pages,
-        previous=_address(request, number - 1) if number > 1 else "",
-        next=_address(request, number + 1) if number < pages else "",
+        previous=_address(request, name, number - 1) if number > 1 else "",
+        next=_address(request, name, number + 1) if number < pages else "",
     )
 
 
-def _address(request: HttpRequest, number: int) -> str:
+def _start_within(request: HttpRequest, *, total: int, size: int, name: str = "page") -> int:
+    return min(start_of(request, size=size, name=name), max(0, (total - 1) // size * size))
+
+
+def _address(request: HttpRequest, name: str, number: int) -> str:
     query = request.GET.copy()
     query.pop("seen", None)
-    query["page"] = str(number)
+    query[name] = str(number)
     return f"{request.path}?{query.urlencode()}"

@@ -11,7 +11,6 @@ from console import pairs
 from console.access import Permission, can
 from console.actions.reparenting import possible_links
 from console.actors import Actor
-from console.exports import is_lost
 from console.gatepolicies import newest_run
 from console.models import MirrorTopic, VerifyWatch
 from console.pages.linkpages import link_head
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from console.queries.mirrors import MirrorSummary
     from console.queries.topics import SourceTopicChoice
 
-RESTORES_SHOWN = 10
 STEPS_SHOWN = 30
 REPORTS_SHOWN = 5
 CLAMPED_SHOWN = 100
@@ -141,7 +139,6 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
         "gate": gate_view(newest_run(mirror), now=now),
         "gate_on": mirror.link.config("migration.gate.enable") == "true",
-        **_restores(mirror),
         "restore_url": _restore_url(mirror),
         "parents": possible_links(mirror, by),
         "run": run_view(mirror.verify_runs.first(), now=now, reads_records=can(by, Permission.READ_RECORDS, mirror=mirror)),
@@ -164,11 +161,6 @@ def _clamped(mirror: MirrorTopic) -> dict[str, object]:
     rows = group_queries.list_clamped(mirror=mirror, limit=CLAMPED_SHOWN)
     more = group_queries.count_clamped(mirror=mirror) - CLAMPED_SHOWN if len(rows) == CLAMPED_SHOWN else 0
     return {"clamped": [clamped_row(one) for one in rows], "more_clamped": more}
-
-
-def _restores(mirror: MirrorTopic) -> dict[str, object]:
-    shown = list(mirror.restores.all()[:RESTORES_SHOWN])
-    return {"restores": shown, "lost_files": [one for one in shown if is_lost(one)]}
 
 
 def _restore_url(mirror: MirrorTopic) -> str:

@@ -18,6 +18,7 @@ from console.pages.linkpages import crumbs, link_head
 from console.pages.links import is_unchanged, seen_token
 from console.pages.lists import MOST_DIGITS
 from console.pages.mirrorpages import choice_rows, choices_of, mirror_context, mirror_head
+from console.pages.restores import restores_of
 from console.presenters import numbers
 from console.presenters.charts import charts_of
 from console.presenters.curl import curl
@@ -41,7 +42,8 @@ def detail(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: s
     mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
     if is_unchanged(request, mirror.link.sequence, now=now):
         return HttpResponse(status=204)
-    context = mirror_context(mirror, by=by, now=now) | {
+    context = mirror_context(mirror, by=by, now=now) | restores_of(request, mirror)
+    context |= {
         "seen": seen_token(mirror.link.sequence, now=now),
         "crumbs": [*crumbs(mirror.link, last=mirror.name)],
         "snippet": curl("GET", f"{rest_address(request, mirror.link)}/{mirror.name}?include_state_transition_errors=true"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from django.db.models import QuerySet
 from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
@@ -11,7 +12,9 @@ from django.views.decorators.http import require_GET
 
 from console.models import StopReport
 from console.pages.doors import actor_of, page, reply
+from console.pages.exports import MOST_ROWS
 from console.pages.linkpages import link_context
+from console.pages.lists import page_from
 from console.presenters.stopreports import report_row, report_tiles
 from console.queries import links as link_queries
 from console.queries import stopreports
@@ -26,16 +29,24 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     """List what was stopped, with records left behind, RPO and RTO; ``?format=json`` answers a file."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    reports = stopreports.list_link_reports(link=link, by=by)
+    reports = stopreports.link_reports(link=link, by=by)
     totals = stopreports.link_totals(link=link, by=by)
     if request.GET.get("format") == "json":
-        clamped = stopreports.clamped_of(reports)
-        rows = [_as_json(one, clamped.get(one.pk)) for one in reports]
-        return JsonResponse({"link_name": link.name, "totals": asdict(totals), "data": rows}, json_dumps_params={"indent": 2})
-    groups = stopreports.groups_of(reports)
-    shown = [report_row(one, now=now, groups=groups.get(one.pk, ())) for one in reports]
-    context = {"reports": shown, "tiles": report_tiles(totals)}
+        return _file(link.name, totals, reports)
+    shown, pager = page_from(request, reports)
+    groups = stopreports.groups_of(shown)
+    rows = [report_row(one, now=now, groups=groups.get(one.pk, ())) for one in shown]
+    context = {"reports": rows, "tiles": report_tiles(totals), "pager": pager}
     return reply(request, "links/stopreports.html", link_context(link, by=by, now=now, tab="stops") | context)
+
+
+def _file(link_name: str, totals: stopreports.StopTotals, found: QuerySet[StopReport]) -> JsonResponse:
+    """Write all stops, whichever page was open; ``stops`` tells how many there are."""
+    reports = list(found[:MOST_ROWS])
+    clamped = stopreports.clamped_of(reports)
+    rows = [_as_json(one, clamped.get(one.pk)) for one in reports]
+    content = {"link_name": link_name, "totals": asdict(totals), "stops": found.count(), "data": rows}
+    return JsonResponse(content, json_dumps_params={"indent": 2})
 
 
 def _as_json(report: StopReport, clamped: stopreports.Clamped | None) -> dict[str, object]:

@@ -13,11 +13,20 @@ from console.audit import path_of
 from console.models import AuditEvent, Cluster, Environment, Organization, RoleBinding
 
 
-def list_events(
-    *, by: Actor, search: str = "", action: str = "", result: str = "", resource: str = "", limit: int = 200
-) -> list[AuditEvent]:
-    """List events of the places whose audit the actor may read, and the actor's own."""
-    events = _readable(by)
+def list_events(*, by: Actor, search: str = "", action: str = "", result: str = "", resource: str = "") -> QuerySet[AuditEvent]:
+    """List events of the places whose audit the actor may read, and the actor's own; as many as there are."""
+    return narrow(readable_events(by=by), search=search, action=action, result=result, resource=resource)
+
+
+def actions_of(events: QuerySet[AuditEvent]) -> list[str]:
+    """Name what was done in these events, each once; one query."""
+    return sorted(events.order_by().values_list("action", flat=True).distinct())
+
+
+def narrow(
+    events: QuerySet[AuditEvent], *, search: str = "", action: str = "", result: str = "", resource: str = ""
+) -> QuerySet[AuditEvent]:
+    """Leave those that have all of this; ``resource`` is a place with all below it."""
     if search:
         events = events.filter(Q(actor__icontains=search) | Q(resource__icontains=search) | Q(action__icontains=search))
     if action:
@@ -26,10 +35,11 @@ def list_events(
         events = events.filter(result=result)
     if resource:
         events = events.filter(Q(resource=resource) | Q(resource__startswith=f"{resource}/"))
-    return list(events[:limit])
+    return events
 
 
-def _readable(by: Actor) -> QuerySet[AuditEvent]:
+def readable_events(*, by: Actor) -> QuerySet[AuditEvent]:
+    """Answer what the actor may read of the audit; raise DeniedError where that is nothing."""
     if by.may_do_all:
         return AuditEvent.objects.all()
     reading = [

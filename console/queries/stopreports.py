@@ -42,14 +42,14 @@ def list_reports(*, mirror: MirrorTopic, limit: int) -> list[StopReport]:
     return list(_reports().filter(mirror=mirror)[:limit])
 
 
-def list_link_reports(*, link: ClusterLink, by: Actor, limit: int = 1000) -> list[StopReport]:
-    """List the reports of a link's mirrors that the actor may see, the newest first."""
-    return list(_of_link(link, by)[:limit])
+def link_reports(*, link: ClusterLink, by: Actor) -> QuerySet[StopReport]:
+    """List the reports of a link's mirrors that the actor may see, the newest first; as many as there are."""
+    return _reports().filter(mirror__in=visible_mirrors(by).filter(link=link))
 
 
 def link_totals(*, link: ClusterLink, by: Actor) -> StopTotals:
-    """Add up all that ``list_link_reports`` lists, however many rows of them are shown."""
-    return total_of(_of_link(link, by).select_related(None).defer("partitions"))
+    """Add up all that ``link_reports`` lists, however many rows of them are shown."""
+    return total_of(link_reports(link=link, by=by).select_related(None).defer("partitions"))
 
 
 def groups_of(reports: Sequence[StopReport]) -> dict[int, set[str]]:
@@ -85,10 +85,6 @@ def total_of(reports: Iterable[StopReport]) -> StopTotals:
         worst_rpo_ms=_all_known(max, [one.rpo_ms for one in rows]),
         worst_rto_ms=max((one.rto_ms for one in rows), default=None),
     )
-
-
-def _of_link(link: ClusterLink, by: Actor) -> QuerySet[StopReport]:
-    return _reports().filter(mirror__in=visible_mirrors(by).filter(link=link))
 
 
 def _clamped(reports: Sequence[StopReport]) -> QuerySet[ClampedOffset]:

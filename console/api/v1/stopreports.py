@@ -131,7 +131,7 @@ class LinkStopReportListView(RestView):
         """List promotions and failovers of the mirrors one may see; the totals are of all of them, listed or not."""
         by = actor_of(request)
         link = links.get_link(cluster_id=cluster_id, name=link_name, by=by)
-        reports = stopreports.list_link_reports(link=link, by=by, limit=limit_of(request))
+        reports = list(stopreports.link_reports(link=link, by=by)[: limit_of(request)])
         return _answer(reports, stopreports.link_totals(link=link, by=by))
 
 

@@ -1,0 +1,105 @@
+"""Lists longer than a page, in a real browser: by keyboard, with filters, and while they renew themselves."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db.models import F
+from playwright.sync_api import Page, expect
+
+from console.audit import path_of
+from console.models import AuditEvent, ClusterLink, Drill, RestoreRun, StopReport
+from tests.browser.conftest import Visits
+from tests.browser.scene import Scene
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+
+def rows(page: Page) -> list[str]:
+    return page.locator("tbody tr td:first-child + td").all_inner_texts()
+
+
+def test_the_audit_is_paged_by_keyboard_and_keeps_its_filter(scene: Scene, visits: Visits) -> None:
+    AuditEvent.objects.bulk_create(
+        AuditEvent(
+            at=scene.now,
+            actor=f"operator-{number % 2}",
+            action="PauseMirrorTopic",
+            resource=path_of(scene.link),
+            result="SUCCESS",
+        )
+        for number in range(240)
+    )
+    visitor = visits.start(scene.admin)
+    page = visitor.open("/audit/")
+    expect(page.get_by_text("244 events")).to_be_visible()
+
+    page.get_by_role("searchbox", name="Actor, action or resource").fill("operator-1")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1 to 50 of 120")).to_be_visible()
+    page.get_by_role("link", name="Next").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("51 to 100 of 120")).to_be_visible()
+    page.get_by_role("link", name="Next").press("Enter")
+
+    expect(page.get_by_text("101 to 120 of 120")).to_be_visible()
+    expect(page).to_have_url(f"{visitor.base_url}/audit/?q=operator-1&action=&result=&page=3")
+    expect(page.locator("tbody tr")).to_have_count(20)
+    assert set(rows(page)) == {"operator-1"}
+    page.go_back()
+    expect(page.get_by_text("51 to 100 of 120")).to_be_visible()
+    expect(page.get_by_role("searchbox", name="Actor, action or resource")).to_have_value("operator-1")
+    assert visitor.complaints == []
+
+
+def test_stops_are_paged_without_scripts(scene: Scene, visits: Visits) -> None:
+    for number in range(60):
+        at = scene.now - timedelta(days=number + 1)
+        StopReport.objects.create(
+            mirror=scene.mirrors["gates"], reason="failover", requested_by="amelia", requested_at=at, writable_at=at, rto_ms=1
+        )
+    page = visits.start(scene.admin, scripts=False).open(f"{scene.link_url}stops/")
+    expect(page.get_by_text("61 stops")).to_be_visible()
+
+    page.get_by_role("link", name="Next").click()
+
+    expect(page.get_by_text("51 to 61 of 61")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(11)
+
+
+def test_a_page_of_drills_stays_while_a_new_drill_moves_all_down(scene: Scene, visits: Visits) -> None:
+    for number in range(15):
+        add_drill(scene, days=number + 1)
+    page = visits.start(scene.admin).open(f"{scene.link_url}drills/")
+    expect(page.get_by_role("heading", name="Drill ")).to_have_count(10)
+    page.get_by_role("link", name="Next").click()
+    expect(page.get_by_text("11 to 16 of 16")).to_be_visible()
+    page.get_by_role("link", name="Previous").focus()
+
+    add_drill(scene, days=0)
+    ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
+
+    expect(page.get_by_text("11 to 17 of 17")).to_be_visible(timeout=5_000)
+    expect(page.get_by_role("heading", name="Drill ")).to_have_count(7)
+    expect(page.get_by_role("link", name="Previous")).to_be_focused()
+
+
+def test_next_leads_to_the_next_restores_and_not_to_the_top_of_the_page(scene: Scene, visits: Visits) -> None:
+    for number in range(14):
+        at = scene.now - timedelta(days=number + 1)
+        RestoreRun.objects.create(mirror=scene.mirrors["lounges"], requested_by="amelia", requested_at=at, exported_at=at)
+    page = visits.start(scene.admin).open(scene.mirror_url("lounges"))
+
+    page.get_by_role("navigation", name="Pages of restores").get_by_role("link", name="Next").click()
+
+    expect(page.locator("#restores")).to_contain_text("11 to 14 of 14")
+    expect(page.locator("#restores li")).to_have_count(4)
+    expect(page.locator("#restores-title")).to_be_in_viewport()
+
+
+def add_drill(scene: Scene, *, days: int) -> None:
+    at = scene.now - timedelta(days=days)
+    Drill.objects.create(
+        link=scene.link, status="PASSED", status_since=at, start_spec="latest", requested_by="amelia", requested_at=at
+    )
