@@ -28,6 +28,8 @@ WORKER_THREADS = _env.number("CLUSTERLINK_WORKER_THREADS", 64)
 COPY_TASKS = _env.number("CLUSTERLINK_COPY_TASKS", 2)  # Spark tasks of one slice, at most
 API_RATE_PER_S = _env.number("CLUSTERLINK_API_RATE_PER_S", 50)  # requests of one API key; 0: no limit
 API_RATE_BURST = _env.number("CLUSTERLINK_API_RATE_BURST", 500)  # at once, after a pause
+ATTEMPTS_AT_ONCE = _env.number("CLUSTERLINK_ATTEMPTS_AT_ONCE", 10)  # at a password or a key from one address; 0: no limit
+ATTEMPT_EVERY_S = _env.number("CLUSTERLINK_ATTEMPT_EVERY_S", 10)  # from then on
 API_TOKEN_LIFE_S = _env.number("CLUSTERLINK_API_TOKEN_LIFE_S", 3600)  # of a bearer token, at most
 PRODUCT_NAME = "Clusterlink"
 

@@ -1,7 +1,10 @@
 """Who asks: an API key with its secret over HTTP Basic (RFC 7617), a bearer token made with one (RFC 6750), or the session of a
 person in the console.
 
-What a key or token is worth is decided in ``console.queries.access``. Failures never say which part was wrong.
+What a key or token is worth is decided in ``console.queries.access``. Failures never say which part was wrong. Failures of API
+keys are counted (``console.guessing``): whoever has none left for a key at their address is told to wait before the secret is
+looked at. Failures of all keys at an address are counted, too, but there a right secret is let in: behind a proxy or a NAT one
+client with an old key must not shut out the others, and 256 random bits are not found by trying one secret with many keys.
 """
 
 from __future__ import annotations
@@ -12,28 +15,33 @@ import binascii
 from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication, get_authorization_header
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import APIException, AuthenticationFailed
 from rest_framework.request import Request
 
+from console import guessing
+from console.api.errors import TooManyAttemptsError
 from console.queries.access import user_of_key, user_of_token
 
 REALM = "Clusterlink"
+KEYS_OF_ADDRESS = 10  # times the failures of one key are those that an address has for all
 
 
 class ApiKeyAuthentication(BaseAuthentication):
     """HTTP Basic; the user name is the API key, the password its secret."""
 
     def authenticate(self, request: Request) -> tuple[User, str] | None:
-        """Answer the key's owner and the key, None where another scheme may try, or raise AuthenticationFailed."""
+        """Answer the key's owner and the key, None where another scheme may try; raise AuthenticationFailed or a wait."""
         scheme, _, encoded = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"basic":
             if scheme and scheme.lower() != b"bearer":
                 raise AuthenticationFailed
             return None
         name, secret = _credentials(encoded)
-        user = user_of_key(key=name, secret=secret, now=timezone.now())
+        attempts = guessing.attempts_at("api-key", name, request)
+        wait = guessing.wait_s(attempts)
+        user = None if wait else user_of_key(key=name, secret=secret, now=timezone.now())
         if user is None:
-            raise AuthenticationFailed
+            raise _refusal(request, name, wait=wait or _count_failure(request, attempts))
         return user, name
 
     def authenticate_header(self, _request: Request) -> str:
@@ -57,6 +65,18 @@ class BearerAuthentication(BaseAuthentication):
 
 class ConsoleSessionAuthentication(SessionAuthentication):
     """The session of the console's pages; changes need the CSRF token, as every form of the console does."""
+
+
+def _count_failure(request: Request, attempts: str) -> int:
+    of_address = guessing.attempts_at("api-keys", "", request)
+    return max(guessing.count(attempts), guessing.count(of_address, names=KEYS_OF_ADDRESS))
+
+
+def _refusal(request: Request, key: str, *, wait: int) -> APIException:
+    if not wait:
+        return AuthenticationFailed()
+    guessing.note_refusal(request, action="ThrottleApiKey", resource=f"api-key/{key}")
+    return TooManyAttemptsError(wait)
 
 
 def _credentials(encoded: bytes) -> tuple[str, str]:

@@ -72,6 +72,21 @@ class TooLargeError(exceptions.APIException):
     default_detail = "The request body is too large."
 
 
+class TooManyAttemptsError(exceptions.APIException):
+    """Somebody who may be guessing has to wait; ``wait`` in seconds."""
+
+    status_code = 429
+    default_code = "too_many_attempts"
+
+    def __init__(self, wait: int) -> None:
+        """Say how long."""
+        self.wait = wait
+        super().__init__(
+            "Too many failed attempts with API keys from this address, so this one was refused. "
+            f"Check key and secret, wait {wait} seconds, then try again."
+        )
+
+
 def answer_failure(error: Exception, context: dict[str, Any]) -> Response:
     """Turn whatever a view raised into the envelope; an unexpected error is logged with its trace and answered with 500."""
     set_rollback()

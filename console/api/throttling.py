@@ -7,25 +7,17 @@ not the clusters from anybody; where Redis does not answer, requests pass, becau
 from __future__ import annotations
 
 import math
-import time
 
-import redis
-import structlog
 from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
-from console import store
-
-NO_COUNT_S = 5.0  # after Redis failed us: how long nobody counts, so that an outage does not slow every request down
-_log = structlog.get_logger(__name__)
+from console import turns
 
 
 class KeyThrottle(BaseThrottle):
     """Refuses (429) what a key, or a person's session, sends beyond its rate."""
-
-    _uncounted_until_s = 0.0  # of this process, monotonic
 
     def __init__(self) -> None:
         """Nothing to wait for yet."""
@@ -33,14 +25,10 @@ class KeyThrottle(BaseThrottle):
 
     def allow_request(self, request: Request, _view: APIView) -> bool:
         """Count the request; true where it may pass."""
-        if settings.API_RATE_PER_S <= 0 or time.monotonic() < KeyThrottle._uncounted_until_s:
+        if settings.API_RATE_PER_S <= 0:
             return True
         who = f"key:{request.auth}" if request.auth else f"user:{request.user.pk}"
-        try:
-            self._wait_s = store.take_turn(who, per_s=settings.API_RATE_PER_S, burst=settings.API_RATE_BURST)
-        except redis.RedisError as error:
-            KeyThrottle._uncounted_until_s = time.monotonic() + NO_COUNT_S
-            _log.warning("throttle.unavailable", error=str(error))
+        self._wait_s = turns.take(who, per_s=settings.API_RATE_PER_S, burst=settings.API_RATE_BURST)
         return self._wait_s == 0
 
     def wait(self) -> float:

@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
 
-from console import dispatch
+from console import dispatch, turns
 from console.actors import Actor
 from console.models import (
     Cluster,
@@ -39,8 +39,16 @@ SOURCE_PROPERTIES = {
     "sasl.jaas.config": 'x required username="link" password="secret-of-the-link";',
 }
 Role = RoleBinding.Role
+
+
 MakeActor = Callable[..., Actor]
 MakeMirror = Callable[..., MirrorTopic]
+
+
+@pytest.fixture(autouse=True)
+def no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody remembers that Redis was away in another test."""
+    monkeypatch.setattr(turns.Outage, "until_s", 0.0)
 
 
 @dataclass

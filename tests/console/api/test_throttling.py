@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from console.api.throttling import KeyThrottle
 from tests.console.api.cast import Rest, make_client
 
 pytestmark = pytest.mark.django_db
@@ -12,10 +11,9 @@ CLUSTERS = "/kafka/v3/clusters"
 
 
 @pytest.fixture(autouse=True)
-def rate(no_rate: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three at once, then one in ten seconds; nobody remembers an outage of another test."""
+def rate(no_rate: None, settings: Any) -> None:
+    """Three at once, then one in ten seconds."""
     settings.API_RATE_PER_S, settings.API_RATE_BURST = 0.1, 3
-    monkeypatch.setattr(KeyThrottle, "_uncounted_until_s", 0.0)
 
 
 def test_a_key_beyond_its_rate_is_told_when_to_come_back(owner: Rest, redis_url: str) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from console import signin
-from console.signin import AT_ONCE
+from console.guessing import NOBODY
+from console.models import AuditEvent
 from tests.browser.scene import PASSWORD, Scene
 
 
@@ -42,23 +42,42 @@ def test_who_was_signed_out_meanwhile_comes_back_to_the_page_and_is_told(scene: 
     assert "You were signed out; nothing was changed." in client.get(answer["Location"]).content.decode()
 
 
+AT_ONCE = 10  # as .env.example has it
+
+
 def attempts(client: Client, *passwords: str, name: str = "amelia") -> list[int]:
     return [client.post("/sign-in/", {"username": name, "password": one}).status_code for one in passwords]
 
 
-def test_whoever_guesses_has_to_wait(scene: Scene, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signin, "PER_S", signin.PER_S / 100)  # looking at passwords takes long on a loaded machine
+def test_whoever_guesses_has_to_wait(scene: Scene, redis_url: str, settings: Any) -> None:
+    settings.ATTEMPT_EVERY_S = 1_000  # looking at passwords takes long on a loaded machine
     stranger = Client(REMOTE_ADDR="192.0.2.1")
     assert attempts(stranger, *["guess"] * AT_ONCE) == [422] * AT_ONCE
 
     response = stranger.post("/sign-in/", {"username": "amelia", "password": PASSWORD})
 
     assert response.status_code == 429
-    assert 1 <= int(response["Retry-After"]) <= 1 / signin.PER_S
+    assert 1 <= int(response["Retry-After"]) <= settings.ATTEMPT_EVERY_S
     assert "Too many attempts with this name." in response.content.decode()
     assert "_auth_user_id" not in stranger.session
     assert attempts(stranger, "guess", name="bessie") == [422]  # other names, and the same from elsewhere, do not wait
     assert attempts(Client(REMOTE_ADDR="192.0.2.2"), PASSWORD) == [302]
+
+
+def test_an_address_that_begins_to_wait_is_in_the_audit_once(scene: Scene, redis_url: str, settings: Any) -> None:
+    settings.ATTEMPTS_AT_ONCE, settings.ATTEMPT_EVERY_S = 2, 1_000
+    one, other = Client(REMOTE_ADDR="192.0.2.21"), Client(REMOTE_ADDR="192.0.2.22")
+    assert attempts(one, *["guess"] * 2) == [422, 422]
+    assert not AuditEvent.objects.filter(action="ThrottleSignIn").exists()
+
+    assert attempts(one, *["guess"] * 5) == [429] * 5
+    assert attempts(one, *["guess"] * 4, name="bessie") == [422, 422, 429, 429]
+    (event,) = AuditEvent.objects.filter(action="ThrottleSignIn")
+    assert attempts(other, *["guess"] * 4) == [422, 422, 429, 429]
+
+    told = (event.actor, event.resource, event.result, event.client_address, len(event.request_id))
+    assert told == (NOBODY, "user/amelia", "DENIED", "192.0.2.21", 32)
+    assert AuditEvent.objects.filter(action="ThrottleSignIn").count() == 2
 
 
 def test_who_signs_in_has_all_attempts_again(scene: Scene, redis_url: str) -> None:

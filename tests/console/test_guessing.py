@@ -1,0 +1,57 @@
+"""What counts as one guesser, and that no limit is no limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import RequestFactory
+
+from console import guessing, turns
+
+
+def attempts(address: str, name: str = "amelia") -> str:
+    return guessing.attempts_at("sign-in", name, RequestFactory(REMOTE_ADDR=address).get("/"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("192.0.2.1", "192.0.2.1", True),
+        ("192.0.2.1", "192.0.2.2", False),
+        ("2001:db8:0:1::1", "2001:db8:0:1:ffff::2", True),
+        ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("", "", True),
+        ("a socket", "another socket", False),
+    ],
+)
+def test_whoever_has_an_ipv6_address_has_all_with_its_beginning(one: str, other: str, *, same: bool) -> None:
+    assert (attempts(one) == attempts(other)) is same
+
+
+def test_nobody_waits_where_there_is_no_limit(redis_url: str, settings: Any) -> None:
+    settings.ATTEMPTS_AT_ONCE = 0
+
+    assert {guessing.count("unlimited") for _ in range(30)} == {0}
+    assert guessing.wait_s("unlimited") == 0
+
+
+def test_looking_counts_nothing(redis_url: str, settings: Any) -> None:
+    settings.ATTEMPTS_AT_ONCE, settings.ATTEMPT_EVERY_S = 1, 1_000
+
+    assert {guessing.wait_s("looked-at") for _ in range(5)} == {0}
+    assert guessing.count("looked-at") == 0
+    assert 900 < guessing.wait_s("looked-at") <= 1_000
+
+
+def test_redis_is_not_asked_again_at_once_after_it_failed(settings: Any, redis_url: str) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    assert guessing.count("during-an-outage") == 0
+    assert turns.Outage.until_s > 0
+
+    settings.REDIS_URL, settings.ATTEMPTS_AT_ONCE, settings.ATTEMPT_EVERY_S = redis_url, 1, 1_000
+
+    assert {guessing.count("during-an-outage") for _ in range(3)} == {0}
+    turns.Outage.until_s = 0.0
+    assert [guessing.count("during-an-outage") > 0 for _ in range(3)] == [False, True, True]
