@@ -118,6 +118,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
     """Answer everything that the page of a mirror shows."""
     summary = mirror_queries.summarize(mirror, now=now)
     choices = action_choices(mirror, by=by)
+    reads_records = can(by, Permission.READ_RECORDS, mirror=mirror)
     return {
         "link": link_head(mirror.link, now=now),
         "environment_name": mirror.link.destination.environment.name,
@@ -141,13 +142,14 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "gate_on": mirror.link.config("migration.gate.enable") == "true",
         "restore_url": _restore_url(mirror),
         "parents": possible_links(mirror, by),
-        "run": run_view(mirror.verify_runs.first(), now=now, reads_records=can(by, Permission.READ_RECORDS, mirror=mirror)),
+        "run": run_view(mirror.verify_runs.first(), now=now, reads_records=reads_records),
         "coverage": coverage_view(
             verification.coverage(mirror=mirror),
             VerifyWatch.objects.filter(mirror=mirror).first(),
             enabled=verification.is_continuous(link=mirror.link),
             watched=mirror.state in verification.WATCHED,
             now=now,
+            reads_records=reads_records,
             missing=verification.missing_as_reported(mirror=mirror),
         ),
         "may_verify": can(by, Permission.VERIFY, mirror=mirror),

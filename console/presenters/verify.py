@@ -75,6 +75,8 @@ class CoverageView:
     last: Moment | None  # last attempt to compare a range
     error: str  # why it did not come about
     rows: Sequence[CoverageRow]
+    first: Sequence[Difference]  # of each partition
+    hidden: bool  # whether these are shown without what the records hold
 
 
 def coverage_view(
@@ -84,15 +86,19 @@ def coverage_view(
     enabled: bool,
     watched: bool = True,
     now: datetime,
+    reads_records: bool = False,
     missing: Mapping[int, OffsetRange] = MappingProxyType({}),
 ) -> CoverageView:
-    """Present what was compared; what was not is said as plainly."""
+    """Present what was compared; what was not is said as plainly. Contents only for who may read records."""
+    found = [one.first_difference for one in parts if one.first_difference]
     return CoverageView(
         sentence=f"{_coverage_words(parts)} {_habit_words(enabled=enabled, watched=watched)}",
         missing=missing_words(missing),
         last=moment(watch.finished_at, now=now) if watch else None,
         error=watch.error_message if watch else "",
         rows=[_coverage_row(one, now=now) for one in parts],
+        first=[_difference(one, reads_records=reads_records) for one in found[:SHOWN_DIFFERENCES]],
+        hidden=not reads_records,
     )
 
 

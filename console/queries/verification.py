@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
@@ -53,6 +54,7 @@ class PartitionCoverage:
     verified: int | None
     differences: int
     verified_at: datetime | None
+    first_difference: dict[str, Any] | None = None  # with what the records hold: not for everybody
 
     @property
     def comparable(self) -> int | None:
@@ -137,4 +139,5 @@ def _coverage(row: MirrorPartition, ranges: Sequence[VerifiedRange]) -> Partitio
         verified=verified,
         differences=sum(one.differences for one in ranges),
         verified_at=max((one.verified_at for one in ranges), default=None),
+        first_difference=next((one.first_difference for one in ranges if one.first_difference), None),
     )

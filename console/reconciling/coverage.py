@@ -252,9 +252,10 @@ def _alarm(mirror: MirrorTopic, *, now: datetime) -> None:
 
 
 def _named(first: dict[str, object] | None) -> str:
+    """Name the place; what the records hold is left to pages and REST, which know who may read them."""
     if first is None:
         return ""
     place = f" The first: partition {first['partition']}, offset {first['offset']}: "
     if first["kind"] in {"missing", "extra"}:
         return f"{place}{'missing on the mirror' if first['kind'] == 'missing' else 'not on the source'}."
-    return f"{place}another {first['kind']} ({first['source_value']} on the source, {first['mirror_value']} on the mirror)."
+    return f"{place}{'other' if first['kind'] == 'headers' else 'another'} {first['kind']}."

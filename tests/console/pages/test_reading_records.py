@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from console.models import RoleBinding, VerifyRun
-from tests.browser.scene import Scene, make_person
+from console.models import MirrorTopic, RoleBinding, VerifyRun
+from console.reconciling import coverage
+from linkengine.domain.coverage import CheckedRange, RecordDifference
+from linkengine.domain.plans import VerifyReport
+from tests.browser.scene import EAST, Scene, make_person
 from tests.console.pages.conftest import client_of
 
 READS = set(RoleBinding.Role) - {RoleBinding.Role.DEVELOPER_READ}
@@ -25,4 +28,48 @@ def test_contents_are_shown_by_role(scene: Scene, role: RoleBinding.Role) -> Non
 
     assert "First differences" in text
     assert ("secret-of-the-source" in text) == (role in READS)
+    assert ("What the records hold is not shown" in text) == (role not in READS)
+
+
+def find_a_difference(mirror: MirrorTopic, kind: str = "value") -> None:
+    """Do what the comparison of new records does, which is nobody's run."""
+    found = RecordDifference(
+        partition=1, offset=1_207, kind=kind, source_value="secret-of-the-source", mirror_value="secret-of-the-mirror"
+    )
+    part = CheckedRange(partition=1, start=1_200, end=1_300, records=100, hash="0" * 32, differences=1)
+    report = VerifyReport(
+        records_compared=100, differences=1, first_differences=(found,), bytes_compared=1, duration_ms=1, checked=(part,)
+    )
+    coverage.note_report(mirror=mirror, report=report, now=timezone.now())
+
+
+@pytest.mark.parametrize("kind", ["key", "value", "headers"])
+def test_an_alarm_names_the_place_and_holds_no_content_wherever_it_is_read(scene: Scene, kind: str) -> None:
+    find_a_difference(scene.mirrors["flights"], kind)
+    client = client_of(make_person("dora", RoleBinding.Role.DEVELOPER_READ, scene.organization, scene.now))
+    rest = f"/kafka/v3/clusters/{EAST}/links/west-to-east"
+    places = (
+        scene.mirror_url("flights"),
+        f"{scene.link_url}tasks/",
+        f"{rest}/mirrors/flights?include_state_transition_errors=true",
+        f"{rest}?include_tasks=true",
+        f"/api/v1/clusters/{EAST}/links/west-to-east/tasks",
+    )
+
+    words = f"partition 1, offset 1207: {'other' if kind == 'headers' else 'another'} {kind}."
+    for address in (*places, scene.link_url, "/links/", "/topics/", "/metrics", "/readyz"):
+        answer = client.get(address).content.decode()
+        assert "secret" not in answer, address
+        assert (words in answer) == (address in places), address
+
+
+@pytest.mark.parametrize("role", [RoleBinding.Role.DEVELOPER_READ, RoleBinding.Role.DEVELOPER_MANAGE])
+def test_what_was_found_without_a_run_is_shown_to_those_who_may_read_records(scene: Scene, role: RoleBinding.Role) -> None:
+    find_a_difference(scene.mirrors["airports"])
+    person = make_person("dora", role, scene.organization, scene.now)
+
+    text = client_of(person).get(scene.mirror_url("airports")).content.decode()
+
+    assert "First differences" in text
+    assert ("secret-of-the-source" in text, "secret-of-the-mirror" in text) == ((role in READS),) * 2
     assert ("What the records hold is not shown" in text) == (role not in READS)

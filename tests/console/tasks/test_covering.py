@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -78,7 +79,8 @@ def test_the_ledger_follows_the_copy_and_a_difference_raises_an_alarm_until_all_
     verify_next(mirror_id=both.pk)
     error = both.transition_errors.get()
     assert error.code == RECORDS_DIFFER
-    assert "partition 0, offset 1500: another value (good on the source, evil on the mirror)" in error.message
+    assert "partition 0, offset 1500: another value." in error.message
+    assert not {"good", "evil"} & set(re.findall(r"\w+", error.message))
     assert [(one.start, one.end, one.differences) for one in both.verified_ranges.all()] == [(0, 1_500, 0), (1_500, 1_501, 1)]
     assert VerifyWatch.objects.get().error_message == ""
 
