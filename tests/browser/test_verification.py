@@ -1,0 +1,72 @@
+"""What a person sees of a comparison, in a real browser: what the mirror lacked is told beside what was compared."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models import F
+from playwright.sync_api import expect
+
+from console.models import ClusterLink, VerifyRun
+from tests.browser.conftest import Visits
+from tests.browser.scene import Scene
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+TOLD = "that the source held when it began: not compared. Verify again once the mirror has caught up."
+
+
+def compare(scene: Scene, **result: Any) -> VerifyRun:
+    """Leave a run as the worker does, and let the page know."""
+    asked = {"requested_by": "amelia", "requested_at": scene.now - timedelta(minutes=1)}
+    run = VerifyRun.objects.create(mirror=scene.mirrors["planes"], **asked, **result)
+    renew(scene)
+    return run
+
+
+def renew(scene: Scene) -> None:
+    ClusterLink.objects.filter(pk=scene.link.pk).update(sequence=F("sequence") + 1)
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_what_the_mirror_lacked_is_told_beside_what_was_equal(scene: Scene, visits: Visits, width: int) -> None:
+    compare(scene, status="EQUAL", records_compared=6_644, differences=0, not_copied=1_207)
+
+    page = visits.start(scene.reader, width=width).open(scene.mirror_url("planes"))
+
+    panel = page.get_by_role("region", name="Verification")
+    expect(panel.get_by_text("6,644")).to_be_visible()
+    told = panel.locator("dt", has_text="Not copied then").locator("+ dd")
+    expect(told).to_have_text(f"1,207 offsets {TOLD}")
+    told.scroll_into_view_if_needed()
+    expect(told).to_be_in_viewport(ratio=1)
+    box = told.bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+
+
+def test_it_appears_with_the_result_and_goes_with_the_next_one(scene: Scene, visits: Visits) -> None:
+    run = compare(scene, status="RUNNING")
+    page = visits.start(scene.admin).open(scene.mirror_url("planes"))
+    panel = page.get_by_role("region", name="Verification")
+    expect(panel.locator(".badge-state")).to_have_text("Comparing")
+    expect(panel.get_by_text("Not copied then")).to_have_count(0)
+
+    VerifyRun.objects.filter(pk=run.pk).update(status="EQUAL", records_compared=10, differences=0, not_copied=1)
+    renew(scene)
+    expect(panel.locator("#not-copied")).to_have_text(f"1 offset {TOLD}", timeout=5_000)  # without a reload
+
+    compare(scene, status="EQUAL", records_compared=11, differences=0, not_copied=0)
+    expect(panel.get_by_text("Not copied then")).to_have_count(0, timeout=5_000)
+    expect(panel.locator(".badge-state")).to_have_text("Equal")
+
+
+def test_nothing_is_said_where_nobody_could_look(scene: Scene, visits: Visits) -> None:
+    compare(scene, status="EQUAL", records_compared=6_644, differences=0, not_copied=None)
+
+    page = visits.start(scene.reader).open(scene.mirror_url("planes"))
+
+    expect(page.get_by_text("6,644")).to_be_visible()
+    expect(page.get_by_text("Not copied then")).to_have_count(0)
