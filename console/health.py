@@ -12,10 +12,11 @@ from django.views.decorators.http import require_GET
 
 from console import rounds, store
 from console.dispatch import WORKER_SILENT_MS
+from console.presenters.numbers import plural
 from console.queries.metrics import prometheus_text
-from console.queries.rounds import rounds_of_links
+from console.queries.rounds import failing_mirrors, rounds_of_links
 
-_LISTED = 3  # links that fail, in an answer
+_LISTED = 3  # links or mirrors that fail, in an answer
 _WHAT_TO_DO = "The worker's log tells why in full; once that is mended, the next round gets through by itself"
 
 
@@ -29,13 +30,14 @@ def healthz(_request: HttpRequest) -> HttpResponse:
 def readyz(_request: HttpRequest) -> HttpResponse:
     """Answer 200 when database, Redis and a worker answer and its rounds get through, else 503 and what is wrong.
 
-    A link that is not looked after while others are is told of, too, with 200: whoever takes the console away for that keeps
-    people from failing the others over.
+    A link, or a mirror, that is not looked after while others are is told of, too, with 200: whoever takes the console away for
+    that keeps people from failing the others over.
     """
     checks: dict[str, Callable[[], str]] = {"database": _database, "redis": _redis, "worker": _worker, "rounds": _rounds}
     problems = {name: problem for name, check in checks.items() if (problem := check())}
     links, none_left = ("unknown", False) if problems else _links()
-    parts = {**{name: problems.get(name, "ok") for name in checks}, "links": links}
+    mirrors = "unknown" if problems else _mirrors()
+    parts = {**{name: problems.get(name, "ok") for name in checks}, "links": links, "mirrors": mirrors}
     ready = not problems and not none_left
     return JsonResponse({"status": "ready" if ready else "not ready", "parts": parts}, status=200 if ready else 503)
 
@@ -93,6 +95,17 @@ def _links() -> tuple[str, bool]:
         return "ok", False
     words = "; ".join(_words(name, one) for (_, name), one in list(late.items())[:_LISTED])
     return f"{len(late)} of {len(known)} links are not looked after: {words}. {_WHAT_TO_DO}", len(late) == len(known)
+
+
+def _mirrors() -> str:
+    try:
+        failing = failing_mirrors()
+    except (redis.RedisError, DatabaseError):
+        return "unknown, since Redis or the database does not answer"
+    if not failing:
+        return "ok"
+    words = "; ".join(f"{link}/{mirror} (fails with {kind})" for (link, mirror), kind in list(failing.items())[:_LISTED])
+    return f"{plural(len(failing), 'mirror topic')} not looked after, while others are: {words}. {_WHAT_TO_DO}"
 
 
 def _words(name: str, one: rounds.Round) -> str:

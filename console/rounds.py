@@ -7,7 +7,7 @@ not known counts as late. Nothing here is worth keeping; all but the counters go
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ LATE_MS = 30_000  # a round is due every second
 LINK_LATE_MS = 60_000  # a large link takes some seconds, and waits for a thread of the worker
 _KEPT_S = 3600
 _DONE, _ERROR, _FAILURES = "console:round:done:", "console:round:error:", "console:round:failures"
+_MIRRORS, _MIRROR_FAILURES = "console:round:mirrors:", "console:round:mirror-failures"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,14 @@ class Round:
     def is_late(self, *, after_ms: int = LATE_MS) -> bool:
         """Tell whether the last success is too long ago, or unknown."""
         return self.silence_ms is None or self.silence_ms > after_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorFailures:
+    """How the mirrors of one link fared: those of which the last round did not get through (name to kind), failures so far."""
+
+    now: Mapping[str, str]
+    failures: int
 
 
 def of_link(link_id: int) -> str:
@@ -52,6 +61,31 @@ def note_failure(step: str, error: BaseException) -> None:
     pipeline.set(_ERROR + step, type(error).__name__, ex=_KEPT_S)
     pipeline.hincrby(_FAILURES, step, 1)
     pipeline.execute()
+
+
+def note_mirrors(link_id: int, failed: Mapping[str, BaseException]) -> None:
+    """Say of which mirrors of a link, by name, the round that has just ended did not get through; it did of all others."""
+    pipeline = store.client().pipeline()
+    pipeline.delete(f"{_MIRRORS}{link_id}")
+    if failed:
+        kinds: Any = {name: type(error).__name__ for name, error in failed.items()}
+        pipeline.hset(f"{_MIRRORS}{link_id}", mapping=kinds)
+        pipeline.expire(f"{_MIRRORS}{link_id}", _KEPT_S)
+        pipeline.hincrby(_MIRROR_FAILURES, str(link_id), len(failed))
+    pipeline.execute()
+
+
+def read_mirrors(link_ids: Sequence[int]) -> dict[int, MirrorFailures]:
+    """Answer for each link what ``note_mirrors`` was told last; raise redis.RedisError. One round trip."""
+    if not link_ids:
+        return {}
+    pipeline = store.client().pipeline(transaction=False)
+    for link_id in link_ids:
+        pipeline.hgetall(f"{_MIRRORS}{link_id}")
+    pipeline.hmget(_MIRROR_FAILURES, [str(link_id) for link_id in link_ids])
+    *now, counts = pipeline.execute()
+    found = zip(link_ids, now, counts, strict=True)
+    return {link_id: MirrorFailures(now=kinds, failures=int(count or 0)) for link_id, kinds, count in found}
 
 
 def read(steps: Sequence[str]) -> dict[str, Round]:

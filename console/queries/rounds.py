@@ -14,6 +14,7 @@ from console.rounds import LATE_MS, LINK_LATE_MS, Round
 
 Sample = tuple[dict[str, str], float]
 _NEW = timedelta(milliseconds=LINK_LATE_MS)  # the first round of a link needs some time, too
+_NAMES = ("destination__cluster_id", "name")
 _UNKNOWN = Round(silence_ms=None, error="", failures=None)
 
 
@@ -25,7 +26,7 @@ def rounds_of_links(*, now: datetime) -> dict[tuple[str, str], Round]:
 
 
 def round_samples() -> list[tuple[str, str, str, list[Sample]]]:
-    """Answer (name, kind, text, samples); where Redis does not answer all is late. One query."""
+    """Answer (name, kind, text, samples); where Redis does not answer all is late. Two queries."""
     names = _links(now=timezone.now())
     known = _read([*rounds.STEPS, *names])
     steps = {step: ({"step": step}, known[step]) for step in rounds.STEPS}
@@ -36,11 +37,34 @@ def round_samples() -> list[tuple[str, str, str, list[Sample]]]:
         ("clusterlink_round_failures", "counter", "Failures of a step of the worker's rounds.", _failures(steps)),
         ("clusterlink_link_late", "gauge", f"1 where a link {late_link}.", _late(links, LINK_LATE_MS)),
         ("clusterlink_link_round_failures", "counter", "Failures to look after a link.", _failures(links)),
+        *_mirror_samples(),
+    ]
+
+
+def failing_mirrors() -> dict[tuple[str, str], str]:
+    """Answer by (link, mirror) by what the link's last round failed for the mirror; raise redis.RedisError. One query."""
+    names = dict(ClusterLink.objects.values_list("pk", "name"))
+    found = rounds.read_mirrors(list(names))
+    return {(names[pk], mirror): kind for pk, one in found.items() for mirror, kind in one.now.items()}
+
+
+def _mirror_samples() -> list[tuple[str, str, str, list[Sample]]]:
+    links = {pk: {"cluster": at, "link": name} for pk, at, name in ClusterLink.objects.values_list("pk", *_NAMES)}
+    try:
+        known = rounds.read_mirrors(list(links))
+    except redis.RedisError:  # the links count as late
+        known = {}
+    failing: list[Sample] = [(links[pk], len(one.now)) for pk, one in known.items()]
+    failures: list[Sample] = [(links[pk], one.failures) for pk, one in known.items()]
+    text = "Mirror topics of which the link's last round did not get through."
+    return [
+        ("clusterlink_mirrors_not_looked_after", "gauge", text, failing),
+        ("clusterlink_mirror_round_failures", "counter", "Failures to look after single mirror topics of a link.", failures),
     ]
 
 
 def _links(*, now: datetime) -> dict[str, tuple[str, str]]:
-    rows = ClusterLink.objects.filter(created_at__lt=now - _NEW).values_list("pk", "destination__cluster_id", "name")
+    rows = ClusterLink.objects.filter(created_at__lt=now - _NEW).values_list("pk", *_NAMES)
     return {rounds.of_link(pk): (cluster, name) for pk, cluster, name in rows}
 
 

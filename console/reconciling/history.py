@@ -15,13 +15,18 @@ KEEP_LINKS = timedelta(hours=24)  # at most 2,880 rows of a link and some more u
 KEEP_MIRRORS = timedelta(hours=2)  # at most 240 of each mirror
 
 
-def keep_samples(*, link: ClusterLink, mirrors: Iterable[MirrorTopic], now: datetime) -> None:
-    """Write one sample of the link and of each mirror that is not stopped; nothing where nothing is mirrored."""
+def keep_samples(*, link: ClusterLink, mirrors: Iterable[MirrorTopic], now: datetime, whole: bool = True) -> None:
+    """Write one sample of the link and of each mirror that is not stopped; nothing where nothing is mirrored.
+
+    Not ``whole``: a mirror is left out of which nobody knows anything, so nobody knows the link's figures either.
+    """
     copied = [one for one in mirrors if one.drill_id is None and one.state != MirrorState.STOPPED]
     found = [summarize(one, now=now, errors=0) for one in copied]
     if not found:
         return
     MirrorSample.objects.bulk_create([_of_mirror(one, now) for one in found], batch_size=500)
+    if not whole:
+        return
     LinkSample.objects.create(
         link=link,
         at=now,

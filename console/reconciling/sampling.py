@@ -8,12 +8,14 @@ last report that was read is in its ending, which comes when its successor repor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from console.models import MirrorPartition, MirrorTopic
 from console.models.mirrors import AHEAD, UNSEEN, is_fresh
 from console.reconciling import lateness
+from console.reconciling.apart import Failures
 from console.reconciling.lateness import time_of
 from console.rowwise import update_each
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -63,30 +65,44 @@ def store_progress(
     reports: Iterable[PartitionProgress],
     now: datetime,
     endings: Iterable[PartitionProgress] = (),
+    failures: Failures | None = None,
 ) -> bool:
     """Write new reports into their rows (by key), all at once; answer whether a page would show something else than before.
 
     Of ``endings``, the last words of slices in their order, only the counters count: later ones may have reported since.
     """
-    seen, ended = {one.key: one for one in reports}, _by_key(endings)
+    seen, ended, failures = {one.key: one for one in reports}, _by_key(endings), failures or Failures(strict=True)
     changed, written, moved = False, [], set[str]()
     for key, row in rows.items():
-        report, row.failed_again = seen.get(key), False
         before, stored = _shown(row), [getattr(row, name) for name in _WRITTEN]
-        fresh = report is not None and _is_new(report, row, now)
-        counted = [_count_ending(row, ending) for ending in ended[key]]
-        if report is not None and fresh:
-            take_over(row, report)
-        if not (any(counted) | fresh | _forget_ahead(row, now) | _forget_rates(row, now) | _forget_source(row, now)):
-            continue
-        written.append(row)
-        moved |= {name for name, old in zip(_WRITTEN, stored, strict=True) if getattr(row, name) != old}
-        changed |= _shown(row) != before
-    if moved:  # of a link that is idle little more than the time of the reports
-        fields = sorted(moved)
-        values = [([getattr(row, name) for name in fields], [row.pk]) for row in written]
-        update_each(MirrorPartition, fields=fields, keys=["id"], rows=values)
+        with failures.of_mirror(row.mirror_id):
+            if not _take_in(row, seen.get(key), ended[key], now=now):
+                continue
+            written.append(row)
+            moved |= {name for name, old in zip(_WRITTEN, stored, strict=True) if getattr(row, name) != old}
+            changed |= _shown(row) != before
+    sound = [row for row in written if not failures.are_of(row.mirror_id)]
+    failures.each_if_not_all(sound, partial(_write, fields=sorted(moved)))
     return changed
+
+
+def _take_in(
+    row: MirrorPartition, report: PartitionProgress | None, endings: Iterable[PartitionProgress], *, now: datetime
+) -> bool:
+    """Take a report, and last words, into their row, unsaved; tell whether there was anything new."""
+    row.failed_again = False
+    fresh = report is not None and _is_new(report, row, now)
+    counted = [_count_ending(row, ending) for ending in endings]
+    if report is not None and fresh:
+        take_over(row, report)
+    return any(counted) | fresh | _forget_ahead(row, now) | _forget_rates(row, now) | _forget_source(row, now)
+
+
+def _write(rows: Sequence[MirrorPartition], *, fields: Sequence[str]) -> None:
+    """Write the fields that have moved in any of the rows: of a link that is idle little more than the time of the reports."""
+    if fields:
+        values = [([getattr(row, name) for name in fields], [row.pk]) for row in rows]
+        update_each(MirrorPartition, fields=fields, keys=["id"], rows=values)
 
 
 def ensure_rows(mirror: MirrorTopic) -> list[MirrorPartition]:

@@ -36,10 +36,12 @@ def read(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> Ended:
     }
 
 
-def forget(ended: Ended) -> None:
-    """Let go of what has been taken in."""
-    if ended:
-        CopySlice.objects.filter(pk__in=ended).update(endings="")
+def forget(kept: Ended) -> None:
+    """Let go of what has been taken in of these slices, but for what is kept for the next round."""
+    CopySlice.objects.filter(pk__in=[number for number, rest in kept.items() if not rest]).update(endings="")
+    for number, rest in kept.items():
+        if rest:
+            CopySlice.objects.filter(pk=number).update(endings="\n".join(map(jobs.write_report, rest)))
 
 
 def _is_news(one: PartitionProgress) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -16,43 +16,37 @@ from django.utils import timezone
 from console import dispatch, rounds, store
 from console.actions.links import remove_link
 from console.actors import Actor
-from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
+from console.models import ClusterLink, MirrorTopic, VerifyRun
 from console.models.links import show_change
 from console.reconciling import (
     chores,
-    coverage,
-    gaps,
     history,
     linkhealth,
     linktasks,
     phases,
     plans,
-    sampling,
     slicing,
-    tombstones,
     waits,
 )
-from console.tasks import endings
+from console.reconciling.apart import Failures
+from console.tasks import observing
 from console.tasks.covering import look_after_coverage
 from console.tasks.drills import look_after_drills
-from console.tasks.endings import Ended
 from console.tasks.gates import look_after_gates
 from console.tasks.linktasks import SYNCS
 from console.tasks.namespaces import look_after_namespaces
+from console.tasks.observing import Rows
 from console.tasks.orders import write_orders
 from console.tasks.verifying import look_after_runs
 from linkengine import jobs
 from linkengine.domain.leases import CoordinationUnavailableError
-from linkengine.domain.plans import PartitionProgress
-from linkengine.domain.ranges import Gap
-from linkengine.domain.states import WRITABLE, GapReason
+from linkengine.domain.states import WRITABLE
 
 ROUNDS = 3  # when asked again while at it
 CLAIM_MS = 2_000  # how often one chore is sent, at most
 WAITING_MS = 3_000  # a round that nobody has begun until then is sent again
 KEEP_RUNS = timedelta(days=30)
 _log = structlog.get_logger(__name__)
-Rows = dict[str, MirrorPartition]
 
 
 @shared_task(name="reconcile")
@@ -142,7 +136,7 @@ def _reconcile_noted(link_id: int) -> None:
 
 
 def _reconcile(link_id: int) -> bool:
-    """Tell whether all of the link was looked after."""
+    """Tell whether all of the link was looked after, but for single mirrors."""
     link = plans.load_link(link_id)
     if link is None:
         return False
@@ -153,35 +147,73 @@ def _reconcile(link_id: int) -> bool:
         remover = Actor(name=link.deletion_requested_by or "engine", user=None, trusted=True)
         remove_link(link=link, by=remover, now=timezone.now())
         return True
-    rows = {f"{plans.mirror_key(one)}/{row.partition}": row for one in mirrors for row in sampling.ensure_rows(one)}
+    failures = Failures(link=link.name)
     try:
-        reports = jobs.read_progress(settings.REDIS_URL, plans.link_key(link))
-        ended = endings.read(link, mirrors)
-        _observe(link, mirrors, rows=rows, reports=slicing.of_these_lives(mirrors, reports), ended=ended)
-        endings.forget(ended)
-        followed = write_orders(link, mirrors)
+        _look_after(link, mirrors, failures)
     except CoordinationUnavailableError as error:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
         return False
+    _tell(link, mirrors, failures)
+    return not failures.steps
+
+
+def _look_after(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
+    """Take the steps of a round; what fails for a mirror, or as a step, keeps the others from nothing that does not need it."""
+    rows, followed, heard = observing.ensure_rows(mirrors, failures), False, False
+    with failures.of_step("reports"):
+        changed = observing.observe(link, mirrors, rows=rows, failures=failures)
+        heard = True
+        _judge(link, mirrors, rows=rows, failures=failures, changed=changed)
+    with failures.of_step("orders"):
+        followed = write_orders(link, mirrors)
     if followed:  # else a job of this revision would end at once
-        _copy(link, mirrors, rows=rows)
-        _run_tasks(link, mirrors)  # nor does a database that went back know yet what has become of its mirrors
-    _send_chores(link, mirrors, rows=rows)
+        with failures.of_step("copy"):
+            if heard:  # else jobs that run would be taken for dead
+                _copy(link, mirrors, rows=rows)
+        with failures.of_step("tasks"):  # nor does a database that went back know yet what has become of its mirrors
+            _run_tasks(link, mirrors)
+    with failures.of_step("chores"):
+        _send_chores(link, mirrors, rows=rows, failures=failures)
+    with failures.of_step("samples"):
+        _keep_samples(link, mirrors, failures)
+
+
+def _tell(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
+    """Say what failed: steps are failures of the link, mirrors have their own place."""
+    if failures.steps:
+        rounds.note_failure(rounds.of_link(link.pk), next(iter(failures.steps.values())))
+    failed = {one.name: failures.mirrors[one.pk] for one in mirrors if one.pk in failures.mirrors}
+    rounds.note_mirrors(link.pk, failed)
+
+
+def _keep_samples(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
+    sound = failures.sound(mirrors)
     if store.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
-        history.keep_samples(link=link, mirrors=mirrors, now=timezone.now())
-    return True
+        history.keep_samples(link=link, mirrors=sound, now=timezone.now(), whole=len(sound) == len(mirrors))
 
 
-def _send_chores(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows) -> None:
-    together = chores.stopped_together(mirrors)
+def _send_chores(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> None:
+    known = [one for one in mirrors if _knows_chores(one, rows=rows, failures=failures)]
+    together = chores.stopped_together(known)
     if together and store.claim(f"stop_many:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("stop_many", link_id=link.pk)
-    for mirror in waits.caught_up(mirrors=mirrors, rows=rows, now=timezone.now()):
+    for mirror in waits.caught_up(mirrors=known, rows=rows, now=timezone.now()):
         if store.claim(f"wake:{mirror.pk}", ttl_ms=waits.WAKE_MS):
             mirror.retry_at = None
-    for task, mirror_id in chores.chores_of(mirrors=mirrors, now=timezone.now()):
+    for task, mirror_id in chores.chores_of(mirrors=known, now=timezone.now()):
         if mirror_id not in together and store.claim(f"{task}:{mirror_id}", ttl_ms=CLAIM_MS):
             dispatch.send(task, mirror_id=mirror_id)
+
+
+def _knows_chores(mirror: MirrorTopic, *, rows: Rows, failures: Failures) -> bool:
+    """Ask beforehand, and alone, what is due for a mirror: nothing that fails here stops the others' failover."""
+    now = timezone.now()
+    with failures.of_mirror(mirror.pk):
+        deque(chores.chores_of(mirrors=[mirror], now=now), maxlen=0)
+        deque(waits.caught_up(mirrors=[mirror], rows=rows, now=now), maxlen=0)
+        chores.stopped_together([mirror])
+        return True
+    return False
 
 
 def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
@@ -191,60 +223,25 @@ def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
             dispatch.send("run_link_task", link_id=link.pk, task=name)
 
 
-def _observe(
-    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress], ended: Ended
-) -> None:
+def _judge(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures, changed: bool) -> None:
+    """Let what is known of the partitions become events of their mirrors, and the link's state."""
     now = timezone.now()
-    changed = _keep_losses(link, mirrors)  # first: a loss lies behind the last timestamp known before it
-    changed |= _store(mirrors, rows=rows, reports=reports, ended=ended)
     verdicts, heard = [], []
-    for mirror in mirrors:
+    for mirror in failures.sound(mirrors):
         key = plans.mirror_key(mirror)
-        own = {n: rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows}
-        verdict = phases.verdict_on(own.values(), now=now)
-        changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now)
-        wanted = slicing.is_wanted(mirror, link)
-        verdicts.append(verdict if wanted else None)
-        heard += [(verdict, own.values())] if wanted else []
+        own = [rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows]
+        with failures.of_mirror(mirror.pk):
+            verdict = phases.verdict_on(own, now=now)
+            changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now)
+            wanted = slicing.is_wanted(mirror, link)
+            verdicts.append(verdict if wanted else None)
+            heard += [(verdict, own)] if wanted else []
     changed |= linkhealth.note_verdicts(link=link, verdicts=verdicts, now=now)
     changed |= slicing.note_copying(link=link, heard=heard, now=now)
     if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and store.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("probe_link", link_id=link.pk)
     if changed:
         show_change(link.pk)
-
-
-def _store(mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress], ended: Ended) -> bool:
-    now, last_words = timezone.now(), [one for some in ended.values() for one in some]
-    changed = False
-    for told in (*ended.values(), reports):
-        changed |= _keep_gaps(mirrors, rows=rows, reports=told)
-    changed |= tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=now)  # before the rows forget it
-    changed |= coverage.forget_lost(mirrors=mirrors, rows=rows, reports=reports, endings=last_words, now=now)
-    return changed | sampling.store_progress(rows=rows, reports=reports, endings=last_words, now=now)
-
-
-def _keep_gaps(mirrors: Sequence[MirrorTopic], *, rows: Rows, reports: Sequence[PartitionProgress]) -> bool:
-    filled = {one.key: one.gaps for one in reports if one.gaps and one.key in rows}
-    changed = False
-    for mirror in mirrors if filled else ():
-        key = plans.mirror_key(mirror)
-        own = {n: filled[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in filled}
-        changed |= gaps.store_gaps(mirror=mirror, gaps=own, now=timezone.now())
-    return changed
-
-
-def _keep_losses(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> bool:
-    """Take into the ledger what copiers found lost, also those that did not live to report it; then let go of it."""
-    found = jobs.read_losses(settings.REDIS_URL, plans.link_key(link))
-    ours = {key: (one, number) for one in mirrors for number, key in enumerate(plans.partition_keys(one))} if found else {}
-    stored = [loss for loss in found if loss[0] in ours]
-    changed = False
-    for key, lost in stored:
-        mirror, partition = ours[key]
-        changed |= gaps.store_gaps(mirror=mirror, gaps={partition: [Gap(lost, GapReason.LOST)]}, now=timezone.now())
-    jobs.forget_losses(settings.REDIS_URL, plans.link_key(link), stored)
-    return changed
 
 
 def _copy(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows) -> None:

@@ -46,6 +46,7 @@ def test_ready_means_database_redis_and_a_worker(client: Client, own_redis: None
         "worker": "no worker is known to have shown life in the last hour",
         "rounds": answer.json()["parts"]["rounds"],
         "links": "unknown",
+        "mirrors": "unknown",
     }
 
     store.note_worker()

@@ -1,0 +1,230 @@
+"""One mirror that fails for a reason nobody foresaw, and steps of a link that fail: the others are taken all the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import structlog
+from django.conf import settings as django_settings
+from django.test import Client
+
+from console import rounds, store
+from console.models import ClusterLink, CopySlice, LinkSample, MirrorPartition, MirrorSample, MirrorTopic
+from console.queries.metrics import prometheus_text
+from console.reconciling import plans, slicing, waits
+from console.tasks import endings
+from console.tasks.reconcile import reconcile, reconcile_link
+from linkengine import jobs
+from linkengine.coordination.progress import RedisProgress
+from linkengine.domain.plans import PartitionPhase, PartitionProgress, life_of
+from linkengine.domain.ranges import Gap, OffsetRange
+from linkengine.domain.states import GapReason, MirrorState
+from tests.console.conftest import NOW, MakeMirror
+
+pytestmark = pytest.mark.django_db(transaction=True)  # as in a worker: what fails must not end the others' transaction
+Sent = list[tuple[str, dict[str, Any]]]
+LABELS = '{cluster="destination-id",link="west-to-east"}'
+BEYOND = 2**70  # no database keeps it
+GAP = Gap(OffsetRange(3, 5), GapReason.ABORTED)
+BAD_GAP = Gap(OffsetRange(7, 9), GapReason.ABORTED, before_ms=BEYOND)
+
+
+@pytest.fixture(autouse=True)
+def own_redis(settings: Any, redis_url: str, sent: Sent) -> None:
+    settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/11"
+    store.client().flushdb()
+
+
+@pytest.fixture
+def mirrors(make_mirror: MakeMirror) -> list[MirrorTopic]:
+    """Three that are copied, the one that will fail in their middle."""
+    return [make_mirror(name, partitions=1, source_topic_id="there", mirror_topic_id="here") for name in ("a", "bad", "c")]
+
+
+def said(mirror: MirrorTopic, **told: Any) -> PartitionProgress:
+    values = {"slice_id": "one", "phase": PartitionPhase.COPYING, "observed_at_ms": now_ms(), "generation": 1, **told}
+    return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", life=life_of("there", "here"), **values)
+
+
+def now_ms() -> int:
+    seconds, micros = store.client().time()  # type: ignore[misc]
+    return int(seconds * 1000 + micros // 1000)
+
+
+def report(link: ClusterLink, *told: PartitionProgress) -> None:
+    RedisProgress(django_settings.REDIS_URL, plans.link_key(link)).report(list(told))
+
+
+def figures() -> dict[str, float]:
+    lines = prometheus_text().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+
+def ends() -> dict[str, int | None]:
+    return dict(MirrorPartition.objects.values_list("mirror__name", "mirror_end"))
+
+
+def fail_ledger(mirror: MirrorTopic) -> PartitionProgress:
+    return said(mirror, mirror_end=20, source_end=20, gaps=(BAD_GAP,))
+
+
+def fail_row(mirror: MirrorTopic) -> PartitionProgress:
+    return said(mirror, mirror_end=20, last_timestamp_ms=BEYOND)
+
+
+@pytest.mark.parametrize("fail", [fail_ledger, fail_row], ids=["its ledger", "its row"])
+def test_what_one_mirror_fails_by_keeps_the_others_from_nothing_and_is_told(
+    client: Client, link: ClusterLink, mirrors: list[MirrorTopic], sent: Sent, fail: Callable[[MirrorTopic], PartitionProgress]
+) -> None:
+    first, bad, last = mirrors
+    reconcile()
+    report(link, said(first, mirror_end=20, gaps=(GAP,)), fail(bad), said(last, mirror_end=20, gaps=(GAP,)))
+
+    with structlog.testing.capture_logs() as logs:
+        reconcile_link(link_id=link.pk)
+
+    assert ends() == {"a": 20, "bad": 10, "c": 20}
+    assert [one.gaps.count() for one in (first, last)] == [1, 1]
+    (logged,) = [one for one in logs if one["event"] == "reconcile.mirror_failed"]
+    assert (logged["mirror_id"], logged["exc_info"].__traceback__ is not None) == (bad.pk, True)
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["parts"]["links"]) == (200, "ok")
+    assert re.match(
+        r"1 mirror topic not looked after, while others are: west-to-east/bad \(fails with \w+Error\)",
+        answer.json()["parts"]["mirrors"],
+    )
+    shown = figures()
+    assert shown[f"clusterlink_mirrors_not_looked_after{LABELS}"] == 1
+    assert shown[f"clusterlink_mirror_round_failures_total{LABELS}"] == 1
+    assert shown[f"clusterlink_link_round_failures_total{LABELS}"] == 0
+
+
+def test_a_mirror_that_gets_through_again_is_told_of_no_more(
+    client: Client, link: ClusterLink, mirrors: list[MirrorTopic]
+) -> None:
+    reconcile()
+    report(link, fail_ledger(mirrors[1]))
+    reconcile_link(link_id=link.pk)
+    assert client.get("/readyz").json()["parts"]["mirrors"] != "ok"
+
+    report(link, said(mirrors[1], mirror_end=20, source_end=20, gaps=(GAP,)))
+    reconcile_link(link_id=link.pk)
+
+    assert client.get("/readyz").json()["parts"]["mirrors"] == "ok"
+    assert ends()["bad"] == 20
+    assert figures()[f"clusterlink_mirror_round_failures_total{LABELS}"] == 1
+
+
+def test_what_was_told_of_a_mirror_that_failed_is_told_again_and_nothing_else(
+    link: ClusterLink, mirrors: list[MirrorTopic]
+) -> None:
+    _, bad, last = mirrors
+    report(link, said(bad), said(last))
+    reconcile_link(link_id=link.pk)
+    row = CopySlice.objects.create(
+        link=link, slice_id="one", revision=1, started_at=NOW, ends_at=NOW + timedelta(minutes=1), finished_at=NOW
+    )
+    endings.keep(row, [said(one, bytes_copied=5, gaps=(GAP,)) for one in (bad, last)])
+    lost = [(plans.partition_keys(one)[0], OffsetRange(30, 40)) for one in (bad, last)]
+    for one in lost:
+        RedisProgress(django_settings.REDIS_URL, plans.link_key(link)).lose(one)
+    report(link, fail_ledger(bad))
+
+    reconcile_link(link_id=link.pk)
+
+    assert [one.key for one in endings.read(link, mirrors)[row.pk]] == [plans.partition_keys(bad)[0]]
+    assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link)) == lost[:1]
+    assert last.gaps.count() == 2
+    assert MirrorPartition.objects.get(mirror=last).bytes_copied == 5
+
+    report(link, said(bad, mirror_end=20))
+    reconcile_link(link_id=link.pk)
+
+    assert endings.read(link, mirrors) == {}
+    assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link)) == []
+    assert sorted(bad.gaps.values_list("reason", flat=True)) == [GapReason.ABORTED, GapReason.LOST]
+    assert MirrorPartition.objects.get(mirror=bad).bytes_copied == 5
+
+
+def test_the_copy_of_a_mirror_that_fails_is_not_taken_for_dead(
+    link: ClusterLink, mirrors: list[MirrorTopic], sent: Sent
+) -> None:
+    reconcile_link(link_id=link.pk)
+    running = CopySlice.objects.get()
+    long_ago = now_ms() / 1000 - 60
+    CopySlice.objects.update(
+        slice_id="one", taken_at=NOW.fromtimestamp(long_ago, NOW.tzinfo), started_at=NOW.fromtimestamp(long_ago, NOW.tzinfo)
+    )
+    MirrorPartition.objects.update(observed_at=None)
+
+    report(link, *(fail_ledger(one) for one in mirrors))
+    reconcile_link(link_id=link.pk)
+
+    link.refresh_from_db()
+    assert link.engine_error == ""
+    assert CopySlice.objects.get(pk=running.pk).finished_at is None
+    assert CopySlice.objects.count() == 1
+
+
+def test_the_links_figures_are_unknown_while_a_mirrors_are(link: ClusterLink, mirrors: list[MirrorTopic]) -> None:
+    report(link, fail_ledger(mirrors[1]))
+    reconcile_link(link_id=link.pk)
+
+    assert sorted(MirrorSample.objects.values_list("mirror__name", flat=True)) == ["a", "c"]
+    assert not LinkSample.objects.exists()
+
+
+def test_a_mirror_whose_chores_nobody_knows_keeps_no_failover_back(
+    link: ClusterLink, make_mirror: MakeMirror, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, other = (
+        make_mirror(name, MirrorState.PENDING_STOPPED, stop_reason="failover") for name in ("a", "b")
+    )  # fmt: skip
+    whole = waits.is_postponed
+
+    def fails(mirror: MirrorTopic, **moment: Any) -> bool:
+        if mirror.pk == bad.pk:
+            raise KeyError("a mistake")
+        return whole(mirror, **moment)
+
+    monkeypatch.setattr(waits, "is_postponed", fails)
+
+    reconcile_link(link_id=link.pk)
+
+    assert [kwargs for name, kwargs in sent if name == "advance_stop"] == [{"mirror_id": other.pk}]
+    assert rounds.read_mirrors([link.pk])[link.pk].now == {"a": "KeyError"}
+
+
+def test_a_step_of_the_link_that_fails_keeps_the_next_ones_from_nothing(
+    link: ClusterLink, make_mirror: MakeMirror, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_mirror("stops", MirrorState.PENDING_STOPPED, stop_reason="failover")
+    monkeypatch.setattr(slicing, "orders_for", lambda *_: 1 / 0)
+
+    reconcile_link(link_id=link.pk)
+
+    assert "advance_stop" in [name for name, _ in sent]
+    round_of_link = rounds.read([rounds.of_link(link.pk)])[rounds.of_link(link.pk)]
+    assert (round_of_link.silence_ms, round_of_link.error, round_of_link.failures) == (None, "ZeroDivisionError", 1)
+
+
+def test_a_mirror_that_was_deleted_while_it_was_looked_at_is_no_failure(
+    link: ClusterLink, mirrors: list[MirrorTopic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = endings.read
+
+    def deletes(*args: Any) -> Any:
+        MirrorTopic.objects.filter(pk=mirrors[1].pk).delete()
+        return whole(*args)
+
+    monkeypatch.setattr(endings, "read", deletes)
+    report(link, fail_row(mirrors[1]), said(mirrors[2], mirror_end=20))
+
+    reconcile_link(link_id=link.pk)
+
+    assert ends() == {"a": 10, "c": 20}
+    assert rounds.read_mirrors([link.pk])[link.pk].failures == 0
