@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console import rounds, store
+from console import clocks, rounds, store
 from console.dispatch import WORKER_SILENT_MS
 from console.presenters.numbers import plural
 from console.queries.metrics import prometheus_text
@@ -30,14 +30,14 @@ def healthz(_request: HttpRequest) -> HttpResponse:
 def readyz(_request: HttpRequest) -> HttpResponse:
     """Answer 200 when database, Redis and a worker answer and its rounds get through, else 503 and what is wrong.
 
-    A link, or a mirror, that is not looked after while others are is told of, too, with 200: whoever takes the console away for
-    that keeps people from failing the others over.
+    A link, or a mirror, that is not looked after while others are is told of, too, with 200, as are clocks that differ: whoever
+    takes the console away for that keeps people from failing the others over.
     """
     checks: dict[str, Callable[[], str]] = {"database": _database, "redis": _redis, "worker": _worker, "rounds": _rounds}
     problems = {name: problem for name, check in checks.items() if (problem := check())}
     links, none_left = ("unknown", False) if problems else _links()
     mirrors = "unknown" if problems else _mirrors()
-    parts = {**{name: problems.get(name, "ok") for name in checks}, "links": links, "mirrors": mirrors}
+    parts = {**{name: problems.get(name, "ok") for name in checks}, "links": links, "mirrors": mirrors, "clocks": _clocks()}
     ready = not problems and not none_left
     return JsonResponse({"status": "ready" if ready else "not ready", "parts": parts}, status=200 if ready else 503)
 
@@ -106,6 +106,16 @@ def _mirrors() -> str:
         return "ok"
     words = "; ".join(f"{link}/{mirror} (fails with {kind})" for (link, mirror), kind in list(failing.items())[:_LISTED])
     return f"{plural(len(failing), 'mirror topic')} not looked after, while others are: {words}. {_WHAT_TO_DO}"
+
+
+def _clocks() -> str:
+    try:
+        wrong = clocks.wrong()
+    except redis.RedisError:
+        return "unknown, since Redis does not answer"
+    words = "; ".join(f"{who}: {abs(ms) / 1000:.1f} s {'ahead' if ms > 0 else 'behind'}" for who, ms in wrong.items())
+    what_to_do = "Have all machines follow the same time servers; until then what was seen lately may count as unknown"
+    return f"not that of Redis' machine: {words}. {what_to_do}" if wrong else "ok"
 
 
 def _words(name: str, one: rounds.Round) -> str:

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import IntegrityError
 from django.utils import timezone
 
-from console import dispatch, rounds, store
+from console import clocks, dispatch, rounds, store
 from console.actions.links import remove_link
 from console.actors import Actor
 from console.models import ClusterLink, MirrorTopic, VerifyRun
@@ -53,6 +53,7 @@ _log = structlog.get_logger(__name__)
 def reconcile(**_: Any) -> None:
     """Take every step of a round, whatever becomes of the others; being run at all shows that a worker lives."""
     store.note_worker()
+    clocks.note_worker()
     for name in rounds.STEPS:
         _try(name)
 

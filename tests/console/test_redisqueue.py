@@ -1,13 +1,20 @@
 """A worker outlives its queue: what Celery does with a connection whose Redis has gone must not end it."""
 
 import logging
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+import redis
+import time_machine
+from celery import Celery
+from celery.worker.request import Request
 from kombu import Connection, Queue
 from kombu.common import ignore_errors
 
 from console.celery import app
-from console.redisqueue import Transport
+from console.redisqueue import Message, Transport
 from devcluster.redis import RedisServer
 
 
@@ -35,3 +42,57 @@ def test_the_console_uses_that_transport() -> None:
 
 def test_a_worker_waits_for_its_queue_for_as_long_as_it_takes() -> None:
     assert app.conf.broker_connection_max_retries is None
+
+
+@pytest.mark.parametrize("ahead_s", [-3600, -5, 0, 5, 3600])
+def test_a_message_expires_by_redis_clock_whatever_those_of_beat_and_worker_say(ahead_s: int, queue: Celery) -> None:
+    started = time.time()
+    with time_machine.travel(started - 30):  # the beat's
+        queue.send_task("reconcile", expires=2)
+
+    with time_machine.travel(started + ahead_s):
+        assert not is_expired(queue)
+
+
+@pytest.mark.parametrize("ahead_s", [-3600, 0, 3600])
+def test_a_message_that_waited_for_too_long_has_expired(ahead_s: int, queue: Celery) -> None:
+    queue.send_task("reconcile", expires=1)
+    time.sleep(1.1)
+
+    with time_machine.travel(time.time() + ahead_s):
+        assert is_expired(queue)
+
+
+def test_what_a_lost_worker_gives_back_expires_by_the_same_clock(queue: Celery) -> None:
+    queue.send_task("reconcile", expires=20)
+    with time_machine.travel(time.time() + 3600):
+        message = take(queue)
+        message.channel.qos.restore_by_tag(message.delivery_tag)
+
+    assert not is_expired(queue)
+
+
+@pytest.fixture
+def queue(redis_url: str) -> Iterator[Celery]:
+    """A queue of this test only, as beat and worker see it."""
+    url = redis_url.rsplit("/", 1)[0] + "/12"
+    redis.Redis.from_url(url).flushdb()
+    with Celery(broker=url, set_as_current=False) as one:
+        one.conf.task_default_queue = "control"
+        one.task(name="reconcile")(_nothing)
+        yield one
+
+
+def _nothing() -> None: ...
+
+
+def take(queue: Celery) -> Message:
+    found: Message = Queue("control")(queue.connection().default_channel).get()
+    return found
+
+
+def is_expired(queue: Celery) -> bool:
+    """Tell whether a worker would throw the message away."""
+    message = take(queue)
+    request = Request(message, app=queue, task=queue.tasks["reconcile"])
+    return bool(request.maybe_expire())

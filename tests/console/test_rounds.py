@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import time_machine
 from django.db import connection
 from django.test import Client
 
-from console import rounds, store
+from console import clocks, rounds, store
 from console.models import ClusterLink, Namespace
 from console.queries.metrics import prometheus_text
 from console.tasks.reconcile import reconcile, reconcile_link
@@ -55,7 +56,9 @@ def test_rounds_that_get_through_are_ready(client: Client, link: ClusterLink, se
     answer = client.get("/readyz")
 
     assert (answer.status_code, answer.json()["status"]) == (200, "ready")
-    assert answer.json()["parts"] == dict.fromkeys(("database", "redis", "worker", "rounds", "links", "mirrors"), "ok")
+    assert answer.json()["parts"] == dict.fromkeys(
+        ("database", "redis", "worker", "rounds", "links", "mirrors", "clocks"), "ok"
+    )
     shown = figures()
     assert {shown[f'clusterlink_round_late{{step="{step}"}}'] for step in rounds.STEPS} == {0}
     assert {shown[f'clusterlink_round_failures_total{{step="{step}"}}'] for step in rounds.STEPS} == {0}
@@ -138,3 +141,16 @@ def test_without_redis_all_is_late_and_no_counter_is_made_up(link: ClusterLink, 
     assert {shown[f'clusterlink_round_late{{step="{step}"}}'] for step in rounds.STEPS} == {1}
     assert shown[f"clusterlink_link_late{LABELS}"] == 1
     assert not [name for name in shown if name.startswith(("clusterlink_round_failures", "clusterlink_link_round_failures"))]
+
+
+def test_a_clock_that_differs_from_redis_is_named(client: Client, link: ClusterLink, sent: Sent) -> None:
+    with time_machine.travel(time.time() + 10):  # the worker's machine
+        clocks.note_worker()
+    reconcile_link(link_id=link.pk)
+
+    with time_machine.travel(time.time() - 5):
+        told = client.get("/readyz").json()["parts"]["clocks"]
+
+    assert re.search(r"this process, on \S+: 5\.\d s behind; the worker on \S+: 10\.\d s ahead\. Have all machines", told)
+    clocks.note_worker()
+    assert client.get("/readyz").json()["parts"]["clocks"] == "ok"
