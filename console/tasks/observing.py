@@ -17,6 +17,7 @@ from django.utils import timezone
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, gaps, plans, sampling, slicing, tombstones
 from console.reconciling.apart import Failures
+from console.reconciling.lateness import time_of
 from console.tasks import endings
 from console.tasks.endings import Ended
 from linkengine import jobs
@@ -124,5 +125,5 @@ def _hear(rows: Rows, reports: Iterable[PartitionProgress], failures: Failures) 
         row = rows.get(report.key)
         if row is not None and failures.are_of(row.mirror_id):
             with suppress(ValueError, OverflowError, OSError):  # a time beyond all calendars
-                row.observed_at = sampling.time_of(report.observed_at_ms)
+                row.observed_at = time_of(report.observed_at_ms)
                 row.phase, row.slice_id = report.phase, report.slice_id
