@@ -30,14 +30,10 @@ def attempts_at(kind: str, name: str, request: Any) -> str:
 
 def count(attempts: str, *, names: int = 1) -> int:
     """Count one attempt; answer 0, or the seconds to wait. ``names`` is how many times as many there may be."""
-    return (
-        0 if _is_off() else math.ceil(turns.take(attempts, per_s=names / _every_s(), burst=names * settings.ATTEMPTS_AT_ONCE))
-    )
-
-
-def wait_s(attempts: str) -> int:
-    """Answer the seconds until the next attempt is looked at, without counting one."""
-    return 0 if _is_off() else math.ceil(turns.wait_s(attempts, per_s=1 / _every_s(), burst=settings.ATTEMPTS_AT_ONCE))
+    if settings.ATTEMPTS_AT_ONCE <= 0:
+        return 0
+    every_s = max(1.0, float(settings.ATTEMPT_EVERY_S))
+    return math.ceil(turns.take(attempts, per_s=names / every_s, burst=names * settings.ATTEMPTS_AT_ONCE))
 
 
 def forget(attempts: str) -> None:
@@ -57,14 +53,6 @@ def note_refusal(request: Any, *, action: str, resource: str) -> None:
             "Too many failed attempts from this address. Those that follow are in the log; here once an hour if they go on."
         )
         audit.record_denial(by=by, action=action, resource=resource, reason=reason)
-
-
-def _is_off() -> bool:
-    return bool(settings.ATTEMPTS_AT_ONCE <= 0)
-
-
-def _every_s() -> float:
-    return max(1.0, float(settings.ATTEMPT_EVERY_S))
 
 
 def _address(request: Any) -> str:

@@ -52,16 +52,13 @@ return now - since >= tonumber(ARGV[1]) and 1 or 0
 _MISSED_FOR_MS = 60_000  # whoever asks does so every second; one who comes later begins anew
 _POLL_S = 0.5  # below the socket's timeout
 # GCRA: the key holds the moment (microseconds) at which the bucket would be empty again. Answers 0, or how long to wait.
-_OR_WAIT = """
+_TAKE_TURN = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local empty_at = math.max(now, tonumber(redis.call('GET', KEYS[1]) or '0'))
 if empty_at > now + ARGV[1] * ARGV[2] then empty_at = now end  -- beyond a full bucket: the clock was set back
 local wait = empty_at + ARGV[1] - now - ARGV[1] * ARGV[2]
 if wait > 0 then return math.ceil(wait) end
-"""
-_SEE_TURN = f"{_OR_WAIT} return 0"
-_TAKE_TURN = f"""{_OR_WAIT}
 local after = empty_at + ARGV[1]
 redis.call('SET', KEYS[1], string.format('%.0f', after), 'PX', math.ceil((after - now) / 1000) + 1)
 return 0
@@ -164,16 +161,7 @@ def unclaim(name: str) -> None:
 
 def take_turn(name: str, *, per_s: float, burst: int) -> float:
     """Count one of at most ``burst`` at once and ``per_s`` in the long run; answer 0, or the seconds to wait uncounted."""
-    return _seconds_of(_TAKE_TURN, name, per_s=per_s, burst=burst)
-
-
-def wait_for_turn_s(name: str, *, per_s: float, burst: int) -> float:
-    """Answer what ``take_turn`` would, without counting."""
-    return _seconds_of(_SEE_TURN, name, per_s=per_s, burst=burst)
-
-
-def _seconds_of(script: str, name: str, *, per_s: float, burst: int) -> float:
-    wait_us = cast("int", client().eval(script, 1, f"console:turn:{name}", str(1_000_000 / per_s), str(burst)))
+    wait_us = cast("int", client().eval(_TAKE_TURN, 1, f"console:turn:{name}", str(1_000_000 / per_s), str(burst)))
     return wait_us / 1_000_000
 
 

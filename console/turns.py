@@ -31,11 +31,6 @@ def take(name: str, *, per_s: float, burst: int) -> float:
     return _counted(lambda: store.take_turn(name, per_s=per_s, burst=burst), otherwise=0.0)
 
 
-def wait_s(name: str, *, per_s: float, burst: int) -> float:
-    """Answer the same without counting."""
-    return _counted(lambda: store.wait_for_turn_s(name, per_s=per_s, burst=burst), otherwise=0.0)
-
-
 def forget(name: str) -> None:
     """Count from the beginning again."""
     _counted(lambda: store.forget_turns(name), otherwise=None)

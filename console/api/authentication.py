@@ -2,9 +2,9 @@
 person in the console.
 
 What a key or token is worth is decided in ``console.queries.access``. Failures never say which part was wrong. Failures of API
-keys are counted (``console.guessing``): whoever has none left for a key at their address is told to wait before the secret is
-looked at. Failures of all keys at an address are counted, too, but there a right secret is let in: behind a proxy or a NAT one
-client with an old key must not shut out the others, and 256 random bits are not found by trying one secret with many keys.
+keys are counted (``console.guessing``), of one key and of all keys at an address; whoever fails too often is told to wait. A
+right secret is always let in: behind a proxy or a NAT one client with an old secret must not shut out the others in the hour of
+a failover, and 256 random bits are not found by guessing.
 """
 
 from __future__ import annotations
@@ -37,11 +37,9 @@ class ApiKeyAuthentication(BaseAuthentication):
                 raise AuthenticationFailed
             return None
         name, secret = _credentials(encoded)
-        attempts = guessing.attempts_at("api-key", name, request)
-        wait = guessing.wait_s(attempts)
-        user = None if wait else user_of_key(key=name, secret=secret, now=timezone.now())
+        user = user_of_key(key=name, secret=secret, now=timezone.now())
         if user is None:
-            raise _refusal(request, name, wait=wait or _count_failure(request, attempts))
+            raise _refusal(request, name)
         return user, name
 
     def authenticate_header(self, _request: Request) -> str:
@@ -67,12 +65,9 @@ class ConsoleSessionAuthentication(SessionAuthentication):
     """The session of the console's pages; changes need the CSRF token, as every form of the console does."""
 
 
-def _count_failure(request: Request, attempts: str) -> int:
-    of_address = guessing.attempts_at("api-keys", "", request)
-    return max(guessing.count(attempts), guessing.count(of_address, names=KEYS_OF_ADDRESS))
-
-
-def _refusal(request: Request, key: str, *, wait: int) -> APIException:
+def _refusal(request: Request, key: str) -> APIException:
+    of_key, of_address = (guessing.attempts_at(*what, request) for what in (("api-key", key), ("api-keys", "")))
+    wait = max(guessing.count(of_key), guessing.count(of_address, names=KEYS_OF_ADDRESS))
     if not wait:
         return AuthenticationFailed()
     guessing.note_refusal(request, action="ThrottleApiKey", resource=f"api-key/{key}")

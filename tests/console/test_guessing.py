@@ -34,15 +34,6 @@ def test_nobody_waits_where_there_is_no_limit(redis_url: str, settings: Any) -> 
     settings.ATTEMPTS_AT_ONCE = 0
 
     assert {guessing.count("unlimited") for _ in range(30)} == {0}
-    assert guessing.wait_s("unlimited") == 0
-
-
-def test_looking_counts_nothing(redis_url: str, settings: Any) -> None:
-    settings.ATTEMPTS_AT_ONCE, settings.ATTEMPT_EVERY_S = 1, 1_000
-
-    assert {guessing.wait_s("looked-at") for _ in range(5)} == {0}
-    assert guessing.count("looked-at") == 0
-    assert 900 < guessing.wait_s("looked-at") <= 1_000
 
 
 def test_redis_is_not_asked_again_at_once_after_it_failed(settings: Any, redis_url: str) -> None:
