@@ -19,12 +19,13 @@ for i = 1, #KEYS / 2 do
     if redis.call('PTTL', lease) > tonumber(ARGV[2]) then redis.call('PEXPIRE', lease, ARGV[2]) end
     answers[i] = {0}
   else
-    local last = redis.call('HMGET', record, 'holder', 'clean', 'seen', 'armed', 'left')
+    local last = redis.call('HMGET', record, 'holder', 'clean', 'seen', 'armed', 'left', 'rests')
     if owner then clean = last[2] or '0'
     elseif not last[1] or last[1] == '' then clean = '1' end
     local seen, armed = clean == '1' and last[3] or '', tonumber(last[4] or '0')
     local underway = armed > 0 and now - armed < tonumber(ARGV[3]) and 1 or 0
-    answers[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway, last[5] or ''}
+    local rested = last[6] and math.max(now - last[6], 0) or 0
+    answers[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway, last[5] or '', rested}
     redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean, 'left', '')
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
   end
@@ -61,18 +62,23 @@ return held
 """
 )
 # ARGV: token, what the next one shall see, whether nothing of anybody is in flight
-RELEASE = """
+RELEASE = (
+    NOW_MS
+    + """
 for i = 1, #KEYS / 2 do
   local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
   local owner = redis.call('GET', lease)
   if (not owner or owner == ARGV[1]) and redis.call('HGET', record, 'holder') == ARGV[1] then
-    if ARGV[3] == '1' then redis.call('HSET', record, 'holder', '', 'seen', ARGV[2], 'armed', '0') end  -- else: as if run out
+    if ARGV[3] == '1' then  -- else: as if run out
+      redis.call('HSET', record, 'holder', '', 'seen', ARGV[2], 'armed', '0', 'rests', stamp)
+    end
     redis.call('HSET', record, 'left', ARGV[2])
     redis.call('DEL', lease)
   end
 end
 return #KEYS
 """
+)
 # ARGV: for how long somebody may still come
 FORGET = """
 for i = 1, #KEYS / 2 do

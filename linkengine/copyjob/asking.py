@@ -9,6 +9,8 @@ from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.tails import TailQuery
 from linkengine.domain.leases import FIRST_GENERATION, Grant
 
+# nobody has looked at the source since; a hand-over between slices takes no second, a pause or an outage of ours takes longer
+VOUCHED_MS = 60_000
 REMEMBERED_MS = 3_600_000  # brokers keep a producer for a day after its newest record, if nobody has set it to less
 
 
@@ -53,11 +55,14 @@ def is_held_up(one: MirrorPartition, step: Append, *, now_ms: Callable[[], int])
 
 
 def _inherited(one: MirrorPartition) -> tuple[int, int] | None:
-    """What the former owner left, if it can be relied on: it was clean, and the source's leader is the one it read from.
+    """What the former owner left, if it can be relied on: it was clean, lately, and the source's leader is the one it read from.
 
-    Nor is a leader of an older epoch to be relied on: it may have been set back, and have other records since.
+    Nor is a leader of an older epoch to be relied on: it may have been set back, and have other records since. Nor, later on,
+    one of the same: set back to a snapshot, a cluster counts its epochs once more.
     """
     seen = _left(one)
+    if one.grant is not None and one.grant.rested_ms > VOUCHED_MS:
+        return None
     same = seen is not None and one.origin is not None and one.origin.leader.epoch == seen[0]
     return seen if same else None
 

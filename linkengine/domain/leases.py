@@ -30,6 +30,7 @@ class Grant:
     seen: tuple[int, int] | None = None
     # the same of an owner that ended in good order and had nobody between itself and us; markers of one before may be under way
     left: tuple[int, int] | None = None
+    rested_ms: int = 0  # of a clean hand-over: for how long nobody had the partition
 
 
 def coordinator_epoch_for(generation: int, *, closes: bool = False) -> int:

@@ -203,6 +203,19 @@ def test_who_comes_after_a_dead_owner_with_markers_hands_on_that_it_is_not_clean
     assert (settled.clean, settled.armed, settled.seen, settled.left) == (True, False, (3, 100), (3, 100))
 
 
+def test_a_newcomer_is_told_for_how_long_nobody_had_the_partition(redis_url: str, key: str) -> None:
+    first, second, third = (RedisLease(redis_url, ttl_ms=TTL_MS) for _ in range(3))
+    grant = taken(first, key)
+    assert grant.rested_ms == 0
+    first.release(grant, seen=(3, 100))
+    time.sleep(0.3)
+    after = taken(second, key)
+    second.release(after, seen=(3, 100))
+
+    assert 300 <= after.rested_ms < 10_000
+    assert taken(third, key).rested_ms < 300
+
+
 def test_an_owner_that_died_without_a_marker_is_told_as_such(redis_url: str, key: str) -> None:
     taken(RedisLease(redis_url, ttl_ms=SHORT_MS), key)
 

@@ -21,6 +21,7 @@ class MemoryLease:
         self.generations: dict[str, int] = {}
         self.left: dict[str, tuple[int, int] | None] = {}  # by owners that released
         self.armed: set[str] = set()
+        self.rested_ms = 0  # what grants say
 
     def acquire(self, key: str, owner: str) -> Grant | None:
         with self._lock:
@@ -32,7 +33,15 @@ class MemoryLease:
             self._holds[key] = (generation, now + self._ttl_s)
             deadline, seen = now + self._ttl_s * 0.9, self.left.get(key) if hold is None else None
             armed = hold is not None and key in self.armed
-            return Grant(key=key, generation=generation, clean=hold is None, valid_until=deadline, seen=seen, armed=armed)
+            return Grant(
+                key=key,
+                generation=generation,
+                clean=hold is None,
+                valid_until=deadline,
+                seen=seen,
+                armed=armed,
+                rested_ms=self.rested_ms,
+            )
 
     def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
         return [grant for key in keys if (grant := self.acquire(key, owner)) is not None]

@@ -1,5 +1,6 @@
 """A mirror's end that is not the source's is found before anything follows it, on real brokers."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -157,6 +158,31 @@ def test_a_strangers_write_while_nobody_copied_is_found_whatever_is_known_of_the
             copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
         write(clusters[0], topic_name, "b")  # the second time the source has a record there
     assert ends_of(clusters[1], topic_name) == {0: 2}
+
+
+def test_a_source_that_was_set_back_during_a_pause_is_found_though_its_leader_has_the_same_epoch(
+    clusters: Pair, topic_name: str
+) -> None:
+    create_pair(clusters, topic_name)
+    create_topic(clusters[0], f"{topic_name}-again")
+    write(clusters[0], topic_name, "a", "b", "lost")
+    write(clusters[0], f"{topic_name}-again", "a", "b", "instead", "more")
+    plan = plan_of(clusters, topic_name)
+    with Copier(plan) as copier:
+        copier.wait_for_ends({0: 3})
+    (assignment,), lease = plan.assignments, copier.lease
+    assert lease.left == {assignment.key: (0, 3)}
+    lease.rested_ms = 3_600_000
+    held = lease.acquire(assignment.key, "somebody")
+    assert held is not None
+    set_back = replace(assignment, source_topic=f"{topic_name}-again", source_topic_id="")
+
+    with Copier(replace(plan, slice_id="slice-2", assignments=(set_back,)), lease=lease) as after:
+        time.sleep(1.0)  # its source's leader is known by then; before, nobody relies on what was left
+        lease.release(held, seen=(0, 3))
+        after.wait_until(failed_with(ErrorCode.UNEXPECTED_TRUNCATION))
+
+    assert ends_of(clusters[1], topic_name) == {0: 3}
 
 
 @pytest.mark.parametrize("empty", [False, True], ids=["aborted", "empty"])
