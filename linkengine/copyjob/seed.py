@@ -27,6 +27,7 @@ from linkengine.kafka.codes import BrokerError
 from linkengine.kafka.offsets import delete_records
 
 IN_FLIGHT = 3  # a filler costs the broker about 0.2 s
+TRIM_EVERY = 64  # fillers: some 50 MB, which the brokers may delete by and by; a billion offsets would take 0.7 GB
 ANSWER_TIMEOUT_S = 60.0  # for one filler on a loaded broker
 ATTEMPTS = 20  # lost connections and moved leaders, half a second apart
 PAUSE_S = 0.5
@@ -75,7 +76,9 @@ def _lift(cluster: Cluster, assignment: PartitionAssignment, *, start: int, chec
         return
     channel = Channel(cluster.open(tail.leader.broker))
     try:
-        _Lifter(channel, assignment, tail).run(start, check_ours=check_ours)
+        lifter = _Lifter(channel, assignment, tail)
+        while not lifter.run(start, most=TRIM_EVERY, check_ours=check_ours):
+            _move_start(cluster, assignment, tail, start=lifter.end)
     finally:
         channel.close()
 
@@ -87,6 +90,10 @@ def _trim(cluster: Cluster, assignment: PartitionAssignment, *, start: int, chec
     if tail.start >= start or tail.end == 0:
         return
     check_ours()
+    _move_start(cluster, assignment, tail, start=start)
+
+
+def _move_start(cluster: Cluster, assignment: PartitionAssignment, tail: Tail, *, start: int) -> None:
     place = (assignment.mirror_topic, assignment.partition)
     error, _ = delete_records(cluster, tail.leader.broker, {place: start})[place]
     if error:
@@ -110,12 +117,20 @@ class _Lifter:
         self._version = produce.BY_ID if by_id else produce.BY_NAME
         self._topic = tail.topic_id if by_id else assignment.mirror_topic.encode()
 
-    def run(self, start: int, *, check_ours: Callable[[], None]) -> None:
-        while self._sent < start or self._unanswered:
+    @property
+    def end(self) -> int:
+        """Where the log ends, once everything sent has been acknowledged."""
+        return self._sent
+
+    def run(self, start: int, *, most: int, check_ours: Callable[[], None]) -> bool:
+        """Append at most so many fillers and await them; answer whether the log ends at ``start``."""
+        until = min(start, self._sent + most * FILLER_MAX)
+        while self._sent < until or self._unanswered:
             check_ours()
-            while self._sent < start and len(self._unanswered) < self._most:
-                self._send(min(FILLER_MAX, start - self._sent))
+            while self._sent < until and len(self._unanswered) < self._most:
+                self._send(min(FILLER_MAX, until - self._sent))
             self._await()
+        return self._sent >= start
 
     def _send(self, count: int) -> None:
         batch = dense_filler(count, time.time_ns() // 1_000_000)

@@ -55,6 +55,23 @@ def test_seeding_goes_on_where_it_stopped_and_does_nothing_twice(clusters: Pair,
     assert took_s < 2.0
 
 
+def test_fillers_are_let_go_of_on_the_way(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that begins at ten billion would else need seven gigabytes until it is made, on each replica."""
+    monkeypatch.setattr(seed, "TRIM_EVERY", 2)
+    source, destination = clusters
+    create_pair(clusters, topic_name)
+    (assignment,) = assignments_for(source, topic_name, topic_name)
+    starts: list[int] = []
+
+    def note() -> None:
+        starts.append(starts_of(destination, topic_name)[0])
+
+    seed_head(address(destination), assignment, start=5 * START + 7, check_ours=note)
+
+    assert {0, 2 * START, 4 * START} <= set(starts)
+    assert (starts_of(destination, topic_name), ends_of(destination, topic_name)) == ({0: 5 * START + 7}, {0: 5 * START + 7})
+
+
 def test_no_filler_takes_the_place_of_a_refused_one(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A million empty records are 700 KB; the ten that follow would fit."""
     monkeypatch.setattr(seed, "PAUSE_S", 0.01)
