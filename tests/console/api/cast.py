@@ -14,6 +14,8 @@ from console.models import ApiKey, Cluster, Environment, RoleBinding
 NOW = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
 DESTINATION = "4L6g3nShT-eMCtK--X86sw"
 SOURCE = "MkU3OEVBNTcwNTJENDM2Qg"
+LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"
+ORDERS = f"{LINK}/mirrors/orders"
 NEW_LINK = {
     "source_cluster_id": SOURCE,
     "configs": [

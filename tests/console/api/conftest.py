@@ -116,6 +116,12 @@ def make_mirror(link: ClusterLink) -> MakeMirror:
 
 
 @pytest.fixture
+def orders(make_mirror: MakeMirror) -> MirrorTopic:
+    """A mirror that lags in one partition, does not in the next, and of whose third nobody has told."""
+    return make_mirror("orders", lags=((15, 10), (7, 7), None))
+
+
+@pytest.fixture
 def owner(environment: Environment) -> Rest:
     return make_client(environment, name="owner", role=RoleBinding.Role.ENVIRONMENT_ADMIN)
 

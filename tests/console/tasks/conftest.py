@@ -23,8 +23,10 @@ from linkengine.coordination.orders import RedisOrders
 from linkengine.coordination.progress import RedisProgress
 from linkengine.copyjob.loop import run_task
 from linkengine.copyjob.ports import SystemClock
+from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.plans import CopyPlan, PartitionProgress
 from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.kills import Lives
 from tests.console.tasks.reversal import Drive, beat, do, records, side_of, states
@@ -48,6 +50,20 @@ def destination(transactional_db: None, environment: Environment, destination_cl
 @pytest.fixture
 def source(transactional_db: None, environment: Environment, source_cluster: KafkaCluster) -> Cluster:
     return register(environment, "Source", source_cluster)
+
+
+@pytest.fixture
+def there(source_cluster: KafkaCluster) -> ClusterAdmin:
+    return _as_admin(source_cluster)
+
+
+@pytest.fixture
+def here(destination_cluster: KafkaCluster) -> ClusterAdmin:
+    return _as_admin(destination_cluster)
+
+
+def _as_admin(cluster: KafkaCluster) -> ClusterAdmin:
+    return ClusterAdmin(address_from_properties(cluster.client_properties("admin")))
 
 
 @pytest.fixture

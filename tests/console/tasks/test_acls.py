@@ -16,27 +16,13 @@ from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.aclfilters import Acl
 from linkengine.domain.acls import namespace_guard
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
-
-
-def as_admin(cluster: KafkaCluster) -> ClusterAdmin:
-    return ClusterAdmin(address_from_properties(cluster.client_properties("admin")))
-
-
-@pytest.fixture
-def there(source_cluster: KafkaCluster) -> ClusterAdmin:
-    return as_admin(source_cluster)
-
-
-@pytest.fixture
-def here(destination_cluster: KafkaCluster) -> ClusterAdmin:
-    return as_admin(destination_cluster)
 
 
 @pytest.fixture

@@ -10,37 +10,22 @@ from threading import Event, Thread
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.console.tasks.test_groups import fill
 
 from console.models import ClusterLink, ConfigRevert, LinkConfig, MirrorTopic
 from console.tasks import acls, autocreate, groups, mirrors, topicconfigs
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.aclfilters import Acl
-from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.groups import Committed
 from linkengine.domain.states import MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.tasks.conftest import Until
 from tests.console.tasks.reversal import Drive, records, write
-from tests.console.tasks.test_groups import fill
 from tests.topics import create_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 RUNS = 4  # of the sync, while the source changes
 RETENTION, COMPACTION = "retention.ms", "delete.retention.ms"
-
-
-def as_admin(cluster: KafkaCluster) -> ClusterAdmin:
-    return ClusterAdmin(address_from_properties(cluster.client_properties("admin")))
-
-
-@pytest.fixture
-def there(source_cluster: KafkaCluster) -> ClusterAdmin:
-    return as_admin(source_cluster)
-
-
-@pytest.fixture
-def here(destination_cluster: KafkaCluster) -> ClusterAdmin:
-    return as_admin(destination_cluster)
 
 
 @contextmanager

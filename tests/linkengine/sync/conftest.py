@@ -1,18 +1,61 @@
 """Topics of the same name on both sides, and groups that commit on either."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from devcluster.kafka import KafkaCluster
-from linkengine.domain.groups import Committed
+from linkengine.domain.filters import NameFilter, PatternType
+from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync, MirroredTopic
+from linkengine.domain.groups import SETTLED, Committed, Memory, Remembered
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.sync.groups import Following, sync_groups
 
 WAIT_S = 60
 Commit = Callable[..., None]
+
+
+class Link:
+    """Runs of one link, which remembers as the console does."""
+
+    def __init__(self, there: ClusterAdmin, here: ClusterAdmin, sync: GroupSync) -> None:
+        self.there, self.here, self.sync = there, here, sync
+        self.memory: dict[str, dict[tuple[str, int], Remembered]] = {}
+        self.following: Following = lambda topics: topics
+
+    def run(self, **changes: object) -> GroupReport:
+        sync = replace(self.sync, **changes)  # type: ignore[arg-type]
+        report = sync_groups(self.there, self.here, sync, recall=self._recall, following=self.following)
+        for group in report.groups:
+            for one in group.partitions:
+                if one.outcome in SETTLED:
+                    memory = self.memory.setdefault(group.name, {})
+                    memory[one.mirror_topic, one.partition] = Remembered(source=one.source, destination=one.target)
+        return report
+
+    def outcome(self, group: str, **changes: object) -> GroupOutcome:
+        return next(one for one in self.run(**changes).groups if one.name == group)
+
+    def _recall(self, names: Sequence[str]) -> Mapping[str, Memory]:
+        return {name: self.memory[name] for name in names if name in self.memory}
+
+
+@pytest.fixture
+def link(there: ClusterAdmin, here: ClusterAdmin, twin_topic: str) -> Link:
+    """A link that carries over all groups whose name begins with the topic's."""
+    filters = (NameFilter(name=twin_topic, pattern_type=PatternType.PREFIXED),)
+    ids = {"source_topic_id": there.describe(twin_topic).topic_id, "mirror_topic_id": here.describe(twin_topic).topic_id}
+    topics = (MirroredTopic(source_topic=twin_topic, mirror_topic=twin_topic, partitions=2, **ids),)
+    return Link(there, here, GroupSync(filters=filters, topics=topics))
+
+
+@pytest.fixture
+def group(twin_topic: str) -> str:
+    return f"{twin_topic}-app"
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
-"""Consumer groups on real clusters: they follow, hold a promotion up, are set back by a stop. Mirrors are filled by hand."""
+"""Consumer groups on real clusters: they follow, hold a promotion up, are set back by a stop."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +14,9 @@ from confluent_kafka.admin import AdminClient
 from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.models import ClampedOffset, ClusterLink, GroupOffset, LinkConfig, LinkTask, MirrorTopic, SyncedGroup
-from console.tasks import groups, mirrors, stopping
+from console.tasks import groups, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.aclfilters import Acl
-from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.states import MirrorEvent, MirrorState
@@ -27,11 +25,8 @@ from linkengine.kafka.codes import BrokerError
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import Until
 from tests.console.tasks.grouping import checks_of, commit, copy_in, fill, offsets_of, run, vouch
-from tests.exactlyonce import open_transaction
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
-Commit = Callable[..., None]
-Interleave = Callable[[Callable[[], None]], None]
 WAIT_S = 60
 A_RULE = Acl(
     resource_type="TOPIC",
@@ -42,61 +37,6 @@ A_RULE = Acl(
     operation="READ",
     permission="ALLOW",
 )
-
-
-def as_admin(cluster: KafkaCluster) -> ClusterAdmin:
-    return ClusterAdmin(address_from_properties(cluster.client_properties("admin")))
-
-
-@pytest.fixture
-def there(source_cluster: KafkaCluster) -> ClusterAdmin:
-    return as_admin(source_cluster)
-
-
-@pytest.fixture
-def here(destination_cluster: KafkaCluster) -> ClusterAdmin:
-    return as_admin(destination_cluster)
-
-
-@pytest.fixture
-def mirror(new_mirror: MirrorTopic, destination_cluster: KafkaCluster) -> MirrorTopic:
-    """A mirror of 100 records in each of two partitions, of which 60 are here; groups named like the topic follow."""
-    filters = f'{{"groupFilters": [{{"name": "{new_mirror.name}", "patternType": "PREFIXED", "filterType": "INCLUDE"}}]}}'
-    for name, value in (("consumer.offset.sync.enable", "true"), ("consumer.offset.group.filters", filters)):
-        LinkConfig.objects.create(link=new_mirror.link, name=name, value=value)
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
-    copy_in(destination_cluster, new_mirror, records=range(60))
-    return MirrorTopic.objects.select_related("link__destination__environment").get(pk=new_mirror.pk)
-
-
-@pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Interleave:
-    """Let something happen once: when a look has read the groups' offsets at the source, and nothing of the mirror yet."""
-    read = ClusterAdmin.committed
-
-    def interleave(happen: Callable[[], None]) -> None:
-        def committed(admin: ClusterAdmin, *arguments: Any, **options: Any) -> Any:
-            monkeypatch.setattr(ClusterAdmin, "committed", read)
-            found = read(admin, *arguments, **options)
-            happen()
-            return found
-
-        monkeypatch.setattr(ClusterAdmin, "committed", committed)
-
-    return interleave
-
-
-@pytest.fixture
-def fail_over(mirror: MirrorTopic, destination_cluster: KafkaCluster) -> Callable[[], None]:
-    """Fail the mirror over to the end, with new producers: 50 records in each partition behind the fence."""
-
-    def run() -> None:
-        operate(mirror=MirrorTopic.objects.get(pk=mirror.pk), operation=MirrorEvent.FAILOVER, by=SYSTEM, now=NOW)
-        stopping.advance_stop(mirror_id=mirror.pk)
-        assert MirrorTopic.objects.get(pk=mirror.pk).state == MirrorState.STOPPED
-        fill(destination_cluster, mirror.name, records=range(50))
-
-    return run
 
 
 def test_a_run_leaves_how_every_group_stands(mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin) -> None:
@@ -247,135 +187,6 @@ def test_the_look_of_a_promotion_does_not_move_the_batches(mirror: MirrorTopic, 
     assert groups.group_blockers(mirror) == {}
 
     assert dict(SyncedGroup.objects.values_list("name", "looked_at")) == before
-
-
-def test_a_run_under_way_does_not_lead_groups_past_the_fence_of_a_failover(
-    mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin, meanwhile: Interleave, fail_over: Callable[[], None]
-) -> None:
-    group = f"{mirror.name}-app"
-    commit(there, group, mirror.name, {0: 20, 1: 95})
-    run(mirror)
-    commit(there, group, mirror.name, {0: 50, 1: 100})
-    meanwhile(fail_over)
-
-    run(mirror)
-
-    assert offsets_of(here, group, mirror.name) == {0: 20, 1: 60}  # as the failover left it
-    assert dict(GroupOffset.objects.values_list("partition", "source_offset")) == {0: 20, 1: 95}
-    assert SyncedGroup.objects.get(name=group).status == GroupStatus.NO_MIRROR_TOPIC
-
-
-def test_the_look_of_a_promotion_that_a_failover_overrules_moves_no_group_and_leaves_no_trouble(
-    mirror: MirrorTopic,
-    there: ClusterAdmin,
-    here: ClusterAdmin,
-    destination_cluster: KafkaCluster,
-    meanwhile: Interleave,
-    fail_over: Callable[[], None],
-) -> None:
-    group = f"{mirror.name}-app"
-    copy_in(destination_cluster, mirror, records=range(60, 100))
-    commit(there, group, mirror.name, {0: 20, 1: 95})
-    run(mirror)
-    commit(there, group, mirror.name, {0: 50, 1: 130})  # written and read there after the look at the lag
-    operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
-    meanwhile(fail_over)
-
-    stopping.advance_stop(mirror_id=mirror.pk)
-
-    assert offsets_of(here, group, mirror.name) == {0: 20, 1: 95}
-    assert not mirror.transition_errors.exists()
-    assert mirror.stop_reports.get().reason == "failover"
-
-
-def test_a_gate_whose_mirror_is_failed_over_meanwhile_moves_no_group_and_is_red(
-    mirror: MirrorTopic, there: ClusterAdmin, here: ClusterAdmin, meanwhile: Interleave, fail_over: Callable[[], None]
-) -> None:
-    group = f"{mirror.name}-app"
-    commit(there, group, mirror.name, {0: 20, 1: 95})
-    run(mirror)
-    commit(there, group, mirror.name, {0: 50, 1: 100})
-    LinkTask.objects.create(link=mirror.link, name="ConsumerOffsetSync", finished_at=NOW)
-    meanwhile(fail_over)
-
-    (state, detail), _ = checks_of(mirror)
-
-    assert state == "FAILED"
-    assert "was failed over, has failed or is being deleted" in detail
-    assert offsets_of(here, group, mirror.name) == {0: 20, 1: 60}
-
-
-def test_gate_and_promotion_wait_for_an_offset_that_a_transaction_has_yet_to_decide(
-    mirror: MirrorTopic,
-    there: ClusterAdmin,
-    here: ClusterAdmin,
-    source_cluster: KafkaCluster,
-    destination_cluster: KafkaCluster,
-    until: Until,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """An application that processes exactly once was stopped so quickly that the end of its last transaction is on its way."""
-    monkeypatch.setattr(stopping, "DRAIN_S", 0.5)
-    group = f"{mirror.name}-app"
-    fill(destination_cluster, mirror.name, records=range(60, 100))
-    vouch(mirror, end=100)
-    commit(there, group, mirror.name, {0: 70, 1: 80})
-    LinkTask.objects.create(link=mirror.link, name="ConsumerOffsetSync", finished_at=NOW)
-
-    def state() -> str:
-        stopping.advance_stop(mirror_id=mirror.pk)
-        return MirrorTopic.objects.get(pk=mirror.pk).state
-
-    with open_transaction(source_cluster, group, mirror.name, {0: 100}) as commit_transaction:
-        (gate, _), _ = checks_of(mirror)
-        operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
-        waiting = state()
-        error = mirror.transition_errors.get()
-        commit_transaction()
-    until(lambda: state() == MirrorState.STOPPED)
-
-    assert (gate, waiting, error.code) == ("FAILED", MirrorState.PENDING_STOPPED, "WAITING_FOR_GROUPS")
-    assert group in error.message
-    assert "A transaction that commits offsets of the group has not ended" in error.message
-    assert offsets_of(here, group, mirror.name) == {0: 100, 1: 80}
-
-
-@pytest.fixture
-def replaced_source(mirror: MirrorTopic, there: ClusterAdmin) -> str:
-    """A group that follows at 40 in a PAUSED mirror, until its source topic is made anew and it commits 3 there; its name."""
-    group = f"{mirror.name}-app"
-    commit(there, group, mirror.name, {0: 40})
-    run(mirror)
-    MirrorTopic.objects.update(state=MirrorState.PAUSED)
-    mirror.refresh_from_db()
-    LinkTask.objects.create(link=mirror.link, name="ConsumerOffsetSync", finished_at=NOW)
-    there.delete_topic(mirror.name)
-    there.create_topic(mirror.name, partitions=2)
-    commit(there, group, mirror.name, {0: 3})
-    return group
-
-
-def test_offsets_of_a_source_made_anew_are_not_carried_over_while_a_promotion_waits(
-    mirror: MirrorTopic, replaced_source: str, here: ClusterAdmin
-) -> None:
-    operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)
-
-    stopping.advance_stop(mirror_id=mirror.pk)
-    run(mirror)
-
-    assert mirror.transition_errors.get().code == "SOURCE_TOPIC_ID_CHANGED"
-    assert offsets_of(here, replaced_source, mirror.name) == {0: 40}
-    assert list(GroupOffset.objects.values_list("acted_source", "acted_destination")) == [(40, 40)]  # a failover goes by that
-
-
-def test_a_gate_moves_no_group_to_the_offsets_of_a_source_made_anew(
-    mirror: MirrorTopic, replaced_source: str, here: ClusterAdmin
-) -> None:
-    (state, detail), _ = checks_of(mirror)
-
-    assert state == "FAILED"
-    assert "was deleted and created again" in detail
-    assert offsets_of(here, replaced_source, mirror.name) == {0: 40}
 
 
 def test_a_group_that_the_source_hides_is_not_taken_for_one_that_was_deleted(
