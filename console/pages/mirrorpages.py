@@ -135,9 +135,8 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "lineage": origin_rows(lineage_of(mirror), names=cluster_names(), now=now),
         "configs": followed_configs(mirror),
         "reverts": [{"row": one, "at": moment(one.at, now=now)} for one in list_reverts(mirror)],
-        "steps": steps(mirror.transitions.all()[:STEPS_SHOWN], now=now),
+        **_newest(mirror, now=now),
         **_clamped(mirror),
-        "reports": [report_row(one, now=now) for one in report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN)],
         "gate": gate_view(newest_run(mirror), now=now),
         "gate_on": mirror.link.config("migration.gate.enable") == "true",
         "restore_url": _restore_url(mirror),
@@ -156,6 +155,18 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "may_operate": can(by, Permission.OPERATE_MIRROR, mirror=mirror),
         "may_edit": can(by, Permission.MANAGE_LINK, link=mirror.link),
         "edit_url": f"{link_url(mirror.link)}configuration/edit/",
+    }
+
+
+def _newest(mirror: MirrorTopic, *, now: datetime) -> dict[str, object]:
+    """Answer the newest steps and stops, and whether there are earlier ones."""
+    taken = list(mirror.transitions.all()[: STEPS_SHOWN + 1])
+    stops = report_queries.list_reports(mirror=mirror, limit=REPORTS_SHOWN + 1)
+    return {
+        "steps": steps(taken[:STEPS_SHOWN], now=now),
+        "earlier_steps": len(taken) > STEPS_SHOWN,
+        "reports": [report_row(one, now=now) for one in stops[:REPORTS_SHOWN]],
+        "earlier_stops": len(stops) > REPORTS_SHOWN,
     }
 
 

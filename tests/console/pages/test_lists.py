@@ -12,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from console.models import AuditEvent, ClampedOffset, Drill, RestoreRun, StopReport
+from console.pages import mirrorpages
 from console.pages.lists import PAGE_SIZE
 from linkengine.domain.states import MirrorState
 from tests.browser.scene import Scene, make_mirror
@@ -179,3 +180,24 @@ def test_a_page_that_does_not_exist_is_a_page_that_does(admin: Client, scene: Sc
     add_events(scene)
 
     assert "of 111</span>" in read(admin, f"/audit/?page={number}")
+
+
+def test_a_mirror_says_that_there_are_earlier_steps_and_stops_than_it_shows(admin: Client, scene: Scene) -> None:
+    mirror, told = scene.mirrors["gates"], ("Earlier steps", "Earlier stops")
+    report = StopReport.objects.get(mirror=mirror)
+    for number in range(mirrorpages.REPORTS_SHOWN - 1):
+        report.pk, report.writable_at = None, scene.now - timedelta(days=number + 1)
+        report.save()
+    for number in range(mirrorpages.STEPS_SHOWN - mirror.transitions.count()):
+        at = scene.now - timedelta(days=number + 3)
+        mirror.transitions.create(from_state="ACTIVE", to_state="PAUSED", event="pause", by="amelia", at=at)
+    assert not [one for one in told if one in read(admin, scene.mirror_url("gates"))]
+
+    report.pk = None
+    report.save()
+    mirror.transitions.create(from_state="ACTIVE", to_state="PAUSED", event="pause", by="amelia", at=scene.now)
+
+    text = read(admin, scene.mirror_url("gates"))
+    assert [one for one in told if one in text] == list(told)
+    assert text.count('class="timeline"') == 1
+    assert text.count("<summary>Offsets at the stop") == mirrorpages.REPORTS_SHOWN
