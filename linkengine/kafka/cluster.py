@@ -41,6 +41,7 @@ class Cluster:
         self._brokers: dict[int, tuple[str, int]] = {}
         self._idle: dict[tuple[str, int], list[Connection]] = {}
         self._shunned: dict[tuple[str, int], float] = {}
+        self._mute: set[tuple[str, int]] = set()  # took the last connection and answered nothing
         self._lock = Lock()
         self._askers = ThreadPoolExecutor(_ASKERS, thread_name_prefix="ask-broker")
 
@@ -125,6 +126,7 @@ class Cluster:
         if not self._brokers:
             self.topics([])
         strangers = self._meet_strangers()
+        mute = tuple(f"{host}:{port}" for host, port in self._unmet() if strangers and (host, port) in self._mute)
         seen = self._ask_all(wanted)
         views = [topics for _, (_, topics) in seen] or [self.topics(wanted)]
         return Survey(
@@ -133,6 +135,7 @@ class Cluster:
             given_up={one for one in self.brokers() for asked, (alive, _) in seen if asked != one and one not in alive},
             topic_ids={name: topic_ids([view[name] for view in views if name in view]) for name in wanted},
             strangers=strangers,
+            mute=mute,
         )
 
     def _meet_strangers(self) -> bool:
@@ -142,15 +145,19 @@ class Cluster:
         is in nobody's way.
         """
         unmet = self._unmet()
-        asked = [
-            self._askers.submit(self._seen_by, one, [], timeout_s=ASK_ALL_TIMEOUT_S)
+        asked = {
+            one: self._askers.submit(self._seen_by, one, [], timeout_s=ASK_ALL_TIMEOUT_S)
             for one in unmet
             if not self._is_shunned(one)
-        ]
+        }
         met = 0
-        for answer in asked:
-            with suppress(LinkEngineError, TimeoutError):
+        for one, answer in asked.items():
+            try:
                 met += bool(answer.result(ASK_ALL_TIMEOUT_S + CONNECT_TIMEOUT_S))
+            except TimeoutError:  # where nobody listens, that would be known by now
+                self._mute.add(one)
+            except LinkEngineError:
+                continue
         return bool(unmet) and len(unmet) - met >= len(self._brokers)
 
     def _unmet(self) -> list[tuple[str, int]]:
@@ -231,13 +238,21 @@ class Cluster:
                 wait_s = min(timeout_s, CONNECT_TIMEOUT_S)
                 connection = connect(*endpoint, address=self.address, timeout_s=wait_s)
             yield connection, reused
-        except BaseException:
+        except BaseException as error:
             self._shunned[endpoint] = time.monotonic() + SHUN_S
+            self._note_silence(endpoint, error)
             if connection is not None:
                 connection.close()
             raise
+        self._mute.discard(endpoint)
         if connection.fileno() >= 0:
             self._give_back(endpoint, connection)
+
+    def _note_silence(self, endpoint: tuple[str, int], error: BaseException) -> None:
+        if isinstance(error, LinkEngineError) and error.code is ErrorCode.TIMEOUT_ERROR:
+            self._mute.add(endpoint)
+        else:
+            self._mute.discard(endpoint)
 
     def _give_back(self, endpoint: tuple[str, int], connection: Connection) -> None:
         with self._lock:

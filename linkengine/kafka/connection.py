@@ -91,9 +91,7 @@ class Connection:
             (size,) = INT32.unpack(self._receive(INT32.size, deadline=deadline))
             return self._receive(_plausible(size, most_bytes), deadline=deadline + size / SLOWEST_BYTES_PER_S)
         except TimeoutError:
-            raise LinkEngineError(
-                ErrorCode.TIMEOUT_ERROR, f"Broker {self.peer} did not answer in time. Is it overloaded or frozen?"
-            ) from None
+            raise _silent(self.peer) from None
         except OSError as error:
             raise _lost(self.peer, error) from error
 
@@ -162,6 +160,8 @@ def _tls(sock: socket.socket, host: str, port: int, *, address: ClusterAddress) 
             f"TLS with broker {host}:{port} failed: {error.reason or error}. Check ssl.truststore.certificates, the broker's "
             "host name in its certificate, and the client certificate where the broker wants one.",
         ) from error
+    except TimeoutError:
+        raise _silent(f"{host}:{port}") from None
     except OSError as error:
         raise _lost(f"{host}:{port}", error) from error
 
@@ -230,6 +230,10 @@ def _plausible(size: int, most_bytes: int) -> int:
     if not 0 < size <= most_bytes:
         raise OSError(f"an answer of {size} bytes is no answer of a Kafka broker")
     return size
+
+
+def _silent(peer: str) -> LinkEngineError:
+    return LinkEngineError(ErrorCode.TIMEOUT_ERROR, f"Broker {peer} did not answer in time. Is it overloaded or frozen?")
 
 
 def _lost(peer: str, error: OSError) -> LinkEngineError:

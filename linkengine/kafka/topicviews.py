@@ -54,6 +54,7 @@ class Survey:
     given_up: set[int]
     topic_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by name, as any broker has it
     strangers: bool = False  # as many bootstrap servers as there are brokers are silent, and nobody names them
+    mute: tuple[str, ...] = ()  # those of them that take connections and answer nothing: no old names, but frozen machines
 
     @property
     def everywhere(self) -> bool:
@@ -67,6 +68,13 @@ class Survey:
                 ErrorCode.TIMEOUT_ERROR,
                 f"Not every broker of the cluster answers, so nobody can tell whether {what}. "
                 "Bring the brokers back or wait until the cluster has given them up.",
+            )
+        if self.mute:
+            raise LinkEngineError(
+                ErrorCode.TIMEOUT_ERROR,
+                f"{', '.join(self.mute)} of bootstrap.servers takes connections and answers nothing, and no broker that "
+                f"answers names it: it may be frozen, and know better, so nobody can tell whether {what}. Bring it back, or "
+                "take it out of bootstrap.servers if it is no broker of this cluster any more.",
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
@@ -10,12 +11,14 @@ import pytest
 
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
+from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.admin_session import _pool
 from tests.linkengine.copyjob.copying import (
     Copier,
+    Pair,
     address,
     assert_equal_topics,
     copy_all,
@@ -140,6 +143,35 @@ def test_a_promotion_waits_where_a_broker_is_silent_that_may_lead_by_now(
     [(code, message)] = found
     assert code is ErrorCode.TIMEOUT_ERROR
     assert message.startswith("Not every broker of the cluster answers")
+
+
+def test_a_promotion_waits_for_frozen_brokers_that_nobody_names_and_comes_back_where_all_are_frozen(
+    rooms: Rooms, clusters: Pair, topic_name: str
+) -> None:
+    source, destination = clusters
+    create_topic(source, topic_name)
+    healthy, known = address(source), {"cluster_id": source.cluster_id}
+    with_frozen = replace(healthy, bootstrap_servers=f"{rooms.cluster.bootstrap},{healthy.bootstrap_servers}", **known)
+
+    def look(there: ClusterAddress) -> tuple[ErrorCode, str]:
+        began = time.monotonic()
+        [*_, found] = jobs.promotion_blockers(
+            source=there, destination=address(destination), source_topic=topic_name, mirror_topic=topic_name
+        )
+        assert time.monotonic() - began < 40
+        return found
+
+    for broker in (FAR, NEAR):
+        rooms.cluster.pause(broker)
+    try:
+        waits, all_frozen = look(with_frozen), look(replace(address(rooms.cluster), cluster_id=rooms.cluster.cluster_id))
+    finally:
+        for broker in (FAR, NEAR):
+            rooms.cluster.resume(broker)
+
+    assert waits[0] is all_frozen[0] is ErrorCode.TIMEOUT_ERROR
+    assert "takes connections and answers nothing" in waits[1]
+    assert "did not answer in time" in all_frozen[1]
 
 
 def _once_all_answer(ask: Callable[[], _Answer]) -> _Answer:

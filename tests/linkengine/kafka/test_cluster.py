@@ -12,7 +12,9 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 
 from devcluster.ports import free_port
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.newestends import newest_view
 from linkengine.kafka.topicviews import Leader
 
 TOPIC = uuid.UUID(int=7)
@@ -115,6 +117,47 @@ def test_what_it_says_is_not_the_last_word_while_another_bootstrap_server_is_sil
 
     assert (survey.complete, survey.everywhere) == (True, False)
     assert survey.topics["t"].partitions[0] == Leader(broker=1, epoch=1)
+
+
+@pytest.fixture
+def frozen() -> Iterator[int]:
+    """The port of a machine that takes connections, as its kernel does, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["asked last", "asked first"])
+def test_a_promotion_waits_for_one_that_takes_connections_and_is_silent_while_nobody_names_it(
+    speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster], frozen: int, first: bool
+) -> None:
+    """Old names refuse connections, or lead nowhere; this one may have led since the only one that answers was cut off."""
+    alone = speaker(1)
+    ours = cluster(frozen, alone.port) if first else cluster(alone.port, frozen)
+
+    with pytest.raises(LinkEngineError, match=rf"127\.0\.0\.1:{frozen} of bootstrap\.servers takes connections") as caught:
+        newest_view(ours, "t")
+    assert caught.value.code is ErrorCode.TIMEOUT_ERROR
+
+
+def test_no_promotion_waits_for_an_old_name_or_for_one_that_most_have_given_up(
+    speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster], frozen: int
+) -> None:
+    alone, first, second = speaker(1), speaker(1), speaker(2)
+    first.named = second.named = [first, second]
+
+    assert newest_view(cluster(alone.port, free_port()), "t").partitions[0] == Leader(broker=1, epoch=1)
+    assert newest_view(cluster(first.port, second.port, frozen), "t").partitions[0].epoch == 1
+
+
+def test_one_that_answers_again_is_waited_for_no_more(
+    speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
+) -> None:
+    alone, back = speaker(1), speaker(2)
+    back.named = [alone, back]
+    ours = cluster(alone.port, back.port)
+    ours._mute.add(("127.0.0.1", back.port))
+
+    assert ours.survey(["t"]).mute == ()
 
 
 def test_a_cluster_that_is_one_broker_under_two_names_is_believed(
