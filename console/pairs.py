@@ -101,7 +101,7 @@ def _part(copy: MirrorTopic, *, here_id: str, there_id: str, differ: bool) -> Co
         ends={} if differ else _ends(copy),
         epochs=_epochs(copy),
         fences=_fences(copy),
-        fence_epochs=_fence_epochs(copy),
+        fence_epochs=fence_epochs(copy),
         by_markers=copy.link.gap_filler == GapFiller.MARKERS,
     )
 
@@ -169,7 +169,7 @@ def _fences(mirror: MirrorTopic) -> dict[int, int]:
     return dict(rows.exclude(stopped_end=None).order_by("partition").values_list("partition", "fence"))
 
 
-def _fence_epochs(mirror: MirrorTopic) -> dict[int, int]:
+def fence_epochs(mirror: MirrorTopic) -> dict[int, int]:
     """Answer the leader epochs under which its fences were seen, by partition, where that was recorded."""
     rows = MirrorPartition.objects.filter(mirror=mirror).exclude(fence_epoch=None).order_by("partition")
     return dict(rows.values_list("partition", "fence_epoch"))

@@ -100,10 +100,8 @@ def assignments_of(
 
 def copy_plan(row: CopySlice, *, mirrors: Iterable[MirrorTopic], slice_ms: int) -> CopyPlan:
     """Answer the plan of a slice: the partitions its row names, as the rows are now."""
-    link, keys = row.link, set(row.keys)
-    found = list(mirrors)
-    known = [replace(one, mirror_topic_id=mirror.mirror_topic_id) for mirror in found for one in assignments_of(mirror)]
-    chosen = tuple(one for one in known if one.key in keys)
+    link, keys, found = row.link, set(row.keys), list(mirrors)
+    chosen = tuple(one for mirror in found for one in _of_this_topic(mirror) if one.key in keys)
     rates, seen = _rates(found), _seen(found)
     return CopyPlan(
         link_id=link_key(link),
@@ -116,6 +114,10 @@ def copy_plan(row: CopySlice, *, mirrors: Iterable[MirrorTopic], slice_ms: int) 
         tasks=tasks_for([rates.get(one.key) for one in chosen], most=settings.COPY_TASKS),
         tuning=CopyTuning(slice_ms=slice_ms, bytes_per_s=throughput_limit(link)),
     )
+
+
+def _of_this_topic(mirror: MirrorTopic) -> tuple[PartitionAssignment, ...]:
+    return tuple(replace(one, mirror_topic_id=mirror.mirror_topic_id) for one in assignments_of(mirror))
 
 
 def throughput_limit(link: ClusterLink) -> int:
@@ -255,11 +257,12 @@ def turn_of(
         destination=mirror.link.destination.address,
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
-        assignments=assignments_of(mirror),
+        source_topic_id=mirror.source_topic_id,
+        mirror_topic_id=mirror.mirror_topic_id,
+        assignments=_of_this_topic(mirror),
         ends=tuple(sorted(ends.items())),
         begins=tuple(sorted((begins or {}).items())),
         generation=generation,
-        configs=dict(mirror.config_overrides),
         sync_include=mirror.link.sync_include,
     )
 

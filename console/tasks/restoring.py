@@ -138,6 +138,7 @@ def _note_agreed(
 def _restore(mirror: MirrorTopic, run: RestoreRun) -> None:
     check_wanted(mirror)
     if run.in_place:
+        mirror.mirror_topic_id, mirror.source_topic_id = run.diverged_topic_id, run.source_topic_id
         if follows_start(mirror.link.sync_include):  # what the new source does not have goes from here, too
             set_aside(mirror, run, check_ours=Watch(mirror))
         check_common(mirror, run)

@@ -32,6 +32,7 @@ from linkengine import jobs
 from linkengine.domain.configs import COMPRESSION, PHYSICAL
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated
+from linkengine.domain.plans import GapFiller
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
 
@@ -77,8 +78,8 @@ def turn_into_mirror(*, mirror_id: int, **_: Any) -> None:
 
 
 def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
-    _check_copy(mirror, other)
     ends = dict(fenced_ends(other))
+    _check_copy(mirror, other, ends)
     check_wanted(mirror)
     turned = take_over(mirror, ends=ends, begins=pairs.begins_of(other))
     paused = mirror.reversal == MirrorEvent.REVERSE_AND_PAUSE
@@ -86,9 +87,13 @@ def _turn(mirror: MirrorTopic, other: MirrorTopic) -> None:
     note_mirroring(mirror, turned, event=event, starts=ends, now=timezone.now())
 
 
-def _check_copy(mirror: MirrorTopic, other: MirrorTopic) -> None:
-    """Somebody may have failed the other side over, because its copier had given up or in spite of what it holds."""
+def _check_copy(mirror: MirrorTopic, other: MirrorTopic, fences: Mapping[int, int]) -> None:
+    """Somebody may have failed the other side over, because its copier had given up or in spite of what it holds.
+
+    And its cluster may have lost the end of the copy since: then this topic has the last one.
+    """
     if pairs.was_sound(other) and mirrored_ends(other) == fenced_ends(other):
+        _check_fences(mirror, other, fences)
         return
     raise LinkEngineError(
         ErrorCode.SIDES_DIVERGED,
@@ -96,6 +101,19 @@ def _check_copy(mirror: MirrorTopic, other: MirrorTopic) -> None:
         "topic cannot become its mirror as it is. Fail over here to make it writable again; truncate-and-restore then sets "
         "aside what differs.",
     )
+
+
+def _check_fences(mirror: MirrorTopic, other: MirrorTopic, fences: Mapping[int, int]) -> None:
+    there, by_markers = plans.source_address(mirror.link), other.link.gap_filler == GapFiller.MARKERS
+    epochs = pairs.fence_epochs(other)
+    lost = jobs.lost_fences(there, mirror.source_topic, fences=fences, epochs=epochs, by_markers=by_markers)
+    if lost:
+        raise LinkEngineError(
+            ErrorCode.SIDES_DIVERGED,
+            f"The other side's copy of '{mirror.name}' lost records of partition {lost[0]} since it was stopped, or may have. "
+            "This topic holds them still, so it does not become that one's mirror. Fail over here to make it writable again; "
+            "truncate-and-restore on the other side then lets that one follow this one.",
+        )
 
 
 def take_over(mirror: MirrorTopic, *, ends: Mapping[int, int], begins: Mapping[int, int] | None = None) -> MirrorCreated:

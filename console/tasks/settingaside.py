@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 
 import structlog
@@ -98,12 +98,20 @@ def _why_again(mirror: MirrorTopic, *, written: Collection[int], taken: Collecti
 
 
 def _as_now(mirror: MirrorTopic, run: RestoreRun) -> tuple[RestorePoint, ...]:
-    held = _held(mirror, run)
+    held = _without_claims(mirror, run, _held(mirror, run))
     if run.doomed_at is None:
         other = check_common(mirror, run)
     else:
         other = _told_there(mirror, run) if held else ()
     return as_held_now(run.restore_points, held=held, other=other)
+
+
+def _without_claims(mirror: MirrorTopic, run: RestoreRun, held: tuple[LogRange, ...]) -> tuple[LogRange, ...]:
+    """A take-over of ours that was cut short has left its markers: nobody else wrote."""
+    ends = {one.partition: one.common for one in run.restore_points} if run.in_place else {}
+    grown = {one.partition: ends[one.partition] for one in held if one.end - 1 == ends.get(one.partition)}
+    claimed = jobs.claimed_before(plans.turn_of(mirror, ends=grown, generation=0)) if grown else ()
+    return tuple(replace(one, end=one.end - 1) if one.partition in claimed else one for one in held)
 
 
 def check_common(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:

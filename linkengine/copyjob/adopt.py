@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from itertools import count
 
 from linkengine.batches.control import ControlType
@@ -48,6 +49,22 @@ def adopt_partitions(
         cluster.close()
 
 
+def claimed_partitions(
+    address: ClusterAddress, assignments: Sequence[PartitionAssignment], *, ends: Mapping[int, int]
+) -> frozenset[int]:
+    """List the partitions that end with a claim: an earlier ``adopt_partitions`` got so far. Raises where one is hidden."""
+    asked = [one for one in assignments if one.partition in ends]
+    with closing(Cluster(address)) as cluster:
+        tails = read_tails(cluster, [TailQuery(assignment=one, clean=True) for one in asked])
+        return frozenset(one.partition for one in asked if _ends_claimed(cluster, one, tails[one.key], end=ends[one.partition]))
+
+
+def _ends_claimed(cluster: Cluster, one: PartitionAssignment, tail: Tail | LinkEngineError, *, end: int) -> bool:
+    if isinstance(tail, LinkEngineError):
+        raise tail
+    return tail.end == end + 1 and last_marker(cluster, one, tail) not in (None, (tail.producer_id, ControlType.COMMIT))
+
+
 def _round(
     cluster: Cluster, missing: Sequence[PartitionAssignment], *, ends: Mapping[int, int], generation: int, tries: int
 ) -> tuple[list[PartitionAssignment], LinkEngineError | None]:
@@ -71,7 +88,7 @@ def _round(
 def _is_claimed(cluster: Cluster, one: PartitionAssignment, tail: Tail, *, end: int) -> bool:
     if tail.end <= end:
         return tail.end < end
-    if tail.end == end + 1 and last_marker(cluster, one, tail) not in (None, (tail.producer_id, ControlType.COMMIT)):
+    if _ends_claimed(cluster, one, tail, end=end):
         return True
     raise LinkEngineError(
         ErrorCode.SIDES_DIVERGED,

@@ -119,9 +119,10 @@ class MirrorTurn:
     destination: ClusterAddress
     source_topic: str
     mirror_topic: str
+    source_topic_id: str  # of the two topics that are meant: names say nothing after one was deleted and created again
+    mirror_topic_id: str
     assignments: tuple[PartitionAssignment, ...]
     ends: tuple[tuple[int, int], ...]  # (partition, offset at which the other side was fenced)
     begins: tuple[tuple[int, int], ...] = ()  # (partition, first offset the other side ever had) where it lacks older ones
     generation: int
-    configs: dict[str, str] = field(default_factory=dict)
     sync_include: tuple[str, ...] | None = None

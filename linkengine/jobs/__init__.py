@@ -33,7 +33,7 @@ from linkengine.jobs.looking import (
 )
 from linkengine.jobs.promoting import promotion_blockers
 from linkengine.jobs.replaying import replay_records
-from linkengine.jobs.reversing import close_topic, kept_up_to, log_ranges, open_topic, turn_mirror
+from linkengine.jobs.reversing import claimed_before, close_topic, kept_up_to, log_ranges, open_topic, turn_mirror
 from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import reopen_mirror, stop_mirror
 from linkengine.jobs.stoppingmany import stop_many
@@ -45,6 +45,7 @@ __all__ = [
     "change_acls",
     "check_link",
     "check_mirror",
+    "claimed_before",
     "clear_link",
     "clear_mirror",
     "close_topic",

@@ -13,7 +13,7 @@ from functools import partial
 
 import structlog
 
-from linkengine.copyjob.adopt import adopt_partitions
+from linkengine.copyjob.adopt import adopt_partitions, claimed_partitions
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -27,7 +27,7 @@ from linkengine.kafka.newestends import count_partitions, kept_under, newest_vie
 from linkengine.kafka.offsets import EARLIEST, log_ends
 from linkengine.kafka.topicviews import TopicView
 from linkengine.sync.configs import read_source_configs, sync_configs
-from linkengine.sync.topics import follow_partitions
+from linkengine.sync.topics import follow_partitions, observe_source
 
 log = structlog.get_logger(__name__)
 
@@ -101,10 +101,12 @@ def _check_replicated(cluster: Cluster, topic: str, view: TopicView, *, visible:
 def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
     """Take a closed topic over as a mirror and give it a mirror's configs; safe to repeat.
 
-    Raises SIDES_DIVERGED where it holds records the other side lacks, or never had and would take from it.
+    Raises SIDES_DIVERGED where it holds records the other side lacks, or never had and would take from it, or is another topic
+    than was agreed; SOURCE_TOPIC_ID_CHANGED where the other side's is.
     """
     source, here = ClusterAdmin(turn.source), ClusterAdmin(turn.destination)
-    topic = source.describe(turn.source_topic)
+    topic = observe_source(source, turn.source_topic, topic_id=turn.source_topic_id)
+    _check_same(here, turn)
     close_topic(turn.destination, turn.mirror_topic)
     _check_beginning(here, turn)
     adopt_partitions(turn.destination, turn.assignments, ends=dict(turn.ends), generation=turn.generation)
@@ -115,10 +117,27 @@ def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
     log.info("mirror_turned", topic=turn.mirror_topic, ends=turn.ends)
     return MirrorCreated(
         source_topic_id=topic.topic_id,
-        mirror_topic_id=here.describe(turn.mirror_topic).topic_id,
+        mirror_topic_id=turn.mirror_topic_id,
         partitions=partitions,
         read_only=True,
         source_configs=values,
+    )
+
+
+def claimed_before(turn: MirrorTurn) -> frozenset[int]:
+    """List the partitions that an earlier attempt has claimed, since which nobody wrote."""
+    return claimed_partitions(turn.destination, turn.assignments, ends=dict(turn.ends))
+
+
+def _check_same(here: ClusterAdmin, turn: MirrorTurn) -> None:
+    """A topic that was created again may be shorter than the copy, and would pass for its beginning."""
+    if here.describe(turn.mirror_topic).topic_id == turn.mirror_topic_id:
+        return
+    raise LinkEngineError(
+        ErrorCode.SIDES_DIVERGED,
+        f"Topic {turn.mirror_topic!r} was deleted and created again, so what it holds is not the other side's and it cannot "
+        "become its mirror as it is. Fail over here to make it writable again; truncate-and-restore then sets its records "
+        "aside.",
     )
 
 

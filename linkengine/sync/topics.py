@@ -42,6 +42,14 @@ def observe_sources(
     return found | {name: _second_look(source, name, topic_id=wanted[name]) for name in strange if name not in found}
 
 
+def observe_source(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDescription:
+    """Describe one source topic, as ``observe_sources`` does many; raise where it is gone, was replaced or is hidden."""
+    found = observe_sources(source, {topic: topic_id})[topic]
+    if isinstance(found, LinkEngineError):
+        raise found
+    return found
+
+
 def _as_expected(source: ClusterAdmin, wanted: Mapping[str, str]) -> dict[str, TopicDescription | LinkEngineError]:
     seen = source.topics(wanted, with_configs=False)
     return {topic.name: topic for topic in seen if topic.topic_id == wanted[topic.name]}

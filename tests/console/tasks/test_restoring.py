@@ -125,6 +125,29 @@ def test_a_worker_that_dies_before_the_topic_is_noted_as_a_mirror_leaves_the_res
     assert RestoreRun.objects.get().finished_at is not None
 
 
+def test_a_take_over_in_place_that_was_cut_short_is_nobodys_write(
+    stopped: MirrorTopic, pair: Pair, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note, left = restoring.note_mirroring, [True]
+
+    def die_once(*arguments: Any, **options: Any) -> None:
+        if left:
+            left.pop()
+            raise KeyboardInterrupt
+        note(*arguments, **options)
+
+    monkeypatch.setattr(restoring, "note_mirroring", die_once)
+    row = restore(pair[1], stopped.name)
+    with pytest.raises(KeyboardInterrupt):
+        restoring.advance_restore(mirror_id=row.pk)
+    restoring.advance_restore(mirror_id=row.pk)
+
+    run = RestoreRun.objects.get()
+    assert states(row) == [S.ACTIVE]
+    assert (run.in_place, run.messages_truncated, run.export_name) == (True, 0, "")
+    assert not row.transition_errors.exists()
+
+
 def test_a_restore_that_is_cut_short_leaves_a_writable_topic(
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, RestoreRun
 from devcluster.kafka import KafkaCluster
+from linkengine import jobs
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.tasks.kills import phases
@@ -128,3 +130,34 @@ def test_a_reversal_is_not_completed_behind_a_copy_that_had_failed(
     drive(lambda: records(source_cluster, topic) == records(destination_cluster, topic))
 
     assert b"the source's 101st" in set_aside(RestoreRun.objects.get())
+
+
+def test_a_reversal_is_not_completed_behind_a_copy_that_lost_its_end(
+    twin: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its new source's leader went away with the fence right after the stop, and an application's record is there now."""
+    topic, stop = twin.name, jobs.stop_mirror
+
+    def lose_behind(*arguments: Any, **options: Any) -> Any:
+        answer = stop(*arguments, **options)
+        assert write(destination_cluster, topic, "where the fence was") == [None]
+        MirrorPartition.objects.filter(mirror=twin, partition=0).update(stopped_end=101, fenced_end=101)
+        return answer
+
+    drive(lambda: len(records(destination_cluster, topic)) == 200)
+    before = records(source_cluster, topic)
+    monkeypatch.setattr(jobs, "stop_mirror", lose_behind)
+    do(twin, E.REVERSE_AND_START)
+    drive(lambda: states(twin) == [S.STOPPED])
+    row = MirrorTopic.objects.get(link=pair[1])
+    drive(lambda: row.transition_errors.filter(code="SIDES_DIVERGED", message__contains="lost records of partition 0").exists())
+
+    do(row, E.FAILOVER)
+    drive(lambda: states(row) == [S.STOPPED])
+    assert records(source_cluster, topic) == before
+    assert write(source_cluster, topic, "it goes on here") == [None]

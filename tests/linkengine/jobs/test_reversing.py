@@ -67,10 +67,17 @@ def test_a_topic_tells_what_it_has_kept_of_what_was_read_under_an_epoch(
 
 
 @pytest.fixture
-def turn(setup_plan: MirrorSetup, assignments: AssignmentsFactory, here: ClusterAdmin, there: ClusterAdmin) -> MirrorTurn:
+def turn(
+    setup_plan: MirrorSetup, source_topic: str, assignments: AssignmentsFactory, here: ClusterAdmin, there: ClusterAdmin
+) -> MirrorTurn:
     """The topic of the source is to become the mirror of its mirror, which began at offset 3 and was fenced at 3."""
     here.create_topic(setup_plan.mirror_topic, partitions=2)
+    ids = {
+        "source_topic_id": here.describe(setup_plan.mirror_topic).topic_id,
+        "mirror_topic_id": there.describe(source_topic).topic_id,
+    }
     return MirrorTurn(
+        **ids,
         source=setup_plan.destination,
         destination=setup_plan.source,
         source_topic=setup_plan.mirror_topic,
@@ -110,3 +117,36 @@ def test_a_topic_that_keeps_what_it_holds_or_whose_new_source_had_it_is_taken_ov
     jobs.turn_mirror(turn)
 
     assert there.offsets(source_topic, OffsetKind.END) == {0: 4, 1: 1}
+
+
+@pytest.mark.parametrize(
+    ("again", "code"), [("the source", ErrorCode.SOURCE_TOPIC_ID_CHANGED), ("the mirror", ErrorCode.SIDES_DIVERGED)]
+)
+def test_a_topic_that_was_created_again_is_no_side_of_a_reversal(
+    turn: MirrorTurn, here: ClusterAdmin, there: ClusterAdmin, again: str, code: ErrorCode
+) -> None:
+    side, name = (here, turn.source_topic) if again == "the source" else (there, turn.mirror_topic)
+    side.delete_topic(name)
+    side.create_topic(name, partitions=2)
+
+    with pytest.raises(LinkEngineError, match="was deleted and created again") as refused:
+        jobs.turn_mirror(turn)
+
+    assert refused.value.code is code
+    assert there.offsets(turn.mirror_topic, OffsetKind.END) == {0: 0, 1: 0}  # nothing claims it
+    assert not there.denies_writes(turn.mirror_topic)
+
+
+def test_a_take_over_that_was_cut_short_knows_its_own_claims(
+    source_topic: str, turn: MirrorTurn, send_there: Callable[..., None]
+) -> None:
+    turn = replace(turn, begins=())
+    send_there(source_topic, count=3)
+    assert jobs.claimed_before(turn) == frozenset()
+    jobs.turn_mirror(turn)
+
+    assert jobs.claimed_before(turn) == {0, 1}
+    jobs.open_topic(turn.destination, source_topic)
+    send_there(source_topic)
+    assert jobs.claimed_before(turn) == {1}
+    assert jobs.claimed_before(replace(turn, ends=((0, 2), (1, 0)))) == {1}  # where it ends with a record
