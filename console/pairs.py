@@ -171,5 +171,5 @@ def _fences(mirror: MirrorTopic) -> dict[int, int]:
 
 def fence_epochs(mirror: MirrorTopic) -> dict[int, int]:
     """Answer the leader epochs under which its fences were seen, by partition, where that was recorded."""
-    rows = MirrorPartition.objects.filter(mirror=mirror).exclude(fence_epoch=None).order_by("partition")
-    return dict(rows.values_list("partition", "fence_epoch"))
+    rows = MirrorPartition.objects.filter(mirror=mirror).order_by("partition").values_list("partition", "fence_epoch")
+    return {partition: epoch for partition, epoch in rows if epoch is not None}

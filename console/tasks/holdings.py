@@ -63,5 +63,5 @@ def _proven(part: CommonPart, here: Topic, there: Topic) -> CommonPart:
     """Answer what both still have of it: the source up to where its history goes, the copy where it still has its fence."""
     source, copy = (here, there) if part.source_is_here else (there, here)
     kept = part.as_kept(jobs.kept_up_to(*source, epochs=part.epochs))
-    fences = {"fences": part.fences, "epochs": part.fence_epochs, "by_markers": part.by_markers}
-    return kept.without(jobs.lost_fences(*copy, **fences))
+    lost = jobs.lost_fences(*copy, fences=part.fences, epochs=part.fence_epochs, by_markers=part.by_markers)
+    return kept.without(lost)

@@ -5,10 +5,10 @@ Two keys per partition, touched only by Lua scripts (``leasescripts.py``), which
 * ``lease:{<key>}``: the owner's token, expires by itself;
 * ``generation:{<key>}``: hash of ``generation`` (counter), ``holder`` (token of the last owner, empty once it released),
   ``clean`` (what the last acquire answered), ``seen`` (what the last owner that released left to the next one, who gets it
-  with a clean grant only), ``rests`` (when that was, by Redis' clock), ``left`` (the same of the last owner alone, whatever others did before) and ``armed`` (when, by
-  Redis' clock, an owner that may have sent markers was last heard, 0 after a clean release). It never expires, so the counter
-  outlives every lease; it goes with the mirror (``forget_leases``), a day later: a copier that comes late would make it
-  anew.
+  with a clean grant only), ``rests`` (when that was, by Redis' clock), ``left`` (the same of the last owner alone, whatever
+  others did before) and ``armed`` (when, by Redis' clock, an owner that may have sent markers was last heard, 0 after a clean
+  release). It never expires, so the counter outlives every lease; it goes with the mirror (``forget_leases``), a day later: a
+  copier that comes late would make it anew.
 
 A token is unique per RedisLease object. Races, each thought through:
 

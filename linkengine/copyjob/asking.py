@@ -55,7 +55,7 @@ def is_held_up(one: MirrorPartition, step: Append, *, now_ms: Callable[[], int])
 
 
 def _inherited(one: MirrorPartition) -> tuple[int, int] | None:
-    """What the former owner left, if it can be relied on: it was clean, lately, and the source's leader is the one it read from.
+    """What the former owner left, if it can be relied on: clean, lately, and the source's leader is the one it read from.
 
     Nor is a leader of an older epoch to be relied on: it may have been set back, and have other records since. Nor, later on,
     one of the same: set back to a snapshot, a cluster counts its epochs once more.

@@ -70,8 +70,8 @@ def _fence(stops: Sequence[MirrorStop]) -> Stopped:
         if one.key in fenced:
             found[one.mirror_topic][one.partition] = fenced[one.key]
     whole = [stop for stop in stops if stop.assignments and len(found[stop.mirror_topic]) == len(stop.assignments)]
-    told = {stop.mirror_topic: _told(found[stop.mirror_topic]) for stop in whole}
-    return {stop.mirror_topic: one for stop in whole if _is_copy_to_its_end(stop, dict((one := told[stop.mirror_topic]).ends))}
+    told = [(stop, _told(found[stop.mirror_topic])) for stop in whole]
+    return {stop.mirror_topic: stopped for stop, stopped in told if _is_copy_to_its_end(stop, dict(stopped.ends))}
 
 
 def _told(fences: Mapping[int, tuple[int, int]]) -> MirrorStopped:
