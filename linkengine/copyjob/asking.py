@@ -9,8 +9,6 @@ from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.tails import TailQuery
 from linkengine.domain.leases import FIRST_GENERATION, Grant
 
-# nobody has looked at the source since; a hand-over between slices takes no second, a pause or an outage of ours takes longer
-VOUCHED_MS = 60_000
 REMEMBERED_MS = 3_600_000  # brokers keep a producer for a day after its newest record, if nobody has set it to less
 
 
@@ -60,9 +58,7 @@ def _inherited(one: MirrorPartition) -> tuple[int, int] | None:
     Nor is a leader of an older epoch to be relied on: it may have been set back, and have other records since. Nor, later on,
     one of the same: set back to a snapshot, a cluster counts its epochs once more.
     """
-    seen = _left(one)
-    if one.grant is not None and one.grant.rested_ms > VOUCHED_MS:
-        return None
+    seen = one.grant.vouched if one.grant is not None and one.grant.clean else None
     same = seen is not None and one.origin is not None and one.origin.leader.epoch == seen[0]
     return seen if same else None
 

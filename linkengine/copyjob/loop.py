@@ -211,7 +211,7 @@ class CopyTask:
                 self._source.inherited(one)
                 self._mirror.resume(one)
             elif one.stage is not Stage.ENDED:  # else it was given back when nobody wanted it any more
-                self._steward.release(grant, seen=grant.seen, clean=is_settled(one, grant))
+                self._steward.release(grant, seen=grant.vouched, clean=is_settled(one, grant))
 
     def _armed(self, grants: list[Grant]) -> None:
         for one in (self._partitions[grant.key] for grant in grants if grant == self._partitions[grant.key].grant):

@@ -200,7 +200,7 @@ class Steward:
         self._wanted.pop(key, None)
         grant = self._held.get(key)
         if grant is not None:  # the loop may have ended before it hears of it
-            self._release(grant, grant.seen, clean=settled(grant))
+            self._release(grant, grant.vouched, clean=settled(grant))
 
     def _release(self, grant: Grant, seen: tuple[int, int] | None, *, clean: bool) -> None:
         self._held.pop(grant.key, None)

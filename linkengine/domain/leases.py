@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 FIRST_GENERATION = 1  # of a mirror's first owner, or of whoever comes first after the lease lost its memory
 
+# nobody has looked at the source since; a hand-over between slices takes no second, a pause or an outage of ours takes longer
+VOUCHED_MS = 60_000
+
 
 class CoordinationUnavailableError(Exception):
     """Redis did not answer in time. No news, not bad news: go on until the lease's deadline, then stop writing."""
@@ -31,6 +34,11 @@ class Grant:
     # the same of an owner that ended in good order and had nobody between itself and us; markers of one before may be under way
     left: tuple[int, int] | None = None
     rested_ms: int = 0  # of a clean hand-over: for how long nobody had the partition
+
+    @property
+    def vouched(self) -> tuple[int, int] | None:
+        """``seen``, as long as it says something of the source: later on it may have been set back, and count epochs anew."""
+        return self.seen if self.rested_ms <= VOUCHED_MS else None
 
 
 def coordinator_epoch_for(generation: int, *, closes: bool = False) -> int:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from linkengine.copyjob.asking import VOUCHED_MS, tail_query
+from linkengine.copyjob.asking import tail_query
 from linkengine.copyjob.pieces import Origin
-from linkengine.domain.leases import Grant
+from linkengine.domain.leases import VOUCHED_MS, Grant
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.copyjob.partitions import partition
 

@@ -8,6 +8,7 @@ import pytest
 from linkengine.copyjob.background import Background
 from linkengine.copyjob.ports import SystemClock
 from linkengine.copyjob.steward import Steward, StewardEvents
+from linkengine.domain.leases import VOUCHED_MS
 from tests.linkengine.copyjob.copying import plan_for, wait_for
 from tests.linkengine.copyjob.memory import MemoryLease, MemoryOrders, MemoryProgress
 from tests.linkengine.copyjob.partitions import partition
@@ -33,12 +34,16 @@ def steward(lease: MemoryLease) -> Iterator[Steward]:
     background.close()
 
 
-@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize(
+    ("settled", "rested_ms", "seen"),
+    [(True, VOUCHED_MS, (3, 40)), (False, 0, None), (True, VOUCHED_MS + 1, None)],
+    ids=["as it was", "unclean", "nobody has looked for long"],
+)
 def test_a_grant_that_comes_while_the_loop_ends_is_given_back_as_it_was_found(
-    lease: MemoryLease, steward: Steward, *, settled: bool
+    lease: MemoryLease, steward: Steward, *, settled: bool, rested_ms: int, seen: tuple[int, int] | None
 ) -> None:
     """Else the next slice would wait until it has run out."""
-    lease.left[KEY] = (3, 40)
+    lease.left[KEY], lease.rested_ms = (3, 40), rested_ms
     steward.want(KEY)
     wait_for(lambda: KEY in lease.generations)
 
@@ -48,4 +53,4 @@ def test_a_grant_that_comes_while_the_loop_ends_is_given_back_as_it_was_found(
 
     assert grant is not None
     assert grant.clean is settled
-    assert grant.seen == ((3, 40) if settled else None)
+    assert grant.seen == seen
