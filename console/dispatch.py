@@ -1,11 +1,13 @@
 """The only door to Celery: tasks are named, never imported, so the web process loads neither Spark nor Kafka.
 
-``send`` waits for the commit and promises nothing: the reconciler repeats whatever a lost message leaves undone. ``call`` waits
-for an answer. Secrets travel sealed (``console.models.fields.seal``), as the queue keeps none.
+``send`` waits for the commit and promises nothing: the reconciler repeats whatever a lost message leaves undone. So it neither
+fails nor holds up a request whose rows are stored: after one message that got lost, the next ones are not tried for a moment.
+``call`` waits for an answer. Secrets travel sealed (``console.models.fields.seal``), as the queue keeps none.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any
 
@@ -20,8 +22,15 @@ from console.errors import UnavailableError
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 SEND_EXPIRES_S = 60  # later the reconciler has sent it again
+UNSENT_S = 3.0  # after a message got lost; each try may take five, and a failover of twenty mirrors sends forty
 WORKER_SILENT_MS = 10_000  # a worker reconciles every second; ten missed rounds are silence
 _log = structlog.get_logger(__name__)
+
+
+class _Queue:
+    """What this process knows of the work queue."""
+
+    unsent_until_s = 0.0  # monotonic
 
 
 def send(task_name: str, **kwargs: Any) -> None:
@@ -34,12 +43,12 @@ def call(task_name: str, *, timeout_s: float, **kwargs: Any) -> Any:
     reply_to = f"console:answer:{uuid.uuid4().hex}"
     try:
         app.send_task(task_name, kwargs={**kwargs, "reply_to": reply_to}, expires=timeout_s, retry=False)
-        answer = store.wait_for_answer(reply_to, timeout_s=timeout_s)
     except (OperationalError, redis.RedisError) as error:
-        raise UnavailableError(
-            "Redis does not answer, so the engine cannot be asked. Start Redis or mend CLUSTERLINK_REDIS_URL, then retry.",
-            code="QUEUE_UNAVAILABLE",
-        ) from error
+        raise _no_queue("so the engine cannot be asked") from error
+    try:
+        answer = store.wait_for_answer(reply_to, timeout_s=timeout_s)
+    except redis.RedisError as error:
+        raise _no_queue("so what the engine was asked, it may have done, and its answer is lost") from error
     if answer is None:
         raise UnavailableError(_why_silent(task_name, timeout_s), code="WORKER_UNAVAILABLE")
     if "error" in answer:
@@ -48,10 +57,21 @@ def call(task_name: str, *, timeout_s: float, **kwargs: Any) -> Any:
 
 
 def _send(task_name: str, kwargs: dict[str, Any]) -> None:
+    if time.monotonic() < _Queue.unsent_until_s:
+        _log.info("dispatch.left_to_the_next_round", task=task_name)
+        return
     try:
         app.send_task(task_name, kwargs=kwargs, expires=SEND_EXPIRES_S, retry=False)
     except (OperationalError, redis.RedisError) as error:
+        _Queue.unsent_until_s = time.monotonic() + UNSENT_S
         _log.warning("dispatch.failed", task=task_name, error=str(error))
+    except Exception:  # noqa: BLE001 - the rows are stored; a 500 would say that they are not
+        _log.exception("dispatch.failed", task=task_name)
+
+
+def _no_queue(consequence: str) -> UnavailableError:
+    message = f"Redis does not answer, {consequence}. Start Redis or mend CLUSTERLINK_REDIS_URL, then retry."
+    return UnavailableError(message, code="QUEUE_UNAVAILABLE")
 
 
 def _why_silent(task_name: str, timeout_s: float) -> str:

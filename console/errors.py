@@ -65,6 +65,7 @@ class BrokerFailedError(ConsoleError):
     kind = "broker_failed"
 
 
+CLUSTER_AWAY = "BROKER_UNAVAILABLE"
 BROKER_TIMEOUT = "BROKER_TIMEOUT"  # asking again may help
 _AWAY = {
     ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
@@ -91,7 +92,7 @@ def from_engine(error: LinkEngineError, *, field: str | None = None) -> ConsoleE
 def from_cluster(error: LinkEngineError) -> ConsoleError:
     """Turn what a registered cluster answered to a plain question into one of ours; the message is the engine's."""
     if error.code in _AWAY:
-        return UnavailableError(error.message, code="BROKER_UNAVAILABLE")
+        return UnavailableError(error.message, code=CLUSTER_AWAY)
     if error.code == ErrorCode.TIMEOUT_ERROR:
         return BrokerFailedError(error.message, code=BROKER_TIMEOUT)
     if error.code in (ErrorCode.AUTHENTICATION_ERROR, ErrorCode.INTERNAL_ERROR):

@@ -9,7 +9,7 @@ from typing import Any
 from console import audit
 from console.access import Permission, check_permission
 from console.actors import Actor
-from console.brokers import ask
+from console.brokers import change
 from console.errors import ConsoleError
 from console.models import Cluster, MirrorTopic
 from linkengine.domain.states import WRITABLE
@@ -36,7 +36,7 @@ def _ask(cluster: Cluster, question: str, action: str, asked: dict[str, Any], *,
     detail = {name: value for name, value in asked.items() if name != "guarded"}
     resource = f"{audit.path_of(cluster)}/acls"
     try:
-        found = ask(cluster, question, **asked)
+        found = change(cluster, question, **asked)
     except ConsoleError as error:
         refusal = {**detail, "code": error.code, "reason": error.message}
         audit.record(by=by, action=action, resource=resource, now=now, result=audit.Result.FAILURE, detail=refusal)

@@ -14,7 +14,7 @@ from console import audit
 from console.access import Permission, check_permission
 from console.actions.namespaces import check_free
 from console.actors import Actor
-from console.brokers import ask, no_topic
+from console.brokers import ask, change, no_topic
 from console.errors import BadRequestError, ConflictError, ConsoleError, NotFoundError
 from console.models import Cluster, LinkConfig, MirrorTopic, RoleBinding
 from linkengine.domain.configs import PHYSICAL, synced_names
@@ -40,7 +40,9 @@ def create_topic(
     check_free(cluster=cluster, topic=topic)
     _check_no_mirror(cluster, topic)
     detail = {"partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
-    create = partial(ask, cluster, "create_topic", topic=topic, validate_only=validate_only, **detail)
+    create = partial(
+        ask if validate_only else change, cluster, "create_topic", topic=topic, validate_only=validate_only, **detail
+    )
     found: dict[str, Any] | None
     if validate_only:
         found = create()
@@ -55,7 +57,7 @@ def delete_topic(*, cluster: Cluster, topic: str, by: Actor, now: datetime) -> N
     mirror = active_mirror(cluster, topic)
     if mirror is not None:
         raise ConflictError(f"Topic '{topic}' is a mirror topic of cluster link '{mirror.link.name}'. Delete the mirror topic.")
-    delete = partial(ask, cluster, "delete_topic", topic=topic)
+    delete = partial(change, cluster, "delete_topic", topic=topic)
     if not _audited(delete, "DeleteTopic", cluster, topic, detail={}, by=by, now=now):
         raise no_topic(topic)
 
@@ -68,7 +70,7 @@ def grow_topic(*, cluster: Cluster, topic: str, partitions: int, by: Actor, now:
         raise ConflictError(
             f"Topic '{topic}' is a mirror topic: it gets the partitions that '{mirror.source_topic}' gets. Grow that one."
         )
-    grow = partial(ask, cluster, "grow_topic", topic=topic, partitions=partitions)
+    grow = partial(change, cluster, "grow_topic", topic=topic, partitions=partitions)
     found: dict[str, Any] = _audited(grow, "GrowTopic", cluster, topic, detail={"partitions": partitions}, by=by, now=now)
     return found
 
@@ -93,8 +95,8 @@ def alter_topic_configs(
         ask(cluster, "alter_topic_configs", **asked)
         return
     detail = {"set": dict(values), "deleted": list(deletions)}
-    change = partial(ask, cluster, "alter_topic_configs", **asked)
-    _audited(change, "AlterTopicConfigs", cluster, topic, detail=detail, by=by, now=now)
+    alter = partial(change, cluster, "alter_topic_configs", **asked)
+    _audited(alter, "AlterTopicConfigs", cluster, topic, detail=detail, by=by, now=now)
 
 
 def active_mirror(cluster: Cluster, topic: str) -> MirrorTopic | None:
@@ -133,11 +135,11 @@ def _check_free(mirror: MirrorTopic, names: set[str]) -> None:
 
 
 def _audited(
-    change: Callable[[], _Found], action: str, cluster: Cluster, topic: str, *, detail: dict[str, Any], by: Actor, now: datetime
+    make: Callable[[], _Found], action: str, cluster: Cluster, topic: str, *, detail: dict[str, Any], by: Actor, now: datetime
 ) -> _Found:
     resource = f"{audit.path_of(cluster)}/topic/{topic}"
     try:
-        found = change()
+        found = make()
     except NotFoundError as error:
         raise no_topic(topic) from error
     except ConsoleError as error:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
+import time
 from collections.abc import Iterator
 from threading import Thread
 from typing import Any
 
 import pytest
+import structlog
 from celery import Celery
 from django.db import transaction
 
@@ -39,6 +42,7 @@ def _use(settings: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     app.config_from_object("console.celeryconfig")
     app.conf.broker_url = url
     monkeypatch.setattr(dispatch, "app", app)
+    monkeypatch.setattr(dispatch._Queue, "unsent_until_s", 0.0)
 
 
 def queued() -> list[dict[str, Any]]:
@@ -61,6 +65,56 @@ def test_a_task_is_queued_after_the_commit_only(own_redis: None) -> None:
 def test_an_outage_does_not_undo_what_was_stored(no_redis: None) -> None:
     with transaction.atomic():
         dispatch.send("reconcile_link", link_id=1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_silent_redis_holds_a_request_up_once_however_much_there_is_to_send(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # as a frozen Redis: it takes connections, and no more
+        _use(settings, f"redis://127.0.0.1:{silent.getsockname()[1]}/0", monkeypatch)
+        began = time.monotonic()
+        with transaction.atomic():
+            for number in range(40):
+                dispatch.send("reconcile_link", link_id=number)
+
+    assert time.monotonic() - began < 10  # two hundred otherwise
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_is_sent_again_a_moment_later(own_redis: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch._Queue, "unsent_until_s", time.monotonic() + 0.2)
+    dispatch.send("reconcile_link", link_id=1)
+    assert queued() == []
+
+    time.sleep(0.25)
+    dispatch.send("reconcile_link", link_id=1)
+    assert len(queued()) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_stored_is_never_answered_as_if_it_had_failed(own_redis: None) -> None:
+    with structlog.testing.capture_logs() as logs, transaction.atomic():
+        dispatch.send("reconcile_link", link_id=object())  # whatever goes wrong behind the commit
+
+    assert [one["event"] for one in logs if one["log_level"] == "error"] == ["dispatch.failed"]
+
+
+def test_an_answer_that_redis_lost_is_told_apart_from_what_was_never_asked(
+    own_redis: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, whole = dispatch.app.send_task, settings.REDIS_URL
+
+    def send_and_lose_redis(*args: Any, **kwargs: Any) -> None:
+        send(*args, **kwargs)
+        settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
+
+    monkeypatch.setattr(dispatch.app, "send_task", send_and_lose_redis)
+    with pytest.raises(UnavailableError, match="it may have done, and its answer is lost") as caught:
+        dispatch.call("check_link", timeout_s=1)
+    settings.REDIS_URL = whole
+    assert caught.value.code == "QUEUE_UNAVAILABLE"
+    assert len(queued()) == 1  # a worker may do it until it expires
 
 
 def test_an_outage_is_told_to_who_waits(no_redis: None) -> None:

@@ -104,6 +104,7 @@ def test_no_worker_is_told_with_503(owner: Rest, base: str, boundary: Boundary) 
 
     assert answer.status_code == 503
     assert answer.json() == {"error_code": 50302, "message": "No worker answers."}
+    assert not ClusterLink.objects.exists()
 
 
 def test_a_config_given_twice_is_refused(owner: Rest, base: str) -> None:

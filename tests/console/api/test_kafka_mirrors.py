@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 
 from console.api.kafka.words import MIRROR_STATUSES
+from console.errors import UnavailableError
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import troubles
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -225,6 +226,14 @@ def test_validate_only_asks_the_clusters_and_creates_nothing(owner: Rest, mirror
     assert (answer.status_code, answer.content) == (204, b"")
     assert [name for name, _ in boundary.called] == ["check_mirror"]
     assert not MirrorTopic.objects.exists()
+
+
+def test_nothing_is_stored_behind_a_503(owner: Rest, mirrors: str, boundary: Boundary) -> None:
+    boundary.error = UnavailableError("No worker answers.")
+
+    assert owner.post(mirrors, CREATE).status_code == 503
+    assert not MirrorTopic.objects.exists()
+    assert boundary.sent == []
 
 
 def test_a_mirror_that_is_being_deleted_is_no_repeat(owner: Rest, mirrors: str, base: str) -> None:

@@ -285,3 +285,16 @@ def test_where_nobody_answers_it_is_503(owner: Rest, topics: str, boundary: Boun
     boundary.error = UnavailableError("No worker answers.")
 
     assert owner.get(topics).json() == {"error_code": 50302, "message": "No worker answers."}
+
+
+def test_a_change_that_nobody_has_told_of_is_neither_called_done_nor_not_done(
+    owner: Rest, topics: str, boundary: Boundary
+) -> None:
+    boundary.error = UnavailableError("The worker did not finish.", code="WORKER_UNAVAILABLE")
+
+    answer = owner.post(topics, {"topic_name": "plain"})
+
+    assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
+    assert answer.json()["message"].startswith("The worker did not finish. Nobody knows whether the change was made")
+    checked = owner.post(topics, {"topic_name": "plain", "validate_only": True})
+    assert checked.json()["message"] == "The worker did not finish."
