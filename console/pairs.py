@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
@@ -74,6 +75,12 @@ def counterpart(mirror: MirrorTopic, *, other: ClusterLink | None = None) -> Mir
         return None
     rows = MirrorTopic.objects.filter(link=there, name=mirror.source_topic, source_topic=mirror.name)
     return rows.select_related("link__destination__environment", "link__source").first()
+
+
+def mirrors_of_name(cluster_id: str, topic: str) -> QuerySet[MirrorTopic]:
+    """Choose the rows by which a topic of this name is a mirror on a cluster, shall become one, or was one a moment ago."""
+    rows = MirrorTopic.objects.filter(link__destination__cluster_id=cluster_id, name=topic)
+    return rows.exclude(state=MirrorState.STOPPED)
 
 
 def have_parted(mirror: MirrorTopic, other: MirrorTopic | None) -> bool:

@@ -27,7 +27,7 @@ from linkengine.domain.plans import (
     VerifyPlan,
     producer_id_for,
 )
-from linkengine.domain.states import BECOMING, MirrorState, StopReason
+from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState, StopReason
 
 TUNING = CopyTuning()
 
@@ -234,6 +234,7 @@ def _stop(
         configs=dict(mirror.config_overrides),
         sync_include=mirror.link.sync_include,
         guard=is_guarded(mirror.link),
+        was_closed=mirror.prior_state in CLOSED_FIRST,
         group_offsets=known_offsets(mirror),
     )
 
@@ -291,8 +292,7 @@ def is_guarded(link: ClusterLink) -> bool:
 
 def is_contested(mirror: MirrorTopic) -> bool:
     """Tell whether another mirror that is not stopped has the name on this cluster: the rules on it may be that one's."""
-    others = MirrorTopic.objects.filter(link__destination=mirror.link.destination_id, name=mirror.name)
-    return others.exclude(pk=mirror.pk).exclude(state=MirrorState.STOPPED).exists()
+    return pairs.mirrors_of_name(mirror.link.destination.cluster_id, mirror.name).exclude(pk=mirror.pk).exists()
 
 
 def config_of(link: ClusterLink, name: str) -> str:

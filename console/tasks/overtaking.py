@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import structlog
 from django.utils import timezone
@@ -18,7 +19,7 @@ from console.models import MirrorTopic
 from console.reconciling import plans, troubles
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.states import BECOMING, MirrorState
+from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState
 
 GIVE_WAY_S = store.HOLD_S + 3.0  # a worker that was killed holds for HOLD_S; a living one gives way within a second or so
 LOOK_EVERY_S = 0.1
@@ -84,11 +85,18 @@ def giving_way(mirror: MirrorTopic) -> Iterator[MirrorTopic | None]:
     if mirror.prior_state not in BECOMING:
         yield mirror
         return
-    deadline = time.monotonic() + GIVE_WAY_S
+    with patient_hold(hold_name(mirror.pk), wait_s=GIVE_WAY_S) as ours:
+        yield plans.load(mirror.pk) if ours else None
+
+
+@contextmanager
+def patient_hold(name: str, *, wait_s: float) -> Iterator[bool]:
+    """Wait for a hold that somebody else may have for a moment; tells whether we got it."""
+    deadline = time.monotonic() + wait_s
     while True:
-        with store.hold(hold_name(mirror.pk)) as ours:
+        with store.hold(name) as ours:
             if ours or time.monotonic() >= deadline:
-                yield plans.load(mirror.pk) if ours else None
+                yield ours
                 return
         time.sleep(LOOK_EVERY_S)
 
@@ -107,11 +115,12 @@ def settle(mirror: MirrorTopic) -> None:
 
 def _undo(mirror: MirrorTopic, stopped: MirrorTopic | None) -> None:
     """Nobody comes back to a mirror that is stopped or gone: try for long enough, and tell people where that does not help."""
+    was_closed = mirror.state in CLOSED_FIRST
     for left in reversed(range(UNDO_ATTEMPTS)):
         try:
             if stopped is not None:
-                _reopen(stopped)
-            elif plans.is_guarded(mirror.link) and not plans.is_contested(mirror):
+                _reopen(stopped, was_closed=was_closed)
+            elif (plans.is_guarded(mirror.link) or was_closed) and not plans.is_contested(mirror):
                 jobs.open_topic(mirror.link.destination.address, mirror.name)
         except LinkEngineError as error:
             if not left:
@@ -122,8 +131,8 @@ def _undo(mirror: MirrorTopic, stopped: MirrorTopic | None) -> None:
             return
 
 
-def _reopen(stopped: MirrorTopic) -> None:
-    topic_id = jobs.reopen_mirror(plans.stop_of(stopped, generation=0))
+def _reopen(stopped: MirrorTopic, *, was_closed: bool) -> None:
+    topic_id = jobs.reopen_mirror(replace(plans.stop_of(stopped, generation=0), was_closed=was_closed))
     MirrorTopic.objects.filter(pk=stopped.pk, mirror_topic_id="").update(mirror_topic_id=topic_id)
     lineage.close_lineage(mirror=stopped, now=timezone.now())
     dispatch.send("reconcile_link", link_id=stopped.link_id)

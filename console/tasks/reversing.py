@@ -26,7 +26,7 @@ from console.reconciling import coverage, gaps, plans, sampling, tombstones, tro
 from console.reconciling.ends import fenced_ends, mirrored_ends
 from console.tasks import leases
 from console.tasks.mirrors import note_delay, note_failure
-from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
+from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, patient_hold, unless_overtaken
 from console.tasks.stopping import blockers_of, note_blockers
 from linkengine import jobs
 from linkengine.domain.configs import COMPRESSION, PHYSICAL
@@ -40,6 +40,7 @@ DRAIN_S = 20.0  # of watching in one task; the next one goes on
 LOOK_EVERY_S = 0.4
 SETTLE_S = 1.0  # a Produce that a broker let in before the rule came is over by then
 RELEASE_S = 2.0
+HOLD_WAIT_S = 2.0  # the other side's task looks for a moment every two seconds whether its turn has come
 _log = structlog.get_logger(__name__)
 
 
@@ -195,12 +196,19 @@ def _was_compacted(mirror: MirrorTopic, made: MirrorCreated) -> bool:
 
 
 def _close(mirror: MirrorTopic, other: MirrorTopic) -> bool:
-    """Keep producers out of the source; False where that failed. One that was failed over meanwhile is opened again."""
+    """Keep producers out of the source; False where that failed. One that was failed over meanwhile is opened again.
+
+    Its stop gives way to us: it opens the topic behind us, also where we die before we see that it was failed over.
+    """
     closed = False
-    with unless_overtaken(other, otherwise=lambda error: note_failure(mirror, error, fatal=False, now=timezone.now())):
-        jobs.close_topic(plans.source_address(mirror.link), mirror.source_topic)
-        check_wanted(other)
-        closed = True
+    with patient_hold(hold_name(other.pk), wait_s=HOLD_WAIT_S) as ours:
+        if not ours:
+            return False
+        with unless_overtaken(other, otherwise=lambda error: note_failure(mirror, error, fatal=False, now=timezone.now())):
+            check_wanted(other)
+            jobs.close_topic(plans.source_address(mirror.link), mirror.source_topic)
+            check_wanted(other)
+            closed = True
     return closed
 
 
@@ -239,6 +247,13 @@ def _not_yet(mirror: MirrorTopic, other: MirrorTopic | None) -> dict[str, str]:
 
 
 def _end_reversal(mirror: MirrorTopic, *, now: datetime) -> None:
+    """Mirror on. A source that has no row any more is opened first, since no stop will do it; a row's own stop does."""
+    if not pairs.mirrors_of_name(mirror.link.source_cluster_id, mirror.source_topic).exists():
+        try:
+            jobs.open_topic(plans.source_address(mirror.link), mirror.source_topic)
+        except LinkEngineError as error:
+            note_failure(mirror, error, fatal=False, now=now)
+            return
     transitions.apply_event(
         mirror=mirror, event=MirrorEvent.REVERSAL_ENDED, by=ENGINE, now=now, detail="the other side is gone", reversal=""
     )

@@ -98,6 +98,7 @@ class MirrorStop:
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
     sync_include: tuple[str, ...] | None = None
     guard: bool = True  # writes were denied and have to be allowed again, as in MirrorSetup
+    was_closed: bool = False  # perhaps likewise, also unguarded: an ordinary topic that was to become a mirror
     group_offsets: tuple[KnownOffset, ...] = ()  # of the consumer groups that were carried over
 
 

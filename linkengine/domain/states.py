@@ -179,6 +179,8 @@ COPYING: frozenset[MirrorState] = frozenset(
 BECOMING: frozenset[MirrorState] = frozenset(
     {_S.PENDING_SETUP, _S.PENDING_MIRROR, _S.PENDING_SETUP_FOR_RESTORE, _S.PENDING_RESTORE_MIRROR}
 )
+# Those of them in which the topic was an ordinary one before, which is closed whoever fills the gaps of mirrors, and how.
+CLOSED_FIRST: frozenset[MirrorState] = BECOMING - {_S.PENDING_SETUP}
 WRITABLE: frozenset[MirrorState] = frozenset({_S.STOPPED})
 
 

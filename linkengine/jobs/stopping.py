@@ -21,7 +21,7 @@ from linkengine.domain.groupplans import ClampedOffset
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
 from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.states import StopReason
-from linkengine.jobs.reversing import open_topic
+from linkengine.jobs.reversing import open_if_closed, open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.sync.clamping import clamp_groups
 from linkengine.sync.configs import read_source_configs
@@ -73,6 +73,8 @@ def stop_mirror(
     check_ours()
     if stop.guard:
         destination.allow_writes(found.name)
+    elif stop.was_closed:
+        open_if_closed(stop.destination, found.name)
     log.info("mirror_stopped", topic=found.name, reason=stop.reason, ends=stopped.ends, clamped=len(clamped))
     return replace(stopped, clamped=tuple(clamped))
 
@@ -108,8 +110,12 @@ def _find(stop: MirrorStop) -> TopicDescription | None:
 
 def _open(stop: MirrorStop, found: TopicDescription | None) -> None:
     """Take our rules off the mirror's name, unless they guard another mirror there."""
-    if stop.guard and (found is not None or not stop.contested):
+    if found is None and stop.contested:
+        return
+    if stop.guard:
         open_topic(stop.destination, _topic_of(stop))
+    elif stop.was_closed:
+        open_if_closed(stop.destination, _topic_of(stop))
 
 
 def _fence(stop: MirrorStop, found: TopicDescription, *, keep: Callable[[MirrorStopped], None]) -> MirrorStopped:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from console import store
-from console.models import LineageRange, MirrorTopic
+from console.models import ClusterLink, LineageRange, MirrorTopic
 from console.tasks import mirrors, overtaking, reversing, stopping
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
@@ -16,15 +16,18 @@ from linkengine.copyjob import seed
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.domain.plans import GapFiller
+from linkengine.domain.states import CLOSED_FIRST, MirrorEvent, MirrorState
 from linkengine.jobs import setup as engine
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from tests.console.conftest import NOW
 from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("sent")]
 S, E = MirrorState, MirrorEvent
 START = 60
 Interleave = Callable[..., None]
+Pair = tuple[ClusterLink, ClusterLink]
 
 
 @pytest.fixture(autouse=True)
@@ -216,3 +219,65 @@ def test_a_reversal_that_slept_through_a_failover_before_it_closes_the_source_le
     assert states(twin, other) == [S.ACTIVE, S.STOPPED]
     assert not here_of(fresh(other)).denies_writes(other.name)
     assert write(source_cluster, other.name, "mine still") == [None]
+
+
+def test_a_reversal_that_dies_once_it_has_closed_the_source_leaves_it_to_the_failover_that_came_meanwhile(
+    twin: MirrorTopic, monkeypatch: pytest.MonkeyPatch, source_cluster: KafkaCluster
+) -> None:
+    """The worker is killed between the rule and the look whether anybody wants it still; nobody comes back for it."""
+    do(twin, E.REVERSE_AND_START)
+    other, close = MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic), jobs.close_topic
+
+    def be_killed(*arguments: Any) -> None:
+        fail_over(other)
+        close(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs, "close_topic", be_killed)
+    with pytest.raises(KeyboardInterrupt):
+        reversing.advance_reversal(mirror_id=twin.pk)
+    stopping.advance_stop(mirror_id=other.pk)
+
+    assert states(twin, other) == [S.ACTIVE, S.STOPPED]
+    assert not here_of(fresh(other)).denies_writes(other.name)
+    assert write(source_cluster, other.name, "mine still") == [None]
+
+
+def test_a_reversal_whose_other_side_is_gone_opens_its_source(twin: MirrorTopic, source_cluster: KafkaCluster) -> None:
+    do(twin, E.REVERSE_AND_START)
+    other = fresh(MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic))
+    jobs.close_topic(other.link.destination.address, other.name)
+    other.delete()
+
+    reversing.advance_reversal(mirror_id=twin.pk)
+
+    assert states(twin) == [S.ACTIVE]
+    assert write(source_cluster, twin.source_topic, "mine still") == [None]
+
+
+def test_a_topic_whose_other_row_is_still_to_be_a_mirror_stays_closed(twin: MirrorTopic, pair: Pair) -> None:
+    """Its link is being deleted, which fails it over: that opens it, once nothing of ours can write to it any more."""
+    do(twin, E.REVERSE_AND_START)
+    other = fresh(MirrorTopic.objects.exclude(link=twin.link_id).get(name=twin.source_topic))
+    jobs.close_topic(other.link.destination.address, other.name)
+    ClusterLink.objects.filter(pk=other.link_id).update(deletion_requested_at=NOW)
+
+    reversing.advance_reversal(mirror_id=twin.pk)
+    assert (states(twin, other), here_of(other).denies_writes(other.name)) == ([S.ACTIVE, S.PENDING_MIRROR], True)
+
+    fail_over(other)
+    assert (states(other), here_of(other).denies_writes(other.name)) == ([S.STOPPED], False)
+
+
+@pytest.mark.parametrize("state", sorted(CLOSED_FIRST))
+def test_a_topic_that_was_closed_is_opened_also_where_no_mirror_is_guarded(twin: MirrorTopic, state: MirrorState) -> None:
+    """Where transactions fill gaps nobody is kept out of mirrors, but of a topic that is to become one."""
+    here = here_of(twin)
+    jobs.close_topic(twin.link.destination.address, twin.name)
+    ClusterLink.objects.filter(pk=twin.link_id).update(gap_filler=GapFiller.TRANSACTIONS)
+    MirrorTopic.objects.filter(pk=twin.pk).update(state=state, holds_copy=False)
+
+    fail_over(twin)
+
+    assert states(twin) == [S.STOPPED]
+    assert not here.denies_writes(twin.name)
