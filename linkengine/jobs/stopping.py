@@ -127,9 +127,7 @@ def _fence(stop: MirrorStop, found: TopicDescription, *, keep: Callable[[MirrorS
     assignments = [replace(one, mirror_topic_id=found.topic_id) for one in stop.assignments]
     so_far, epochs = dict(stop.fenced_ends), dict[int, int]()
     try:
-        fence_partitions(
-            stop.destination, assignments, generation=stop.generation, already_fenced_ends=so_far, epochs=epochs
-        )
+        fence_partitions(stop.destination, assignments, generation=stop.generation, already_fenced_ends=so_far, epochs=epochs)
     except LinkEngineError:
         if len(so_far) > len(stop.fenced_ends):
             with suppress(LinkEngineError):  # what is to be told is why the stop cannot go on
