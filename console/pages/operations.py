@@ -1,15 +1,13 @@
-"""Pause, resume, promote, fail over, delete: a confirmation that says what is at stake, then the action. One topic or many.
+"""Pause, resume, promote, fail over, delete: a confirmation that says what is at stake, then the action.
 
 The confirmation is a page of its own; with JavaScript the same form opens in a dialog.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import prefetch_related_objects
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
@@ -21,15 +19,13 @@ from console.errors import ConflictError, ConsoleError, NotFoundError
 from console.gatepolicies import gate_closed
 from console.models import ClusterLink, MirrorTopic
 from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
-from console.pages.linkpages import crumbs, link_head
+from console.pages.linkpages import crumbs
 from console.pages.mirrorpages import mirror_head, mirror_url
 from console.policies import permission_for, why_not
 from console.presenters import numbers
 from console.presenters.links import link_url
-from console.presenters.mirrors import mirror_row
-from console.presenters.verbs import BULK_VERBS, VERBS, Verb, explanation, needs_typed_name, reversibility
+from console.presenters.verbs import VERBS, Verb, explanation, needs_typed_name, reversibility
 from console.queries import links as link_queries
-from console.queries import mirrorpages
 from console.queries import mirrors as mirror_queries
 from console.queries.mirrors import MirrorSummary
 from console.queries.previews import preview
@@ -52,12 +48,12 @@ class Risk:
 @require_http_methods(["GET", "POST"])
 def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str, *, operation: str) -> HttpResponse:
     """Confirm an operation on one mirror topic; 409 in place where its state does not allow it any more."""
-    by, now, verb = actor_of(request), timezone.now(), _verb(operation)
+    by, now, verb = actor_of(request), timezone.now(), verb_of(operation)
     mirror = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
     check_permission(by, permission_for(verb.event), mirror=mirror)
     if request.method == "GET":
-        problem = _refused(mirror, verb.event, now=now)
-        return _confirmation(request, mirror, verb, problem=problem, status=409 if problem else 200)
+        problem = refused(mirror, verb.event, now=now)
+        return _confirmation(request, mirror, verb, problem=problem, refused=bool(problem), status=409 if problem else 200)
     typed = needs_typed_name(verb.event, bidirectional=_is_bidirectional(mirror.link))
     if typed and request.POST.get("confirm", "").strip() != mirror.name:
         words, seen = "This is not the name of the mirror topic.", request.POST.get("seen", "")
@@ -68,31 +64,10 @@ def operate(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: 
         if error.kind == "denied":
             raise
         fresh = _find(cluster_id, link_name, mirror_name, verb=verb, by=by)
-        return _confirmation(request, fresh, verb, problem=problem_of(error), status=status_of(error))
+        hopeless = bool(refused(fresh, verb.event, now=now))
+        return _confirmation(request, fresh, verb, problem=problem_of(error), refused=hopeless, status=status_of(error))
     url = link_url(mirror.link) if verb.event is MirrorEvent.DELETE else mirror_url(mirror)
     return done(request, url, verb.done.format(name=mirror.name))
-
-
-@page("links")
-@require_http_methods(["GET", "POST"])
-def operate_many(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
-    """Confirm an operation on several mirror topics; each succeeds or fails by itself, and the answer tells which."""
-    by, now = actor_of(request), timezone.now()
-    values = request.POST if request.method == "POST" else request.GET
-    verb, names = _verb(values.get("operation", "")), values.getlist("mirror")
-    link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
-    chosen = mirrorpages.mirror_page(by=by, link=link, names=names, order="name", size=len(names) or 1).rows
-    if request.method == "GET" or not chosen:
-        return _many(request, link, verb, chosen, status=200 if chosen else 422)
-    if _typed_for_many(verb, link) and request.POST.get("confirm", "").strip() != link.name:
-        return _many(request, link, verb, chosen, wrong_name="This is not the name of the link.", status=422)
-    results = operations.operate_many(
-        link=link, names=[one.mirror.name for one in chosen], operation=verb.event, by=by, now=now
-    )
-    failed = [one for one in results if one.error_code]
-    if not failed:
-        return done(request, link_url(link), f"{verb.label}: {numbers.plural(len(results), 'mirror topic')} accepted.")
-    return _many(request, link, verb, chosen, results=results, failed=len(failed), status=409)
 
 
 def _carry_out(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Actor, now: datetime) -> None:
@@ -102,7 +77,8 @@ def _carry_out(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, by: Act
         operations.operate(mirror=mirror, operation=verb.event, by=by, now=now)
 
 
-def _refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[str, str]:
+def refused(mirror: MirrorTopic, event: MirrorEvent, *, now: datetime) -> dict[str, str]:
+    """Word why an operation is not possible now; empty where it is."""
     reason = why_not(mirror, event)
     if reason:
         return problem_of(ConflictError(reason))
@@ -149,7 +125,7 @@ def risk_of(summary: MirrorSummary, verb: Verb) -> Risk | None:
     total = summary.missing if verb.loses_lag else summary.total_lag
     words = {
         True: "The source is asked no more, so what it received since the last sample is not counted.",
-        False: "The promotion waits until this is 0.",
+        False: "The promotion waits until the lag is 0.",
     }[verb.loses_lag]
     if total is None:
         words = "Not all partitions have been measured, so nobody can say how many records the mirror lacks. " + words
@@ -184,51 +160,12 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
     return reply(request, "mirrors/operate.html", context | more, status=status)
 
 
-def _many(
-    request: HttpRequest, link: ClusterLink, verb: Verb, chosen: Sequence[MirrorSummary], *, status: int = 200, **more: object
-) -> HttpResponse:
-    now = timezone.now()
-    lags = [one.missing for one in chosen]
-    known = [lag for lag in lags if lag is not None]
-    context = {
-        "link": link_head(link, now=now),
-        "crumbs": crumbs(link, last=f"{verb.label} several"),
-        "environment_name": link.destination.environment.name,
-        "verb": verb,
-        "rows": [mirror_row(one, now=now) for one in chosen[:NAMES_SHOWN]],
-        "hindered": _hindrances(link, chosen, verb, now=now) if request.method == "GET" else (),
-        "names": [one.mirror.name for one in chosen],
-        "more_names": max(0, len(chosen) - NAMES_SHOWN),
-        "at_risk": numbers.count(sum(known)) if len(known) == len(lags) else "unknown",
-        "typed": _typed_for_many(verb, link),
-        "final_words": reversibility(verb.event, bidirectional=_is_bidirectional(link)),
-        "confirm": request.POST.get("confirm", ""),
-        "bulk_verbs": BULK_VERBS,
-    }
-    return reply(request, "mirrors/operate_many.html", context | more, status=status)
-
-
-def _hindrances(link: ClusterLink, chosen: Sequence[MirrorSummary], verb: Verb, *, now: datetime) -> list[tuple[str, str]]:
-    """Say beforehand which of those shown would be refused now, and why, as the confirmation of one does."""
-    prefetch_related_objects([link], "configs")  # the gate's, once for all
-    found = []
-    for one in chosen[:NAMES_SHOWN]:
-        one.mirror.link = link
-        problem = _refused(one.mirror, verb.event, now=now)
-        if problem:
-            found.append((one.mirror.name, problem["message"]))
-    return found
-
-
-def _verb(operation: str) -> Verb:
+def verb_of(operation: str) -> Verb:
+    """Answer the words of an operation; raise NotFoundError where there is none of this name."""
     verb = next((verb for event, verb in VERBS.items() if event == operation), None)
     if verb is None:
         raise NotFoundError(f"There is no operation {operation!r} on mirror topics.")
     return verb
-
-
-def _typed_for_many(verb: Verb, link: ClusterLink) -> bool:
-    return needs_typed_name(verb.event, bidirectional=_is_bidirectional(link))
 
 
 def _is_bidirectional(link: ClusterLink) -> bool:

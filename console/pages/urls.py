@@ -8,6 +8,7 @@ from django.views.generic import RedirectView
 from console.pages import (
     access,
     audit,
+    bulk,
     createlink,
     drills,
     editconfig,
@@ -69,7 +70,7 @@ urlpatterns = [
     path(f"{_LINK}drills/", drills.drills),
     path(f"{_LINK}stops/", stopreports.stops),
     path(f"{_LINK}delete/", editlink.delete),
-    path(f"{_LINK}bulk/", operations.operate_many),
+    path(f"{_LINK}bulk/", bulk.operate_many),
     path(f"{_LINK}mirrors/new/", mirrors.create),
     path(f"{_MIRROR}-/", mirrors.detail),  # where a topic is called "new"
     path(f"{_MIRROR}-/gaps.csv", exports.gaps),

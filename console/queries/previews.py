@@ -6,13 +6,14 @@ Figures are of the last reports, and unknown is None, never 0. What a restore wo
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from django.utils import timezone
 
 from console.gatepolicies import gate_closed
-from console.models import GroupOffset, MirrorTopic
+from console.models import ClusterLink, GroupOffset, MirrorTopic
 from console.policies import carries_offsets, why_not
 from linkengine.domain.configs import configs_at_stop
 from linkengine.domain.groups import GroupStatus
@@ -60,7 +61,7 @@ def preview(mirror: MirrorTopic, operation: MirrorEvent) -> Preview:
         state_after="" if reason else next_state(MirrorState(mirror.state), operation),
         records_at_risk=_at_risk(mirror, operation),
         records_to_copy=_sum(mirror, [row.lag for row in mirror.partitions.all()]) if operation in _DRAINS else 0,
-        groups_clamped=tuple(_groups(mirror)) if stops and operation is _E.FAILOVER else (),
+        groups_clamped=tuple(groups_at_risk(mirror.link, [mirror]).get(mirror.pk, ())) if operation is _E.FAILOVER else (),
         configs_to_change=_configs(mirror) if stops else {},
     )
 
@@ -88,16 +89,20 @@ def _sum(mirror: MirrorTopic, counts: Sequence[int | None]) -> int | None:
     return sum(count for count in counts if count is not None)
 
 
-def _groups(mirror: MirrorTopic) -> list[GroupAtRisk]:
-    if not carries_offsets(mirror.link):
-        return []  # a stop leaves the groups of such a link alone
-    ends = {row.partition: row.mirror_end for row in mirror.partitions.all()}
-    rows = GroupOffset.objects.filter(mirror=mirror).exclude(group__status=GroupStatus.EXCLUDED).select_related("group")
-    return [
-        GroupAtRisk(group=row.group.destination_name, partition=row.partition, offset=row.source_offset, clamped_to=end)
-        for row in rows
-        if (end := ends.get(row.partition)) is not None and row.source_offset > end
-    ]
+def groups_at_risk(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> dict[int, list[GroupAtRisk]]:
+    """List the groups that a failover would set back, by primary key of the mirror; partitions were read with the mirrors."""
+    if not carries_offsets(link):
+        return {}  # a stop leaves the groups of such a link alone
+    ends = {(one.pk, row.partition): row.mirror_end for one in mirrors for row in one.partitions.all()}
+    stopping = [one.pk for one in mirrors if one.state not in (*BECOMING, MirrorState.STOPPED)]
+    rows = GroupOffset.objects.filter(mirror__in=stopping).exclude(group__status=GroupStatus.EXCLUDED).select_related("group")
+    found: dict[int, list[GroupAtRisk]] = defaultdict(list)
+    for row in rows:
+        end = ends.get((row.mirror_id, row.partition))
+        if end is not None and row.source_offset > end:
+            at_risk = {"offset": row.source_offset, "clamped_to": end, "partition": row.partition}
+            found[row.mirror_id].append(GroupAtRisk(group=row.group.destination_name, **at_risk))
+    return found
 
 
 def _configs(mirror: MirrorTopic) -> dict[str, str | None]:

@@ -143,6 +143,11 @@
     if (button) await copy(button.parentElement.querySelector("pre"));
   });
 
+  document.addEventListener("change", ({ target }) => {
+    if (!target.matches("[data-pick-page]")) return;
+    for (const pick of target.form.querySelectorAll("input[name=mirror]")) pick.checked = target.checked;
+  });
+
   // Without TLS, or where the browser forbids it, there is no clipboard: the text is selected instead.
   async function copy(text) {
     try {

@@ -328,3 +328,13 @@ def test_only_what_is_compared_by_itself_is_said_to_be(scene: Scene, admin: Clie
         not compared,
     )
     assert "Every offset of the mirror holds" not in text
+
+
+def test_what_is_not_possible_is_not_offered_once_more(scene: Scene, admin: Client) -> None:
+    refused = admin.get(f"{scene.mirror_url('gates')}pause/")
+    asked = admin.get(f"{scene.mirror_url('flights')}pause/")
+
+    assert (refused.status_code, asked.status_code) == (409, 200)
+    assert 'id="confirm-button"' not in refused.content.decode()
+    assert "Back to the mirror topic" in refused.content.decode()
+    assert 'id="confirm-button"' in asked.content.decode()

@@ -1,0 +1,103 @@
+"""Operating on all mirror topics that a filter leaves, and what the confirmation says of each."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from console.models import ClusterLink, GroupOffset, LinkConfig, MirrorTopic, SyncedGroup
+from linkengine.domain.groups import GroupStatus
+from linkengine.domain.states import MirrorState
+from tests.browser.scene import Scene, make_link, make_mirror
+from tests.console.pages.test_mirror_changes import state_of
+
+MANY = 60  # more than a page
+
+
+@pytest.fixture
+def big(scene: Scene) -> ClusterLink:
+    link = make_link(scene.west, scene.east, "big", scene.now)
+    for number in range(MANY):
+        make_mirror(link, f"topic-{number:03d}", MirrorState.ACTIVE, lag=number, now=scene.now)
+    return link
+
+
+def address(scene: Scene) -> str:
+    return scene.link_url.replace(scene.link.name, "big")
+
+
+def hidden(text: str) -> dict[str, str]:
+    """Answer the fields with which the confirmation asks for its choice."""
+    fields = dict(re.findall(r'<input type="hidden" name="([a-z]+)" value="([^"]*)">', text))
+    fields.pop("csrfmiddlewaretoken", None)
+    return fields
+
+
+def test_all_topics_of_all_pages_are_failed_over_at_once(scene: Scene, admin: Client, big: ClusterLink) -> None:
+    page = admin.get(address(scene)).content.decode()
+    asked = admin.get(f"{address(scene)}bulk/?operation=failover&all=1&q=&state=").content.decode()
+
+    response = admin.post(f"{address(scene)}bulk/", hidden(asked) | {"confirm": "big"})
+
+    assert f"All {MANY} topics, also of the other pages" in page
+    assert f"Fail over {MANY} mirror topics?" in asked
+    assert response["Location"] == address(scene)
+    assert set(big.mirrors.values_list("state", flat=True)) == {MirrorState.PENDING_STOPPED}
+
+
+def test_all_is_what_the_filter_leaves(scene: Scene, admin: Client, big: ClusterLink) -> None:
+    asked = admin.get(f"{address(scene)}bulk/?operation=pause&all=1&q=topic-00&state=ACTIVE").content.decode()
+
+    admin.post(f"{address(scene)}bulk/", hidden(asked))
+
+    assert "Pause 10 mirror topics?" in asked
+    paused = MirrorTopic.objects.filter(state=MirrorState.PAUSED, link=big)
+    assert sorted(paused.values_list("name", flat=True)) == [f"topic-{number:03d}" for number in range(10)]
+
+
+def test_nothing_is_done_to_a_topic_that_was_not_shown(scene: Scene, admin: Client, big: ClusterLink) -> None:
+    asked = admin.get(f"{address(scene)}bulk/?operation=failover&all=1&q=&state=").content.decode()
+    make_mirror(big, "late", MirrorState.ACTIVE, now=scene.now)
+
+    response = admin.post(f"{address(scene)}bulk/", hidden(asked) | {"confirm": "big"})
+    again = admin.post(f"{address(scene)}bulk/", hidden(response.content.decode()) | {"confirm": "big"})
+
+    assert response.status_code == 409
+    assert "has changed since you were asked, so nothing was done." in response.content.decode()
+    assert f"Fail over {MANY + 1} mirror topics?" in response.content.decode()
+    assert again["Location"] == address(scene)
+
+
+def test_a_short_list_offers_no_second_way_to_choose_all(scene: Scene, admin: Client) -> None:
+    assert 'id="pick-all"' not in admin.get(scene.link_url).content.decode()
+
+
+def test_the_confirmation_says_what_each_topic_and_all_groups_lose(scene: Scene, admin: Client) -> None:
+    LinkConfig.objects.update_or_create(link=scene.link, name="consumer.offset.sync.enable", defaults={"value": "true"})
+    group = SyncedGroup.objects.create(
+        link=scene.link, name="readers", destination_name="readers", status=GroupStatus.SYNCED, listed_at=scene.now
+    )
+    ahead = {"source_offset": 2_000_000, "target": 2_000_000, "outcome": "SYNCED"}
+    GroupOffset.objects.create(group=group, mirror=scene.mirrors["planes"], partition=0, **ahead)
+
+    text = admin.get(f"{scene.link_url}bulk/?operation=failover&mirror=planes&mirror=gates&mirror=hubs").content.decode()
+
+    assert re.search(r"<dt>Records at risk</dt><dd><strong>at least 216; not known of 1 topic<", text)
+    assert re.search(r"<dt>Consumer groups set back</dt><dd><strong>1<", text)
+    rows = {row.split("<")[0]: row for row in text.split('<th scope="row" class="name wide-name">')[1:]}
+    assert 'data-label="Not copied">216<' in rows["planes"]
+    assert 'data-label="Groups set back">1<' in rows["planes"]
+    assert 'data-label="Not copied">unknown<' in rows["hubs"]
+
+
+def test_the_answer_lists_those_that_were_refused_and_no_others(scene: Scene, admin: Client) -> None:
+    values = {"operation": "pause", "mirror": ["flights", "gates"]}
+
+    text = admin.post(f"{scene.link_url}bulk/", values).content.decode()
+
+    assert "1 of 2 could not be done." in text
+    assert '<span class="mono">gates</span>' in text
+    assert '<span class="mono">flights</span>' not in text
+    assert state_of("flights") == "PAUSED"
