@@ -8,7 +8,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from console import pairs
-from console.access import visible_clusters
+from console.access import Permission, can, visible_clusters
 from console.actions import links as link_actions
 from console.actors import Actor
 from console.errors import ConsoleError
@@ -19,6 +19,7 @@ from console.pages.shell import Crumb
 from console.presenters.curl import config_list, curl
 from console.presenters.directions import DIRECTIONS, RECEIVE
 from console.presenters.links import link_url
+from console.queries.clusters import list_environments
 
 _FILLED_IN = ("source", "destination", "name", "connection_mode")  # what an address may fill in
 
@@ -32,6 +33,8 @@ def create(request: HttpRequest) -> HttpResponse:
     clusters = list(visible_clusters(by).select_related("environment").order_by("environment__name", "name"))
     asked = request.POST if request.method == "POST" else request.GET
     direction = DIRECTIONS.get(asked.get("direction", ""), RECEIVE)
+    if not clusters:
+        return _none(request, by=by)
     if request.method == "GET":
         initial = {name: value for name in _FILLED_IN if (value := asked.get(name))}
         return _form(request, CreateLinkForm(direction=direction, clusters=clusters, initial=initial))
@@ -41,6 +44,13 @@ def create(request: HttpRequest) -> HttpResponse:
     if request.POST.get("intent") == "curl":
         return _form(request, form, snippet=_snippet(request, form))
     return _carry_out(request, form, clusters=clusters, by=by)
+
+
+def _none(request: HttpRequest, *, by: Actor) -> HttpResponse:
+    """Say why there is nothing to fill in, and what comes first."""
+    places = list_environments(by=by)
+    may_register = any(can(by, Permission.MANAGE_CLUSTER, environment=one) for one in places)
+    return reply(request, "links/new_none.html", {"crumbs": _crumbs(), "may_register": may_register})
 
 
 def _carry_out(request: HttpRequest, form: CreateLinkForm, *, clusters: list[Cluster], by: Actor) -> HttpResponse:
@@ -65,6 +75,8 @@ def _carry_out(request: HttpRequest, form: CreateLinkForm, *, clusters: list[Clu
 
 def _next_step(form: CreateLinkForm, link: ClusterLink) -> str:
     whole = pairs.other_side(link) is not None
+    if not pairs.has_two_sides(link) and "auto_create" in form.switched_on():
+        return "Its mirror topics appear by themselves, within five minutes."
     if not whole:
         return form.direction.next_step
     return "Its other half exists already. " + (
@@ -73,9 +85,12 @@ def _next_step(form: CreateLinkForm, link: ClusterLink) -> str:
 
 
 def _form(request: HttpRequest, form: CreateLinkForm, *, status: int = 200, **more: object) -> HttpResponse:
-    crumbs = [Crumb(label="Cluster links", url="/links/"), Crumb(label="Create cluster link")]
-    context = {"form": form, "direction": form.direction, "directions": DIRECTIONS.values(), "crumbs": crumbs}
+    context = {"form": form, "direction": form.direction, "directions": DIRECTIONS.values(), "crumbs": _crumbs()}
     return reply(request, "links/new.html", context | more, status=status)
+
+
+def _crumbs() -> list[Crumb]:
+    return [Crumb(label="Cluster links", url="/links/"), Crumb(label="Create cluster link")]
 
 
 def _snippet(request: HttpRequest, form: CreateLinkForm) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from django import forms
@@ -10,9 +13,31 @@ from console.errors import ConsoleError
 from console.models import Cluster
 from console.pages.forms import ConnectionForm
 from console.presenters.directions import Direction
+from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.naming import MAX_LINK_LENGTH
 
+# Field of the form -> the configs that it switches on. A choice among topics, groups and ACLs is made on the link's pages.
+_ALL = {"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}
+_ANY_ACL = {
+    "resourceFilter": {"resourceType": "any", "patternType": "any"},
+    "accessFilter": {"operation": "any", "permissionType": "any"},
+}
+SWITCHES: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "auto_create": {AUTO_CREATE: "true", AUTO_CREATE_FILTERS: json.dumps({"topicFilters": [_ALL]})},
+        "sync_offsets": {
+            "consumer.offset.sync.enable": "true",
+            "consumer.offset.group.filters": json.dumps({"groupFilters": [_ALL]}),
+        },
+        "sync_acls": {"acl.sync.enable": "true", "acl.filters": json.dumps({"aclFilters": [_ANY_ACL]})},
+    }
+)
 _NAME_ATTRIBUTES = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
+
+
+def _switch(label: str, help_text: str) -> forms.BooleanField:
+    box = forms.CheckboxInput(attrs={"class": "form-check-input"})
+    return forms.BooleanField(label=label, help_text=help_text, required=False, widget=box)
 
 
 class CreateLinkForm(ConnectionForm):
@@ -46,6 +71,15 @@ class CreateLinkForm(ConnectionForm):
         help_text="For example west. makes orders into west.orders. Cannot be changed later.",
         widget=forms.TextInput(attrs=_NAME_ATTRIBUTES),
     )
+    auto_create = _switch(
+        "Mirror all topics by themselves",
+        "Those that exist and those to come. Otherwise you choose topics by their names, or by filters.",
+    )
+    sync_offsets = _switch(
+        "Carry over consumer offsets",
+        "All groups go on at the destination where they stopped at the source. Needed for migration and disaster recovery.",
+    )
+    sync_acls = _switch("Carry over ACLs", "All of them. Needed for disaster recovery. Not possible together with a prefix.")
     connection_mode = forms.ChoiceField(
         label="Connections are opened by",
         required=False,
@@ -62,7 +96,8 @@ class CreateLinkForm(ConnectionForm):
         two_halves = direction.mode != "DESTINATION" or direction.needs_registered
         self.fields["name"].help_text = "Cannot be changed later." + (" Both halves have the same name." if two_halves else "")
         if not direction.has_mirrors:
-            del self.fields["topic_prefix"]
+            for name in ("topic_prefix", *SWITCHES):
+                del self.fields[name]
         if direction.mode != "BIDIRECTIONAL":
             del self.fields["connection_mode"]
         if not self.asks_connection():
@@ -91,6 +126,10 @@ class CreateLinkForm(ConnectionForm):
             self.add_error("source", f"A link needs a cluster at its other end. Choose it{otherwise}.")
         elif values.get("source") and values.get("source") == values.get("destination") and not self.asks_connection():
             self.add_error("source", "Both ends are the same cluster, and a link joins two. Choose another one.")
+        if values.get("sync_acls") and values.get("topic_prefix"):
+            self.add_error(
+                "sync_acls", "ACLs name topics as the source does, so a link with a prefix carries none. Choose one of both."
+            )
         if values.get("connection_mode") == "INBOUND" and self.asks_connection():
             self.add_error(
                 "connection_mode",
@@ -117,4 +156,14 @@ class CreateLinkForm(ConnectionForm):
         connection: dict[str, str] = self.properties() if self.asks_connection() else {}
         prefix = self.cleaned_data.get("topic_prefix")
         inbound = {"connection.mode": "INBOUND"} if self.cleaned_data.get("connection_mode") == "INBOUND" else {}
-        return {**connection, **({"cluster.link.prefix": prefix} if prefix else {}), **self.direction.configs(), **inbound}
+        switched_on = {name: value for field in self.switched_on() for name, value in SWITCHES[field].items()}
+        own = {"cluster.link.prefix": prefix} if prefix else {}
+        return {**connection, **own, **switched_on, **self.direction.configs(), **inbound}
+
+    def switches(self) -> list[forms.BoundField]:
+        """Answer what can be switched on, for the page."""
+        return [self[name] for name in SWITCHES if name in self.fields]
+
+    def switched_on(self) -> list[str]:
+        """Name the fields of ``SWITCHES`` that were ticked."""
+        return [name for name in SWITCHES if self.cleaned_data.get(name)]

@@ -6,10 +6,10 @@ import pytest
 from django.test import Client
 
 from console.errors import UnavailableError
-from console.models import ClusterLink
+from console.models import Cluster, ClusterLink, MirrorTopic
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.browser.scene import EAST, WEST, Scene
-from tests.console.pages.conftest import Queue
+from tests.console.pages.conftest import Queue, client_of
 from tests.console.pages.test_link_changes import OTHER, REGISTERED
 
 DESTINATION, SOURCE, BIDIRECTIONAL = "DESTINATION", "SOURCE", "BIDIRECTIONAL"
@@ -150,3 +150,47 @@ def test_the_half_of_the_source_shows_where_topics_go_and_offers_no_mirror_topic
 
 def test_a_plain_link_has_no_other_half(scene: Scene, admin: Client) -> None:
     assert 'id="other-side"' not in admin.get(scene.link_url).content.decode()
+
+
+EVERYTHING = '[{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}]'
+
+
+def test_what_disaster_recovery_needs_is_switched_on_with_the_link(admin: Client) -> None:
+    admin.post("/links/new/", REGISTERED | {"auto_create": "on", "sync_offsets": "on", "sync_acls": "on"})
+
+    link = ClusterLink.objects.get(name="fresh")
+    assert link.config("auto.create.mirror.topics.enable") == "true"
+    assert link.config("auto.create.mirror.topics.filters") == f'{{"topicFilters": {EVERYTHING}}}'
+    assert link.config("consumer.offset.sync.enable") == "true"
+    assert link.config("consumer.offset.group.filters") == f'{{"groupFilters": {EVERYTHING}}}'
+    assert link.config("acl.sync.enable") == "true"
+    assert "Its mirror topics appear by themselves, within five minutes." in admin.get(f"/links/{EAST}/fresh/").content.decode()
+
+
+def test_nothing_is_switched_on_unasked(admin: Client) -> None:
+    admin.post("/links/new/", REGISTERED)
+
+    assert not ClusterLink.objects.get(name="fresh").configs.exists()
+
+
+def test_a_prefix_and_acls_do_not_go_together(admin: Client) -> None:
+    answer = admin.post("/links/new/", REGISTERED | {"sync_acls": "on", "topic_prefix": "west."})
+
+    assert answer.status_code == 422
+    assert "a link with a prefix carries none. Choose one of both." in answer.content.decode()
+    assert not ClusterLink.objects.filter(name="fresh").exists()
+
+
+def test_the_half_that_has_no_mirror_topics_switches_nothing_on(admin: Client) -> None:
+    assert 'id="field-auto_create"' in admin.get("/links/new/?direction=accept").content.decode()
+    assert 'id="field-auto_create"' not in admin.get("/links/new/?direction=send").content.decode()
+
+
+def test_who_sees_no_cluster_is_told_what_comes_first(scene: Scene) -> None:
+    for model in (MirrorTopic, ClusterLink, Cluster):
+        model.objects.all().delete()
+
+    for user, words in ((scene.admin, "Register a cluster first"), (scene.stranger, "No clusters to see")):
+        text = client_of(user).get("/links/new/").content.decode()
+        assert words in text
+        assert 'id="destination"' not in text
