@@ -44,6 +44,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "rows": worst_first(links),
         "clusters_known": bool(clusters),
         "may_create": any(can(by, Permission.MANAGE_LINK, cluster=one) for one in clusters),
+        "may_found": request.user.is_staff and request.user.has_perm("console.add_environment"),
     }
     return reply(request, "environments/list.html", context)
 

@@ -13,7 +13,7 @@ from console.presenters.verbs import VERBS
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, allowed_operations
 
 
-@page("links")
+@page("")
 @require_GET
 def states(request: HttpRequest) -> HttpResponse:
     """Explain states, reasons of filled offsets and error codes."""

@@ -20,6 +20,7 @@ from console.pages.linkpages import link_context
 from console.pages.lists import MOST_DIGITS, PAGE_SIZE, page_from, page_of, pager, start_of
 from console.presenters.audit import event_row
 from console.presenters.links import flow, link_row, silence, tiles, worst_first
+from console.presenters.linktasks import task_label
 from console.presenters.mirrors import mirror_row
 from console.presenters.otherside import OtherSide, other_side
 from console.presenters.states import LINK_LOOKS, MIRROR_LOOKS, link_look
@@ -76,8 +77,10 @@ def overview(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespo
     return reply(request, "links/overview.html", context | {"seen": seen_token(link.sequence, now=now)})
 
 
-def _failing(link: ClusterLink, *, by: Actor) -> list[tuple[str, int]]:
-    return failing_tasks(link=link) if can(by, Permission.VIEW, link=link) else []
+def _failing(link: ClusterLink, *, by: Actor) -> list[tuple[str, str, int]]:
+    """List (name, label, errors) of the tasks that left something undone."""
+    found = failing_tasks(link=link) if can(by, Permission.VIEW, link=link) else []
+    return [(name, task_label(name), errors) for name, errors in found]
 
 
 def _pair(link: ClusterLink, other: ClusterLink | None, *, by: Actor) -> OtherSide | None:

@@ -222,7 +222,11 @@ def mirror_tiles(summary: MirrorSummary) -> list[Tile]:
             value=numbers.lag_time(summary.lag_ms),
             hint="not measured" if summary.lag_ms is None else "a failover now would go back this far",
         ),
-        Tile(label="Throughput", value=numbers.byte_rate(summary.bytes_per_s), hint=numbers.record_rate(summary.records_per_s)),
+        Tile(
+            label="Throughput",
+            value=numbers.byte_rate(summary.bytes_per_s),
+            hint="not measured" if summary.records_per_s is None else numbers.record_rate(summary.records_per_s),
+        ),
     ]
 
 

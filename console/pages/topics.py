@@ -31,7 +31,7 @@ def index(request: HttpRequest) -> HttpResponse:
     return reply(request, "topics/list.html", context)
 
 
-@page("links")
+@page("")
 @require_GET
 def search(request: HttpRequest) -> HttpResponse:
     """Find links and mirror topics by a part of their name."""

@@ -39,7 +39,9 @@ class LinkRow:
     look: Look
     mirrors: int
     notable: Sequence[tuple[Look, int]]  # the states worth naming: the worst, up to NAMED_STATES
+    troubled: int  # mirrors with an error whose state sounds well
     attention: int
+    doubts: Sequence[str]  # what the state does not tell, in words
     unclear: bool  # it does not work, is not heard from or its tasks fail: nobody can say that all is well
     max_lag: str
     oldest_lag: str
@@ -133,7 +135,9 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
         look=link_look(link.state),
         mirrors=sum(number for _, number in counts),
         notable=counts[:NAMED_STATES],
+        troubled=_troubled(summary),
         attention=_attention(summary),
+        doubts=_doubts(summary),
         unclear=_is_unclear(summary),
         max_lag=numbers.worst_lag(summary.max_lag, unknown=summary.unknown_lags),
         oldest_lag=numbers.lag_time(summary.oldest_lag_ms),
@@ -143,6 +147,16 @@ def link_row(summary: LinkSummary, *, now: datetime) -> LinkRow:
     )
 
 
+def _doubts(summary: LinkSummary) -> list[str]:
+    """Say what makes a link other than its state sounds: the state is of the connection only."""
+    doubts = {
+        "being deleted": summary.link.deletion_requested_at is not None,
+        "nothing is copied: no copy job runs": bool(summary.link.engine_error),
+        f"{numbers.plural(summary.failing_tasks, 'task')} left something undone": summary.failing_tasks > 0,
+    }
+    return [words for words, holds in doubts.items() if holds]
+
+
 def _is_unclear(summary: LinkSummary) -> bool:
     link = summary.link
     works = link_look(link.state).family is Family.OK and not link.engine_error
@@ -150,16 +164,19 @@ def _is_unclear(summary: LinkSummary) -> bool:
 
 
 def worst_first(rows: Sequence[LinkRow]) -> list[LinkRow]:
-    """Sort links: broken ones, then those with mirrors that need attention, then by name."""
-    return sorted(rows, key=lambda row: (severity(row.look), -row.attention, row.name))
+    """Sort links: broken ones, then those with mirrors that need attention, then those nobody can call well, then by name."""
+    return sorted(rows, key=lambda row: (severity(row.look), -row.attention, not row.unclear, row.name))
 
 
 def _attention(summary: LinkSummary) -> int:
     """Count the same mirrors as ``attention_of``."""
-    return sum(
-        number if needs_attention(MIRROR_LOOKS[state]) else summary.errors_by_state.get(state, 0)
-        for state, number in summary.mirrors_by_state.items()
-    )
+    by_state = summary.mirrors_by_state.items()
+    return _troubled(summary) + sum(number for state, number in by_state if needs_attention(MIRROR_LOOKS[state]))
+
+
+def _troubled(summary: LinkSummary) -> int:
+    errors = summary.errors_by_state.items()
+    return sum(number for state, number in errors if not needs_attention(MIRROR_LOOKS[state]))
 
 
 def attention_of(figures: LinkFigures) -> int:
@@ -184,7 +201,11 @@ def tiles(figures: LinkFigures, *, look: Look, troubled: bool) -> list[Tile]:
             if figures.unknown_lags
             else "messages, worst partition",
         ),
-        Tile(label="RPO now", value=numbers.lag_time(figures.oldest_lag_ms), hint="a failover would go back this far"),
+        Tile(
+            label="RPO now",
+            value=numbers.lag_time(figures.oldest_lag_ms),
+            hint="not known" if figures.oldest_lag_ms is None else "a failover would go back this far",
+        ),
         Tile(
             label="Throughput",
             value=numbers.byte_rate(figures.bytes_per_s),

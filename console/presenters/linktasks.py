@@ -107,6 +107,7 @@ class TaskRow:
     succeeded: Moment | None
     failing_since: Moment | None
     next_run: Moment | None
+    due: bool  # its time has come, and nobody has begun yet
     requested_by: str  # of a run that is waited for
     can_run: bool
     why_not: str
@@ -130,10 +131,15 @@ def task_row(task: TaskView, *, now: datetime) -> TaskRow:
         succeeded=moment(task.succeeded_at, now=now),
         failing_since=moment(task.failing_since, now=now),
         next_run=moment(task.next_run_at, now=now),
+        due=task.next_run_at is not None and task.next_run_at <= now,
         requested_by=task.requested_by if task.requested_at else "",
         can_run=task.can_run,
         why_not=task.why_not,
     )
+
+
+def task_label(name: str) -> str:
+    return _WORDS[name][0]
 
 
 def _duration(task: TaskView) -> str:

@@ -28,6 +28,20 @@ _WAITING = frozenset(
 )
 
 
+# Codes of the connection: of all others no setting of the link is the cure, and their words say what is.
+_OF_THE_CONNECTION = frozenset(
+    {
+        ErrorCode.AUTHENTICATION_ERROR,
+        ErrorCode.AUTHORIZATION_ERROR,
+        ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
+        ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+        ErrorCode.TIMEOUT_ERROR,
+        ErrorCode.MISCONFIGURATION_ERROR,
+        ErrorCode.CLUSTER_ID_MISMATCH,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorNote:
     """One error with its way out."""
@@ -40,6 +54,11 @@ class ErrorNote:
     since: Moment | None = None
     last_seen: Moment | None = None
     count: int = 1
+
+    @property
+    def is_of_the_connection(self) -> bool:
+        """Tell whether editing the link may mend it."""
+        return self.code in _OF_THE_CONNECTION
 
 
 def error_note(code: str, message: str, *, now: datetime, since: datetime | None = None) -> ErrorNote | None:

@@ -145,9 +145,13 @@ def link_figures(*, link: ClusterLink, by: Actor) -> LinkFigures:
     )
 
 
+def _is_troubled() -> Q:
+    """Choose the mirrors with an error, also where their state sounds well."""
+    return Q(Exists(StateTransitionError.objects.filter(mirror=OuterRef("pk")))) | ~Q(error_code="")
+
+
 def _state_figures(mirrors: QuerySet[MirrorTopic]) -> tuple[dict[MirrorState, StateFigures], datetime | None, int]:
-    errors = StateTransitionError.objects.filter(mirror=OuterRef("pk"))
-    troubled = Case(When(Exists(errors) | ~Q(error_code=""), then=1), default=0)
+    troubled = Case(When(_is_troubled(), then=1), default=0)
     rows = mirrors.annotate(troubled=troubled).order_by().values("state")
     counted = rows.annotate(
         n=Count("pk"),
@@ -191,8 +195,9 @@ def _ordered(mirrors: QuerySet[MirrorTopic], order: str) -> QuerySet[MirrorTopic
         last = {"nulls_last": True} if order.startswith("-") else {"nulls_first": True}
         figure = F("figure").desc(**last) if reverse else F("figure").asc(**last)
         return mirrors.annotate(figure=_figure(figures[name])).order_by(figure, "name")
-    urgency = Case(*(When(state=one, then=Value(rank)) for rank, one in enumerate(_FIRST)), default=Value(len(_FIRST)))
-    return mirrors.order_by(urgency, "name")
+    states = (When(state=one, then=Value(rank)) for rank, one in enumerate(_FIRST))
+    erring = When(_is_troubled(), then=Value(len(_FIRST)))
+    return mirrors.order_by(Case(*states, erring, default=Value(len(_FIRST) + 1)), "name")
 
 
 def _figure(aggregate: Any) -> Subquery:

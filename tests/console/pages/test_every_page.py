@@ -118,7 +118,7 @@ def test_an_environment_counts_the_same_mirrors_in_need_of_attention_as_its_link
     card = admin.get("/environments/").content.decode()
     tile = admin.get("/links/ZGVtby1kZXN0LWNsdXN0ZQ/west-to-east/").content.decode()
 
-    assert "4 need attention" in card
+    assert "4 mirror topics need attention" in card
     assert re.search(r"<dt>Needs attention</dt>\s*<dd>4<", tile)
 
 

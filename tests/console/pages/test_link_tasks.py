@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 
-from console.models import ClusterLink, LinkTask, MirrorPartition, MirrorTopic
+from console.models import ClusterLink, LinkConfig, LinkTask, MirrorPartition, MirrorTopic
 from linkengine.domain.states import MirrorState
 from tests.browser.scene import Scene
 from tests.console.pages.conftest import Queue, client_of
@@ -64,3 +66,11 @@ def test_all_is_well_only_where_the_tasks_are_too(scene: Scene, admin: Client, t
         ClusterLink.objects.filter(pk=scene.link.pk).update(engine_error="Spark is away.")
 
     assert ("all is well" in admin.get(scene.link_url).content.decode()) == (not trouble)
+
+
+def test_a_run_whose_time_has_come_is_due(scene: Scene, admin: Client) -> None:
+    LinkConfig.objects.filter(link=scene.link, name="consumer.offset.sync.enable").update(value="true")
+    task = {"started_at": scene.now - timedelta(minutes=5), "finished_at": scene.now - timedelta(minutes=4)}
+    LinkTask.objects.create(link=scene.link, name="ConsumerOffsetSync", next_run_at=scene.now - timedelta(minutes=3), **task)
+
+    assert "<dt>Next run</dt><dd>due now</dd>" in admin.get(f"{scene.link_url}tasks/").content.decode()

@@ -66,7 +66,7 @@ def test_a_preview_tells_what_would_be_created_and_stores_nothing(scene: Scene, 
 
     text = post_form(admin, f"{scene.link_url}filters/", form(("ra", "PREFIXED", "INCLUDE"), intent="preview")).content.decode()
 
-    assert "1 are mirrored already, 2 would be created" in text
+    assert "1 is mirrored already, 2 would be created" in text
     assert "radar, rails" in text
     assert not LinkConfig.objects.filter(name=FILTERS).exists()
 

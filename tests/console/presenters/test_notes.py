@@ -6,7 +6,7 @@ import pytest
 
 from console.models import StateTransitionError
 from console.presenters.looks import Family
-from console.presenters.notes import transition_notes
+from console.presenters.notes import error_note, transition_notes
 from linkengine.domain.errors import ErrorCode
 from tests.console.conftest import NOW
 
@@ -31,3 +31,21 @@ def test_every_wait_is_calm() -> None:
     errors = [StateTransitionError(code=code, message="", since=NOW, last_seen_at=NOW) for code in waits]
 
     assert {one.family for one in transition_notes(errors, now=NOW)} == {Family.BUSY}
+
+
+@pytest.mark.parametrize(
+    ("code", "helps"),
+    [
+        (ErrorCode.AUTHENTICATION_ERROR, True),
+        (ErrorCode.CLUSTER_ID_MISMATCH, True),
+        ("RECORDS_DIFFER", False),  # no setting makes records equal
+        ("RECORDS_LOST", False),
+        (ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, False),
+        (ErrorCode.WAITING_FOR_LAG, False),
+    ],
+)
+def test_the_link_is_to_be_edited_only_where_that_is_the_cure(code: str, helps: bool) -> None:
+    note = error_note(code, "", now=NOW)
+
+    assert note is not None
+    assert note.is_of_the_connection is helps

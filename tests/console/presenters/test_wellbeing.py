@@ -80,3 +80,20 @@ def test_many_links_need_no_more_queries_for_their_tasks(
 
     with django_assert_num_queries(5):
         assert sum(one.failing_tasks for one in list_links(by=owner)) == 5
+
+
+def test_a_list_says_in_words_what_the_state_of_a_link_does_not_tell(
+    link: ClusterLink, make_mirror: MakeMirror, owner: Actor
+) -> None:
+    """The state is of the connection: it reads Active although nothing is copied, or records differ."""
+    mirror = make_mirror()
+    mirror.transition_errors.create(code="RECORDS_DIFFER", message="x", since=NOW, last_seen_at=NOW)
+    ClusterLink.objects.filter(pk=link.pk).update(engine_error="Spark is away.", deletion_requested_at=NOW)
+    link.configs.create(name="acl.sync.enable", value="true")
+    LinkTask.objects.create(link=link, name="AclSync", error_count=9)
+
+    (summary,) = list_links(by=owner)
+    row = link_row(summary, now=NOW)
+
+    assert row.doubts == ["being deleted", "nothing is copied: no copy job runs", "1 task left something undone"]
+    assert (row.look.label, row.troubled, row.attention) == ("Active", 1, 1)

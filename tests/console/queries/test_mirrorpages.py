@@ -167,3 +167,9 @@ def test_a_partition_nobody_knows_is_counted_and_not_taken_for_caught_up(link: C
     assert (figures.max_lag, figures.unknown_lags) == (0, 1)
     assert figures.oldest_lag_ms is not None
     assert figures.oldest_lag_ms >= 3 * 60_000
+
+
+def test_what_has_an_error_comes_before_what_has_none_although_its_state_sounds_well(five: dict[str, MirrorTopic]) -> None:
+    StateTransitionError.objects.create(mirror=five["dogs"], code="RECORDS_DIFFER", message="x", since=NOW, last_seen_at=NOW)
+
+    assert [one.mirror.name for one in mirror_page(by=SYSTEM).rows] == ["bees", "eels", "dogs", "ants", "cats"]

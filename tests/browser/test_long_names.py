@@ -1,0 +1,129 @@
+"""Names as long as Kafka allows: nothing is pushed out of the page, and what has to be typed can be read."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from console.models import Cluster, ClusterLink, SourceTopic, SyncedAcl
+from linkengine.domain.acls import AclStatus
+from linkengine.domain.states import MirrorState
+from tests.browser.conftest import Visits
+from tests.browser.scene import EAST, Scene, make_link, make_mirror
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+NAME = ("ordersofthelastsevenyearsbyairportandairline" * 6)[:240]
+LINK = f"/links/{EAST}/{NAME}/"
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+INSIDE = """element => {
+  const range = document.createRange();
+  range.selectNodeContents(element);
+  const [text, frame] = [range.getBoundingClientRect(), element.closest("dialog, .panel, td").getBoundingClientRect()];
+  return text.left >= frame.left && text.right <= frame.right;
+}"""
+CUT_OFF = (
+    "all => all.filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.getAttribute('aria-label') || 'table')"
+)
+
+
+@pytest.fixture
+def long(scene: Scene) -> Scene:
+    Cluster.objects.filter(pk=scene.west.pk).update(name=NAME[:120])
+    link = make_link(scene.west, scene.east, NAME, scene.now)
+    mirror = make_mirror(link, NAME, MirrorState.ACTIVE, lag=7, now=scene.now)
+    mirror.partitions.update(source_end=123_456_789_012_345, last_high_watermark=123_456_789_012_345)
+    SourceTopic.objects.create(link=link, name=NAME, partitions=1, seen_at=scene.now)
+    _add_acl(link, scene)
+    return scene
+
+
+def _add_acl(link: ClusterLink, scene: Scene) -> None:
+    rule = {"pattern_type": "LITERAL", "host": "*", "operation": "READ", "permission": "ALLOW"}
+    of = {"resource_type": "TOPIC", "resource_name": NAME, "principal": f"User:CN={NAME}"}
+    SyncedAcl.objects.create(link=link, status=next(iter(AclStatus)), since=scene.now, **rule, **of)
+
+
+def _pages() -> tuple[str, ...]:
+    tabs = ("", "topics/", "acls/", "configuration/", "tasks/", "delete/", "mirrors/new/", "activity/")
+    bulk = f"{LINK}bulk/?operation=failover&mirror={NAME}"
+    mirror = f"{LINK}mirrors/{NAME}/"
+    return (
+        "/links/",
+        "/topics/",
+        "/environments/production/",
+        *(f"{LINK}{tab}" for tab in tabs),
+        bulk,
+        mirror,
+        f"{mirror}failover/",
+    )
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_long_names_widen_no_page(long: Scene, visits: Visits, width: int) -> None:
+    visitor = visits.start(long.admin, width=width)
+
+    too_wide = [one for one in _pages() if visitor.open(one).evaluate(OVERFLOW) > 0]
+
+    assert too_wide == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_lists_show_the_state_of_every_row_beside_a_long_name(long: Scene, visits: Visits, width: int) -> None:
+    visitor = visits.start(long.admin, width=width)
+
+    for address in ("/links/", "/topics/", "/environments/production/", LINK, f"{LINK}acls/"):
+        cut = visitor.open(address).eval_on_selector_all(".table-wrap", CUT_OFF)
+        assert cut == [], address
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_name_that_has_to_be_typed_can_be_read_in_the_dialog(long: Scene, visits: Visits, width: int) -> None:
+    page = visits.start(long.admin, width=width).open(f"{LINK}mirrors/{NAME}/")
+    page.click("#do-failover")
+    page.wait_for_selector("dialog[open] #confirm-name")
+
+    assert page.eval_on_selector("dialog label .mono", INSIDE)
+
+
+def test_on_a_telephone_a_link_shows_what_is_wrong_with_its_topics(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin, width=390).open("/links/")
+
+    row = page.locator("tr", has=page.get_by_role("link", name="west-to-east"))
+    expect(row.get_by_text("1 failed")).to_be_visible()
+    expect(row.get_by_text("1 with an error")).to_be_visible()
+
+
+def test_on_a_telephone_the_audit_tells_the_request(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin, width=390).open("/audit/")
+    page.get_by_text("Show").first.click()
+
+    expect(page.get_by_text("0123456789abcdef").first).to_be_visible()
+
+
+def test_the_button_covers_no_letter_of_what_it_copies(scene: Scene, visits: Visits) -> None:
+    page = visits.start(scene.admin, width=390).open("/access/api-keys/")
+    page.locator("#description").fill("demo")
+    page.get_by_role("button", name="Create API key").click()
+
+    secret = page.get_by_role("region", name="secret")
+    assert secret.evaluate(_UNCOVERED)
+
+
+_UNCOVERED = """text => {
+  const range = document.createRange();
+  range.selectNodeContents(text);
+  const button = text.parentElement.querySelector("button").getBoundingClientRect();
+  return [...range.getClientRects()].every(line => line.right <= button.left || line.top >= button.bottom);
+}"""
+
+
+def test_one_box_ticks_the_topics_of_the_page(scene: Scene, visits: Visits) -> None:
+    page: Page = visits.start(scene.admin).open(scene.link_url)
+    boxes = page.locator("input[name=mirror]")
+
+    page.locator("#pick-page").check()
+    assert boxes.evaluate_all("all => all.every(one => one.checked)")
+
+    page.locator("#pick-page").uncheck()
+    assert boxes.evaluate_all("all => all.every(one => !one.checked)")
