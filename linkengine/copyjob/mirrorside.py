@@ -170,7 +170,7 @@ class MirrorSide:
                 self._resume_from(one, result)
 
     def _resume_from(self, one: MirrorPartition, tail: Tail) -> None:
-        if one.tail is not None and one.tail.topic_id != tail.topic_id:
+        if one.tail is not None and _is_another(one.tail.topic_id, tail.topic_id):
             self._failed(one, _missing(one))
             return
         try:
@@ -225,6 +225,11 @@ class MirrorSide:
 
     def _broker_of(self, one: MirrorPartition) -> MirrorBroker | None:
         return None if one.tail is None else self._brokers.get(one.tail.leader.broker)
+
+
+def _is_another(before: bytes, now: bytes) -> bool:
+    """A cluster that is upgraded gives topics their ids while they are used."""
+    return any(before) and any(now) and before != now
 
 
 def _check_open(tail: Tail) -> None:

@@ -19,9 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from linkengine.copyjob.doubts import Doubt
-from linkengine.copyjob.foreign import check_mirror, first_foreign_batch, foreign_write, marker_overrun
+from linkengine.copyjob.foreign import first_foreign_batch, foreign_write, marker_overrun
 from linkengine.copyjob.proving import Stretch, read_stretch
 from linkengine.copyjob.readings import agreed_readings
+from linkengine.copyjob.whereabouts import locate_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import is_closed
 from linkengine.domain.plans import PartitionAssignment
@@ -30,7 +31,7 @@ from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets
 from linkengine.kafka.producers import ProducerState
-from linkengine.kafka.topicviews import Leader, TopicView, locate
+from linkengine.kafka.topicviews import Leader, TopicView
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
 
 
@@ -92,16 +93,14 @@ def read_tails(
     After clean hand-overs leaders that are ``known`` are good enough: one that leads no more refuses.
     """
     names = {query.assignment.mirror_topic for query in queries}
-    if known is not None and names <= known.keys() and all(query.clean for query in queries):
-        topics = known
-    else:
-        topics = cluster.newest_topics(names)
+    fresh = known is None or not names <= known.keys() or not all(query.clean for query in queries)
+    survey = cluster.survey(names) if fresh else None
+    topics = survey.topics if survey is not None else known or {}
     results: dict[str, Tail | LinkEngineError] = {}
     by_leader: dict[int, list[tuple[TailQuery, Leader, bytes]]] = {}
     for query in queries:
         try:
-            leader, topic_id = locate(topics, query.assignment.mirror_topic, query.assignment.partition)
-            check_mirror(query.assignment, topics[query.assignment.mirror_topic].topic_id_text)
+            leader, topic_id = locate_mirror(query.assignment, topics, survey)
             _check_waited(query, leader)
             query = _settled(cluster, query)  # noqa: PLW2901 - before any end is read: it may append
         except LinkEngineError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Event
 
 import pytest
@@ -59,4 +60,26 @@ def test_a_dead_broker_that_is_tried_again_does_not_end_a_resume_at_its_successo
     wait_for(lambda: services.poller.wait(0.02) or bool(resumed))
 
     assert resumed == [(Stage.COPYING, 7)]
+    side.close()
+
+
+@pytest.mark.parametrize(("before", "fails"), [(bytes(16), False), (bytes([7] * 16), True)], ids=["got its id", "another one"])
+def test_a_topic_that_gets_an_id_while_it_is_mirrored_is_the_same_topic(
+    services: Services, before: bytes, *, fails: bool
+) -> None:
+    """A cluster is upgraded; one that had another id before was made anew."""
+    failed, resumed = list[ErrorCode](), list[int | None]()
+    side = MirrorSide(
+        services, address_from_properties({"bootstrap.servers": "127.0.0.1:1"}),
+        may_write=lambda _: True, arm=lambda _: None, advanced=lambda _: None,
+        failed=lambda _, error: failed.append(error.code), fenced=lambda _, error: failed.append(error.code),
+        resumed=lambda one: resumed.append(one.position),
+    )  # fmt: skip
+    one = partition()
+    one.granted(Grant(key=one.key, generation=9, clean=True, valid_until=1_000.0))
+    one.tail = replace(TAIL, topic_id=before)
+
+    side._tails_read([(one, one.attempt)], {one.key: TAIL})
+
+    assert (failed, resumed) == (([ErrorCode.MIRROR_TOPIC_MISSING], []) if fails else ([], [7]))
     side.close()

@@ -16,11 +16,12 @@ from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.codes import UnreplicatedError
 from linkengine.kafka.producers import ProducerState
-from linkengine.kafka.topicviews import Leader, TopicView
+from linkengine.kafka.topicviews import Leader, Survey, TopicView
 
 PLACE = ("t", 0)
 VIEW = TopicView(topic_id=b"0123456789abcdef", partitions={0: Leader(broker=1, epoch=2)})
-CLUSTER: Any = SimpleNamespace(newest_topics=lambda _: {"t": VIEW}, open=lambda _: SimpleNamespace(close=lambda: None))
+SURVEY = Survey(topics={"t": VIEW}, complete=True, given_up=set(), topic_ids={"t": frozenset({VIEW.topic_id_text})})
+CLUSTER: Any = SimpleNamespace(survey=lambda _: SURVEY, open=lambda _: SimpleNamespace(close=lambda: None))
 STRETCH = Stretch(start=0, end=10, records={}, markers=frozenset())
 
 
@@ -35,8 +36,8 @@ def ends_at_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tails, "read_stretch", lambda *_, **__: STRETCH)
 
 
-def read(*, mirror_topic_id: str = "", **query: Any) -> Tail | LinkEngineError:
-    assignment = PartitionAssignment(
+def assigned(mirror_topic_id: str = "") -> PartitionAssignment:
+    return PartitionAssignment(
         mirror_id="1",
         partition=0,
         source_topic="t",
@@ -45,6 +46,10 @@ def read(*, mirror_topic_id: str = "", **query: Any) -> Tail | LinkEngineError:
         mirror_topic_id=mirror_topic_id,
         producer_id=1 << 62,
     )
+
+
+def read(*, mirror_topic_id: str = "", **query: Any) -> Tail | LinkEngineError:
+    assignment = assigned(mirror_topic_id)
     return read_tails(CLUSTER, [TailQuery(assignment=assignment, **query)])[assignment.key]
 
 
@@ -55,6 +60,41 @@ def test_another_topic_of_the_mirrors_name_is_no_mirror() -> None:
     assert found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR  # told again: a broker's metadata may be late
     for same in ("", VIEW.topic_id_text):
         assert isinstance(read(mirror_topic_id=same, clean=True), Tail)
+
+
+@pytest.mark.parametrize(
+    ("heard", "known_as", "missing"),
+    [
+        ({"complete": True}, [], True),
+        ({"complete": False}, [], False),
+        ({"complete": True, "strangers": True}, [], False),
+        ({"complete": True}, ["mine"], False),
+    ],
+    ids=["by all", "one is silent", "most are not known yet", "one has it still"],
+)
+@pytest.mark.parametrize("instead", [False, True], ids=["none", "another one"])
+def test_a_mirror_topic_is_missing_only_where_every_broker_says_so(
+    monkeypatch: pytest.MonkeyPatch, heard: dict[str, bool], known_as: list[str], *, instead: bool, missing: bool
+) -> None:
+    """One that was cut off before the topic was made does not know it, and a mirror that fails by that is not tried again."""
+    view = VIEW if instead else TopicView(topic_id=bytes(16), partitions={}, error=3)
+    survey = Survey(topics={"t": view}, given_up=set(), topic_ids={"t": frozenset(known_as)}, **heard)
+    monkeypatch.setattr(CLUSTER, "survey", lambda _: survey)
+
+    found = read(mirror_topic_id="mine", clean=False)
+
+    assert isinstance(found, LinkEngineError)
+    assert found.code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR if missing else ErrorCode.TIMEOUT_ERROR)
+
+
+def test_what_was_known_from_before_does_not_tell_that_a_mirror_topic_is_missing() -> None:
+    assignment = assigned()
+    known = {"t": TopicView(topic_id=bytes(16), partitions={}, error=3)}
+
+    found = read_tails(CLUSTER, [TailQuery(assignment=assignment, clean=True)], known=known)[assignment.key]
+
+    assert isinstance(found, LinkEngineError)
+    assert found.code is ErrorCode.TIMEOUT_ERROR
 
 
 @pytest.mark.parametrize(("broker", "waits"), [(1, True), (2, False)], ids=["elected again", "another one"])
