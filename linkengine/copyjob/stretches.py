@@ -54,6 +54,7 @@ class Intake:
         )
         try:
             steps = self._plan(one, answer) if len(answer.records) else []
+            _check_whole(one, answer, steps)
         except (CorruptBatchError, DoubtfulBatchError) as error:
             self._not_planned(one, error)
             return
@@ -116,6 +117,16 @@ class Intake:
         assert one.position is not None
         if alone and answer.last_stable_offset > one.position:
             self._events.emptied(one, answer.last_stable_offset)
+
+
+def _check_whole(one: MirrorPartition, answer: FetchedPartition, steps: list[Step]) -> None:
+    """Raise where there are bytes and no batch in them, whole or wanted: a broker sends the first one whole (KIP-74).
+
+    A damaged length looks like that, and would be asked for again at once, for ever, and nobody would hear of it.
+    """
+    assert one.position is not None
+    if len(answer.records) and not steps and answer.last_stable_offset > one.position:
+        raise CorruptBatchError(f"An answer from offset {one.position} on holds no whole batch in {len(answer.records)} bytes.")
 
 
 def _is_behind(one: MirrorPartition, answer: FetchedPartition) -> bool:

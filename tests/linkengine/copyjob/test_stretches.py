@@ -90,6 +90,24 @@ def test_an_answer_with_nothing_else_in_it_is_an_empty_end(heard: Heard) -> None
     assert (heard.ends, heard.refusals) == ([5_000], [])
 
 
+def test_bytes_without_a_whole_batch_are_damage_and_not_asked_for_again_at_once(heard: Heard) -> None:
+    one, whole = copying(4), answer(dense(4, [HUGE]), end=20)
+    one.source_backoff.next_pause()
+
+    heard.take(one, whole._replace(records=whole.records[:-1]))
+
+    assert [error.code for error in heard.refusals] == [ErrorCode.CORRUPT_RECORDS]
+    assert "from offset 4 on holds no whole batch" in heard.refusals[0].message
+    assert (heard.planned, heard.ends, one.source_backoff.rested) == (0, [], False)
+
+
+def test_what_lies_beyond_the_last_stable_offset_is_left_to_the_next_answer(heard: Heard) -> None:
+    """Its broker told that offset before it read."""
+    heard.take(copying(4), answer(dense(4, [HUGE]), end=4))
+
+    assert (heard.planned, heard.refusals, heard.ends) == (0, [], [])
+
+
 def test_a_hole_that_nothing_confirms_is_filled_when_it_is_read_again(heard: Heard) -> None:
     one = copying(4)
 
