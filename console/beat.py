@@ -6,6 +6,8 @@ later, and not sooner after a restart, since it keeps its times in a file.
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -14,19 +16,23 @@ import structlog
 from celery.beat import PersistentScheduler, ScheduleEntry
 from celery.utils.time import maybe_make_aware
 
-from console import store
+from console import scheduled, store
 from linkengine.domain.moments import AHEAD_MS
 
 MOST_WAITING = 500  # messages; without a worker a night would leave 30,000, and who comes back has to look at each
+TELL_S = 30.0
 _AHEAD = timedelta(milliseconds=AHEAD_MS)
 _log = structlog.get_logger(__name__)
 
 
 class SteadyScheduler(PersistentScheduler):
-    """Celery's scheduler, less two ways to come to a stop."""
+    """Celery's scheduler, less two ways to come to a stop; it tells that it sends."""
+
+    _told_s = -TELL_S  # monotonic
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Send what is due; answer in how many seconds to come again."""
+        self._tell()
         ahead = [entry for entry in self.schedule.values() if _is_ahead(entry)]
         for entry in ahead:
             _log.warning("beat.clock_was_set_back", entry=entry.name)
@@ -42,6 +48,13 @@ class SteadyScheduler(PersistentScheduler):
             _log.warning("beat.nobody_takes_what_is_sent", entry=entry.name)
             return
         super().apply_entry(entry, producer=producer)
+
+    def _tell(self) -> None:
+        if time.monotonic() - self._told_s < TELL_S:
+            return
+        with suppress(redis.RedisError):  # the next time does
+            scheduled.note_sending()
+            self._told_s = time.monotonic()
 
 
 def _is_ahead(entry: ScheduleEntry) -> bool:

@@ -5,6 +5,8 @@ from ssl import CERT_REQUIRED
 from django.conf import settings
 from kombu import Queue
 
+from console.scheduled import EVERY_S
+
 broker_url = settings.REDIS_URL
 # Where the address says nothing of certificates (``?ssl_…``) kombu takes any; what it says is taken instead of this.
 broker_use_ssl = {"ssl_cert_reqs": CERT_REQUIRED, "ssl_check_hostname": True} if broker_url.startswith("rediss://") else False
@@ -40,8 +42,8 @@ enable_utc = True
 beat_scheduler = "console.beat:SteadyScheduler"
 beat_schedule = {
     "reconcile": {"task": "reconcile", "schedule": 1.0, "options": {"expires": 2}},
-    "refresh-topics": {"task": "refresh_topics", "schedule": 30.0, "options": {"expires": 25}},
-    "probe-clusters": {"task": "probe_clusters", "schedule": 60.0, "options": {"expires": 50}},
-    "forget-old-rows": {"task": "forget_old_rows", "schedule": 3600.0, "options": {"expires": 3000}},
+    "refresh-topics": {"task": "refresh_topics", "schedule": EVERY_S["refresh_topics"], "options": {"expires": 25}},
+    "probe-clusters": {"task": "probe_clusters", "schedule": EVERY_S["probe_clusters"], "options": {"expires": 50}},
+    "forget-old-rows": {"task": "forget_old_rows", "schedule": EVERY_S["forget_old_rows"], "options": {"expires": 3000}},
 }
 beat_schedule_filename = str(settings.BASE_DIR / "var" / "beat-schedule")

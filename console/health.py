@@ -15,6 +15,8 @@ from console.dispatch import WORKER_SILENT_MS
 from console.presenters.numbers import plural
 from console.queries.metrics import prometheus_text
 from console.queries.rounds import failing_mirrors, rounds_of_links
+from console.queries.scheduled import late_parts
+from console.scheduled import PERIODS
 
 _LISTED = 3  # links or mirrors that fail, in an answer
 _WHAT_TO_DO = "The worker's log tells why in full; once that is mended, the next round gets through by itself"
@@ -30,14 +32,15 @@ def healthz(_request: HttpRequest) -> HttpResponse:
 def readyz(_request: HttpRequest) -> HttpResponse:
     """Answer 200 when database, Redis and a worker answer and its rounds get through, else 503 and what is wrong.
 
-    A link, or a mirror, that is not looked after while others are is told of, too, with 200, as are clocks that differ: whoever
-    takes the console away for that keeps people from failing the others over.
+    A link, or a mirror, that is not looked after while others are is told of, too, with 200, as are clocks that differ and
+    tasks of beat that do not end well: whoever takes the console away for that keeps people from failing the others over.
     """
     checks: dict[str, Callable[[], str]] = {"database": _database, "redis": _redis, "worker": _worker, "rounds": _rounds}
     problems = {name: problem for name, check in checks.items() if (problem := check())}
     links, none_left = ("unknown", False) if problems else _links()
-    mirrors = "unknown" if problems else _mirrors()
-    parts = {**{name: problems.get(name, "ok") for name in checks}, "links": links, "mirrors": mirrors, "clocks": _clocks()}
+    others: dict[str, Callable[[], str]] = {"mirrors": _mirrors, "schedule": _schedule}
+    parts = {**{name: problems.get(name, "ok") for name in checks}, "links": links, "clocks": _clocks()}
+    parts |= {name: "unknown" if problems else tell() for name, tell in others.items()}
     ready = not problems and not none_left
     return JsonResponse({"status": "ready" if ready else "not ready", "parts": parts}, status=200 if ready else 503)
 
@@ -106,6 +109,17 @@ def _mirrors() -> str:
         return "ok"
     words = "; ".join(f"{link}/{mirror} (fails with {kind})" for (link, mirror), kind in list(failing.items())[:_LISTED])
     return f"{plural(len(failing), 'mirror topic')} not looked after, while others are: {words}. {_WHAT_TO_DO}"
+
+
+def _schedule() -> str:
+    try:
+        late = late_parts(now=timezone.now())
+    except (redis.RedisError, DatabaseError):
+        return "unknown, since Redis or the database does not answer"
+    words = "; ".join(_words(part.name, one) for part, one in list(late.items())[:_LISTED])
+    return (
+        f"{plural(len(late), 'task')} of beat did not end well for {PERIODS} periods: {words}. {_WHAT_TO_DO}" if late else "ok"
+    )
 
 
 def _clocks() -> str:

@@ -16,7 +16,7 @@ from console import store
 STEPS = ("comparisons", "coverage", "gates", "drills", "namespaces", "links")  # of a round, once a second; links: sends theirs
 LATE_MS = 30_000  # a round is due every second
 LINK_LATE_MS = 60_000  # a large link takes some seconds, and waits for a thread of the worker
-_KEPT_S = 3600
+_KEPT_S = 86_400  # of the slowest task of beat several periods
 _DONE, _ERROR, _FAILURES = "console:round:done:", "console:round:error:", "console:round:failures"
 _MIRRORS, _MIRROR_FAILURES = "console:round:mirrors:", "console:round:mirror-failures"
 
@@ -55,11 +55,11 @@ def note_success(step: str) -> None:
     pipeline.execute()
 
 
-def note_failure(step: str, error: BaseException) -> None:
+def note_failure(step: str, error: BaseException, *, counter: str = "") -> None:
     """Count a failure and keep its kind; /readyz asks for no sign-in, so what it says in full is in the worker's log only."""
     pipeline = store.client().pipeline(transaction=False)
     pipeline.set(_ERROR + step, type(error).__name__, ex=_KEPT_S)
-    pipeline.hincrby(_FAILURES, step, 1)
+    pipeline.hincrby(_FAILURES, counter or step, 1)
     pipeline.execute()
 
 
@@ -86,6 +86,12 @@ def read_mirrors(link_ids: Sequence[int]) -> dict[int, MirrorFailures]:
     *now, counts = pipeline.execute()
     found = zip(link_ids, now, counts, strict=True)
     return {link_id: MirrorFailures(now=kinds, failures=int(count or 0)) for link_id, kinds, count in found}
+
+
+def failures(counters: Sequence[str]) -> list[int]:
+    """Answer how often each has failed so far; raise redis.RedisError."""
+    counts = cast("list[str | None]", store.client().hmget(_FAILURES, list(counters)))
+    return [int(count or 0) for count in counts]
 
 
 def read(steps: Sequence[str]) -> dict[str, Round]:

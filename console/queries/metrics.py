@@ -16,6 +16,7 @@ from console.queries.alarms import alarm_samples, silence_samples
 from console.queries.groups import group_samples
 from console.queries.lagbytes import lag_bytes, lag_bytes_columns
 from console.queries.rounds import round_samples
+from console.queries.scheduled import schedule_samples
 from console.queries.taskmetrics import task_samples
 from console.queries.unseen import UNSEEN, with_unseen
 from console.queries.verifymetrics import verify_samples
@@ -23,7 +24,16 @@ from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReas
 
 _LABELS = {"link": F("mirror__link__name"), "cluster": F("mirror__link__destination__cluster_id")}
 _REPORTS = 1000  # failovers looked through for the newest of each link
-_OTHERS = (task_samples, group_samples, acl_samples, verify_samples, round_samples, alarm_samples, silence_samples)
+_OTHERS = (
+    task_samples,
+    group_samples,
+    acl_samples,
+    verify_samples,
+    round_samples,
+    schedule_samples,
+    alarm_samples,
+    silence_samples,
+)
 # A sum of a link would fall when one of its mirrors is deleted, and what is left would be taken for a new start and new loss.
 _PER_TOPIC = "of each mirror topic."
 Sample = tuple[dict[str, str], float]

@@ -17,6 +17,7 @@ from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import unseal
 from console.models.links import LinkMode
 from console.reconciling import linkhealth, plans
+from console.scheduled import watched
 from console.tasks.answers import answering
 from console.tasks.holdings import Topic, parting_of
 from linkengine import jobs
@@ -79,6 +80,7 @@ def probe_address(*, sealed: str) -> dict[str, Any]:
 
 
 @shared_task(name="probe_clusters")
+@watched("probe_clusters")
 def probe_clusters(**_: Any) -> None:
     """Have every registered cluster looked at."""
     for cluster_pk in Cluster.objects.values_list("pk", flat=True):
@@ -86,6 +88,7 @@ def probe_clusters(**_: Any) -> None:
 
 
 @shared_task(name="probe_cluster")
+@watched("probe_clusters")
 def probe_cluster(*, cluster_pk: int, **_: Any) -> None:
     """Look at a registered cluster."""
     cluster = Cluster.objects.filter(pk=cluster_pk).first()
@@ -117,6 +120,7 @@ def probe_link(*, link_id: int, **_: Any) -> None:
 
 
 @shared_task(name="refresh_topics")
+@watched("refresh_topics")
 def refresh_topics(*, cluster_pk: int | None = None, link_id: int | None = None, **_: Any) -> None:
     """List the topics of a cluster, of a link's source, or (without either) have all of them listed."""
     if cluster_pk is not None:

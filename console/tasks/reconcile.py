@@ -29,6 +29,7 @@ from console.reconciling import (
     waits,
 )
 from console.reconciling.apart import Failures
+from console.scheduled import watched
 from console.tasks import observing
 from console.tasks.covering import look_after_coverage
 from console.tasks.drills import look_after_drills
@@ -84,6 +85,7 @@ def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_:
 
 
 @shared_task(name="forget_old_rows")
+@watched("forget_old_rows")
 def forget_old_rows(**_: Any) -> None:
     """Delete rows nobody needs any more: slices, verify runs, samples. The audit is kept."""
     now = timezone.now()

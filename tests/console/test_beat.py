@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from celery import Celery
 from celery.schedules import schedule
 
-from console import store
+from console import scheduled, store
 from console.beat import MOST_WAITING, SteadyScheduler
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -88,3 +89,13 @@ def test_a_queue_that_nobody_empties_stays_short(beat: SteadyScheduler, clock: t
     assert run(beat, clock, seconds=10) == 1
     store.client().delete("control")
     assert run(beat, clock, seconds=10) >= 8
+
+
+def test_it_tells_since_when_it_sends_and_goes_on_telling(beat: SteadyScheduler, clock: type[Clock]) -> None:
+    run(beat, clock, seconds=1)
+    first = scheduled.sent_for_ms()
+    time.sleep(0.05)
+    beat._told_s -= 60
+    run(beat, clock, seconds=1)
+
+    assert all(after > before for before, after in zip(first.values(), scheduled.sent_for_ms().values(), strict=True))

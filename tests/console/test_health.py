@@ -47,6 +47,7 @@ def test_ready_means_database_redis_and_a_worker(client: Client, own_redis: None
         "rounds": answer.json()["parts"]["rounds"],
         "links": "unknown",
         "mirrors": "unknown",
+        "schedule": "unknown",
         "clocks": "ok",
     }
 

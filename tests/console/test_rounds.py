@@ -12,7 +12,7 @@ import time_machine
 from django.db import connection
 from django.test import Client
 
-from console import clocks, rounds, store
+from console import clocks, rounds, scheduled, store
 from console.models import ClusterLink, Namespace
 from console.queries.metrics import prometheus_text
 from console.tasks.reconcile import reconcile, reconcile_link
@@ -27,6 +27,7 @@ LABELS = '{cluster="destination-id",link="west-to-east"}'
 def own_redis(settings: Any, redis_url: str) -> None:
     settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/9"
     store.client().flushdb()
+    scheduled.note_sending()  # beat lives
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_rounds_that_get_through_are_ready(client: Client, link: ClusterLink, se
 
     assert (answer.status_code, answer.json()["status"]) == (200, "ready")
     assert answer.json()["parts"] == dict.fromkeys(
-        ("database", "redis", "worker", "rounds", "links", "mirrors", "clocks"), "ok"
+        ("database", "redis", "worker", "rounds", "links", "mirrors", "clocks", "schedule"), "ok"
     )
     shown = figures()
     assert {shown[f'clusterlink_round_late{{step="{step}"}}'] for step in rounds.STEPS} == {0}

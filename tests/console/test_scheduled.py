@@ -1,0 +1,132 @@
+"""What beat sends beside the rounds: a task, or a part of one, that does not end well is named by /readyz and /metrics."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from console import rounds, scheduled, store
+from console.celery import app
+from console.models import Cluster, ClusterLink
+from console.queries.metrics import prometheus_text
+from console.tasks.looking import probe_clusters, refresh_topics
+from console.tasks.reconcile import forget_old_rows, reconcile, reconcile_link
+from devcluster.ports import free_port
+
+Sent = list[tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture(autouse=True)
+def own_redis(settings: Any, redis_url: str, sent: Sent) -> None:
+    settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/13"
+    store.client().flushdb()
+
+
+@pytest.fixture
+def known(link: ClusterLink) -> ClusterLink:
+    """Two clusters and a link of long ago; rounds get through, and beat has sent everything for a day."""
+    old = timezone.now() - timedelta(days=1)
+    Cluster.objects.update(created_at=old)
+    reconcile()
+    reconcile_link(link_id=link.pk)
+    sending_for(86_000)
+    return link
+
+
+def sending_for(seconds: float) -> None:
+    for task in scheduled.EVERY_S:
+        store.client().set(f"console:scheduled:since:{task}", int((time.time() - seconds) * 1000))
+
+
+def all_fine(link: ClusterLink) -> None:
+    for task in scheduled.EVERY_S:
+        rounds.note_success(scheduled.step_of(task))
+    for pk in Cluster.objects.values_list("pk", flat=True):
+        for task in ("refresh_topics", "probe_clusters"):
+            rounds.note_success(scheduled.step_of(task, cluster=pk))
+    rounds.note_success(scheduled.step_of("refresh_topics", link=link.pk))
+
+
+def told(client: Client) -> tuple[int, str]:
+    answer = client.get("/readyz")
+    return answer.status_code, answer.json()["parts"]["schedule"]
+
+
+def figure(name: str, task: str) -> float | None:
+    start = f'clusterlink_schedule_{name}{{task="{task}"}} '
+    return next((float(one.removeprefix(start)) for one in prometheus_text().splitlines() if one.startswith(start)), None)
+
+
+def test_tasks_that_end_well_are_nothing_to_tell_of(client: Client, known: ClusterLink) -> None:
+    all_fine(known)
+    forget_old_rows()
+    refresh_topics()
+    probe_clusters()
+
+    assert told(client) == (200, "ok")
+    assert (
+        {figure("late", task) for task in scheduled.EVERY_S}
+        == {figure("failures_total", task) for task in scheduled.EVERY_S}
+        == {0}
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_task_that_fails_again_and_again_is_named(client: Client, known: ClusterLink) -> None:
+    all_fine(known)
+    store.client().delete("console:round:done:beat:forget_old_rows")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE console_verifyrun RENAME TO console_elsewhere")
+    try:
+        with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it fails with
+            forget_old_rows()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE console_elsewhere RENAME TO console_verifyrun")
+
+    status, words = told(client)
+    assert status == 200  # nobody is kept from failing over
+    assert words.startswith("1 task of beat did not end well for 4 periods: forget_old_rows (not seen to succeed, fails with ")
+    assert (figure("late", "forget_old_rows"), figure("failures_total", "forget_old_rows")) == (1, 1)
+    assert figure("late", "refresh_topics") == 0
+
+
+def test_a_part_about_one_cluster_is_named_while_all_others_end_well(
+    client: Client, known: ClusterLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_fine(known)
+    step = scheduled.step_of("refresh_topics", cluster=known.destination_id)
+    store.client().set(f"console:round:done:{step}", int((time.time() - 121) * 1000))
+    with pytest.raises(KeyError):
+        scheduled.watched("refresh_topics")(lambda **_: {}["a mistake"])(cluster_pk=known.destination_id)
+
+    assert "refresh_topics of cluster Destination (last succeeded 121 s ago, fails with KeyError)" in told(client)[1]
+    assert figure("late", "refresh_topics") == figure("failures_total", "refresh_topics") == 1
+
+
+def test_after_a_new_start_several_periods_are_given(client: Client, known: ClusterLink) -> None:
+    sending_for(100)
+    assert told(client) == (200, "ok")
+
+    sending_for(200)  # four times thirty seconds have gone by
+    assert "refresh_topics (not seen to succeed)" in told(client)[1]
+    assert "probe_clusters" not in told(client)[1]
+
+
+def test_where_nobody_sends_all_is_late(client: Client, known: ClusterLink, settings: Any) -> None:
+    store.client().delete(*(f"console:scheduled:since:{task}" for task in scheduled.EVERY_S))
+    assert told(client)[1].startswith("8 tasks of beat")
+
+    settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
+    assert [figure("late", task) for task in scheduled.EVERY_S] == [1, 1, 1]
+    assert figure("failures_total", "refresh_topics") is None
+
+
+def test_everything_that_beat_sends_is_watched() -> None:
+    assert {one["task"] for one in app.conf.beat_schedule.values()} == {"reconcile", *scheduled.EVERY_S}
