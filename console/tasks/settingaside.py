@@ -24,7 +24,7 @@ from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
 from linkengine.domain.ranges import OffsetRange
-from linkengine.domain.restoring import RestorePoint, as_held_now, lost_there, not_common
+from linkengine.domain.restoring import RestorePoint, as_held_now, not_common
 
 _log = structlog.get_logger(__name__)
 
@@ -63,12 +63,12 @@ def _look_again(mirror: MirrorTopic, run: RestoreRun) -> tuple[RestorePoint, ...
     """Answer the points as they are now. Where somebody wrote, or a complete file lacks something, it is to be made anew."""
     before = run.restore_points
     points = _as_now(mirror, run)
-    written = _written(before, points)
+    written, lost = _written(before, points), not_common(before, common={one.partition: one.common for one in points})
     taken = _taken(before, points) if run.exported_at is not None else ()
-    if written or taken:
+    if written or lost or taken:
         changed = [{**asdict(one), "records": None} for one in points]
         RestoreRun.objects.filter(pk=run.pk).update(points=changed, exported_at=None)
-        raise LinkEngineError(ErrorCode.SIDES_DIVERGED, _why_again(mirror, written=written, taken=taken))
+        raise LinkEngineError(ErrorCode.SIDES_DIVERGED, _why_again(mirror, written=written, lost=lost, taken=taken))
     return points
 
 
@@ -85,11 +85,16 @@ def _taken(before: Iterable[RestorePoint], points: Iterable[RestorePoint]) -> di
     return {partition: one for partition, one in found.items() if one}
 
 
-def _why_again(mirror: MirrorTopic, *, written: Collection[int], taken: Collection[int]) -> str:
+def _why_again(mirror: MirrorTopic, *, written: Collection[int], lost: Collection[int], taken: Collection[int]) -> str:
     if written:
         return (
             f"Somebody wrote to '{mirror.name}', partition {min(written)}, although it is closed to producers. The new "
             "records are set aside too."
+        )
+    if lost:
+        return (
+            f"'{mirror.source_topic}' was deleted, or has lost records of partition {min(lost)}, since it was decided that "
+            f"'{mirror.name}' goes. What only '{mirror.name}' holds by now is set aside before that."
         )
     return (
         f"Retention has removed records of '{mirror.source_topic}', partition {min(taken)}, that '{mirror.name}' still holds. "
@@ -100,10 +105,9 @@ def _why_again(mirror: MirrorTopic, *, written: Collection[int], taken: Collecti
 def _as_now(mirror: MirrorTopic, run: RestoreRun) -> tuple[RestorePoint, ...]:
     held = _without_claims(mirror, run, _held(mirror, run))
     if run.doomed_at is None:
-        other = check_common(mirror, run)
-    else:
-        other = _told_there(mirror, run) if held else ()
-    return as_held_now(run.restore_points, held=held, other=other)
+        return as_held_now(run.restore_points, held=held, other=check_common(mirror, run))
+    other, common = _told_there(mirror, run) if held else ((), None)
+    return as_held_now(run.restore_points, held=held, other=other, common=common)
 
 
 def _without_claims(mirror: MirrorTopic, run: RestoreRun, held: tuple[LogRange, ...]) -> tuple[LogRange, ...]:
@@ -122,14 +126,24 @@ def check_common(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
     """
     there = Topic(plans.source_address(mirror.link), mirror.source_topic)
     topic_id, theirs = held_by(*there, closed=False)
-    points, renewed = run.restore_points, bool(run.source_topic_id) and topic_id != run.source_topic_id
-    lost = () if renewed else lost_there(points, other=theirs)
-    if not (renewed or lost) and run.parts:
-        here, ids = Topic(mirror.link.destination.address, mirror.name), (run.diverged_topic_id, run.source_topic_id)
-        lost = not_common(points, common=common_now(here, there, parts=run.common_parts, ids=ids))
+    renewed = bool(run.source_topic_id) and topic_id != run.source_topic_id
+    lost = () if renewed else not_common(run.restore_points, common=_common_now(mirror, run, theirs))
     if renewed or lost:
         raise LinkEngineError(ErrorCode.SIDES_DIVERGED, _why_not(mirror, lost))
     return tuple(theirs)
+
+
+def _common_now(mirror: MirrorTopic, run: RestoreRun, theirs: Iterable[LogRange]) -> dict[int, int]:
+    """Answer up to where both are the same now; by ends alone of a run that an earlier version has agreed."""
+    ends = {one.partition: one.end for one in theirs}
+    if not run.parts:
+        return ends
+    here, there = (
+        Topic(mirror.link.destination.address, mirror.name),
+        Topic(plans.source_address(mirror.link), mirror.source_topic),
+    )
+    common = common_now(here, there, parts=run.common_parts, ids=(run.diverged_topic_id, run.source_topic_id))
+    return {partition: min(end, ends.get(partition, 0)) for partition, end in common.items()}
 
 
 def _why_not(mirror: MirrorTopic, lost: Sequence[int]) -> str:
@@ -140,13 +154,22 @@ def _why_not(mirror: MirrorTopic, lost: Sequence[int]) -> str:
     )
 
 
-def _told_there(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:
-    """Answer the same of a doomed topic, which goes whatever became of the other one: nothing where that does not tell."""
+def _told_there(mirror: MirrorTopic, run: RestoreRun) -> tuple[tuple[LogRange, ...], dict[int, int] | None]:
+    """Answer the same of a doomed topic, which goes whatever became of the other one, and what is still common.
+
+    Nothing is where the other one is gone, or is another topic: then all that is here is to be set aside. Where the other side
+    does not answer, all is as it was agreed (None).
+    """
     try:
         topic_id, theirs = held_by(plans.source_address(mirror.link), mirror.source_topic, closed=False)
+    except LinkEngineError as error:
+        return (), {} if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR else None
+    if topic_id != run.source_topic_id:
+        return (), {}
+    try:
+        return tuple(theirs), _common_now(mirror, run, theirs)
     except LinkEngineError:
-        return ()
-    return tuple(theirs) if topic_id == run.source_topic_id else ()
+        return tuple(theirs), None
 
 
 def _held(mirror: MirrorTopic, run: RestoreRun) -> tuple[LogRange, ...]:

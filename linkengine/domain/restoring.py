@@ -118,17 +118,26 @@ def common_ends(parts: Iterable[CommonPart], *, here_id: str, there_id: str) -> 
 
 
 def as_held_now(
-    points: Iterable[RestorePoint], *, held: Iterable[LogRange], other: Iterable[LogRange]
+    points: Iterable[RestorePoint],
+    *,
+    held: Iterable[LogRange],
+    other: Iterable[LogRange],
+    common: Mapping[int, int] | None = None,
 ) -> tuple[RestorePoint, ...]:
     """Answer the points with the bounds of now: retention may have moved a start, a super user an end.
 
-    A partition that was added since is another point as soon as something is in it.
+    A partition that was added since is another point as soon as something is in it. ``common``: what is common now, where that
+    may be less than it was.
     """
-    known, now = list(points), {one.partition: one for one in held}
+    known, now = [_still_common(one, common) for one in points], {one.partition: one for one in held}
     there = {one.partition: one for one in other}
     added = [one for number, one in sorted(now.items()) if one.end and number not in {point.partition for point in known}]
     grown = [*known, *restore_points(added, common={}, other=there.values())]
     return tuple(_as_now(one, now.get(one.partition), there.get(one.partition)) for one in grown)
+
+
+def _still_common(one: RestorePoint, common: Mapping[int, int] | None) -> RestorePoint:
+    return one if common is None else replace(one, common=min(one.common, common.get(one.partition, 0)))
 
 
 def _as_now(one: RestorePoint, here: LogRange | None, there: LogRange | None) -> RestorePoint:
@@ -143,12 +152,6 @@ def _as_now(one: RestorePoint, here: LogRange | None, there: LogRange | None) ->
 def not_common(points: Iterable[RestorePoint], *, common: Mapping[int, int]) -> tuple[int, ...]:
     """List partitions of which less is known to be common by now than was agreed."""
     return tuple(one.partition for one in points if common.get(one.partition, 0) < one.common)
-
-
-def lost_there(points: Iterable[RestorePoint], *, other: Iterable[LogRange]) -> tuple[int, ...]:
-    """List partitions of which the other side does not hold any more what was common, up to its end."""
-    ends = {one.partition: one.end for one in other}
-    return tuple(one.partition for one in points if ends.get(one.partition, 0) < one.common)
 
 
 def open_transactions(held: Iterable[LogRange]) -> tuple[int, ...]:

@@ -197,6 +197,44 @@ def test_a_file_that_is_lost_before_the_topic_goes_is_written_anew(
     assert [base64.b64decode(one["value"]) for one in lines(run)] == [b"only here"]
 
 
+@pytest.mark.parametrize("how", ["created again", "lost its end"])
+def test_what_the_other_side_loses_before_a_doomed_topic_is_deleted_is_set_aside_first(
+    stopped: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    """The worker dies once the topic is doomed, and comes back when the other side does not hold all of it any more."""
+    topic, delete, left, there = stopped.name, jobs.delete_diverged, [True], ClusterAdmin(pair[0].destination.address)
+    before = records(source_cluster, topic)
+
+    def die_first(*arguments: Any, **options: Any) -> Any:
+        if not left:
+            return delete(*arguments, **options)
+        left.pop()
+        if how == "created again":
+            there.delete_topic(topic)
+            there.create_topic(topic, partitions=2)
+        else:
+            assert write(destination_cluster, topic, "where the fence was") == [None]
+            run = RestoreRun.objects.get()
+            RestoreRun.objects.update(parts=[{**one, "fences": [[0, 101], *one["fences"][1:]]} for one in run.parts])
+        raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
+
+    monkeypatch.setattr(jobs, "delete_diverged", die_first)
+    assert write(source_cluster, topic, "only here") == [None]
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+
+    gone = [(0, offset) for offset in range(100)] + [(0, 100)]
+    gone += [(1, offset) for offset in range(100)] if how == "created again" else []
+    kept = {(one["partition"], one["offset"]): base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())}
+    assert kept == {place: before.get(place, b"only here") for place in gone}
+
+
 @pytest.mark.parametrize("written", [5, 100])
 def test_a_topic_that_was_created_again_is_set_aside_as_a_whole(
     stopped: MirrorTopic,

@@ -11,7 +11,6 @@ from linkengine.domain.restoring import (
     RestorePoint,
     as_held_now,
     common_ends,
-    lost_there,
     not_common,
     restore_points,
 )
@@ -64,9 +63,19 @@ def test_what_the_other_side_loses_at_its_beginning_is_added_to_what_is_held_her
 def test_what_the_other_side_lost_or_never_had_is_not_common() -> None:
     points = restore_points(held((0, 12), (0, 8)), common={0: 10, 1: 8}, other=held((0, 7)))
     assert [one.apart for one in points] == [(OffsetRange(7, 12),), (OffsetRange(0, 8),)]
-    assert lost_there(points, other=held((0, 7))) == ()
-    assert lost_there(points, other=held((0, 6))) == (0,)
-    assert lost_there(points, other=[]) == (0,)
+    assert not_common(points, common={0: 7}) == ()
+    assert not_common(points, common={0: 6}) == (0,)
+    assert not_common(points, common={}) == (0,)
+
+
+def test_a_doomed_topic_has_the_only_copy_of_what_the_other_side_lost_since() -> None:
+    here = held((0, 12), (0, 8))
+    points = restore_points(here, common={0: 10, 1: 8}, other=held((0, 20), (0, 20)))
+
+    now = as_held_now(points, held=here, other=held((0, 20), (0, 20)), common={0: 6, 1: 9})
+
+    assert [(one.common, one.tail) for one in now] == [(6, OffsetRange(6, 12)), (8, OffsetRange(8, 8))]
+    assert as_held_now(points, held=here, other=(), common=None) == points  # nobody can tell
 
 
 def test_a_source_that_was_cut_short_has_in_common_what_it_kept() -> None:
