@@ -13,6 +13,7 @@ from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
 from linkengine.domain.states import (
     BIDIRECTIONAL_ONLY,
+    CLOSED_FIRST,
     OPERATIONS,
     LinkMode,
     LinkState,
@@ -166,6 +167,19 @@ def _is_gone(mirror: MirrorTopic) -> bool:
     return listed and not SourceTopic.objects.filter(link=mirror.link_id, name=mirror.source_topic).exists()
 
 
+def _stays_for_the_other_side(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    """A restore over there deletes what this topic has, too; until it is through, this is the only copy."""
+    if operation is not _E.DELETE or mirror.state != MirrorState.STOPPED or mirror.link.mode != LinkMode.BIDIRECTIONAL:
+        return ""
+    there = pairs.counterpart(mirror)
+    if there is None or there.state not in CLOSED_FIRST:
+        return ""
+    return (
+        f"Topic '{there.name}' on the other side is {there.state}: it is becoming the mirror of '{mirror.name}', which may "
+        "hold the only copy of its records by now. Wait until it is ACTIVE, or fail it over first."
+    )
+
+
 def _can_be_saved(mirror: MirrorTopic, operation: MirrorEvent) -> str:
     if operation is not _E.RECOVER:
         return ""
@@ -275,6 +289,7 @@ _RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
     _link_is_on,
     _not_half_reversed,
     _stays_deleted,
+    _stays_for_the_other_side,
     _can_be_saved,
     _other_side_takes_part,
 )

@@ -103,16 +103,17 @@ def default_start(link: ClusterLink) -> str:
 def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
     """Delete the mirror topic on the destination, and with it its row; until the topic is gone the row says so.
 
-    Refused while auto-create would bring the topic back, and while it is only becoming a mirror. Asking twice is as good as
-    asking once.
+    Refused while auto-create would bring the topic back, and while it, or the other side's topic by it, is only becoming a
+    mirror. Asking twice is as good as asking once.
     """
     check_permission(by, Permission.MANAGE_MIRROR, mirror=mirror)
-    reason = "" if mirror.drill_id else why_not(mirror, MirrorEvent.DELETE)
-    if reason:
-        raise ConflictError(reason, code="MIRROR_WOULD_RETURN")
     with transaction.atomic():
         if not MirrorTopic.objects.filter(pk=mirror.pk, deletion_requested_at=None).update(deletion_requested_at=now):
             return
+        # only now: a restore of the other side may have had this row
+        reason = "" if mirror.drill_id else why_not(mirror, MirrorEvent.DELETE)
+        if reason:
+            raise ConflictError(reason, code="MIRROR_WOULD_RETURN")
         transitions.apply_event(mirror=mirror, event=MirrorEvent.DELETE, by=by, now=now, deletion_requested_at=now)
         audit.record(by=by, action="DeleteMirrorTopic", resource=audit.path_of(mirror), now=now)
     dispatch.send("reconcile_link", link_id=mirror.link_id)

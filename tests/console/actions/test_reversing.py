@@ -11,12 +11,13 @@ import pytest
 from django.db import transaction
 
 from console.actions import restoring, reversing
+from console.actions.mirrors import delete_mirror
 from console.actions.operations import operate, operate_many
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError
 from console.models import AuditEvent, ClusterLink, MirrorPartition, MirrorTopic, RestoreRun, RoleBinding
 from console.models.mirrors import RECORDS_DIFFER
-from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.domain.states import CLOSED_FIRST, MirrorEvent, MirrorState
 from tests.console.atonce import at_once
 from tests.console.conftest import NOW, MakeActor, MakeMirror
 
@@ -243,3 +244,21 @@ def test_two_sides_cannot_be_asked_to_follow_each_other_at_the_same_time(
         restoring.begin(mirror=other, by=owner, now=NOW)
 
     assert MirrorTopic.objects.get().pk == mirror.pk
+
+
+@pytest.mark.parametrize("state", sorted(CLOSED_FIRST))
+def test_a_stopped_topic_is_not_deleted_while_the_other_side_is_becoming_its_mirror(
+    mirror: MirrorTopic, other: MirrorTopic, owner: Actor, state: MirrorState
+) -> None:
+    """Behind the deletion of the other topic it has the only copy; also where both were asked for in the same moment."""
+    MirrorTopic.objects.filter(pk=mirror.pk).update(state=S.STOPPED)
+    seen = MirrorTopic.objects.select_related("link__destination").get(pk=mirror.pk)
+    MirrorTopic.objects.filter(pk=other.pk).update(state=state)
+
+    with pytest.raises(ConflictError, match=f"other side is {state}: it is becoming the mirror"):
+        delete_mirror(mirror=seen, by=owner, now=NOW)
+    assert not MirrorTopic.objects.exclude(deletion_requested_at=None).exists()
+
+    MirrorTopic.objects.filter(pk=other.pk).update(state=S.STOPPED)
+    delete_mirror(mirror=seen, by=owner, now=NOW)
+    assert MirrorTopic.objects.exclude(deletion_requested_at=None).get() == mirror
