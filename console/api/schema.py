@@ -24,7 +24,7 @@ Cluster linking for stock Apache Kafka: links, mirror topics and what can be don
   Paths below `/api/v1` are additions of this product.
 * Authenticate with HTTP Basic: user name = API key, password = its secret; or with a bearer token made from one
   (`POST /api/v1/tokens`).
-* Each API key has a rate. Beyond it the answer is 429 with `Retry-After`.
+* Each API key has a rate, and each address so many failures with a key. Beyond them the answer is 429 with `Retry-After`.
 * Errors are always `{"error_code": ..., "message": ...}`.
 * **Lag.** A lag that is not known is reported as `-1`, never as 0: 0 means that the mirror was seen to hold every record.
   `last_source_fetch_offset` is `-1` on partitions that were never fetched.
@@ -73,7 +73,7 @@ _FAILURES: Mapping[int | str, str] = {
     401: "Authentication failed (40101).",
     403: "The API key's owner has no role that allows this (40301).",
     404: "The cluster, link, mirror or topic does not exist, or may not be seen (404, 40401).",
-    429: "The API key sends too many requests (42901); Retry-After says when to come back.",
+    429: "Too many requests with this API key, or failures from this address (42901); Retry-After says when to come back.",
     "5XX": "A part of the service does not answer (503, 50302), or something unexpected happened (500).",
 }
 _BODY_FAILURES: Mapping[int | str, str] = {
