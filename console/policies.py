@@ -168,15 +168,20 @@ def _is_gone(mirror: MirrorTopic) -> bool:
 
 
 def _stays_for_the_other_side(mirror: MirrorTopic, operation: MirrorEvent) -> str:
-    """A restore over there deletes what this topic has, too; until it is through, this is the only copy."""
-    if operation is not _E.DELETE or mirror.state != MirrorState.STOPPED or mirror.link.mode != LinkMode.BIDIRECTIONAL:
+    if operation is not _E.DELETE or mirror.state != MirrorState.STOPPED:
         return ""
-    there = pairs.counterpart(mirror)
-    if there is None or there.state not in CLOSED_FIRST:
+    return why_needed(mirror.link.destination.cluster_id, mirror.name)
+
+
+def why_needed(cluster_id: str, topic: str) -> str:
+    """Answer why an ordinary topic cannot be deleted, "" if it can: a restore of the other side makes it the only copy."""
+    rows = MirrorTopic.objects.filter(link__source_cluster_id=cluster_id, source_topic=topic, state__in=CLOSED_FIRST)
+    there = rows.first()
+    if there is None:
         return ""
     return (
-        f"Topic '{there.name}' on the other side is {there.state}: it is becoming the mirror of '{mirror.name}', which may "
-        "hold the only copy of its records by now. Wait until it is ACTIVE, or fail it over first."
+        f"Topic '{there.name}' on the other side is {there.state}: it is becoming the mirror of '{topic}', which may hold the "
+        "only copy of its records by now. Wait until it is ACTIVE, or fail it over first."
     )
 
 

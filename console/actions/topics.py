@@ -17,6 +17,7 @@ from console.actors import Actor
 from console.brokers import ask, change, no_topic
 from console.errors import BadRequestError, ConflictError, ConsoleError, NotFoundError
 from console.models import Cluster, LinkConfig, MirrorTopic, RoleBinding
+from console.policies import why_needed
 from linkengine.domain.configs import PHYSICAL, synced_names
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import WRITABLE
@@ -57,6 +58,9 @@ def delete_topic(*, cluster: Cluster, topic: str, by: Actor, now: datetime) -> N
     mirror = active_mirror(cluster, topic)
     if mirror is not None:
         raise ConflictError(f"Topic '{topic}' is a mirror topic of cluster link '{mirror.link.name}'. Delete the mirror topic.")
+    needed = why_needed(cluster.cluster_id, topic)
+    if needed:
+        raise ConflictError(needed)
     delete = partial(change, cluster, "delete_topic", topic=topic)
     if not _audited(delete, "DeleteTopic", cluster, topic, detail={}, by=by, now=now):
         raise no_topic(topic)

@@ -13,6 +13,7 @@ from django.db import transaction
 from console.actions import restoring, reversing
 from console.actions.mirrors import delete_mirror
 from console.actions.operations import operate, operate_many
+from console.actions.topics import delete_topic
 from console.actors import Actor
 from console.errors import ConflictError, DeniedError
 from console.models import AuditEvent, ClusterLink, MirrorPartition, MirrorTopic, RestoreRun, RoleBinding
@@ -257,6 +258,8 @@ def test_a_stopped_topic_is_not_deleted_while_the_other_side_is_becoming_its_mir
 
     with pytest.raises(ConflictError, match=f"other side is {state}: it is becoming the mirror"):
         delete_mirror(mirror=seen, by=owner, now=NOW)
+    with pytest.raises(ConflictError, match="it is becoming the mirror"):
+        delete_topic(cluster=seen.link.destination, topic=seen.name, by=owner, now=NOW)
     assert not MirrorTopic.objects.exclude(deletion_requested_at=None).exists()
 
     MirrorTopic.objects.filter(pk=other.pk).update(state=S.STOPPED)
