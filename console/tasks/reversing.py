@@ -250,7 +250,7 @@ def _end_reversal(mirror: MirrorTopic, *, now: datetime) -> None:
     """Mirror on. A source that has no row any more is opened first, since no stop will do it; a row's own stop does."""
     if not pairs.mirrors_of_name(mirror.link.source_cluster_id, mirror.source_topic).exists():
         try:
-            jobs.open_topic(plans.source_address(mirror.link), mirror.source_topic)
+            jobs.open_if_closed(plans.source_address(mirror.link), mirror.source_topic)
         except LinkEngineError as error:
             note_failure(mirror, error, fatal=False, now=now)
             return

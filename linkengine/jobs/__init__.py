@@ -33,7 +33,15 @@ from linkengine.jobs.looking import (
 )
 from linkengine.jobs.promoting import promotion_blockers
 from linkengine.jobs.replaying import replay_records
-from linkengine.jobs.reversing import claimed_before, close_topic, kept_up_to, log_ranges, open_topic, turn_mirror
+from linkengine.jobs.reversing import (
+    claimed_before,
+    close_topic,
+    kept_up_to,
+    log_ranges,
+    open_if_closed,
+    open_topic,
+    turn_mirror,
+)
 from linkengine.jobs.setup import check_mirror, setup_mirror
 from linkengine.jobs.stopping import reopen_mirror, stop_mirror
 from linkengine.jobs.stoppingmany import stop_many
@@ -63,6 +71,7 @@ __all__ = [
     "list_topics",
     "log_ranges",
     "lost_fences",
+    "open_if_closed",
     "open_topic",
     "probe_cluster",
     "promotion_blockers",
