@@ -47,6 +47,11 @@ class RestoreRun(models.Model):
         return sum(one.diverged for one in self.restore_points)
 
     @property
+    def is_set_aside(self) -> bool:
+        """Tell whether all that was apart is in the file, as it was when the topic went."""
+        return all(one.get("records") is not None for one in self.points)
+
+    @property
     def common_parts(self) -> tuple[CommonPart, ...]:
         """What proves the common part; nothing of a run whose points an earlier version has agreed."""
         return tuple(CommonPart.from_json(one) for one in self.parts)

@@ -224,8 +224,8 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
 _CONSOLE_ROWS: tuple[tuple[str, str, str], ...] = (
     (
         "RECORDS_LOST",
-        "Retention removed records on the source before they were copied; their offsets hold fillers.",
-        "Raise the source's retention above the longest outage you expect. The gap ledger lists the offsets.",
+        "Retention removed records on the source before they were copied, or a restore could not set all of them aside.",
+        "Raise the source's retention above the longest outage you expect. The message or the gap ledger tells what.",
     ),
     (
         "RECORDS_DIFFER",

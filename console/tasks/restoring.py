@@ -171,7 +171,8 @@ def _note_restored(mirror: MirrorTopic, run: RestoreRun, made: MirrorCreated, *,
         jobs.clear_mirror(settings.REDIS_URL, plans.link_key(mirror.link), mirror_id=plans.mirror_key(mirror))
         with transaction.atomic():
             mirror.gaps.all().delete()  # of a log that is gone
-            troubles.end(mirror=mirror, codes=[RECORDS_LOST])  # nothing else would, and the ledger tells of no loss
+            if run.is_set_aside:
+                troubles.end(mirror=mirror, codes=[RECORDS_LOST])  # nothing else would, and the ledger tells of no loss
             MirrorPartition.objects.filter(mirror=mirror, partition__gte=made.partitions).delete()
         gaps.note_head(mirror=mirror, seeded=made.seeded, now=now)
     starts = {one["partition"]: one["common"] for one in run.points} if run.in_place else dict(made.seeded)

@@ -18,7 +18,8 @@ from django.utils import timezone
 
 from console import exports
 from console.models import MirrorTopic, RestoreRun
-from console.reconciling import plans
+from console.models.mirrors import RECORDS_LOST
+from console.reconciling import plans, troubles
 from console.tasks.holdings import Topic, common_now, held_by
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -53,8 +54,14 @@ def _forget_lost(mirror: MirrorTopic, run: RestoreRun) -> None:
 
 
 def _note_gone(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> None:
-    """Keep the file as it is: a late request deleted the doomed topic before it could be made anew."""
+    """Keep the file as it is, and tell: a late request deleted the doomed topic before it could be made anew."""
     _log.warning("export.not_renewed", mirror=mirror.name, file=run.export_name)
+    message = (
+        f"'{mirror.name}' was deleted by a request that came late, while what it held was still to be set aside. Records that "
+        f"were written to it, or that '{mirror.source_topic}' lost, after it was decided to delete it may be nowhere any more. "
+        "The file of the restore, if there is one, has all from before."
+    )
+    troubles.note(mirror=mirror, code=RECORDS_LOST, message=message, now=now)
     RestoreRun.objects.filter(pk=run.pk, exported_at=None).exclude(export_name="").update(exported_at=now)
     run.refresh_from_db()
 

@@ -12,6 +12,7 @@ import pytest
 
 from console import exports
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, RestoreRun
+from console.models.mirrors import RECORDS_LOST
 from console.tasks import restoring
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
@@ -42,6 +43,7 @@ def test_diverged_records_are_exported_and_the_rest_is_mirrored_again(
     assert run.finished_at is not None
     kept = lines(run)
     assert [(one["partition"], one["offset"]) for one in kept] == [(0, 100), (0, 101)]
+    assert not row.transition_errors.exists()
     assert [base64.b64decode(one["value"]) for one in kept] == [b"only here 1", b"only here 2"]
     assert hashlib.sha256(exports.path_of(run.export_name).read_bytes()).hexdigest() == run.export_sha256
 
@@ -385,6 +387,8 @@ def test_a_late_deletion_of_a_doomed_topic_does_not_hold_up_the_restore(
     run = RestoreRun.objects.get()
     assert states(row) == [S.ACTIVE]
     assert (run.exported_at is not None, [base64.b64decode(one["value"]) for one in lines(run)]) == (True, [b"only here"])
+    (alarm,) = row.transition_errors.all()
+    assert (alarm.code, "was deleted by a request that came late" in alarm.message) == (RECORDS_LOST, True)
 
 
 def test_two_sides_that_were_asked_to_follow_each_other_both_stay(stopped: MirrorTopic, pair: Pair) -> None:
