@@ -194,7 +194,7 @@ def action_choices(mirror: MirrorTopic, *, by: Actor) -> list[Choice]:
         Choice(
             verb=VERBS[one.event],
             allowed=one.allowed,
-            reason=one.reason,
+            reason=one.reason.split(" Allowed now:")[0],  # the buttons show what is allowed, and for this kind of link
             primary=one.event in {MirrorEvent.RESUME, MirrorEvent.RECOVER},
         )
         for one in offered

@@ -95,7 +95,7 @@ def namespace_row(summary: NamespaceSummary, *, links: Iterable[ClusterLink]) ->
         attached=one.link_id is not None,
         guard=_guard(one),
         guard_problem=one.guard_problem,
-        candidates=[link.name for link in links if one.prefix.startswith(link.prefix)],
+        candidates=[link.name for link in links if one.prefix.startswith(link.prefix) and link.deletion_requested_at is None],
     )
 
 

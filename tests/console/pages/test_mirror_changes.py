@@ -338,3 +338,10 @@ def test_what_is_not_possible_is_not_offered_once_more(scene: Scene, admin: Clie
     assert 'id="confirm-button"' not in refused.content.decode()
     assert "Back to the mirror topic" in refused.content.decode()
     assert 'id="confirm-button"' in asked.content.decode()
+
+
+def test_a_page_does_not_name_actions_that_this_kind_of_link_does_not_have(scene: Scene, admin: Client) -> None:
+    text = admin.get(scene.mirror_url("flights")).content.decode()
+
+    assert "Cannot resume a mirror topic in state ACTIVE." in text
+    assert "reverse-and-start" not in text

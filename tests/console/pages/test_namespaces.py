@@ -87,3 +87,12 @@ def test_who_may_only_look_sees_no_button_and_is_refused(scene: Scene) -> None:
 
     assert 'name="intent"' not in reader.get(URL).content.decode()
     assert reader.post(URL, {"intent": "create", "prefix": "mine."}).status_code == 403
+
+
+def test_a_link_that_is_being_deleted_is_not_offered_to_follow(scene: Scene, admin: Client) -> None:
+    offered = f"<option>{scene.link.name}</option>"
+    assert offered in admin.get(f"/clusters/{EAST}/namespaces/").content.decode()
+
+    type(scene.link).objects.filter(pk=scene.link.pk).update(deletion_requested_at=scene.now)
+
+    assert offered not in admin.get(f"/clusters/{EAST}/namespaces/").content.decode()
