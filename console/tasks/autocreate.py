@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 from django.utils import timezone
@@ -23,9 +24,11 @@ from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskError, TaskName, TaskOutcome
 from linkengine.domain.mirrorability import CheckCode, Standing, Topic, Verdict
 from linkengine.domain.mirrorchecks import judge_all
+from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.domain.plans import TopicDescription
 from linkengine.domain.states import LinkState
 
+AT_ONCE = 16  # topics that the clusters are asked about at the same time; a look is six requests, each of a journey and back
 TRIES_PER_RUN = 100  # each asks both clusters; the next run follows at once where others wait for their turn
 # Nothing about one topic: the whole run ends and says so.
 _FOR_ALL = {
@@ -82,22 +85,40 @@ def _any_untried(link: ClusterLink, rest: Sequence[Verdict], *, now: datetime) -
 
 def _create(link: ClusterLink, waiting: Sequence[Verdict], *, now: datetime) -> tuple[int, list[TaskError]]:
     created, failures = 0, []
-    for one in waiting:
+    for topic, refusal in _checked(link, [one.topic for one in waiting], now=now):
+        if refusal is not None:
+            if refusal.code in _FOR_ALL:
+                raise refusal
+            _note_failure(link, topic, refusal, now=now)
+            failures.append(TaskError(code=refusal.code, message=f"{topic}: {refusal.message}"))
+            continue
         try:
-            jobs.check_mirror(plans.setup_of(draft(link=link, source_topic=one.topic, by=ENGINE, now=now)))
-            auto_create(link=link, source_topic=one.topic, now=now)
+            auto_create(link=link, source_topic=topic, now=now)
             created += 1
-        except LinkEngineError as error:
-            if error.code in _FOR_ALL:
-                raise
-            _note_failure(link, one.topic, error, now=now)
-            failures.append(TaskError(code=error.code, message=f"{one.topic}: {error.message}"))
         except BadRequestError:  # a person was quicker
             continue
         except ConflictError:  # meanwhile: the link paused or deleted, its filters changed, a namespace reserved
             if not _goes_on(link):
                 break
     return created, failures
+
+
+def _checked(link: ClusterLink, topics: Sequence[str], *, now: datetime) -> Iterator[tuple[str, LinkEngineError | None]]:
+    """Answer topic by topic, in their order, what the clusters refuse; some are asked about at once, then the next ones."""
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="check-mirror") as pool:
+        for first in range(0, len(topics), AT_ONCE):
+            some = topics[first : first + AT_ONCE]
+            setups = [plans.setup_of(draft(link=link, source_topic=one, by=ENGINE, now=now)) for one in some]
+            yield from zip(some, list(pool.map(_refusal, setups)), strict=True)
+
+
+def _refusal(setup: MirrorSetup) -> LinkEngineError | None:
+    """Ask both clusters whether the mirror can be made. In a thread without a connection to the database."""
+    try:
+        jobs.check_mirror(setup)
+    except LinkEngineError as error:
+        return error
+    return None
 
 
 def _goes_on(link: ClusterLink) -> bool:

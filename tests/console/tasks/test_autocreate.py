@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from threading import Barrier
 from unittest.mock import Mock
 
 import pytest
@@ -23,6 +24,7 @@ from console.actors import SYSTEM
 from console.errors import ConflictError
 from console.models import AuditEvent, AutoCreateFailure, ClusterLink, LinkConfig, MirrorTopic, SourceTopic
 from console.queries.mirrorability import judge_topic
+from console.reconciling import plans
 from console.tasks import autocreate
 from devcluster.access import APP, create_acls
 from devcluster.kafka import KafkaCluster
@@ -155,6 +157,26 @@ def test_a_run_has_a_bound_and_is_followed_by_the_rest(
     assert mirrored() == topics[:2]
 
 
+def test_the_clusters_are_asked_about_several_topics_at_once_and_all_of_one_that_is_away(
+    link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check, both = jobs.check_mirror, Barrier(2, timeout=30)
+
+    def check_together(setup: MirrorSetup) -> TopicDescription:
+        both.wait()  # breaks where one topic is asked about after the other
+        return check(setup)
+
+    monkeypatch.setattr(jobs, "check_mirror", check_together)
+    assert run(link).changes == 2
+
+    MirrorTopic.objects.all().delete()
+    away = LinkEngineError(ErrorCode.TIMEOUT_ERROR, "It does not answer.")
+    monkeypatch.setattr(jobs, "check_mirror", Mock(side_effect=away))
+    with pytest.raises(LinkEngineError, match="It does not answer"):
+        run(link)
+    assert not AutoCreateFailure.objects.exists()
+
+
 def test_topics_that_cannot_be_mirrored_wait_for_the_next_interval(
     link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,16 +197,17 @@ def test_topics_that_cannot_be_mirrored_wait_for_the_next_interval(
 def test_filters_that_change_while_a_run_is_at_work_count_at_once(
     link: ClusterLink, topics: list[str], filters: Filter, monkeypatch: pytest.MonkeyPatch, *, switched_off: bool
 ) -> None:
-    check, asked = jobs.check_mirror, []
+    prepare, asked = plans.setup_of, []
 
-    def change_meanwhile(setup: MirrorSetup) -> TopicDescription:
-        asked.append(setup.source_topic)
+    def change_meanwhile(mirror: MirrorTopic) -> MirrorSetup:
+        asked.append(mirror.source_topic)
         filters("a", "secret")
         if switched_off:
             LinkConfig.objects.filter(link=link, name="auto.create.mirror.topics.enable").update(value="false")
-        return check(setup)
+        return prepare(mirror)
 
-    monkeypatch.setattr(jobs, "check_mirror", change_meanwhile)
+    monkeypatch.setattr(autocreate, "AT_ONCE", 1)
+    monkeypatch.setattr(plans, "setup_of", change_meanwhile)
     outcome = run(link)
 
     assert outcome.errors == ()
