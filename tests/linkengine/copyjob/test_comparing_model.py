@@ -1,0 +1,85 @@
+"""The comparison of a mirror's end with its source, on made-up logs: a faithful mirror passes, a stranger's batch does not."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from linkengine.batches.patch import patch_for_append
+from linkengine.batches.planning import Append, SegmentPlanner
+from linkengine.batches.view import read_view
+from linkengine.copyjob import proving
+from linkengine.copyjob.proving import Difference, first_difference, read_stretch
+from linkengine.domain.states import GapReason
+from tests.linkengine.batches.batchlog import TRANSACTIONAL, Rec, dense, marker
+from tests.linkengine.batches.sourcelog import ABORT, SourceLog, source_logs
+
+OURS, STRANGER = 1 << 62, 99
+TOPIC = ("t", bytes(16), 0)
+NOWHERE: Any = SimpleNamespace()  # the connection; nothing is asked of it
+SETTINGS = settings(max_examples=80, deadline=None)
+
+
+def mirror_of(log: SourceLog, end: int) -> list[bytes]:
+    """The mirror's batches below ``end``, as a broker keeps what we send it."""
+    buffer, aborted = log.response(0)
+    batches: list[bytes] = []
+    for step in SegmentPlanner().plan(memoryview(buffer), next_offset=0, aborted=aborted, high_end=end):
+        if isinstance(step, Append):
+            patch_for_append(step.payload, producer_id=OURS, producer_epoch=0, base_sequence=0)
+            batches.append(step.base_offset.to_bytes(8, "big") + bytes(step.payload[8:]))
+        else:
+            batches += [marker(offset, ABORT, OURS).encode() for offset in range(step.start, step.end)]
+    return batches
+
+
+def difference(
+    log: SourceLog, mirror: list[bytes], *, end: int, aborted: tuple[tuple[int, int], ...] = ()
+) -> Difference | None:
+    def read_source(*_: object, offset: int, **__: object) -> tuple[int, tuple[tuple[int, int], ...], memoryview]:
+        buffer, entries = log.response(offset)
+        return 0, tuple((one.producer_id, one.first_offset) for one in entries), memoryview(bytes(buffer))
+
+    def read_mirror(*_: object, offset: int, **__: object) -> tuple[int, tuple[tuple[int, int], ...], memoryview]:
+        return 0, aborted, memoryview(b"".join(one for one in mirror if _end(one) > offset))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proving, "read_with_aborted", read_mirror)
+        patch.setattr(proving, "read_committed", read_source)
+        bounds = {"topic": TOPIC, "leader_epoch": 0}
+        stretch = read_stretch(NOWHERE, **bounds, bounds=(0, end), producer_id=OURS, local_start=lambda: 0)
+        return first_difference(NOWHERE, **bounds, bounds=(0, log.end), stretch=stretch, compacted=lambda: False)
+
+
+def _end(batch: bytes) -> int:
+    view = read_view(batch)
+    assert view is not None
+    return view.next_offset
+
+
+@SETTINGS
+@given(source_logs(), st.data())
+def test_a_faithful_mirror_is_never_taken_for_another(log: SourceLog, data: st.DataObject) -> None:
+    end = data.draw(st.integers(1, log.end))
+
+    assert difference(log, mirror_of(log, end), end=end) is None
+
+
+@SETTINGS
+@given(source_logs(), st.data())
+def test_a_strangers_batch_in_the_place_of_a_record_is_found_whatever_readers_see_of_it(
+    log: SourceLog, data: st.DataObject
+) -> None:
+    end = data.draw(st.integers(0, log.end - 1))
+    kind = data.draw(st.sampled_from(["record", "aborted", "marker"]))
+    assume(not isinstance(log.shows[end], GapReason))
+    theirs = dense(end, [Rec(value=b"theirs")], producer_id=STRANGER, bits=TRANSACTIONAL if kind == "aborted" else 0)
+    stranger = marker(end, ABORT, STRANGER) if kind == "marker" else theirs
+    entries = ((STRANGER, end),) if kind == "aborted" else ()
+
+    found = difference(log, [*mirror_of(log, end), stranger.encode()], end=end + 1, aborted=entries)
+
+    assert found is not None
+    assert found.offset == end

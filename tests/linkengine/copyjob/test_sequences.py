@@ -1,0 +1,63 @@
+"""Sequences begin anew behind 2^31-1, in the middle of a batch, on real brokers: two billion records bring a mirror there."""
+
+from dataclasses import replace
+
+import pytest
+
+from devcluster.kafka import NEWEST, OLDEST, KafkaCluster
+from linkengine.batches.patch import SEQUENCES, patch_for_append
+from tests.conftest import MakeCluster
+from tests.linkengine.copyjob.copying import (
+    Copier,
+    Pair,
+    assert_equal_topics,
+    create_pair,
+    ends_of,
+    plan_of,
+    producer_for,
+    producer_state,
+)
+from tests.linkengine.copyjob.memory import MemoryLease
+from tests.linkengine.copyjob.rawwriter import read_batches_of, send_batches
+
+
+def write(clusters: Pair, topic: str, count: int, *, commit: bool = False) -> None:
+    """As one batch, with a marker behind it where it is a transaction."""
+    producer = producer_for(clusters[0], linger_ms=200, **({"transactional_id": topic} if commit else {}))
+    if commit:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for number in range(count):
+        producer.produce(topic, value=f"{number}" * 100, partition=0)
+    assert producer.flush(60) == 0
+    if commit:
+        producer.commit_transaction(30)
+
+
+@pytest.mark.parametrize("version", [NEWEST, OLDEST])
+def test_sequences_begin_anew_within_a_batch_and_across_resumes(
+    make_cluster: MakeCluster, source_cluster: KafkaCluster, topic_name: str, version: str
+) -> None:
+    clusters = (source_cluster, make_cluster(version=version))
+    create_pair(clusters, topic_name)
+    plan, lease = plan_of(clusters, topic_name), MemoryLease()
+    write(clusters, topic_name, 1)
+    ((_, first),) = read_batches_of(clusters[0], topic_name)
+    copied = bytearray(first)
+    last = SEQUENCES - 4
+    patch_for_append(copied, producer_id=plan.assignments[0].producer_id, producer_epoch=0, base_sequence=last)
+    assert [one.error for one in send_batches(clusters[1], topic_name, [bytes(copied)])] == [0]
+
+    for number, count in enumerate((10, 3)):
+        write(clusters, topic_name, count)
+        with Copier(replace(plan, slice_id=f"slice-{number}"), lease=lease) as copier:
+            copier.wait_for_ends(ends_of(clusters[0], topic_name))
+        last = (last + count) % SEQUENCES
+        assert producer_state(clusters[1], plan).last_sequence == last
+    write(clusters, topic_name, 5, commit=True)
+    lease.left.clear()
+    with Copier(replace(plan, slice_id="slice-3"), lease=lease) as copier:
+        copier.wait_for_ends({0: 20})
+
+    assert last == 9
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 19
