@@ -19,7 +19,7 @@ Mend = Callable[[], object]
 POLL_S = 0.05
 END_TRIES = 6
 LEASE_MS = 4_000  # of a copier, by default
-OWNERS_TIMEOUT_S = 3.0  # until somebody holds a partition, after a fault that came before
+OWNERS_TIMEOUT_S = 10.0  # until somebody holds a partition, after a fault that came before
 CHANGE_TIMEOUT_S = LEASE_MS / 1000 + 4.0  # until a lease has run out, and the next copier has heard of it
 RAN_OUT_MS = 400  # a lease that was last seen with less was not given back
 

@@ -18,7 +18,7 @@ import redis
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its own type hints leave it out
 
-from chaos.effects import OWNERS_TIMEOUT_S, Blow, Mend, Owners, until
+from chaos.effects import Blow, Mend, Owners, until
 from chaos.proxy import Proxy
 from chaos.schedule import Fault, Strike
 from devcluster.kafka import KafkaCluster
@@ -232,6 +232,6 @@ class Ground:
 
 def _leading(client: Mapping[str, str], topics: Set[str]) -> set[int]:
     with suppress(KafkaException):
-        seen = AdminClient({**client}).list_topics(timeout=OWNERS_TIMEOUT_S).topics
+        seen = AdminClient({**client}).list_topics(timeout=LEADERS_TIMEOUT_S).topics
         return {part.leader for name in topics & seen.keys() for part in seen[name].partitions.values()}
     return set()

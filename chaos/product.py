@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from chaos.copiers import Copiers, freeze, thaw
-from chaos.effects import Blow, connected
+from chaos.effects import OWNERS_TIMEOUT_S, Blow, connected, until
 from chaos.ground import Ground
 from chaos.judge import Finding
 from chaos.reading import Ends
@@ -99,7 +99,7 @@ class Product:
 
     def _kill_owner(self, strike: Strike) -> Blow | None:
         """Kill workers that are connected to brokers until a lease runs out: others only wait for theirs."""
-        workers = self._copying_workers()
+        workers = self._awaited_workers()
         first = int(strike.pick * len(workers))
         for pid in (workers[first:] + workers[:first])[:KILL_TRIES]:
             before = self._ground.owners.awaited()
@@ -236,6 +236,11 @@ class Product:
         slice_id = f"by-hand-{self._slices}"
         tuning = replace(self._plan.tuning, slice_ms=int(seconds * 1000))
         return self._copiers.copy(replace(self._plan, slice_id=slice_id, tuning=tuning)), slice_id
+
+    def _awaited_workers(self) -> list[int]:
+        """Answer the workers that copy once there is one; none if nobody comes."""
+        until(lambda: bool(self._copying_workers()), OWNERS_TIMEOUT_S)
+        return self._copying_workers()
 
     def _copying_workers(self) -> list[int]:
         return connected(self._python_workers(), self._ground.destination_ports)
