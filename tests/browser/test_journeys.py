@@ -154,12 +154,16 @@ def test_a_missing_worker_is_named_and_the_form_keeps_what_was_typed(scene: Scen
 
 def test_a_state_that_has_moved_on_is_told_in_the_dialog(scene: Scene, visits: Visits, engine: Engine) -> None:
     page = visits.start(scene.admin).open(scene.mirror_url("flights"))
+    dialog, pause = page.get_by_role("dialog"), page.get_by_role("dialog").get_by_role("button", name="Pause")
     page.get_by_role("link", name="Pause").click()
+    expect(pause).to_be_visible()
     MirrorTopic.objects.filter(pk=scene.mirrors["flights"].pk).update(state=MirrorState.FAILED)
 
-    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    pause.click()
 
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Cannot pause a mirror topic in state FAILED")
+    expect(dialog.get_by_role("alert")).to_contain_text("Cannot pause a mirror topic in state FAILED")
+    expect(pause).to_have_count(0)
+    expect(dialog.get_by_role("button", name="Close")).to_be_visible()
 
 
 def test_closing_a_dialog_gives_the_focus_back(scene: Scene, visits: Visits) -> None:
