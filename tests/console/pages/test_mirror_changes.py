@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 from console.errors import UnavailableError
-from console.models import ClusterLink, GateRun, LinkConfig, MirrorPartition, MirrorTopic, SourceTopic, VerifyRun
+from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, SourceTopic, VerifyRun
 from console.queries import topics
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorState
@@ -216,67 +216,6 @@ def test_the_state_before_is_told_with_since_when_and_how_often_it_was_tried(sce
     assert "before: Link failed" in text
     assert "seen 7 times" in text
     assert "4 times in a row" in text
-
-
-def test_several_topics_are_operated_on_at_once(scene: Scene, admin: Client) -> None:
-    address = f"{scene.link_url}bulk/"
-
-    asked = admin.get(f"{address}?operation=pause&mirror=flights&mirror=planes").content.decode()
-    response = admin.post(address, {"operation": "pause", "mirror": ["flights", "planes"]})
-
-    assert "Pause 2 mirror topics?" in asked
-    assert response["Location"] == scene.link_url
-    assert [state_of("flights"), state_of("planes")] == ["PAUSED", "PAUSED"]
-
-
-def test_of_several_topics_each_fails_by_itself(scene: Scene, admin: Client) -> None:
-    response = admin.post(f"{scene.link_url}bulk/", {"operation": "pause", "mirror": ["flights", "gates"]})
-
-    assert response.status_code == 409
-    assert "1 of 2 could not be done." in response.content.decode()
-    assert state_of("flights") == "PAUSED"
-
-
-def test_the_confirmation_of_several_promotions_says_whose_gate_is_closed_and_so_does_the_answer(
-    scene: Scene, admin: Client
-) -> None:
-    LinkConfig.objects.create(link=scene.link, name="migration.gate.enable", value="true")
-    GateRun.objects.create(
-        mirror=scene.mirrors["planes"],
-        status=GateRun.Status.OVERRIDDEN,
-        reason="Agreed upon.",
-        requested_by="x",
-        requested_at=timezone.now(),
-        finished_at=timezone.now(),
-    )
-    chosen = "mirror=flights&mirror=planes"
-
-    asked = admin.get(f"{scene.link_url}bulk/?operation=promote&{chosen}").content.decode()
-    values = {"operation": "promote", "mirror": ["flights", "planes"], "confirm": scene.link.name}
-    answer = admin.post(f"{scene.link_url}bulk/", values)
-
-    assert "1 of them would be refused now." in asked
-    assert "The migration gate of topic &#x27;flights&#x27; is closed" in asked
-    assert answer.status_code == 409
-    assert "The migration gate of topic &#x27;flights&#x27; is closed" in answer.content.decode()
-    assert [state_of("flights"), state_of("planes")] == ["ACTIVE", "PENDING_STOPPED"]
-    assert "would be refused" not in admin.get(f"{scene.link_url}bulk/?operation=failover&{chosen}").content.decode()
-
-
-def test_failing_over_several_takes_the_links_name(scene: Scene, admin: Client) -> None:
-    values = {"operation": "failover", "mirror": ["flights", "planes"]}
-
-    assert admin.post(f"{scene.link_url}bulk/", values).status_code == 422
-    admin.post(f"{scene.link_url}bulk/", values | {"confirm": scene.link.name})
-
-    assert state_of("planes") == "PENDING_STOPPED"
-
-
-def test_nothing_selected_is_said(scene: Scene, admin: Client) -> None:
-    response = admin.get(f"{scene.link_url}bulk/?operation=pause")
-
-    assert response.status_code == 422
-    assert "No mirror topic is selected" in response.content.decode()
 
 
 def test_verifying_starts_a_run_and_shows_it(scene: Scene, admin: Client, queue: Queue) -> None:
