@@ -10,7 +10,6 @@ from threading import Event, Thread
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from tests.console.tasks.test_groups import fill
 
 from console.models import ClusterLink, ConfigRevert, LinkConfig, MirrorTopic
 from console.tasks import acls, autocreate, groups, mirrors, topicconfigs
@@ -20,6 +19,7 @@ from linkengine.domain.groups import Committed
 from linkengine.domain.states import MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.tasks.conftest import Until
+from tests.console.tasks.grouping import fill
 from tests.console.tasks.reversal import Drive, records, write
 from tests.topics import create_topics
 

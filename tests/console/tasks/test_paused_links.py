@@ -18,8 +18,8 @@ from linkengine.domain.states import LinkState, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.conftest import MakeTopic
+from tests.console.tasks.grouping import commit
 from tests.console.tasks.reversal import Drive, fresh, records, states, write
-from tests.console.tasks.test_groups import commit
 from tests.console.tasks.test_shapes_of_links import link_to, mirror_on
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(500), pytest.mark.usefixtures("copier")]
