@@ -125,15 +125,15 @@ def _fence(stop: MirrorStop, found: TopicDescription, *, keep: Callable[[MirrorS
     applications write behind them meanwhile would hide them from the next attempt, which would write new ones there.
     """
     assignments = [replace(one, mirror_topic_id=found.topic_id) for one in stop.assignments]
-    so_far, epochs = dict(stop.fenced_ends), dict[int, int]()
+    here, so_far, epochs = stop.destination, dict(stop.fenced_ends), dict[int, int]()
     try:
-        fence_partitions(stop.destination, assignments, generation=stop.generation, already_fenced_ends=so_far, epochs=epochs)
+        ends = fence_partitions(here, assignments, generation=stop.generation, already_fenced_ends=so_far, epochs=epochs)
     except LinkEngineError:
         if len(so_far) > len(stop.fenced_ends):
             with suppress(LinkEngineError):  # what is to be told is why the stop cannot go on
                 keep(_told(stop, [one for one in assignments if one.partition in so_far], so_far, epochs=epochs))
         raise
-    stopped = _told(stop, assignments, so_far, epochs=epochs)
+    stopped = _told(stop, assignments, ends, epochs=epochs)
     keep(stopped)
     return stopped
 
