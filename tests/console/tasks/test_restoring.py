@@ -16,6 +16,7 @@ from linkengine.domain.configs import ConfigChange, looks_like_mirror
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
+from tests.console.tasks.dying import die_once
 from tests.console.tasks.grouping import commit
 from tests.console.tasks.reversal import Drive, do, fresh, lines, records, restore, states, write
 
@@ -107,15 +108,7 @@ def test_a_worker_that_dies_before_the_topic_is_noted_as_a_mirror_leaves_the_res
     stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert write(source_cluster, stopped.name, "only here") == [None]
-    note, left = restoring.note_mirroring, [True]
-
-    def die_once(*arguments: Any, **options: Any) -> None:
-        if left:
-            left.pop()
-            raise KeyboardInterrupt
-        note(*arguments, **options)
-
-    monkeypatch.setattr(restoring, "note_mirroring", die_once)
+    die_once(monkeypatch, (restoring, "note_mirroring"), error=KeyboardInterrupt)
     row = restore(pair[1], stopped.name)
     with pytest.raises(KeyboardInterrupt):
         restoring.advance_restore(mirror_id=row.pk)
@@ -128,15 +121,7 @@ def test_a_worker_that_dies_before_the_topic_is_noted_as_a_mirror_leaves_the_res
 def test_a_take_over_in_place_that_was_cut_short_is_nobodys_write(
     stopped: MirrorTopic, pair: Pair, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note, left = restoring.note_mirroring, [True]
-
-    def die_once(*arguments: Any, **options: Any) -> None:
-        if left:
-            left.pop()
-            raise KeyboardInterrupt
-        note(*arguments, **options)
-
-    monkeypatch.setattr(restoring, "note_mirroring", die_once)
+    die_once(monkeypatch, (restoring, "note_mirroring"), error=KeyboardInterrupt)
     row = restore(pair[1], stopped.name)
     with pytest.raises(KeyboardInterrupt):
         restoring.advance_restore(mirror_id=row.pk)

@@ -12,14 +12,13 @@ import pytest
 
 from console import exports
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, RestoreRun
-from console.models.mirrors import RECORDS_LOST
 from console.tasks import restoring
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
-from tests.console.tasks.reversal import Drive, lines, records, restore, states, write
+from tests.console.tasks.reversal import Drive, lines, lose_the_fence, records, restore, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "export_directory")]
 S, E = MirrorState, MirrorEvent
@@ -176,67 +175,6 @@ def test_records_of_a_super_user_during_the_restore_are_in_the_file_too(
     assert (run.messages_truncated, run.export_records) == (3, 3)
 
 
-def test_a_file_that_is_lost_before_the_topic_goes_is_written_anew(
-    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The worker dies once the file is complete and the topic doomed; before another one goes on, the file is deleted."""
-    topic, delete, lost = stopped.name, jobs.delete_diverged, []
-
-    def die_first(*arguments: Any, **options: Any) -> Any:
-        if not lost:
-            lost.append(RestoreRun.objects.get().export_name)
-            exports.path_of(lost[0]).unlink()
-            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
-        return delete(*arguments, **options)
-
-    monkeypatch.setattr(jobs, "delete_diverged", die_first)
-    assert write(source_cluster, topic, "only here") == [None]
-    row = restore(pair[1], topic)
-    drive(lambda: states(row) == [S.ACTIVE])
-
-    run = RestoreRun.objects.get()
-    assert lost == [run.export_name]
-    assert [base64.b64decode(one["value"]) for one in lines(run)] == [b"only here"]
-
-
-@pytest.mark.parametrize("how", ["created again", "lost its end"])
-def test_what_the_other_side_loses_before_a_doomed_topic_is_deleted_is_set_aside_first(
-    stopped: MirrorTopic,
-    pair: Pair,
-    source_cluster: KafkaCluster,
-    destination_cluster: KafkaCluster,
-    drive: Drive,
-    monkeypatch: pytest.MonkeyPatch,
-    how: str,
-) -> None:
-    """The worker dies once the topic is doomed, and comes back when the other side does not hold all of it any more."""
-    topic, delete, left, there = stopped.name, jobs.delete_diverged, [True], ClusterAdmin(pair[0].destination.address)
-    before = records(source_cluster, topic)
-
-    def die_first(*arguments: Any, **options: Any) -> Any:
-        if not left:
-            return delete(*arguments, **options)
-        left.pop()
-        if how == "created again":
-            there.delete_topic(topic)
-            there.create_topic(topic, partitions=2)
-        else:
-            assert write(destination_cluster, topic, "where the fence was") == [None]
-            run = RestoreRun.objects.get()
-            RestoreRun.objects.update(parts=[{**one, "fences": [[0, 101], *one["fences"][1:]]} for one in run.parts])
-        raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
-
-    monkeypatch.setattr(jobs, "delete_diverged", die_first)
-    assert write(source_cluster, topic, "only here") == [None]
-    row = restore(pair[1], topic)
-    drive(lambda: states(row) == [S.ACTIVE])
-
-    gone = [(0, offset) for offset in range(100)] + [(0, 100)]
-    gone += [(1, offset) for offset in range(100)] if how == "created again" else []
-    kept = {(one["partition"], one["offset"]): base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())}
-    assert kept == {place: before.get(place, b"only here") for place in gone}
-
-
 @pytest.mark.parametrize("written", [5, 100])
 def test_a_topic_that_was_created_again_is_set_aside_as_a_whole(
     stopped: MirrorTopic,
@@ -300,8 +238,7 @@ def test_a_copy_that_loses_its_end_behind_the_agreement_takes_no_topic_with_it(
     def lose_behind(*arguments: Any, **options: Any) -> MirrorTopic:
         moved = agree(*arguments, **options)
         assert write(destination_cluster, topic, "where the fence was") == [None]
-        run = RestoreRun.objects.get()
-        RestoreRun.objects.update(parts=[{**one, "fences": [[0, 101], *one["fences"][1:]]} for one in run.parts])
+        lose_the_fence()
         return moved
 
     monkeypatch.setattr(restoring, "_note_agreed", lose_behind)
@@ -315,29 +252,6 @@ def test_a_copy_that_loses_its_end_behind_the_agreement_takes_no_topic_with_it(
     (error,) = row.transition_errors.all()
     assert (error.code, "lost records of partition 0" in error.message) == (ErrorCode.SIDES_DIVERGED, True)
     assert (here.describe(topic).topic_id, records(source_cluster, topic)) == (topic_id, before)
-
-
-def test_a_database_that_went_back_writes_no_file_over(
-    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive
-) -> None:
-    """To before the file was complete: the topic of that name is the new mirror, and holds other records there."""
-    topic = stopped.name
-    assert write(source_cluster, topic, "only here") == [None]
-    row = restore(pair[1], topic)
-    drive(lambda: states(row) == [S.ACTIVE])
-    kept = exports.path_of(RestoreRun.objects.get().export_name)
-    there = ClusterAdmin(pair[1].destination.address)
-    content, topic_id = kept.read_bytes(), there.describe(topic).topic_id
-
-    unknown = {"exported_at": None, "export_name": "", "doomed_at": None, "finished_at": None}
-    RestoreRun.objects.update(**unknown)
-    MirrorTopic.objects.filter(pk=row.pk).update(state=S.PENDING_RESTORE_MIRROR, holds_copy=False)
-    for _ in range(3):
-        restoring.advance_restore(mirror_id=row.pk)
-
-    assert kept.read_bytes() == content
-    assert row.transition_errors.filter(code=ErrorCode.SIDES_DIVERGED).exists()
-    assert there.describe(topic).topic_id == topic_id
 
 
 def test_records_in_a_partition_that_was_added_meanwhile_are_set_aside_too(
@@ -359,36 +273,6 @@ def test_records_in_a_partition_that_was_added_meanwhile_are_set_aside_too(
     drive(lambda: states(row) == [S.ACTIVE])
 
     assert [base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())] == [b"only here", b"added"]
-
-
-def test_a_late_deletion_of_a_doomed_topic_does_not_hold_up_the_restore(
-    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A super user wrote, the file was to be made anew, and then the request of a dead worker arrived."""
-    topic, delete, left = stopped.name, jobs.delete_diverged, [True]
-    asked: list[dict[str, Any]] = []
-
-    def die_first(**options: Any) -> bool:
-        if left and left.pop():
-            asked.append(options)
-            assert write(source_cluster, topic, "late", user="admin") == [None]
-            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The worker is gone.")
-        return delete(**options)
-
-    monkeypatch.setattr(jobs, "delete_diverged", die_first)
-    assert write(source_cluster, topic, "only here") == [None]
-    row = restore(pair[1], topic)
-    for _ in range(2):
-        restoring.advance_restore(mirror_id=row.pk)
-    assert RestoreRun.objects.get().exported_at is None
-    delete(**asked[0])
-    restoring.advance_restore(mirror_id=row.pk)
-
-    run = RestoreRun.objects.get()
-    assert states(row) == [S.ACTIVE]
-    assert (run.exported_at is not None, [base64.b64decode(one["value"]) for one in lines(run)]) == (True, [b"only here"])
-    (alarm,) = row.transition_errors.all()
-    assert (alarm.code, "was deleted by a request that came late" in alarm.message) == (RECORDS_LOST, True)
 
 
 def test_two_sides_that_were_asked_to_follow_each_other_both_stay(stopped: MirrorTopic, pair: Pair) -> None:

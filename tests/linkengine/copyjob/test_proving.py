@@ -136,9 +136,8 @@ def test_records_that_the_source_replaced_while_nobody_copied_are_found_by_the_n
 
     with Copier(replace(plan, slice_id="slice-2", assignments=(rewound,))) as copier:
         copier.wait_until(failed_with(ErrorCode.UNEXPECTED_TRUNCATION))
-        assert [one.source_kept for one in copier.progress.latest.values()] == [
-            0
-        ]  # even the first is another one, of another time
+        # even the first is another one, of another time
+        assert [one.source_kept for one in copier.progress.latest.values()] == [0]
 
     assert ends_of(clusters[1], topic_name) == {0: 3}
 

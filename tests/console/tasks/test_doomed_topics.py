@@ -1,0 +1,127 @@
+"""A topic that a restore has doomed, and whose worker dies before it is gone, on real clusters: nothing is in neither place."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from console import exports
+from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.models.mirrors import RECORDS_LOST
+from console.tasks import restoring
+from devcluster.kafka import KafkaCluster
+from linkengine import jobs
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.states import MirrorState
+from linkengine.kafka.admin import ClusterAdmin
+from tests.console.tasks.dying import BEFORE_DELETION, die_once
+from tests.console.tasks.reversal import Drive, lines, lose_the_fence, records, restore, states, write
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "export_directory")]
+S = MirrorState
+Pair = tuple[ClusterLink, ClusterLink]
+
+
+def test_a_file_that_is_lost_before_the_topic_goes_is_written_anew(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker dies once the file is complete and the topic doomed; before another one goes on, the file is deleted."""
+    topic, lost = stopped.name, list[str]()
+
+    def lose(_options: dict[str, Any]) -> None:
+        lost.append(RestoreRun.objects.get().export_name)
+        exports.path_of(lost[0]).unlink()
+
+    die_once(monkeypatch, BEFORE_DELETION, doing=lose)
+    assert write(source_cluster, topic, "only here") == [None]
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+
+    run = RestoreRun.objects.get()
+    assert lost == [run.export_name]
+    assert [base64.b64decode(one["value"]) for one in lines(run)] == [b"only here"]
+
+
+@pytest.mark.parametrize("how", ["created again", "lost its end"])
+def test_what_the_other_side_loses_before_a_doomed_topic_is_deleted_is_set_aside_first(
+    stopped: MirrorTopic,
+    pair: Pair,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    drive: Drive,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    """The worker dies once the topic is doomed, and comes back when the other side does not hold all of it any more."""
+    topic, there = stopped.name, ClusterAdmin(pair[0].destination.address)
+    before = records(source_cluster, topic)
+
+    def lose(_options: dict[str, Any]) -> None:
+        if how == "created again":
+            there.delete_topic(topic)
+            there.create_topic(topic, partitions=2)
+        else:
+            assert write(destination_cluster, topic, "where the fence was") == [None]
+            lose_the_fence()
+
+    die_once(monkeypatch, BEFORE_DELETION, doing=lose)
+    assert write(source_cluster, topic, "only here") == [None]
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+
+    gone = [(0, offset) for offset in range(100)] + [(0, 100)]
+    gone += [(1, offset) for offset in range(100)] if how == "created again" else []
+    kept = {(one["partition"], one["offset"]): base64.b64decode(one["value"]) for one in lines(RestoreRun.objects.get())}
+    assert kept == {place: before.get(place, b"only here") for place in gone}
+
+
+def test_a_database_that_went_back_writes_no_file_over(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive
+) -> None:
+    """To before the file was complete: the topic of that name is the new mirror, and holds other records there."""
+    topic = stopped.name
+    assert write(source_cluster, topic, "only here") == [None]
+    row = restore(pair[1], topic)
+    drive(lambda: states(row) == [S.ACTIVE])
+    kept = exports.path_of(RestoreRun.objects.get().export_name)
+    there = ClusterAdmin(pair[1].destination.address)
+    content, topic_id = kept.read_bytes(), there.describe(topic).topic_id
+
+    unknown = {"exported_at": None, "export_name": "", "doomed_at": None, "finished_at": None}
+    RestoreRun.objects.update(**unknown)
+    MirrorTopic.objects.filter(pk=row.pk).update(state=S.PENDING_RESTORE_MIRROR, holds_copy=False)
+    for _ in range(3):
+        restoring.advance_restore(mirror_id=row.pk)
+
+    assert kept.read_bytes() == content
+    assert row.transition_errors.filter(code=ErrorCode.SIDES_DIVERGED).exists()
+    assert there.describe(topic).topic_id == topic_id
+
+
+def test_a_late_deletion_of_a_doomed_topic_does_not_hold_up_the_restore(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A super user wrote, the file was to be made anew, and then the request of a dead worker arrived."""
+    topic, delete = stopped.name, jobs.delete_diverged
+    asked: list[dict[str, Any]] = []
+
+    def write_late(options: dict[str, Any]) -> None:
+        asked.append(options)
+        assert write(source_cluster, topic, "late", user="admin") == [None]
+
+    die_once(monkeypatch, BEFORE_DELETION, doing=write_late)
+    assert write(source_cluster, topic, "only here") == [None]
+    row = restore(pair[1], topic)
+    for _ in range(2):
+        restoring.advance_restore(mirror_id=row.pk)
+    assert RestoreRun.objects.get().exported_at is None
+    delete(**asked[0])
+    restoring.advance_restore(mirror_id=row.pk)
+
+    run = RestoreRun.objects.get()
+    assert states(row) == [S.ACTIVE]
+    assert (run.exported_at is not None, [base64.b64decode(one["value"]) for one in lines(run)]) == (True, [b"only here"])
+    (alarm,) = row.transition_errors.all()
+    assert (alarm.code, "was deleted by a request that came late" in alarm.message) == (RECORDS_LOST, True)
