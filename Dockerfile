@@ -27,4 +27,4 @@ RUN python -m scripts.unpack_assets \
     python manage.py collectstatic --noinput
 USER clusterlink
 EXPOSE 8000
-CMD ["uvicorn", "console.asgi:application", "--host", "0.0.0.0", "--port", "8000"]
+CMD ["uvicorn", "console.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--no-proxy-headers"]

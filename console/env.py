@@ -16,6 +16,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
 
+from linkengine.domain.networks import parse_network
+
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _MAKE_A_KEY = "It has to be 32 bytes in url-safe base64, 44 characters; .env.example says how to make one."
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
@@ -62,6 +64,19 @@ class Environment:
     def words(self, name: str, default: str | None = None) -> list[str]:
         """Answer a list separated by commas."""
         return [word.strip() for word in self.text(name, default).split(",") if word.strip()]
+
+    def networks(self, name: str, default: str | None = None) -> tuple[str, ...]:
+        """Return IP networks separated by commas; a single address is one as well."""
+        words = self.words(name, default)
+        for number, word in enumerate(words, start=1):
+            try:
+                parse_network(word)
+            except ValueError:
+                raise ImproperlyConfigured(
+                    f"Entry {number} of {len(words)} in {name} is not an IP network. Write 10.0.0.0/8, 2001:db8::/32 or one "
+                    "address, without bits beyond the prefix length; host names are not taken. See .env.example."
+                ) from None
+        return tuple(words)
 
     def cipher_keys(self, name: str) -> list[str]:
         """Answer Fernet keys separated by commas, each tried: one that is no key would fail only when it is needed."""

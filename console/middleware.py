@@ -1,4 +1,4 @@
-"""What every request gets: an id (on its log lines, in its answer, in the audit) and two values for templates."""
+"""What every request gets: the client's address, an id (on its log lines, in its answer, in the audit), template values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,82 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_asy
 from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.utils.decorators import sync_and_async_middleware
+
+from linkengine.domain.networks import is_within, parse_address
 
 HEADER = "X-Request-ID"
 CHUNKS_AT_ONCE = 64  # of 4 KiB: one hop to a thread for most static files
 _ACCEPTABLE = re.compile(r"[A-Za-z0-9._-]{8,64}")  # others are replaced: the id goes into logs and into the audit
+
+
+_FORWARDED = (
+    "HTTP_X_FORWARDED_FOR",
+    "HTTP_X_FORWARDED_PROTO",
+    "HTTP_X_FORWARDED_HOST",
+    "HTTP_X_FORWARDED_PORT",
+    "HTTP_FORWARDED",
+)
+_HOP = re.compile(r"\[(?P<v6>[^]]+)](?::\d+)?|(?P<v4>[\d.]+):\d+")  # an address with a port; some proxies add it
+
+
+@sync_and_async_middleware
+def client_address(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+    """Set REMOTE_ADDR to the client's address where a trusted proxy (``TRUSTED_PROXIES``) forwards the request.
+
+    Forwarding headers of any other peer are removed, so that nothing behind this reads them. The web server must not evaluate
+    them itself (uvicorn: ``--no-proxy-headers``), or the peer's address is lost.
+    """
+    if iscoroutinefunction(get_response):
+
+        async def respond_later(request: HttpRequest) -> Any:
+            _set_client_address(request.META)
+            return await get_response(request)
+
+        return respond_later
+
+    def respond(request: HttpRequest) -> Any:
+        _set_client_address(request.META)
+        return get_response(request)
+
+    return respond
+
+
+def _set_client_address(meta: dict[str, Any]) -> None:
+    peer = str(meta.get("REMOTE_ADDR") or "")
+    if _is_trusted(peer):
+        meta["REMOTE_ADDR"] = _client_behind(peer, str(meta.get("HTTP_X_FORWARDED_FOR", "")))
+    else:
+        for name in _FORWARDED:
+            meta.pop(name, None)
+
+
+def _client_behind(peer: str, forwarded_for: str) -> str:
+    """Return the rightmost hop that no trusted proxy has; each proxy appends the address that it was connected from.
+
+    A hop that is not an address ends the search: who added it is not known, so the last trusted hop counts.
+    """
+    client = peer
+    for hop in reversed(forwarded_for.split(",")):
+        try:
+            client = _address_of(hop.strip())
+        except ValueError:
+            break
+        if not _is_trusted(client):
+            break
+    return client
+
+
+def _address_of(hop: str) -> str:
+    found = _HOP.fullmatch(hop)
+    return str(parse_address((found["v6"] or found["v4"]) if found else hop))
+
+
+def _is_trusted(address: str) -> bool:
+    try:
+        return bool(settings.TRUSTED_PROXIES) and is_within(parse_address(address), settings.TRUSTED_PROXIES)
+    except ValueError:  # no address, as behind a Unix socket
+        return False
 
 
 class RequestIdMiddleware:

@@ -6,6 +6,7 @@ Importing this needs no Redis, Spark or Kafka. Every variable is listed in ``.en
 from pathlib import Path
 
 from csp.constants import NONCE, NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
 
 from console.env import Environment
 from console.logs import configure_logging
@@ -22,7 +23,10 @@ SPARK_URL = _env.text("CLUSTERLINK_SPARK_URL")
 DEBUG = _env.flag("CLUSTERLINK_DEBUG")
 ALLOWED_HOSTS = _env.words("CLUSTERLINK_ALLOWED_HOSTS")
 CSRF_TRUSTED_ORIGINS = _env.words("CLUSTERLINK_CSRF_TRUSTED_ORIGINS", "")
+TRUSTED_PROXIES = _env.networks("CLUSTERLINK_TRUSTED_PROXIES", "")  # whose X-Forwarded-For and -Proto count; none by default
 BEHIND_TLS = _env.flag("CLUSTERLINK_BEHIND_TLS")  # a proxy ends TLS: cookies become secure, HSTS is sent
+if BEHIND_TLS and not TRUSTED_PROXIES:  # every form would fail: Django would take requests over TLS for plain ones
+    raise ImproperlyConfigured("CLUSTERLINK_BEHIND_TLS needs the proxy's address in CLUSTERLINK_TRUSTED_PROXIES.")
 EXPORT_DIR = _env.text("CLUSTERLINK_EXPORT_DIR", str(BASE_DIR / "var" / "exports"))  # records a restore set aside
 WORKER_THREADS = _env.number("CLUSTERLINK_WORKER_THREADS", 64)
 COPY_TASKS = _env.number("CLUSTERLINK_COPY_TASKS", 2)  # Spark tasks of one slice, at most
@@ -51,6 +55,7 @@ INSTALLED_APPS = [
     "csp",
 ]
 MIDDLEWARE = [
+    "console.middleware.client_address",  # first: the others read the address and the scheme
     "console.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -110,7 +115,7 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None  # of TRUSTED_PROXIES only
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {

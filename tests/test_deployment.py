@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from devcluster.demo.services import Console, web_command
+
 ROOT = Path(__file__).resolve().parents[1]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -82,6 +84,17 @@ def test_example_environment_names_exactly_the_settings() -> None:
     named = set(re.findall(r"^(CLUSTERLINK_[A-Z_]+)=", example, re.MULTILINE))
 
     assert named == {name for name in known_settings() if not name.endswith("_FILE")}
+
+
+def test_no_web_server_evaluates_forwarding_headers_itself(tmp_path: Path) -> None:
+    image = re.findall(r'^CMD \["uvicorn".*$', (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    compose = [service["command"] for service in SERVICES.values() if "uvicorn" in service.get("command", ())]
+    console = Console(directory=tmp_path, port=1, environment={})
+
+    assert len(image) == len(compose) == 1
+    for command in (image[0], compose[0], web_command(console, reload=False), web_command(console, reload=True)):
+        assert "--no-proxy-headers" in command
+        assert "--forwarded-allow-ips" not in command
 
 
 def test_dockerfile_builds_on_pinned_images_with_hashed_requirements() -> None:

@@ -168,8 +168,11 @@ def check_values(configs: Mapping[str, str | None], *, present: Mapping[str, str
 
 def check_address(link: ClusterLink) -> None:
     """Raise InvalidInputError unless the link says, or its registered source knows, how to reach the source."""
+    local = {name.removeprefix("local."): value for name, value in link.properties.items() if name.startswith("local.")}
     try:
         address_from_properties(properties_of_source(link))
+        if local:
+            address_from_properties({**link.destination.properties, **local})
     except LinkEngineError as error:
         raise InvalidInputError(error.message, code=error.code, field="bootstrap.servers") from error
 

@@ -68,7 +68,7 @@ class ConnectionForm(ConsoleForm):
     bootstrap_servers = forms.CharField(
         label="Bootstrap servers",
         max_length=1000,
-        help_text="host:port, several separated by commas",
+        help_text="host:port, several separated by commas; IPv6 as [address]:port",
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
     security_protocol = forms.ChoiceField(

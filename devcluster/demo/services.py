@@ -95,7 +95,7 @@ def start_services(console: Console, *, reload: bool) -> list[Process]:
 
 def start_service(console: Console, name: str, *, reload: bool = False) -> Process:
     """Start one of SERVICES, for the first time or again."""
-    commands = {"web": _web(console, reload=reload), "worker": _worker(reload=reload), "beat": _beat(console)}
+    commands = {"web": web_command(console, reload=reload), "worker": _worker(reload=reload), "beat": _beat(console)}
     log = console.directory / "logs" / f"{name}.log"
     return Process(commands[name], name=name, log=log, env=console.environment, cwd=ROOT)
 
@@ -115,11 +115,12 @@ def is_ready(console: Console) -> bool:
         return False
 
 
-def _web(console: Console, *, reload: bool) -> list[str]:
+def web_command(console: Console, *, reload: bool) -> list[str]:
+    """Return the command that starts the web process."""
     command = [sys.executable, "-m", "uvicorn", "console.asgi:application", "--host", LOOPBACK, "--port", str(console.port)]
     folders = [word for folder in SOURCES if (ROOT / folder).exists() for word in ("--reload-dir", folder)]
     kinds = [word for kind in WATCHED for word in ("--reload-include", kind)]
-    return [*command, "--no-access-log", *(["--reload", *folders, *kinds] if reload else [])]
+    return [*command, "--no-access-log", "--no-proxy-headers", *(["--reload", *folders, *kinds] if reload else [])]
 
 
 def _worker(*, reload: bool) -> list[str]:

@@ -6,17 +6,21 @@ address into a library's own settings is the job of ``linkengine.kafka``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.jaas import LoginLine, parse_jaas, write_jaas
+from linkengine.domain.servers import Server, join_servers, parse_servers
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTH = "OAUTHBEARER"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTH)
 TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - the name of a property
+HOSTNAME_CHECK = "ssl.endpoint.identification.algorithm"
+LOGIN_HANDLER = "sasl.login.callback.handler.class"
 _JAAS_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -24,8 +28,39 @@ _JAAS_MODULES = {
     OAUTH: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 _OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+_OAUTH_HANDLERS = (_OAUTH_HANDLER, _OAUTH_HANDLER.replace("oauthbearer.OAuth", "oauthbearer.secured.OAuth"))
 _EXTENSION = "extension_"
-_JAAS_FIELD = re.compile(r"""(?P<name>[A-Za-z_][\w.]*)\s*=\s*(?P<quote>["'])(?P<value>(?:\\.|(?!(?P=quote)).)*)(?P=quote)""")
+_PASSWORD_OPTIONS = frozenset({"username", "password"})
+_OAUTH_OPTIONS = frozenset({"clientId", "clientSecret", "scope"})
+_READ = frozenset(
+    {"bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.jaas.config", TOKEN_URL, HOSTNAME_CHECK, LOGIN_HANDLER}
+    | {"ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.key.password"}
+)
+STORES = ("JKS", "PEM")  # the default that clients know, and what is read
+# Values that change nothing: clients that list all properties send them.
+DEFAULTS_TAKEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "ssl.enabled.protocols": ("TLSv1.2,TLSv1.3", "TLSv1.3,TLSv1.2"),
+        "ssl.keystore.type": STORES,
+        "ssl.protocol": ("TLSv1.3",),
+        "ssl.truststore.type": STORES,
+    }
+)
+_SECURITY = ("security.", "sasl.", "ssl.")
+_PEM_ONLY = (
+    "Files and key stores are not read: give PEM text in ssl.truststore.certificates, ssl.keystore.certificate.chain and "
+    "ssl.keystore.key."
+)
+_ADVICE: Mapping[str, str] = MappingProxyType(
+    {
+        "ssl.truststore.": _PEM_ONLY,
+        "ssl.keystore.": _PEM_ONLY,
+        "ssl.cipher.suites": "The suites are those of OpenSSL; restrict them at the brokers.",
+        "ssl.": "Restrict TLS at the brokers.",
+        "sasl.kerberos.": "Kerberos is not supported.",
+        "sasl.oauthbearer.": f"Tokens come from {TOKEN_URL} by clientId, clientSecret and scope in sasl.jaas.config.",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,25 +104,26 @@ class ClusterAddress:
 
 
 def address_from_properties(properties: Mapping[str, str | None]) -> ClusterAddress:
-    """Read Kafka client properties; raise MISCONFIGURATION_ERROR, naming the property, for what cannot work."""
+    """Return the address that Kafka client properties describe.
+
+    Raise MISCONFIGURATION_ERROR, naming the property, for what cannot work and for security that is not supported: a property
+    that would be ignored must not look as if it were in force. Properties that do not concern security are ignored.
+    """
     values = {name: value for name, value in properties.items() if value}
-    servers = values.get("bootstrap.servers", "")
-    scheme, _, rest = servers.rpartition("://")
-    protocol = (values.get("security.protocol") or scheme or "PLAINTEXT").upper()
+    servers = parse_servers(values.get("bootstrap.servers", ""))
+    _check_supported(values)
+    protocol = _protocol(values, servers)
     mechanism = values.get("sasl.mechanism", "PLAIN").upper()
-    _check(protocol in PROTOCOLS, f"security.protocol is {protocol!r}; use one of {', '.join(PROTOCOLS)}.")
-    _check(bool(rest.strip()), "bootstrap.servers is empty; give host:port, several separated by commas.")
-    login = _login(mechanism, values) if protocol.startswith("SASL") else {}
+    login = _login(values) if protocol.startswith("SASL") else {"sasl_mechanism": mechanism}
     return ClusterAddress(
-        bootstrap_servers=rest.strip(),
+        bootstrap_servers=join_servers(servers),
         security_protocol=protocol,
-        sasl_mechanism=mechanism,
         **login,
         ssl_ca_pem=values.get("ssl.truststore.certificates", ""),
         ssl_certificate_pem=values.get("ssl.keystore.certificate.chain", ""),
         ssl_key_pem=values.get("ssl.keystore.key", ""),
         ssl_key_password=values.get("ssl.key.password", ""),
-        ssl_check_hostname=properties.get("ssl.endpoint.identification.algorithm", "https") != "",
+        ssl_check_hostname=properties.get(HOSTNAME_CHECK, "https") != "",
     )
 
 
@@ -105,31 +141,117 @@ def properties_of(address: ClusterAddress) -> dict[str, str]:
 
 
 def jaas_config(address: ClusterAddress) -> str:
-    """Write the ``sasl.jaas.config`` line of ``address``; contains the password."""
+    """Return the ``sasl.jaas.config`` line of ``address``; contains the password."""
     if address.sasl_mechanism == OAUTH:
         scope = {"scope": address.oauth_scope} if address.oauth_scope else {}
         extensions = {f"{_EXTENSION}{name}": value for name, value in address.oauth_extensions}
-        fields = {"clientId": address.sasl_username, "clientSecret": address.sasl_password, **scope, **extensions}
+        options = {"clientId": address.sasl_username, "clientSecret": address.sasl_password, **scope, **extensions}
     else:
-        fields = {"username": address.sasl_username, "password": address.sasl_password}
-    words = " ".join(f'{name}="{_escape(value)}"' for name, value in fields.items())
-    return f"{_JAAS_MODULES[address.sasl_mechanism]} required {words};"
+        options = {"username": address.sasl_username, "password": address.sasl_password}
+    return write_jaas(_JAAS_MODULES[address.sasl_mechanism], options)
 
 
-def credentials_from_jaas(jaas: str) -> tuple[str, str]:
-    """Answer (user, password) of a JAAS line; raise MISCONFIGURATION_ERROR if it holds none (the line is never repeated)."""
-    found = _jaas_fields(jaas)
-    _check("username" in found and "password" in found, 'sasl.jaas.config has no username="…" and password="…".')
-    return found["username"], found["password"]
+def protocol_of(properties: Mapping[str, str]) -> str:
+    """Return security.protocol, else the protocol that stands before the servers, in upper case; "" if neither is given."""
+    given = properties.get("security.protocol", "").upper()
+    try:
+        schemes = {server.scheme for server in parse_servers(properties.get("bootstrap.servers", ""))}
+    except LinkEngineError:
+        return given
+    return given or next((name for name in PROTOCOLS if name in schemes), "")
 
 
-def _login(mechanism: str, values: Mapping[str, str]) -> dict[str, Any]:
-    _check(mechanism in MECHANISMS, f"sasl.mechanism is {mechanism!r}; use one of {', '.join(MECHANISMS)}.")
-    jaas = values.get("sasl.jaas.config", "")
-    if mechanism == OAUTH:
-        return _oauth_login(_jaas_fields(jaas), token_url=values.get(TOKEN_URL, ""))
-    username, password = credentials_from_jaas(jaas)
-    return {"sasl_username": username, "sasl_password": password}
+def _protocol(values: Mapping[str, str], servers: list[Server]) -> str:
+    """Return the security protocol. Kafka's clients ignore what stands before ``://``; here a contradiction is refused."""
+    given = values.get("security.protocol", "").upper()
+    _check(not given or given in PROTOCOLS, f"security.protocol is {given!r}; use one of {', '.join(PROTOCOLS)}.")
+    named = {server.scheme: server for server in servers if server.scheme}
+    if not given:
+        for scheme, server in named.items():
+            known = f"bootstrap.servers has {scheme}://{server}. Before :// write one of {', '.join(PROTOCOLS)}"
+            _check(scheme in PROTOCOLS, f"{known}, or set security.protocol.")
+    protocols = {scheme: server for scheme, server in named.items() if scheme in PROTOCOLS}
+    protocol = given or next(iter(protocols), "PLAINTEXT")
+    for scheme, server in protocols.items():
+        stated = f"security.protocol is {given}" if given else f"another server has {protocol}://"
+        _check(scheme == protocol, f"bootstrap.servers has {scheme}://{server}, but {stated}. All servers need one protocol.")
+    return protocol
+
+
+def _check_supported(values: Mapping[str, str]) -> None:
+    """Raise for a security property that nothing here reads, and for a value that is not supported."""
+    for name, value in values.items():
+        if name in _READ or not name.startswith(_SECURITY):
+            continue
+        advice = next((text for start, text in _ADVICE.items() if name.startswith(start)), "Leave it out.")
+        taken = DEFAULTS_TAKEN.get(name)
+        if taken is None:
+            _check(False, f"{name} is not supported. {advice}")  # noqa: FBT003
+        elif value.replace(" ", "") not in taken:
+            _check(False, f"{name} cannot be {value!r}; {' and '.join(taken)} are taken and change nothing. {advice}")  # noqa: FBT003
+    mechanism, check = values.get("sasl.mechanism", ""), values.get(HOSTNAME_CHECK, "https")
+    _check(
+        not mechanism or mechanism.upper() in MECHANISMS,
+        f"sasl.mechanism {mechanism!r} is not supported; use one of {', '.join(MECHANISMS)}.",
+    )
+    _check(check.lower() == "https", f"{HOSTNAME_CHECK} {check!r} is not supported; use https, or an empty value for no check.")
+    if LOGIN_HANDLER in values:
+        fine = values[LOGIN_HANDLER] in _OAUTH_HANDLERS and mechanism.upper() == OAUTH
+        _check(fine, f"{LOGIN_HANDLER} is not supported, except {_OAUTH_HANDLER} with {OAUTH}. Leave it out.")
+    if "sasl.jaas.config" in values:
+        _check_options(parse_jaas(values["sasl.jaas.config"]))
+
+
+def _check_options(login: LoginLine) -> None:
+    """Raise for a login module that is not supported, and for an option that would be ignored."""
+    modules = {name.rpartition(".")[2] for name in _JAAS_MODULES.values()}
+    known = f"use one of {', '.join(sorted(modules))}"
+    _check(
+        login.module in modules, f"sasl.jaas.config names the login module {login.module!r}, which is not supported; {known}."
+    )
+    for name, value in login.options.items():
+        if name == "tokenauth":
+            _check(
+                value.lower() != "true",
+                'sasl.jaas.config has tokenauth="true": delegation tokens are not supported. Use a user name and a password.',
+            )
+        elif login.module != _module(OAUTH):
+            _check(
+                name in _PASSWORD_OPTIONS, f"sasl.jaas.config has the option {name!r}, which is not supported. Leave it out."
+            )
+        else:
+            fine = name in _OAUTH_OPTIONS or name.startswith(_EXTENSION)
+            _check(fine, f"sasl.jaas.config has the option {name!r}, which is not supported with {OAUTH}. Leave it out.")
+
+
+def _login(values: Mapping[str, str]) -> dict[str, Any]:
+    line = values.get("sasl.jaas.config", "")
+    _check(
+        bool(line), "sasl.jaas.config is not set; the security protocol needs user and password, or clientId and clientSecret."
+    )
+    login = parse_jaas(line)
+    mechanism = values.get("sasl.mechanism", "").upper() or _mechanism_of(login)
+    found = _oauth_login(login.options, token_url=values.get(TOKEN_URL, "")) if mechanism == OAUTH else _password_login(login)
+    for name in ("sasl_username", "sasl_password", "oauth_scope"):
+        _check_text(name, found.get(name, ""))
+    return {"sasl_mechanism": mechanism, **found}
+
+
+def _mechanism_of(login: LoginLine) -> str:
+    """Return the mechanism that the login module stands for. SCRAM has two; PLAIN would send the password itself."""
+    fitting = [mechanism for mechanism in MECHANISMS if _module(mechanism) == login.module]
+    _check(len(fitting) == 1, f"sasl.mechanism is not set; {login.module} needs {' or '.join(fitting)}.")
+    return fitting[0]
+
+
+def _module(mechanism: str) -> str:
+    return _JAAS_MODULES[mechanism].rpartition(".")[2]
+
+
+def _password_login(login: LoginLine) -> dict[str, Any]:
+    options = login.options
+    _check(options.keys() >= _PASSWORD_OPTIONS, 'sasl.jaas.config has no username="…" and password="…".')
+    return {"sasl_username": options["username"], "sasl_password": options["password"]}
 
 
 def _oauth_login(found: Mapping[str, str], *, token_url: str) -> dict[str, Any]:
@@ -147,8 +269,14 @@ def _oauth_login(found: Mapping[str, str], *, token_url: str) -> dict[str, Any]:
     }
 
 
-def _jaas_fields(jaas: str) -> dict[str, str]:
-    return {match["name"]: re.sub(r"\\(.)", r"\1", match["value"]) for match in _JAAS_FIELD.finditer(jaas)}
+def _check_text(name: str, value: str) -> None:
+    what = {"sasl_username": "user name", "sasl_password": "password"}.get(name, "scope")
+    _check(
+        "\0" not in value,
+        f"The {what} in sasl.jaas.config has a NUL character, which no Kafka client can send. Use another one.",
+    )
+    half = any("\ud800" <= letter <= "\udfff" for letter in value)
+    _check(not half, f"The {what} in sasl.jaas.config is not valid Unicode text. Give it as UTF-8.")
 
 
 def _tls_properties(address: ClusterAddress) -> dict[str, str]:
@@ -166,10 +294,6 @@ def _tls_properties(address: ClusterAddress) -> dict[str, str]:
     if not address.ssl_check_hostname:
         properties["ssl.endpoint.identification.algorithm"] = ""
     return properties
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _check(fine: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion with a sentence

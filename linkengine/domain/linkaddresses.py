@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from linkengine.domain.addresses import protocol_of
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkconfigs import is_connection
+from linkengine.domain.servers import parse_servers
 
 
 def source_properties(given: Mapping[str, str], registered: Mapping[str, str] | None) -> dict[str, str]:
@@ -50,18 +52,21 @@ def _borrows(own: Mapping[str, str], registered: Mapping[str, str]) -> bool:
 
 
 def _is_complete(own: Mapping[str, str]) -> bool:
-    protocol = own.get("security.protocol", "")
+    protocol = protocol_of(own)
     if not _servers(own) or not protocol:
         return False
     return not protocol.startswith("SASL") or bool(own.get("sasl.jaas.config"))
 
 
 def _servers(properties: Mapping[str, str]) -> list[str]:
-    """List the servers, each without the listener's name that some clients write before it."""
-    listed = properties.get("bootstrap.servers", "").lower().split(",")
-    return [server for one in listed if (server := one.rpartition("://")[2].strip())]
+    """Return the servers as host:port in lower case; where one cannot be read, all as they are written."""
+    text = properties.get("bootstrap.servers", "").lower()
+    try:
+        return list(dict.fromkeys(str(server) for server in parse_servers(text)))
+    except LinkEngineError:
+        return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _way_in(properties: Mapping[str, str]) -> tuple[str, str]:
-    protocol = properties.get("security.protocol", "PLAINTEXT")
-    return protocol, properties.get("sasl.mechanism", "") if protocol.startswith("SASL") else ""
+    protocol = protocol_of(properties) or "PLAINTEXT"
+    return protocol, properties.get("sasl.mechanism", "").upper() if protocol.startswith("SASL") else ""

@@ -52,7 +52,7 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
     LinkConfigSpec(
         name="bootstrap.servers",
         default=None,
-        description="First brokers to ask on the source: host:port, separated by commas.",
+        description="First brokers to ask on the source: host:port, separated by commas; [address]:port for IPv6.",
     ),
     LinkConfigSpec(
         name="client.dns.lookup",
@@ -125,6 +125,7 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         choices=("OUTBOUND", "INBOUND"),
         description="Which side opens connections, as the other side of a bidirectional link has it.",
     ),
+    # GSSAPI is Kafka's default, which clients send back; ``address_from_properties`` refuses it
     *security_rows("local.", "the local cluster", ("GSSAPI", *MECHANISMS)),
     *security_rows("", "the source", ("GSSAPI", *MECHANISMS)),
     LinkConfigSpec(

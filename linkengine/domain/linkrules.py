@@ -117,7 +117,8 @@ def _problem_of(name: str, value: str | None, *, creating: bool) -> str:
 
 
 def _value_problem(spec: LinkConfigSpec, value: str) -> str:
-    if spec.choices and value not in spec.choices:
+    written = value.upper() if spec.name.endswith("security.protocol") else value  # Kafka takes this one in any case
+    if spec.choices and written not in spec.choices:
         return f"{spec.name} must be one of {', '.join(spec.choices)}."
     return _BY_KIND[spec.kind](spec, value)
 

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from linkengine.domain.addresses import PROTOCOLS
+from linkengine.domain.addresses import DEFAULTS_TAKEN, PROTOCOLS
 from linkengine.domain.linkconfigspec import LinkConfigSpec
 
-_STORES = ("JKS", "PEM")  # the default that clients know, and what is really read
 _NO_CIPHERS = "The suites are OpenSSL's own and cannot be restricted here. Restrict them at the brokers."
-_TLS = {  # what cannot be restricted here must not be taken as if it were
-    "ssl.enabled.protocols": ("TLSv1.2,TLSv1.3", "TLSv1.3,TLSv1.2"),
-    "ssl.keystore.type": _STORES,
-    "ssl.protocol": ("TLSv1.3",),
-    "ssl.truststore.type": _STORES,
-}
 
 
 def _tls_rows(prefix: str, where: str) -> tuple[LinkConfigSpec, ...]:
@@ -38,7 +31,7 @@ def _tls_rows(prefix: str, where: str) -> tuple[LinkConfigSpec, ...]:
             name=prefix + name,
             default=default,
             sensitive=sensitive,
-            choices=_TLS.get(name, ()),
+            choices=DEFAULTS_TAKEN.get(name, ()),
             refusal=_NO_CIPHERS if name == "ssl.cipher.suites" else "",
             description=f"{text}, for {where}.",
         )
@@ -66,7 +59,7 @@ def security_rows(prefix: str, where: str, mechanisms: tuple[str, ...]) -> tuple
         LinkConfigSpec(
             name=f"{prefix}sasl.login.callback.handler.class",
             default=None,
-            description=f"Taken and ignored: OAUTHBEARER for {where} always asks the token endpoint.",
+            description=f"OAuthBearerLoginCallbackHandler with OAUTHBEARER for {where}; no other class is supported.",
         ),
         LinkConfigSpec(
             name=f"{prefix}sasl.oauthbearer.token.endpoint.url",

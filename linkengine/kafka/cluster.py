@@ -18,6 +18,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import SOMEBODY_HAS_TO_ACT, ErrorCode, LinkEngineError
+from linkengine.domain.servers import parse_servers
 from linkengine.kafka.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection, connect
 from linkengine.kafka.topicviews import Survey, TopicView, newest, topic_ids, view_of
 
@@ -37,7 +38,7 @@ class Cluster:
     def __init__(self, address: ClusterAddress, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self.address = address
         self._timeout_s = request_timeout_s
-        self._bootstrap = list(_endpoints(address.bootstrap_servers))
+        self._bootstrap = [(host, port) for host, port, _ in parse_servers(address.bootstrap_servers)]
         self._brokers: dict[int, tuple[str, int]] = {}
         self._idle: dict[tuple[str, int], list[Connection]] = {}
         self._shunned: dict[tuple[str, int], float] = {}
@@ -261,13 +262,3 @@ class Cluster:
                 idle.append(connection)
                 return
         connection.close()
-
-
-def _endpoints(bootstrap_servers: str) -> Iterator[tuple[str, int]]:
-    for server in filter(None, (one.strip() for one in bootstrap_servers.split(","))):
-        host, _, port = server.rpartition(":")
-        if not host or not port.isdigit():
-            raise LinkEngineError(
-                ErrorCode.MISCONFIGURATION_ERROR, f"bootstrap.servers names {server!r}; write host:port, separated by commas."
-            )
-        yield host.strip("[]"), int(port)

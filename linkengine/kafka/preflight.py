@@ -15,6 +15,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.servers import parse_servers
 from linkengine.kafka.connection import Connection, connect
 
 MAX_SERVERS = 5  # of a long bootstrap list; each costs at most one connect timeout
@@ -100,7 +101,7 @@ def _has_authorizer(connection: Connection) -> bool:
 def first_connection(address: ClusterAddress) -> Iterator[Connection]:
     """Yield an authenticated connection to the first bootstrap server that answers; close it afterwards."""
     failures: list[LinkEngineError] = []
-    for host, port in endpoints(address.bootstrap_servers)[:MAX_SERVERS]:
+    for host, port, _ in parse_servers(address.bootstrap_servers)[:MAX_SERVERS]:
         try:
             connection = connect(host, port, address=address)
         except LinkEngineError as error:
@@ -112,24 +113,6 @@ def first_connection(address: ClusterAddress) -> Iterator[Connection]:
             connection.close()
         return
     raise min(failures, key=_rank)
-
-
-def endpoints(bootstrap_servers: str) -> list[tuple[str, int]]:
-    """Split ``host:port,[v6]:port``; raise MISCONFIGURATION_ERROR naming the part that is no server."""
-    servers = [one.strip() for one in bootstrap_servers.split(",") if one.strip()]
-    found = [_endpoint(server) for server in servers]
-    if not found:
-        raise LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, "bootstrap.servers is empty; give host:port.")
-    return found
-
-
-def _endpoint(server: str) -> tuple[str, int]:
-    host, _, port = server.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise LinkEngineError(
-            ErrorCode.MISCONFIGURATION_ERROR, f"bootstrap.servers has {server!r}; write host:port, several separated by commas."
-        )
-    return host.strip("[]"), int(port)
 
 
 def _rank(error: LinkEngineError) -> int:

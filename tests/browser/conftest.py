@@ -58,7 +58,9 @@ def base_url(transactional_db: None) -> Iterator[str]:
     """The application under uvicorn, on a port of its own."""
     from console.asgi import application  # noqa: PLC0415 - needs the settings that the suite has written
 
-    server = uvicorn.Server(uvicorn.Config(application, host="127.0.0.1", port=0, log_level="error", lifespan="off"))
+    server = uvicorn.Server(
+        uvicorn.Config(application, host="127.0.0.1", port=0, log_level="error", lifespan="off", proxy_headers=False)
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + START_TIMEOUT_S

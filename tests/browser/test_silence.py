@@ -39,7 +39,17 @@ class Server:
         self.base_url = f"http://{LOOPBACK}:{self.port}"
         database = f"sqlite:///{connection.settings_dict['NAME']}"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", "console.asgi:application", "--port", str(self.port), "--lifespan", "off"],
+            [
+                sys.executable,
+                "-m",
+                "uvicorn",
+                "console.asgi:application",
+                "--port",
+                str(self.port),
+                "--no-proxy-headers",
+                "--lifespan",
+                "off",
+            ],
             env=os.environ | {"DJANGO_SETTINGS_MODULE": "console.settings", "CLUSTERLINK_DATABASE_URL": database},
             stdout=log.open("wb"),
             stderr=subprocess.STDOUT,

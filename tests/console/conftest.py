@@ -36,7 +36,7 @@ SOURCE_PROPERTIES = {
     "bootstrap.servers": "source.test:9092",
     "security.protocol": "SASL_PLAINTEXT",
     "sasl.mechanism": "SCRAM-SHA-512",
-    "sasl.jaas.config": 'x required username="link" password="secret-of-the-link";',
+    "sasl.jaas.config": 'PlainLoginModule required username="link" password="secret-of-the-link";',
 }
 Role = RoleBinding.Role
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +91,28 @@ def test_every_variable_that_is_read_is_explained() -> None:
     explained = set(re.findall(r"^(CLUSTERLINK_\w+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
 
     assert read == explained
+
+
+def test_networks_are_read_and_an_entry_that_is_none_is_counted() -> None:
+    assert Environment({"X": "10.0.0.0/8, ::1,192.0.2.5"}).networks("X") == ("10.0.0.0/8", "::1", "192.0.2.5")
+    assert Environment({}).networks("X", "") == ()
+    for entry in ("proxy.example.com", "10.0.0.1/8", "*"):
+        with pytest.raises(ImproperlyConfigured, match=r"Entry 2 of 2 in X is not an IP network"):
+            Environment({"X": f"10.0.0.0/8,{entry}"}).networks("X")
+
+
+@pytest.mark.parametrize(("proxies", "starts"), [("", False), ("10.0.0.1", True)])
+def test_tls_of_a_proxy_needs_the_proxy_to_be_trusted(proxies: str, starts: bool) -> None:
+    environment = {**os.environ, "CLUSTERLINK_BEHIND_TLS": "true", "CLUSTERLINK_TRUSTED_PROXIES": proxies}
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import console.settings"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode == 0) is starts
+    assert starts or "CLUSTERLINK_BEHIND_TLS needs the proxy's address in CLUSTERLINK_TRUSTED_PROXIES" in done.stderr

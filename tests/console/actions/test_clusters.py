@@ -48,6 +48,40 @@ def test_input_that_cannot_work_is_refused_before_anybody_is_asked(
     assert not engine.calls
 
 
+UNSUPPORTED = {
+    "delegation tokens": {"sasl.jaas.config": 'ScramLoginModule required username="u" password="p" tokenauth="true";'},
+    "GSSAPI": {"sasl.mechanism": "GSSAPI"},
+    "ssl.keystore.location": {"ssl.keystore.location": "/etc/key.jks"},
+    "sasl.login.callback.handler.class": {"sasl.login.callback.handler.class": "com.example.Handler"},
+    "but security.protocol is": {"bootstrap.servers": "SSL://a:1", "security.protocol": "SASL_SSL"},
+    "b:2/x": {"bootstrap.servers": "a:1,b:2/x"},
+}
+
+
+@pytest.mark.parametrize("named", UNSUPPORTED)
+def test_unsupported_security_and_servers_are_refused_by_name(
+    named: str, environment: Environment, source: Cluster, owner: Actor, engine: Engine
+) -> None:
+    properties = {**SOURCE_PROPERTIES, **UNSUPPORTED[named]}
+
+    for change in (
+        lambda: register(environment, owner, properties=properties),
+        lambda: clusters.update_properties(cluster=source, properties=properties, by=owner, now=NOW),
+    ):
+        with pytest.raises(InvalidInputError, match=named):
+            change()
+    assert not engine.calls
+
+
+def test_all_servers_of_a_list_with_protocols_are_kept(environment: Environment, owner: Actor, engine: Engine) -> None:
+    protocol = SOURCE_PROPERTIES["security.protocol"]
+    servers = f"{protocol}://one.test:9092, {protocol.lower()}://two.test:9092,{protocol}://[2001:db8::1]:9092"
+
+    cluster = register(environment, owner, properties={**SOURCE_PROPERTIES, "bootstrap.servers": servers})
+
+    assert cluster.bootstrap_servers == cluster.address.bootstrap_servers == "one.test:9092,two.test:9092,[2001:db8::1]:9092"
+
+
 def test_a_cluster_that_does_not_answer_is_not_registered(environment: Environment, owner: Actor, engine: Engine) -> None:
     engine.refuses("probe_address", LinkEngineError(ErrorCode.TIMEOUT_ERROR, "No answer."))
     with pytest.raises(ConsoleError, match="No answer"):

@@ -35,7 +35,7 @@ def test_a_setting_leaves_running_copies_alone(link: ClusterLink, owner: Actor, 
 
 
 def test_new_credentials_reach_running_copies(link: ClusterLink, owner: Actor) -> None:
-    row = alter(link, owner, sasl_jaas_config='x required username="u" password="new-secret";')
+    row = alter(link, owner, sasl_jaas_config='PlainLoginModule required username="u" password="new-secret";')
 
     assert row.revision == link.revision + 1
     assert "new-secret" in row.properties["sasl.jaas.config"]
@@ -58,7 +58,7 @@ def test_how_to_sign_in_at_the_source_of_a_source_initiated_link_reaches_the_cop
 ) -> None:
     ClusterLink.objects.filter(pk=link.pk).update(mode="DESTINATION", connection_mode="INBOUND")
     ClusterLink.objects.filter(pk=back.pk).update(mode="SOURCE")
-    value = "9000" if name.endswith("ms") else 'x required username="u" password="new-secret";'
+    value = "9000" if name.endswith("ms") else 'PlainLoginModule required username="u" password="new-secret";'
 
     alter(ClusterLink.objects.get(pk=back.pk), owner, **{name: value})
 
@@ -121,7 +121,7 @@ def test_a_link_is_paused_and_resumed(link: ClusterLink, owner: Actor) -> None:
 def test_credentials_of_the_source_are_not_borrowed_by_an_edit(link: ClusterLink, make_actor: MakeActor) -> None:
     link_owner = make_actor("link-owner", "CloudClusterAdmin", cluster=link.destination)
 
-    alter(link, link_owner, sasl_jaas_config='x required username="u" password="p";')
+    alter(link, link_owner, sasl_jaas_config='PlainLoginModule required username="u" password="p";')
     with pytest.raises(DeniedError):
         alter(link, link_owner, sasl_jaas_config=None)
 

@@ -177,7 +177,7 @@ def test_the_registered_cluster_lends_its_credentials(
         "bootstrap.servers": "SASL_SSL://source.test:9092",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
-        "sasl.jaas.config": 'x required username="k" password="s";',
+        "sasl.jaas.config": 'PlainLoginModule required username="k" password="s";',
     }
     for number, configs in enumerate(({}, {"bootstrap.servers": "source.test:9092"}, terraform)):
         create(destination, owner, name=f"link-{number}", configs=configs)

@@ -51,7 +51,9 @@ class Service:
         try:
             beat = ["-B", "-s", str(directory / "beat")]
             self._start("worker", "celery", "-A", "console.celery", "worker", *beat, "--loglevel=INFO", "-n", f"e2e-{port}@%h")
-            web = self._start("web", "uvicorn", "console.asgi:application", "--host", LOOPBACK, "--port", str(port))
+            web = self._start(
+                "web", "uvicorn", "console.asgi:application", "--host", LOOPBACK, "--port", str(port), "--no-proxy-headers"
+            )
             self.client = httpx.Client(base_url=f"http://{LOOPBACK}:{port}", timeout=60.0)
             web.wait_until(self._ready, timeout_s=START_TIMEOUT_S)
             key, secret = json.loads(self._manage("shell", "-v0", "-c", _SEED, text=json.dumps(clusters)).splitlines()[-1])

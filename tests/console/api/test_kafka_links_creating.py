@@ -40,6 +40,33 @@ def test_without_validate_link_the_source_is_not_asked(owner: Rest, base: str, b
     assert not boundary.called
 
 
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"sasl.jaas.config": 'ScramLoginModule required username="u" password="p" tokenauth="true";'}, "delegation tokens"),
+        ({"sasl.mechanism": "GSSAPI"}, "GSSAPI"),
+        ({"sasl.login.callback.handler.class": "com.example.Handler"}, "sasl.login.callback.handler.class"),
+        ({"local.sasl.jaas.config": 'ScramLoginModule required username="u" password="p" tokenauth="true";'}, "delegation"),
+        ({"local.sasl.mechanism": "GSSAPI"}, "GSSAPI"),
+        ({"ssl.keystore.location": "/etc/key.jks"}, "ssl.keystore.location"),
+        ({"ssl.endpoint.identification.algorithm": "LDAPS"}, "ssl.endpoint.identification.algorithm"),
+        ({"bootstrap.servers": "SSL://source.test:9092"}, "SSL://source.test:9092, but security.protocol is"),
+        ({"bootstrap.servers": "source.test:9092,other.test"}, "'other.test'"),
+    ],
+)
+def test_unsupported_security_and_servers_are_refused_by_name(
+    owner: Rest, base: str, boundary: Boundary, changes: dict[str, str], named: str
+) -> None:
+    configs = {one["name"]: one["value"] for one in NEW_LINK["configs"]} | changes
+    body = {**NEW_LINK, "configs": [{"name": name, "value": value} for name, value in configs.items()]}
+
+    answer = owner.post(f"{base}/links?link_name=new", body)
+
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+    assert named in answer.json()["message"]
+    assert not boundary.called
+
+
 @pytest.mark.parametrize("query", ["", "?link_name="])
 def test_a_link_needs_a_name(owner: Rest, base: str, query: str) -> None:
     answer = owner.post(f"{base}/links{query}", NEW_LINK)

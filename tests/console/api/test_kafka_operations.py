@@ -133,6 +133,24 @@ def test_a_pattern_that_is_none_is_refused(owner: Rest, mirrors: str) -> None:
     assert "regular expression" in answer.json()["message"]
 
 
+@pytest.mark.parametrize("pattern", ["(?:(?R)|a)*", r"(a)\1", "(?=orders).*", "(?:a{1000}){1000}"])
+def test_a_pattern_that_re2_does_not_support_is_refused(owner: Rest, mirrors: str, make_mirror: Any, pattern: str) -> None:
+    make_mirror("orders")
+
+    answer = owner.post(f"{mirrors}:pause", {"mirror_topic_name_pattern": pattern})
+
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+    assert state_of("orders") == "ACTIVE"
+
+
+def test_a_pattern_of_300_nested_groups_is_accepted(owner: Rest, mirrors: str, make_mirror: Any) -> None:
+    make_mirror("orders")
+
+    answer = owner.post(f"{mirrors}:pause", {"mirror_topic_name_pattern": "(" * 300 + "orders" + ")" * 300})
+
+    assert (answer.status_code, len(answer.json()["data"])) == (200, 1)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -52,6 +52,18 @@ def test_a_cluster_is_registered_from_a_properties_file(tmp_path: Path, engine: 
         run("register_cluster", "west", "--properties", str(file))
 
 
+@pytest.mark.django_db
+def test_unsupported_security_in_a_properties_file_is_refused_by_name(tmp_path: Path, engine: Engine) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=one:9092\nsecurity.protocol=SSL\nssl.keystore.location=/etc/key.jks\n")
+
+    with pytest.raises(CommandError, match=r"ssl\.keystore\.location is not supported"):
+        run("register_cluster", "west", "--properties", str(file))
+
+    assert not Cluster.objects.exists()
+    assert not engine.calls
+
+
 def test_a_mirror_is_verified_and_the_result_decides(mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     def finish(self: VerifyRun, **_: Any) -> None:
         self.status, self.records_compared, self.differences = "EQUAL", 10, 0

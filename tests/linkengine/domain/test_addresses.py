@@ -7,15 +7,14 @@ from linkengine.domain.addresses import (
     OAUTH,
     ClusterAddress,
     address_from_properties,
-    credentials_from_jaas,
-    jaas_config,
     properties_of,
 )
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="us\\"er" password="p\\\\w;\'x";'
+SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p"'
 CLIENT = 'OAuthBearerLoginModule required clientId="us" clientSecret="p\\\\w" scope="a b" extension_pool="x";'
-text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=30)
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
 
 
 def sasl(**more: str) -> dict[str, str | None]:
@@ -42,12 +41,6 @@ def test_the_protocol_may_stand_before_the_servers() -> None:
     address = address_from_properties({"bootstrap.servers": "SASL_SSL://b1:9092", "sasl.jaas.config": JAAS})
 
     assert (address.security_protocol, address.bootstrap_servers) == ("SASL_SSL", "b1:9092")
-
-
-def test_an_explicit_protocol_wins_over_the_one_before_the_servers() -> None:
-    address = address_from_properties({"bootstrap.servers": "SASL_SSL://b1:9092", "security.protocol": "ssl"})
-
-    assert address.security_protocol == "SSL"
 
 
 def test_pem_properties_are_kept_and_an_empty_algorithm_switches_the_host_name_check_off() -> None:
@@ -77,8 +70,12 @@ def test_pem_properties_are_kept_and_an_empty_algorithm_switches_the_host_name_c
         ({"bootstrap.servers": "b:1", "security.protocol": "TLS"}, "security.protocol"),
         (sasl(**{"sasl.mechanism": "GSSAPI"}), "sasl.mechanism"),
         ({**sasl(), "sasl.jaas.config": None}, "sasl.jaas.config"),
-        (sasl(**{"sasl.jaas.config": 'Module required username="u";'}), "sasl.jaas.config"),
+        (sasl(**{"sasl.jaas.config": 'PlainLoginModule required username="u";'}), "sasl.jaas.config"),
         (sasl(**{"sasl.mechanism": OAUTH}), "clientId"),
+        (
+            sasl(**{"sasl.jaas.config": f"{SCRAM};"}),
+            "ScramLoginModule needs SCRAM-SHA-256 or SCRAM-SHA-512",
+        ),
         (sasl(**{"sasl.mechanism": OAUTH, "sasl.jaas.config": CLIENT}), "sasl.oauthbearer.token.endpoint.url"),
     ],
 )
@@ -90,27 +87,7 @@ def test_properties_that_cannot_work_are_refused_by_name(properties: dict[str, s
     assert named in refused.value.message
 
 
-def test_a_refused_login_line_is_never_repeated() -> None:
-    with pytest.raises(LinkEngineError) as refused:
-        credentials_from_jaas('Module required password="hunter2";')
-
-    assert "hunter2" not in refused.value.message
-
-
 PASSWORDS = [name for name in MECHANISMS if name != OAUTH]
-
-
-@given(text, text, st.sampled_from(PASSWORDS))
-def test_credentials_survive_the_login_line_whatever_they_contain(user: str, password: str, mechanism: str) -> None:
-    address = ClusterAddress(
-        bootstrap_servers="b:1",
-        security_protocol="SASL_SSL",
-        sasl_mechanism=mechanism,
-        sasl_username=user,
-        sasl_password=password,
-    )
-
-    assert credentials_from_jaas(jaas_config(address)) == (user, password)
 
 
 @given(
@@ -148,6 +125,117 @@ def test_a_client_of_a_token_endpoint_is_read_back_unchanged(
     )
 
     assert address_from_properties(properties_of(address)) == address
+
+
+@pytest.mark.parametrize(
+    ("servers", "security", "protocol"),
+    [
+        ("SASL_SSL://b1:1,SASL_SSL://b2:2", {}, "SASL_SSL"),
+        ("sasl_ssl://b1:1 , Sasl_Ssl://b2:2,", {}, "SASL_SSL"),
+        ("SASL_SSL://b1:1,b2:2", {}, "SASL_SSL"),
+        ("SASL_SSL://b1:1,b2:2", {"security.protocol": "sasl_ssl"}, "SASL_SSL"),
+        ("EXTERNAL://b1:1,EXTERNAL://b2:2", {"security.protocol": "SASL_SSL"}, "SASL_SSL"),
+        ("b1:1,b2:2", {}, "PLAINTEXT"),
+    ],
+)
+def test_every_server_may_carry_the_protocol(servers: str, security: dict[str, str], protocol: str) -> None:
+    address = address_from_properties({"bootstrap.servers": servers, "sasl.jaas.config": JAAS, **security})
+
+    assert (address.bootstrap_servers, address.security_protocol) == ("b1:1,b2:2", protocol)
+
+
+@pytest.mark.parametrize(
+    ("servers", "security", "named"),
+    [
+        ("SASL_SSL://b1:1", {"security.protocol": "SSL"}, "SASL_SSL://b1:1, but security.protocol is SSL"),
+        ("SSL://b1:1,PLAINTEXT://b2:2", {}, "PLAINTEXT://b2:2, but another server has SSL://"),
+        ("PLAINTEXT://b1:1,X://b2:2", {}, "X://b2:2"),
+        ("SASL_SLL://b1:1", {}, "SASL_SLL://b1:1"),
+    ],
+)
+def test_contradicting_and_unknown_protocols_of_servers_are_refused(servers: str, security: dict[str, str], named: str) -> None:
+    with pytest.raises(LinkEngineError, match=named):
+        address_from_properties({"bootstrap.servers": servers, "sasl.jaas.config": JAAS, **security})
+
+
+TOKENS = {"sasl.mechanism": OAUTH, "sasl.jaas.config": CLIENT, "sasl.oauthbearer.token.endpoint.url": "http://tokens.test/"}
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (
+            {"sasl.jaas.config": f'{SCRAM} tokenauth="true";', "sasl.mechanism": "SCRAM-SHA-256"},
+            'tokenauth="true": delegation tokens',
+        ),
+        ({"sasl.jaas.config": f"{SCRAM} tokenauth=TRUE;", "sasl.mechanism": "SCRAM-SHA-256"}, "delegation tokens"),
+        ({"sasl.jaas.config": f'{SCRAM} serviceName="kafka";', "sasl.mechanism": "SCRAM-SHA-256"}, "'serviceName'"),
+        ({"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true;"}, "Krb5LoginModule"),
+        ({"sasl.jaas.config": f"{SCRAM}; {SCRAM};", "sasl.mechanism": "SCRAM-SHA-256"}, "one login module"),
+        ({"sasl.mechanism": "GSSAPI"}, "GSSAPI"),
+        ({"sasl.mechanism": "AWS_MSK_IAM"}, "AWS_MSK_IAM"),
+        ({"sasl.kerberos.service.name": "kafka"}, "sasl.kerberos.service.name.*Kerberos"),
+        ({"sasl.login.callback.handler.class": "com.example.Handler"}, "sasl.login.callback.handler.class"),
+        ({**TOKENS, "sasl.login.callback.handler.class": "com.example.Handler"}, "sasl.login.callback.handler.class"),
+        ({**TOKENS, "sasl.oauthbearer.jwks.endpoint.url": "https://x/"}, "sasl.oauthbearer.jwks.endpoint.url"),
+        ({"sasl.client.callback.handler.class": "x"}, "sasl.client.callback.handler.class"),
+        ({"sasl.login.class": "x"}, "sasl.login.class"),
+        ({"ssl.keystore.location": "/etc/key.jks"}, "ssl.keystore.location.*PEM text"),
+        ({"ssl.truststore.location": "/etc/trust.jks"}, "ssl.truststore.location.*PEM text"),
+        ({"ssl.truststore.password": "secret"}, "ssl.truststore.password"),
+        ({"ssl.truststore.type": "PKCS12"}, "ssl.truststore.type"),
+        ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "ssl.cipher.suites"),
+        ({"ssl.enabled.protocols": "TLSv1.3"}, "ssl.enabled.protocols"),
+        ({"ssl.engine.factory.class": "x"}, "ssl.engine.factory.class"),
+        ({"ssl.endpoint.identification.algorithm": "LDAPS"}, "ssl.endpoint.identification.algorithm"),
+        ({"security.providers": "x"}, "security.providers"),
+    ],
+)
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "PLAINTEXT"])
+def test_security_that_would_be_ignored_is_refused_by_name(given: dict[str, str], named: str, protocol: str) -> None:
+    properties = {"bootstrap.servers": "b:1", "security.protocol": protocol, "sasl.jaas.config": JAAS, **given}
+
+    with pytest.raises(LinkEngineError, match=named) as refused:
+        address_from_properties(properties)
+
+    assert refused.value.code is ErrorCode.MISCONFIGURATION_ERROR
+    assert "secret" not in refused.value.message
+
+
+def test_security_that_says_the_default_and_other_properties_are_taken() -> None:
+    defaults = {
+        "ssl.truststore.type": "JKS",
+        "ssl.keystore.type": "PEM",
+        "ssl.enabled.protocols": "TLSv1.2, TLSv1.3",
+        "ssl.protocol": "TLSv1.3",
+        "ssl.endpoint.identification.algorithm": "HTTPS",
+        "ssl.keystore.location": "",
+        "client.id": "x",
+        "sasl.jaas.config": f'{SCRAM} tokenauth="false";',
+        "sasl.mechanism": "scram-sha-256",
+    }
+
+    address = address_from_properties({"bootstrap.servers": "b:1", "security.protocol": "SASL_SSL", **defaults})
+
+    assert (address.sasl_mechanism, address.sasl_username, address.ssl_check_hostname) == ("SCRAM-SHA-256", "u", True)
+
+
+@pytest.mark.parametrize("handler", ["", "secured."])
+def test_the_login_handler_that_fetches_tokens_is_taken(handler: str) -> None:
+    name = f"org.apache.kafka.common.security.oauthbearer.{handler}OAuthBearerLoginCallbackHandler"
+
+    assert address_from_properties(sasl(**TOKENS, **{"sasl.login.callback.handler.class": name})).sasl_mechanism == OAUTH
+
+
+@pytest.mark.parametrize("secret", ["pass\0word", "pass\ud800word"])
+def test_a_password_that_no_client_can_send_is_refused_and_not_repeated(secret: str) -> None:
+    address = ClusterAddress(bootstrap_servers="b:1", security_protocol="SASL_SSL", sasl_username="u", sasl_password=secret)
+
+    with pytest.raises(LinkEngineError, match=r"password in sasl\.jaas\.config") as refused:
+        address_from_properties(properties_of(address))
+
+    assert "pass\\" not in refused.value.message
+    assert "word" not in refused.value.message.replace("password", "")
 
 
 def test_an_oauth_login_line_is_read() -> None:

@@ -8,7 +8,7 @@ from devcluster.ports import free_port
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.kafka.preflight import check_reachable, endpoints
+from linkengine.kafka.preflight import check_reachable
 
 pytestmark = pytest.mark.kafka
 
@@ -99,23 +99,3 @@ def test_over_tls_the_cluster_is_reached_with_its_authority_and_refused_without(
     assert ClusterAdmin(address).topics() == []
     assert refusal(replace(address, ssl_ca_pem="")).code is ErrorCode.AUTHENTICATION_ERROR
     assert refusal(replace(address, sasl_password="wrong")).code is ErrorCode.AUTHENTICATION_ERROR
-
-
-@pytest.mark.parametrize(
-    ("servers", "expected"),
-    [
-        ("a:1", [("a", 1)]),
-        (" a:1 , b:2,", [("a", 1), ("b", 2)]),
-        ("[::1]:9092", [("::1", 9092)]),
-    ],
-)
-def test_bootstrap_servers_are_split(servers: str, expected: list[tuple[str, int]]) -> None:
-    assert endpoints(servers) == expected
-
-
-@pytest.mark.parametrize("servers", ["", ",", "a", "a:", "a:b", ":1", "a:0", "a:65536"])
-def test_what_is_no_server_is_a_misconfiguration(servers: str) -> None:
-    with pytest.raises(LinkEngineError, match=r"bootstrap\.servers") as refused:
-        endpoints(servers)
-
-    assert refused.value.code is ErrorCode.MISCONFIGURATION_ERROR
