@@ -149,11 +149,12 @@ def _note_refusal_of_cluster(mirror: MirrorTopic, action: str, error: LinkEngine
     audit.record(by=ENGINE, action=action, resource=audit.path_of(mirror), now=now, result=audit.Result.FAILURE, detail=detail)
 
 
-def follow_source(mirror: MirrorTopic) -> None:
-    """Run one round of synchronisation for one mirror and keep what it saw."""
+def follow_source(mirror: MirrorTopic) -> MirrorSynced:
+    """Run one round of synchronisation for one mirror, keep what it saw and return it."""
     plan, asked_at = plans.sync_of(mirror, keyless=mirror.pk in plans.keyless([mirror])), timezone.now()
     synced = jobs.sync_mirror(plan, still_mirrors=followers.still_mirrors(mirror.link))
     note_synced(mirror, synced, now=timezone.now(), asked_at=asked_at)
+    return synced
 
 
 def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, asked_at: datetime | None = None) -> None:

@@ -34,6 +34,7 @@ from console.tasks.orders import write_orders
 from console.tasks.overtaking import OvertakenError, check_wanted, giving_way, hold_name
 from console.tasks.settingaside import set_aside
 from linkengine import jobs
+from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.mirrorjobs import MirrorStopped
@@ -264,15 +265,19 @@ def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     if given_up:
         return given_up
     try:
-        follow_source(mirror)
+        refused = follow_source(mirror).refused
     except LinkEngineError as error:
         return {error.code: error.message}
+    needed = next((step for step in refused if step.name in NEEDED), None)
+    if needed is not None:
+        return {ErrorCode(needed.code): needed.message}
     found = jobs.promotion_blockers(
         source=plans.source_address(mirror.link),
         destination=mirror.link.destination.address,
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
         sync_include=mirror.link.sync_include,
+        refused=[step.name for step in refused],
     )
     return dict(found) or _unequal_groups(mirror)
 

@@ -65,6 +65,8 @@ PHYSICAL: Mapping[str, str] = {
     BEFORE: UNLIMITED,
     AFTER: UNLIMITED,
 }
+# Without its own value of one of these a mirror loses records or refuses them; all others are the business of the stop.
+NEEDED: frozenset[str] = frozenset({*RETENTION, "cleanup.policy", "max.message.bytes", *PHYSICAL})
 # What a source broker once accepted must fit, also where its limit was lowered later, and so must coalesced batches (1 MiB)
 # and batches that grow when they are encoded again. The limit protects brokers from clients, and no client can write to a
 # mirror; hence the most that any broker takes in one request by default (socket.request.max.bytes).

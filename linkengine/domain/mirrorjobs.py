@@ -65,6 +65,19 @@ class MirrorSync:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedStep:
+    """Something the destination did not accept: a config while mirroring, or a step after producers were let in.
+
+    ``name`` is a topic config, or FILLERS for the records at the head that could not be removed.
+    """
+
+    name: str
+    value: str | None  # what the config should have; None: the cluster's default
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSynced:
     """What one round of synchronisation saw and changed."""
 
@@ -73,6 +86,7 @@ class MirrorSynced:
     ungrown: LinkEngineError | None = None  # why it did not
     source_configs: dict[str, str]  # effective values of the synced configs; keep for the stop
     read: bool = True  # False: these are the ones that were known, since somebody is making an ordinary topic of the mirror
+    refused: tuple[RefusedStep, ...] = ()  # configs that the destination did not accept
     changed: tuple[str, ...] = ()  # names of the configs that were set or deleted on the mirror
     reverted: tuple[LocalEdit, ...] = ()  # those of them that somebody had changed on the mirror
 
@@ -103,19 +117,6 @@ class MirrorStop:
     guard: bool = True  # writes were denied and have to be allowed again, as in MirrorSetup
     was_closed: bool = False  # perhaps likewise, also unguarded: an ordinary topic that was to become a mirror
     group_offsets: tuple[KnownOffset, ...] = ()  # of the consumer groups that were carried over
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedStep:
-    """Something the destination did not accept after a mirror was opened for producers.
-
-    ``name`` is a topic config, or FILLERS for the records at the head that could not be removed.
-    """
-
-    name: str
-    value: str | None  # what the config should have; None: the cluster's default
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

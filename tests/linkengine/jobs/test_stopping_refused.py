@@ -11,7 +11,7 @@ from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped, RefusedStep
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped, MirrorSync, RefusedStep
 from linkengine.domain.states import StopReason
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
@@ -175,3 +175,45 @@ def test_a_reopened_mirror_is_opened_before_its_configs_are_given_back(stop: Mir
     assert topic_id == stop.mirror_topic_id
     assert [step.name for step in refused] == ["retention.ms"]
     assert not here.denies_writes(stop.mirror_topic)
+
+
+def test_a_promotion_waits_for_no_config_that_the_destination_refuses_and_the_copy_does_not_need(
+    stop: MirrorStop, there: ClusterAdmin, here: ClusterAdmin, policy: Policy
+) -> None:
+    policy.limit(delete_retention_ms=1, retention_ms=WEEK_MS)
+    there.set_configs(stop.source_topic, {"delete.retention.ms": "100", "min.compaction.lag.ms": "7"})
+    plan = MirrorSync(
+        source=stop.source,
+        destination=stop.destination,
+        source_topic=stop.source_topic,
+        source_topic_id=stop.assignments[0].source_topic_id,
+        mirror_topic=stop.mirror_topic,
+        mirror_topic_id=stop.mirror_topic_id,
+        previous=stop.source_configs,
+    )
+
+    synced = jobs.sync_mirror(plan)
+
+    ways = {"source": stop.source, "destination": stop.destination}
+    ways |= {"source_topic": stop.source_topic, "mirror_topic": stop.mirror_topic}
+    waits = dict(jobs.promotion_blockers(**ways))  # type: ignore[arg-type]
+    goes = dict(jobs.promotion_blockers(**ways, refused=[step.name for step in synced.refused]))  # type: ignore[arg-type]
+    assert [(step.name, step.value) for step in synced.refused] == [("delete.retention.ms", "100")]
+    assert synced.changed == ("min.compaction.lag.ms",)
+    assert synced.source_configs["delete.retention.ms"] == "100"
+    assert here.describe(stop.mirror_topic).configs["min.compaction.lag.ms"] == "7"
+    assert ErrorCode.WAITING_FOR_CONFIGS in waits
+    assert ErrorCode.WAITING_FOR_CONFIGS not in goes
+
+
+def test_a_promotion_waits_for_a_refused_config_that_the_copy_needs(
+    stop: MirrorStop, there: ClusterAdmin, here: ClusterAdmin
+) -> None:
+    """Somebody has set a retention on the mirror, and the policy refuses to set it back: records would go."""
+    here.set_configs(stop.mirror_topic, {"retention.ms": "3600000"})
+    ways = {"source": stop.source, "destination": stop.destination}
+    ways |= {"source_topic": stop.source_topic, "mirror_topic": stop.mirror_topic}
+
+    found = dict(jobs.promotion_blockers(**ways, refused=["retention.ms"]))  # type: ignore[arg-type]
+
+    assert "retention.ms" in found[ErrorCode.WAITING_FOR_CONFIGS]
