@@ -41,7 +41,16 @@ _FATAL_IN_SETUP = {
 }
 # one broker may not have heard yet of what another one tells of: told again and again before it is believed
 _TOLD_OFTEN = {ErrorCode.TOPIC_EXISTS_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR}
-# No answer of another attempt: the cluster's settings or the principal's rights have to be changed before.
+# The cluster did not answer, so the topic may be deleted yet. Every other error is an answer: it was not deleted.
+_MAY_BE_DELETED_YET = frozenset(
+    {
+        ErrorCode.TIMEOUT_ERROR,
+        ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+        ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
+        ErrorCode.DESTINATION_UNAVAILABLE,
+    }
+)
+# Another attempt is refused as well, until the cluster's settings or the principal's rights are changed.
 REFUSED_DELETION = frozenset(
     {
         ErrorCode.TOPIC_DELETION_DISABLED,
@@ -126,11 +135,12 @@ def _is_gone(mirror: MirrorTopic, error: LinkEngineError) -> bool:
 
 
 def _note_undeleted(mirror: MirrorTopic, error: LinkEngineError, *, now: datetime) -> None:
-    """Keep why the topic is still there. Where the cluster refuses to delete it, the mirror continues as if nobody had asked.
+    """Keep why the topic is still there. Where the cluster refuses to delete it, the mirror continues as before the request.
 
-    Otherwise it would be a row that refuses every operation, failover too. What may pass is tried again.
+    Otherwise it would be a row that refuses every operation, failover too. Without an answer the deletion is tried again, and
+    a failover stays refused: the topic may vanish under its producers.
     """
-    if error.code not in REFUSED_DELETION:
+    if error.code in _MAY_BE_DELETED_YET:
         note_failure(mirror, error, fatal=False, now=now)
         return
     message = f"The destination did not delete topic '{mirror.name}', so it continues as before. {error.message}"

@@ -150,25 +150,33 @@ def _remove_doomed(mirror: MirrorTopic) -> bool:
     here = mirror.link.destination.address
     try:
         set_aside(mirror, run)
-        jobs.delete_diverged(destination=here, topic=mirror.name, topic_id=run.diverged_topic_id)
+        if not _delete_doomed(mirror, run):
+            return True
         if jobs.find_topic(here, mirror.name) is None:
             jobs.open_topic(here, mirror.name)
     except LinkEngineError as error:
-        if error.code in REFUSED_DELETION:
-            return _keep_doomed(mirror, run)
         note_failure(mirror, error, fatal=False, now=timezone.now())
         return False
     mirror.restores.filter(pk=run.pk).update(finished_at=timezone.now())
     return True
 
 
-def _keep_doomed(mirror: MirrorTopic, run: RestoreRun) -> bool:
-    """Keep a topic that a restore was to delete, since the cluster refuses: it is opened with all its records."""
+def _delete_doomed(mirror: MirrorTopic, run: RestoreRun) -> bool:
+    """Delete the topic that a restore has doomed; False where the cluster refuses: then it is kept, with all its records."""
+    here = mirror.link.destination.address
+    try:
+        jobs.delete_diverged(destination=here, topic=mirror.name, topic_id=run.diverged_topic_id)
+    except LinkEngineError as error:
+        if error.code not in REFUSED_DELETION:
+            raise
+        _log.warning("stop.doomed_topic_kept", mirror=mirror.name, code=error.code)
+    else:
+        return True
     with transaction.atomic():
         mirror.restores.filter(pk=run.pk).update(finished_at=timezone.now(), doomed_at=None)
         MirrorTopic.objects.filter(pk=mirror.pk).update(mirror_topic_id=run.diverged_topic_id)
     mirror.mirror_topic_id = run.diverged_topic_id
-    return True
+    return False
 
 
 def _fence(mirror: MirrorTopic, taken: leases.Taken, **unchanged: datetime) -> None:
