@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from console import pairs
 from console.access import Permission
-from console.models import ClusterLink, LinkTask, MirrorTopic, SourceTopic
+from console.models import ClusterLink, LinkTask, MirrorTopic, SourceTopic, StopReport
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError
 from linkengine.domain.filters import chooses, known_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TASKS, TaskName, TaskState, is_configured, task_state
+from linkengine.domain.mirrorjobs import FILLERS, RefusedStep
 from linkengine.domain.states import (
     BIDIRECTIONAL_ONLY,
     CLOSED_FIRST,
@@ -58,6 +59,25 @@ def why_not(mirror: MirrorTopic, operation: MirrorEvent) -> str:
         reason = rule(mirror, operation)
         if reason:
             return reason
+    return ""
+
+
+def refused_steps(mirror: MirrorTopic) -> list[RefusedStep]:
+    """List what the destination refused at the newest stop of a mirror and no retry has resolved; nothing while it mirrors."""
+    if mirror.state != MirrorState.STOPPED:
+        return []
+    report = StopReport.objects.filter(mirror=mirror).first()
+    return report.unresolved if report is not None else []
+
+
+def why_not_retry(mirror: MirrorTopic) -> str:
+    """Return why configs that were refused at the stop cannot be retried now, "" if they can."""
+    if mirror.state != MirrorState.STOPPED:
+        return f"Topic '{mirror.name}' is {mirror.state}: a mirror has configs of its own until it is stopped."
+    if mirror.deletion_requested_at is not None:
+        return f"Topic '{mirror.name}' is being deleted."
+    if not any(step.name != FILLERS for step in refused_steps(mirror)):
+        return f"The destination refuses no config of topic '{mirror.name}'."
     return ""
 
 
@@ -165,6 +185,26 @@ def carries_offsets(link: ClusterLink) -> bool:
 def _is_gone(mirror: MirrorTopic) -> bool:
     listed = mirror.link.topics_at is not None
     return listed and not SourceTopic.objects.filter(link=mirror.link_id, name=mirror.source_topic).exists()
+
+
+def _can_be_deleted(mirror: MirrorTopic, operation: MirrorEvent) -> str:
+    """A cluster that deletes no topics would leave the topic, and with it the mirror."""
+    if operation is not _E.DELETE or mirror.deletion_requested_at is not None:
+        return ""
+    return why_not_deletable(mirror)
+
+
+def why_not_deletable(mirror: MirrorTopic) -> str:
+    """Return why the destination will not delete the mirror's topic, "" if it will, there is none, or nothing is known."""
+    cluster = mirror.link.destination
+    has_topic = bool(mirror.mirror_topic_id or mirror.num_partitions) and mirror.error_code != ErrorCode.MIRROR_TOPIC_MISSING
+    if cluster.deletes_topics is not False or not has_topic:
+        return ""
+    return (
+        f"Cluster '{cluster.name}' deletes no topics (delete.topic.enable=false), so topic '{mirror.name}' cannot be deleted. "
+        "Fail the mirror over to keep it as an ordinary topic; it is listed until the link is deleted. Or set "
+        "delete.topic.enable=true on the brokers and controllers; the setting is read again every minute."
+    )
 
 
 def _stays_for_the_other_side(mirror: MirrorTopic, operation: MirrorEvent) -> str:
@@ -294,6 +334,7 @@ _RULES: tuple[Callable[[MirrorTopic, MirrorEvent], str], ...] = (
     _link_is_on,
     _not_half_reversed,
     _stays_deleted,
+    _can_be_deleted,
     _stays_for_the_other_side,
     _can_be_saved,
     _other_side_takes_part,

@@ -61,6 +61,7 @@ class KafkaCluster:
         self.cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self.users = {user: secrets.token_hex(16) for user in access.USERS}
         self._heap = heap
+        self._classes: Path | None = None
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix=f"kafka-{name}-"))
         self.certificates = certificates_in(self.directory / "tls")
@@ -82,6 +83,11 @@ class KafkaCluster:
     def with_doors(self, *, jwks_url: str) -> Self:
         """Open all doors of `doors.py` on every broker, before it starts; tokens are checked with the keys at `jwks_url`."""
         self._plans = [replace(plan, doors={door: free_port() for door in DOORS}, jwks_url=jwks_url) for plan in self._plans]
+        return self
+
+    def with_classes(self, folder: Path) -> Self:
+        """Let the brokers load compiled classes of this folder besides Kafka's, such as a policy; before they start."""
+        self._classes = folder
         return self
 
     def behind_proxy(self) -> Self:
@@ -215,7 +221,10 @@ class KafkaCluster:
     def _java(self, *flags: str) -> list[str]:
         java = parts.program("java", package="openjdk-17-jre-headless")
         archive = parts.archive_flags(parts.KAFKA_ARCHIVE) if self.version == NEWEST else []
-        return [java, *JVM_FLAGS, *archive, *flags, "-cp", parts.kafka_classpath(version=self.version)]
+        classpath = parts.kafka_classpath(version=self.version)
+        if self._classes is not None:  # behind the jars: a class archive holds their path as its prefix
+            classpath = f"{classpath}:{self._classes}"
+        return [java, *JVM_FLAGS, *archive, *flags, "-cp", classpath]
 
     def _format(self, plan: BrokerPlan) -> Process:
         plan.directory.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from console.access import can
 from console.actions import transitions
 from console.actors import Actor
 from console.models import AuditEvent, MirrorTopic, StateTransitionError
-from console.models.mirrors import STAYING
+from console.models.mirrors import CONFIGS_REFUSED, STAYING
 from console.policies import permission_for, why_not
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason, next_state
 
@@ -81,7 +81,7 @@ def _move(
 ) -> list[MirrorTopic]:
     """Move rows of one state along one edge, by compare-and-swap, with history and audit."""
     moved = transitions.apply_to_many(mirrors=rows, event=operation, by=by, now=now, **changes_of(operation))
-    StateTransitionError.objects.filter(mirror__in=moved).exclude(code__in=STAYING).delete()
+    StateTransitionError.objects.filter(mirror__in=moved).exclude(code__in=[*STAYING, CONFIGS_REFUSED]).delete()
     detail = {"from": old, "to": next_state(old, operation)}
     AuditEvent.objects.bulk_create(
         audit.draft(by=by, action=AUDIT_NAMES[operation], resource=audit.path_of(one), now=now, detail=detail) for one in moved

@@ -109,7 +109,8 @@ def probe_properties(properties: Mapping[str, str]) -> dict[str, Any]:
 def note_probe(*, cluster: Cluster, probe: Mapping[str, Any], now: datetime) -> None:
     """Keep what a look at a cluster told."""
     _take_over(cluster, probe, now=now)
-    cluster.save(update_fields=["brokers", "kafka_version", "has_authorizer", "probed_at", "error_code", "error_message"])
+    fields = ["brokers", "kafka_version", "has_authorizer", "deletes_topics", "probed_at", "error_code", "error_message"]
+    cluster.save(update_fields=fields)
 
 
 def note_failed_probe(*, cluster: Cluster, error: LinkEngineError) -> None:
@@ -126,6 +127,7 @@ def _check_name(name: str) -> None:
 def _take_over(cluster: Cluster, probe: Mapping[str, Any], *, now: datetime) -> None:
     cluster.brokers, cluster.kafka_version = probe["brokers"], probe["kafka_version"]
     cluster.has_authorizer, cluster.probed_at = probe["authorizer"], now
+    cluster.deletes_topics = probe.get("deletes_topics")
     cluster.error_code = cluster.error_message = ""
 
 

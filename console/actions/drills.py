@@ -18,6 +18,7 @@ from console.errors import ConflictError, InvalidInputError, NotFoundError
 from console.models import ClusterLink, Drill, MirrorTopic
 from console.models.links import show_change
 from linkengine.domain.drills import BATCH, DrillRow, GroupRow, repeated, scratch_name, verdict
+from linkengine.domain.errors import ErrorCode
 from linkengine.domain.startspec import LATEST, start_problem
 from linkengine.domain.states import LinkState, MirrorState
 
@@ -106,6 +107,12 @@ def _check_link(link: ClusterLink) -> None:
         raise ConflictError(f"Cluster link '{link.name}' is {link.state.lower()}. A drill copies from the source first.")
     if link.drills.exclude(status__in=OVER).exists():
         raise ConflictError(f"A drill of cluster link '{link.name}' is under way. Wait until it is over.")
+    if link.destination.deletes_topics is False:
+        raise ConflictError(
+            f"Cluster '{link.destination.name}' deletes no topics (delete.topic.enable=false), so a drill's scratch copies "
+            "would stay. Set delete.topic.enable=true on its brokers and controllers first.",
+            code=ErrorCode.TOPIC_DELETION_DISABLED,
+        )
 
 
 def _chosen(link: ClusterLink, names: Sequence[str], drill: Drill) -> list[MirrorTopic]:

@@ -19,7 +19,7 @@ from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkaddresses import source_properties, uses_registered_security
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection, is_set
-from linkengine.domain.linkrules import LinkConfigError, check_configs
+from linkengine.domain.linkrules import LinkConfigError, check_configs, with_canonical_names
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import LinkState
 
@@ -60,6 +60,7 @@ def draft_link(
     now: datetime,
 ) -> LinkDraft:
     """Read the configs; raise InvalidInputError, naming the config, for what cannot work."""
+    configs = canonical(configs)
     check_values(configs)
     values = {key: value for key, value in configs.items() if value is not None and is_set(key, value)}
     _check_length("source_cluster_id", source_cluster_id)
@@ -156,6 +157,14 @@ def _read_id(text: str) -> uuid.UUID:
         return uuid.UUID(text) if "-" in text and len(text) == 36 else uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except ValueError:
         raise BadRequestError(f"'{text}' is not the id of a cluster link.", field="cluster_link_id") from None
+
+
+def canonical(configs: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the configs under the names of the table; raise InvalidInputError where two names of one config differ."""
+    try:
+        return with_canonical_names(configs)
+    except LinkConfigError as error:
+        raise InvalidInputError(error.message, code="INVALID_CONFIG", field=error.name) from error
 
 
 def check_values(configs: Mapping[str, str | None], *, present: Mapping[str, str | None] | None = None) -> None:

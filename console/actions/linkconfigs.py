@@ -45,6 +45,7 @@ def alter_configs(
     wanted = {one.name: one.value if one.operation == "SET" else None for one in changes}
     if len(wanted) != len(changes):
         raise InvalidInputError("A config is named twice. Name each once.", field="data")
+    wanted = linkchecks.canonical(wanted)
     _check(link, wanted, by=by)
     wanted = with_consequences(wanted)
     if validate_only or not wanted:

@@ -17,7 +17,8 @@ from console.actors import ENGINE, Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, RoleBinding
 from console.models.links import LinkMode, show_change
-from console.policies import auto_creates, why_not
+from console.models.mirrors import DELETION_REFUSED
+from console.policies import auto_creates, why_not, why_not_deletable
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.rings import Place, find_ring, ring_words
 from linkengine.domain.startspec import CONFIG as START_SPEC
@@ -103,10 +104,13 @@ def default_start(link: ClusterLink) -> str:
 def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
     """Delete the mirror topic on the destination, and with it its row; until the topic is gone the row says so.
 
-    Refused while auto-create would bring the topic back, and while it, or the other side's topic by it, is only becoming a
-    mirror. Asking twice is as good as asking once.
+    Refused while auto-create would bring the topic back, where the destination deletes no topics, and while it, or the other
+    side's topic by it, is only becoming a mirror. Asking twice is as good as asking once.
     """
     check_permission(by, Permission.MANAGE_MIRROR, mirror=mirror)
+    refusal = "" if mirror.deletion_requested_at is not None else why_not_deletable(mirror)
+    if refusal:
+        raise ConflictError(refusal, code=ErrorCode.TOPIC_DELETION_DISABLED)
     with transaction.atomic():
         if not MirrorTopic.objects.filter(pk=mirror.pk, deletion_requested_at=None).update(deletion_requested_at=now):
             return
@@ -115,6 +119,7 @@ def delete_mirror(*, mirror: MirrorTopic, by: Actor, now: datetime) -> None:
         if reason:
             raise ConflictError(reason, code="MIRROR_WOULD_RETURN")
         transitions.apply_event(mirror=mirror, event=MirrorEvent.DELETE, by=by, now=now, deletion_requested_at=now)
+        mirror.transition_errors.filter(code=DELETION_REFUSED).delete()
         audit.record(by=by, action="DeleteMirrorTopic", resource=audit.path_of(mirror), now=now)
     dispatch.send("reconcile_link", link_id=mirror.link_id)
 

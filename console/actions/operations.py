@@ -16,7 +16,7 @@ from console.actions.gates import check_gate
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, DeniedError, InvalidInputError, NotFoundError, from_engine
 from console.models import ClusterLink, MirrorTopic, RoleBinding
-from console.models.mirrors import STAYING
+from console.models.mirrors import CONFIGS_REFUSED, STAYING
 from console.patterns import matching
 from console.policies import permission_for, why_not
 from console.sharing import with_links
@@ -54,6 +54,8 @@ def operate(
         check_gate(mirror=mirror, now=now)
     if operation in BIDIRECTIONAL_ONLY:
         _check_other_side(mirror, by)
+    if operation is _E.RESTORE:
+        restoring.check_deletable(mirror)
     if validate_only:
         return mirror
     return _apply(mirror, operation, by=by, now=now)
@@ -130,7 +132,7 @@ def _apply(mirror: MirrorTopic, operation: MirrorEvent, *, checked: bool = True,
                 mirror = _still_possible(mirror, operation)
             before = mirror.state
             mirror = _move(mirror, operation, by=by, now=now, changes=changes)
-            mirror.transition_errors.exclude(code__in=STAYING).delete()
+            mirror.transition_errors.exclude(code__in=[*STAYING, CONFIGS_REFUSED]).delete()
             detail = {"from": before, "to": mirror.state}
             audit.record(by=by, action=bulk.AUDIT_NAMES[operation], resource=audit.path_of(mirror), now=now, detail=detail)
     except LinkEngineError as error:

@@ -22,7 +22,7 @@ from console.actors import Actor
 from console.errors import ConflictError, NotFoundError, from_engine
 from console.models import ClusterLink, GroupOffset, MirrorPartition, MirrorTopic, RoleBinding, StateTransition
 from console.models.links import show_change
-from console.models.mirrors import STAYING
+from console.models.mirrors import CONFIGS_REFUSED, STAYING
 from linkengine.domain.configs import follows_start
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import LogRange
@@ -255,7 +255,7 @@ def _forget_source(mirror: MirrorTopic) -> None:
     MirrorPartition.objects.filter(mirror=mirror).update(**_UNKNOWN_YET)
     GroupOffset.objects.filter(mirror=mirror).delete()
     mirror.verified_ranges.filter(differences=0).delete()
-    mirror.transition_errors.exclude(code__in=STAYING).delete()
+    mirror.transition_errors.exclude(code__in=[*STAYING, CONFIGS_REFUSED]).delete()
 
 
 def _note(mirror: MirrorTopic, old: ClusterLink, *, by: Actor, now: datetime, ends: dict[int, int]) -> None:

@@ -17,7 +17,7 @@ from console.actions import reversing, transitions
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError
 from console.models import ClusterLink, MirrorTopic, RestoreRun, RoleBinding
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.restoring import RestorePoint
 from linkengine.domain.states import MirrorEvent, MirrorState
 
@@ -51,6 +51,20 @@ def count_divergence(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[
     except (ConsoleError, LinkEngineError):
         return {}
     return {name: tuple(RestorePoint(**one) for one in points) for name, points in found.items()}
+
+
+def check_deletable(mirror: MirrorTopic) -> None:
+    """Raise ConflictError where the restore has to delete the topic, as far as is known, and the cluster deletes none."""
+    cluster = mirror.link.destination
+    if cluster.deletes_topics is not False:
+        return
+    points = count_divergence(mirror.link, [mirror]).get(mirror.name)
+    if points is None or any(point.diverged for point in points):
+        raise ConflictError(
+            f"truncate-and-restore deletes topic '{mirror.name}' and creates it again, and cluster '{cluster.name}' deletes no "
+            "topics (delete.topic.enable=false). Set delete.topic.enable=true on its brokers and controllers first.",
+            code=ErrorCode.TOPIC_DELETION_DISABLED,
+        )
 
 
 def _known(mirror: MirrorTopic) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Both rows move in one transaction, the other side's first, so that nobody sees o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -13,12 +14,26 @@ from django.db import IntegrityError, transaction
 from console import dispatch, pairs
 from console.actions import transitions, verification
 from console.actors import ENGINE, Actor
-from console.errors import ConflictError
+from console.errors import ConflictError, ConsoleError
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 
 _E, _S = MirrorEvent, MirrorState
+ASK_TIMEOUT_S = 10.0
 REVERSALS = (_E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)
+
+
+def unclean_sides(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[str, tuple[str, ...] | None]:
+    """Return, by mirror topic, the clusters on which unclean leader elections are on for it; None where that is not known."""
+    topics = {mirror.name: mirror.source_topic for mirror in mirrors if mirror.num_partitions}
+    if not topics:
+        return {}
+    try:
+        found = dispatch.call("find_unclean_elections", timeout_s=ASK_TIMEOUT_S, link_id=link.pk, topics=topics)
+    except (ConsoleError, LinkEngineError):
+        return dict.fromkeys(topics)
+    return {name: None if clusters is None else tuple(clusters) for name, clusters in found.items()}
 
 
 def begin(*, mirror: MirrorTopic, operation: MirrorEvent, by: Actor, now: datetime) -> MirrorTopic:
@@ -113,6 +128,7 @@ def fresh_life() -> dict[str, Any]:
         "stop_reason": "",
         "drained_at": None,
         "fencing_at": None,
+        "giving_back": False,
         "error_code": "",
         "error_message": "",
         "error_since": None,

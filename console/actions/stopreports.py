@@ -6,29 +6,53 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from console.models import MirrorPartition, MirrorTopic, SourceTopic, StateTransition, StopReport
-from console.models.mirrors import AHEAD
+from console.models.mirrors import AHEAD, UNSEEN
+from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from linkengine.domain.stopreports import PartitionAtStop, cost_of_stop
 
+# A partition of which nothing is known.
+_NOBODY = PartitionAtStop(
+    partition=0, mirrored_end=None, source_end=None, source_seen_at_ms=None, caught_up_at_ms=None, last_timestamp_ms=None
+)
+
 
 def write_stop_report(
-    *, mirror: MirrorTopic, now: datetime, source_ends: Mapping[int, int] | None = None, asked_at: datetime | None = None
+    *,
+    mirror: MirrorTopic,
+    now: datetime,
+    source_ends: Mapping[int, int] | None = None,
+    asked_at: datetime | None = None,
+    refused: Sequence[RefusedStep] = (),
 ) -> StopReport:
     """Write the report of a mirror that has just become writable; part of the caller's transaction.
 
-    ``source_ends`` is what the source answered after the fence of a promotion, None where it could not be asked.
+    ``source_ends`` is what the source returned after the fence of a promotion, None where it could not be asked. ``refused``
+    is what the destination did not accept after producers were let in.
     """
     (known,) = _known([mirror])
     report = _draft(known, now=now, source_ends=source_ends, asked_at=asked_at)
+    report.refused = as_stored(refused)
     report.save(force_insert=True)
     return report
 
 
-def write_stop_reports(*, mirrors: Sequence[MirrorTopic], now: datetime) -> None:
-    """Write the reports of many mirrors whose sources nobody asked any more; a few statements."""
-    StopReport.objects.bulk_create(_draft(one, now=now) for one in _known(mirrors))
+def write_stop_reports(
+    *, mirrors: Sequence[MirrorTopic], now: datetime, refused: Mapping[int, Sequence[RefusedStep]] = MappingProxyType({})
+) -> None:
+    """Write the reports of many mirrors whose sources are not asked any more; a few statements. ``refused`` is by key."""
+    reports = [_draft(known, now=now) for known in _known(mirrors)]
+    for report in reports:
+        report.refused = as_stored(refused.get(report.mirror_id, ()))
+    StopReport.objects.bulk_create(reports)
+
+
+def as_stored(refused: Sequence[RefusedStep]) -> list[dict[str, str | None]]:
+    """Return refused steps as a report keeps them."""
+    return [{**asdict(step), "resolved_at": None} for step in refused]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +90,7 @@ def _draft(
 ) -> StopReport:
     mirror, request = known.mirror, known.request
     requested_at = request.at if request else mirror.state_since
-    partitions = [_at_stop(row, now) for row in known.rows]
+    partitions = [_at_stop(row, now, requested_at=requested_at) for row in known.rows]
     if mirror.stop_reason == StopReason.FAILOVER:
         partitions += _never_made(known)
     if mirror.stop_reason == StopReason.PROMOTE:
@@ -88,20 +112,25 @@ def _draft(
         source_seen_at=_time(min(seen)) if seen and len(seen) == len(partitions) else None,
         rpo_ms=cost.rpo_ms,
         rto_ms=cost.rto_ms,
-        partitions=[asdict(one) | {"not_copied": one.not_copied} for one in partitions],
+        partitions=[
+            asdict(one) | {"not_copied": one.not_copied, "missing_when_seen": one.missing_when_seen} for one in partitions
+        ],
     )
 
 
 def _never_made(known: _Known) -> list[PartitionAtStop]:
     """Partitions that the source got and the mirror did not: nobody knows what they hold."""
-    nothing = dict.fromkeys(("mirrored_end", "source_end", "source_seen_at_ms", "caught_up_at_ms", "last_timestamp_ms"))
     listed = {row.partition for row in known.rows}
-    lacking = [one for one in range(known.mirror.num_partitions, known.source_partitions) if one not in listed]
-    return [PartitionAtStop(partition=one, **nothing) for one in lacking]
+    lacking = [number for number in range(known.mirror.num_partitions, known.source_partitions) if number not in listed]
+    return [replace(_NOBODY, partition=number) for number in lacking]
 
 
-def _at_stop(row: MirrorPartition, now: datetime) -> PartitionAtStop:
+def _at_stop(row: MirrorPartition, now: datetime, *, requested_at: datetime) -> PartitionAtStop:
+    """Return what is known of a partition; by the rule of ``MirrorPartition.lag``, a sample older than UNSEEN is unknown."""
+    seen_at = row.last_source_seen_at
+    is_known = seen_at is not None and requested_at - UNSEEN <= seen_at <= now + AHEAD
     return PartitionAtStop(
+        outdated=not is_known,
         partition=row.partition,
         mirrored_end=row.stopped_end,
         source_end=row.last_high_watermark,
@@ -115,15 +144,13 @@ def _at_stop(row: MirrorPartition, now: datetime) -> PartitionAtStop:
 def _as_answered(partitions: Sequence[PartitionAtStop], ends: Mapping[int, int], *, seen_at_ms: int) -> list[PartitionAtStop]:
     """Put the source's answer in the place of what was last seen; a partition that nobody mirrored is unknown, not empty."""
     known = {one.partition: one for one in partitions}
-    nobody = PartitionAtStop(
-        partition=0, mirrored_end=None, source_end=None, source_seen_at_ms=None, caught_up_at_ms=None, last_timestamp_ms=None
-    )
     return [
         replace(
-            known.get(number, nobody),
+            known.get(number, _NOBODY),
             partition=number,
             source_end=ends.get(number),
             stable_end=None,
+            outdated=False,
             source_seen_at_ms=seen_at_ms if number in ends else None,
         )
         for number in sorted(known | dict(ends))

@@ -17,7 +17,10 @@ from linkengine.domain.stopreports import estimated_bytes
 RECORDS_LOST = "RECORDS_LOST"  # transition error that stays: retention was quicker than the copier
 RECORDS_DIFFER = "RECORDS_DIFFER"  # transition error that stays: a comparison found records that are not equal
 TOMBSTONES_MISSED = "TOMBSTONES_MISSED"  # transition error that stays: a compacted source may have deleted keys unseen
+CONFIGS_REFUSED = "CONFIGS_REFUSED"  # the destination refused configs when the mirror was stopped; ends with a retry
+DELETION_REFUSED = "DELETION_REFUSED"  # the destination refused to delete the topic; ends with the next operation
 STAYING = (RECORDS_LOST, RECORDS_DIFFER, TOMBSTONES_MISSED)  # no action and no success of the copier removes these
+KEPT = (*STAYING, CONFIGS_REFUSED, DELETION_REFUSED)  # no success of the copier removes these
 UNSEEN = timedelta(seconds=15)  # the source's end has moved on: an old one would make up a lag, perhaps 0
 AHEAD = timedelta(milliseconds=AHEAD_MS)  # of now: a time beyond is of a clock that was set back, and tells nothing
 STATES = [(s.value, s.value) for s in MirrorState]
@@ -67,6 +70,7 @@ class MirrorTopic(models.Model):
     )  # False: still becoming a mirror, so its ends say nothing about the other side
     drained_at = models.DateTimeField(null=True)  # a promotion saw both sides equal and has ordered the copier to let go
     fencing_at = models.DateTimeField(null=True)  # from here on the copier must never touch the topic again
+    giving_back = models.BooleanField(default=False)  # a stop gives the source's configs back; a later attempt continues
     synced_at = models.DateTimeField(null=True)  # last round of configs and partitions that was begun
     doubted_at = models.DateTimeField(
         null=True

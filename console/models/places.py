@@ -51,6 +51,7 @@ class Cluster(models.Model):
     kafka_version = models.CharField(max_length=40, blank=True, default="")
     brokers = models.PositiveIntegerField(null=True)
     has_authorizer = models.BooleanField(default=True)
+    deletes_topics = models.BooleanField(null=True)  # delete.topic.enable of its brokers; null: unknown
     probed_at = models.DateTimeField(null=True)  # last look that succeeded
     error_code = models.CharField(max_length=60, blank=True, default="")
     error_message = models.TextField(blank=True, default="")

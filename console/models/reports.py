@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from console.models.mirrors import MirrorTopic
+from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import StopReason
 
 
@@ -24,9 +25,16 @@ class StopReport(models.Model):
     rpo_ms = models.BigIntegerField(null=True)
     rto_ms = models.BigIntegerField()
     partitions = models.JSONField(default=list)  # of PartitionAtStop as dicts
+    refused = models.JSONField(default=list)  # of RefusedStep as dicts, each with resolved_at (ISO 8601; null: still refused)
 
     class Meta:
         ordering = ["-writable_at", "-id"]
 
     def __str__(self) -> str:
         return f"{self.mirror_id} {self.reason} at {self.writable_at:%Y-%m-%d %H:%M:%S}"
+
+    @property
+    def unresolved(self) -> list[RefusedStep]:
+        """What the destination refused and no retry has resolved."""
+        fields = ("name", "value", "code", "message")
+        return [RefusedStep(**{name: row[name] for name in fields}) for row in self.refused if row["resolved_at"] is None]

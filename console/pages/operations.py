@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods
 
 from console.access import check_permission
 from console.actions import operations, restoring
+from console.actions.reversing import REVERSALS, unclean_sides
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, NotFoundError
 from console.gatepolicies import gate_closed
@@ -27,6 +28,7 @@ from console.presenters.links import link_url
 from console.presenters.verbs import VERBS, Verb, explanation, needs_typed_name, reversibility
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
+from console.queries.cautions import cautions_of, unclean_elections
 from console.queries.mirrors import MirrorSummary
 from console.queries.previews import preview
 from linkengine.domain.states import MirrorEvent
@@ -153,11 +155,19 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
         "final_words": reversibility(verb.event, bidirectional=bidirectional),
         "risk": risk_of(mirror_queries.summarize(mirror, now=now), verb) if mirror.pk else None,
         "effect": effect_of(mirror, verb),
+        "warnings": _warnings(mirror, verb.event, by=actor_of(request)) if mirror.pk else (),
         "confirm": request.POST.get("confirm", ""),
         "crumbs": crumbs(mirror.link, last=f"{verb.label} {mirror.name}"),
         "environment_name": mirror.link.destination.environment.name,
     }
     return reply(request, "mirrors/operate.html", context | more, status=status)
+
+
+def _warnings(mirror: MirrorTopic, event: MirrorEvent, *, by: Actor) -> list[str]:
+    unclean = ""
+    if event in REVERSALS and not why_not(mirror, event):
+        unclean = unclean_elections(mirror.name, unclean_sides(mirror.link, [mirror]).get(mirror.name))
+    return [*cautions_of(mirror, event, by=by), *([unclean] if unclean else [])]
 
 
 def verb_of(operation: str) -> Verb:

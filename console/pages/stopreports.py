@@ -8,15 +8,19 @@ from django.db.models import QuerySet
 from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_POST
 
+from console.actions.refusals import retry_refused_configs
+from console.errors import ConsoleError
 from console.models import StopReport
-from console.pages.doors import actor_of, page, reply
+from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
 from console.pages.exports import MOST_ROWS
-from console.pages.linkpages import link_context
+from console.pages.linkpages import crumbs, link_context
 from console.pages.lists import page_from
+from console.pages.mirrorpages import mirror_context, mirror_url
 from console.presenters.stopreports import report_row, report_tiles
 from console.queries import links as link_queries
+from console.queries import mirrors as mirror_queries
 from console.queries import stopreports
 
 _HIDDEN = ("id", "mirror")
@@ -38,6 +42,23 @@ def stops(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse
     rows = [report_row(one, now=now, groups=groups.get(one.pk, ())) for one in shown]
     context = {"reports": rows, "tiles": report_tiles(totals), "pager": pager}
     return reply(request, "links/stopreports.html", link_context(link, by=by, now=now, tab="stops") | context)
+
+
+@page("links")
+@require_POST
+def retry_refused(request: HttpRequest, cluster_id: str, link_name: str, mirror_name: str) -> HttpResponse:
+    """Retry the configs that the destination refused at the newest stop of a mirror."""
+    by = actor_of(request)
+    mirror = mirror_queries.get_mirror(cluster_id=cluster_id, link_name=link_name, mirror_name=mirror_name, by=by)
+    try:
+        retry_refused_configs(mirror=mirror, by=by, now=timezone.now())
+    except ConsoleError as error:
+        if error.kind == "denied":
+            raise
+        context = mirror_context(mirror, by=by, now=timezone.now())
+        problem = {"problem": problem_of(error), "crumbs": crumbs(mirror.link)}
+        return reply(request, "mirrors/refused.html", context | problem, status=status_of(error))
+    return done(request, f"{mirror_url(mirror)}#stop-reports")
 
 
 def _file(link_name: str, totals: stopreports.StopTotals, found: QuerySet[StopReport]) -> JsonResponse:

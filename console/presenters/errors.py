@@ -89,6 +89,11 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         "Adjust the topic's overrides, or ask the owner of the policy.",
     ),
     (
+        _E.TOPIC_DELETION_DISABLED,
+        "The cluster deletes no topics: delete.topic.enable is false on its brokers.",
+        "Set delete.topic.enable=true on its brokers and controllers and restart them, then try again.",
+    ),
+    (
         _E.SECURITY_DISABLED_ERROR,
         "The destination has no authorizer, so writes to the mirror cannot be denied.",
         "Enable an authorizer there, or make sure that nobody writes to the mirror.",
@@ -236,6 +241,16 @@ _CONSOLE_ROWS: tuple[tuple[str, str, str], ...] = (
         "TOMBSTONES_MISSED",
         "The mirror was behind its compacted source for longer than that keeps tombstones, so it may still show deleted keys.",
         "Verify the whole mirror: if all is equal, that ends this. Else delete the keys named at the source once more.",
+    ),
+    (
+        "CONFIGS_REFUSED",
+        "The topic is stopped and writable, but the destination refused some of the configs it should have now.",
+        "Change the policy or the right that the message names, then retry on the mirror's page; or set the configs by hand.",
+    ),
+    (
+        "DELETION_REFUSED",
+        "The destination refused to delete the mirror topic, so it was not deleted and continues as before.",
+        "The message says why. Enable the deletion of topics or grant DELETE, then delete it again; or fail over.",
     ),
     (
         "COPY_ENGINE_UNAVAILABLE",

@@ -105,8 +105,9 @@ class PartitionRow:
 def partition_row(row: MirrorPartition, *, now: datetime) -> PartitionRow:
     """Present one partition; unknown offsets are dashes."""
     end = None if row.lag is None else row.source_end
-    goal = None if end is None else end + (row.held_back or 0) - (row.mirror_start or 0)
-    there = None if row.mirror_end is None else row.mirror_end - (row.mirror_start or 0)
+    start = row.mirror_start
+    goal = None if end is None or start is None else end + (row.held_back or 0) - start
+    there = None if row.mirror_end is None or start is None else row.mirror_end - start
     heard = is_fresh(row.observed_at, now=now, within=UNSEEN)  # what a copier said before it fell silent is not so now
     return PartitionRow(
         partition=row.partition,

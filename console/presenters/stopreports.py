@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from console.presenters import numbers
 from console.presenters.links import Tile
 from console.presenters.numbers import Moment, moment
+from linkengine.domain.mirrorjobs import FILLERS
 from linkengine.domain.states import StopReason
 
 if TYPE_CHECKING:
@@ -31,6 +32,16 @@ class StopPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRow:
+    """One config that the destination refused at a stop."""
+
+    name: str
+    value: str
+    reason: str
+    resolved: Moment | None  # when a retry resolved it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRow:
     """One stop."""
 
@@ -47,6 +58,8 @@ class ReportRow:
     sentence: str
     partitions: Sequence[StopPartition]
     groups: Sequence[str]  # that were set back
+    refused: Sequence[RefusedRow]
+    retriable: bool  # a config is still refused
 
 
 def report_row(report: StopReport, *, now: datetime, groups: Collection[str] = ()) -> ReportRow:
@@ -73,6 +86,18 @@ def report_row(report: StopReport, *, now: datetime, groups: Collection[str] = (
             for one in report.partitions
         ],
         groups=sorted(groups),
+        refused=[_refused_row(row, now=now) for row in report.refused],
+        retriable=any(row["resolved_at"] is None and row["name"] != FILLERS for row in report.refused),
+    )
+
+
+def _refused_row(row: Mapping[str, str | None], *, now: datetime) -> RefusedRow:
+    resolved_at = row["resolved_at"]
+    return RefusedRow(
+        name="Empty records at the head" if row["name"] == FILLERS else row["name"] or "",
+        value="" if row["name"] == FILLERS else row["value"] or "the cluster's default",
+        reason=row["message"] or "",
+        resolved=moment(datetime.fromisoformat(resolved_at), now=now) if resolved_at else None,
     )
 
 
@@ -83,7 +108,7 @@ def report_tiles(totals: StopTotals) -> list[Tile]:
         Tile(
             label="Records not copied",
             value=numbers.count(totals.records_not_copied),
-            hint="as the source was last seen",
+            hint="unknown where a source was not seen shortly before",
             alarm=bool(totals.mirrors) and totals.records_not_copied != 0,
         ),
         Tile(label="Worst RPO", value=numbers.lag_time(totals.worst_rpo_ms), hint="age of what a mirror was missing"),
@@ -112,7 +137,7 @@ def _sentence(report: StopReport) -> str:
     if report.reason == StopReason.PROMOTE:
         return _promoted(report)
     if report.records_not_copied is None or report.source_seen_at is None:
-        return "Nobody saw how far the source was, so how many records were left behind is not known."
+        return _unknown(report)
     seen, held_back = f"when the source was last seen, {numbers.exact(report.source_seen_at)}", _held_back(report)
     if not report.records_not_copied:
         return f"The mirror held everything {seen}. What the source took in after that is not here."
@@ -124,6 +149,21 @@ def _sentence(report: StopReport) -> str:
         "transaction, where nothing can be copied. Aborted records and transaction markers among them are no loss. "
         "What the source took in after that is not here either."
     )
+
+
+def _unknown(report: StopReport) -> str:
+    """Say what is known of a loss that cannot be counted."""
+    counts = [one.get("missing_when_seen") for one in report.partitions]
+    least = sum(count for count in counts if count is not None)
+    if report.source_seen_at is None or None in counts:
+        sentence = "How many records were left behind is not known: the end of the source was never seen in every partition."
+    else:
+        age = numbers.duration(int((report.requested_at - report.source_seen_at).total_seconds() * 1000))
+        sentence = (
+            f"How many records were left behind is not known: the source was last seen {age} before the failover, "
+            f"{numbers.exact(report.source_seen_at)}."
+        )
+    return f"{sentence} When last seen, at least {numbers.plural(least, 'record')} were missing." if least else sentence
 
 
 def _held_back(report: StopReport) -> int:

@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.models.mirrors import AHEAD, STAYING
+from console.models.mirrors import AHEAD, KEPT
 from console.queries.linktasks import EXPECTED
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import LinkState
@@ -22,11 +22,11 @@ _PLACE = {"link": F("mirror__link__name"), "cluster": F("mirror__link__destinati
 
 def alarm_samples() -> list[_Metric]:
     """Answer how many mirrors of each link show each alarm that stays until a person ends it, be it 0. One query."""
-    columns = {code: Count("mirrors__transition_errors", filter=_shows(code)) for code in STAYING}
+    columns = {code: Count("mirrors__transition_errors", filter=_shows(code)) for code in KEPT}
     named = ClusterLink.objects.order_by().values("name", cluster=F("destination__cluster_id"))
     rows: list[Any] = list(named.annotate(**columns))
     samples: list[Sample] = [
-        ({"cluster": row["cluster"], "link": row["name"], "code": code}, row[code]) for row in rows for code in STAYING
+        ({"cluster": row["cluster"], "link": row["name"], "code": code}, row[code]) for row in rows for code in KEPT
     ]
     return [("clusterlink_alarms", "gauge", "Mirror topics that show an alarm which does not end by itself.", samples)]
 

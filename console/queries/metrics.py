@@ -64,13 +64,19 @@ def _by_state(rows: QuerySet[ClusterLink] | QuerySet[MirrorTopic], states: Itera
 
 def _partition_metrics() -> list[str]:
     rows, totals = _lags(), _copied()
-    lags = [(_of(row), row["largest"] or 0) for row in rows if row.get("known")]
+    # a lag above 0 alarms also while others are unknown; 0 is only claimed where all are known
+    lags = [(_of(row), row["largest"] or 0) for row in rows if row.get("known") and (row["largest"] or not row["hidden"])]
     ages = [(_of(row), age) for row in rows if (age := _age_s(row)) is not None]
     held = [(_of(row), row["held"] or 0) for row in rows if not row["held_unknown"]]
     sizes = [(_of(row), size) for row in rows if (size := lag_bytes(row)) is not None]
     rates = [(_of(row), row["rate"]) for row in rows if row.get("rate") is not None]
     return [
-        *_metric("clusterlink_max_lag_messages", "gauge", "Largest lag of the partitions whose lag is known.", lags),
+        *_metric(
+            "clusterlink_max_lag_messages",
+            "gauge",
+            "Largest known lag of a partition; no sample while it is 0 and one is unknown.",
+            lags,
+        ),
         *_metric(
             "clusterlink_held_back_offsets",
             "gauge",

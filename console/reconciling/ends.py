@@ -78,6 +78,7 @@ def record_ends(mirror: MirrorTopic, stopped: MirrorStopped) -> None:
 def record_many_ends(found: Iterable[tuple[MirrorTopic, MirrorStopped]]) -> None:
     """Keep where mirrors ended before any producer is let in, all or none; the epoch of a fence stays as it was seen first."""
     stops = list(found)
+    giving_back = [mirror.pk for mirror, stopped in stops if stopped.gives_back]
     fields = ("stopped_end", "fenced_end", "mirror_end", "bytes_per_s", "records_per_s")
     rows = [
         ((dict(one.foreign).get(partition, fence), fence, fence, None, None), (mirror.pk, partition))
@@ -88,3 +89,4 @@ def record_many_ends(found: Iterable[tuple[MirrorTopic, MirrorStopped]]) -> None
     # the epochs first: who finds an end recorded does not look for its fence again
     update_each(MirrorPartition, fields=("fence_epoch",), keys=("mirror", "partition"), rows=epochs)
     update_each(MirrorPartition, fields=fields, keys=("mirror", "partition"), rows=rows)
+    MirrorTopic.objects.filter(pk__in=giving_back).update(giving_back=True)

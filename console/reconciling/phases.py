@@ -18,16 +18,15 @@ from console.actions import transitions
 from console.actors import ENGINE
 from console.errors import ConflictError, NotFoundError
 from console.models import CopySlice, MirrorPartition, MirrorTopic
-from console.models.mirrors import STAYING, is_fresh
+from console.models.mirrors import KEPT, is_fresh
 from console.reconciling import troubles
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError
-from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import COPYING, MirrorEvent, MirrorState, StopReason, can
 
 FRESH = timedelta(seconds=10)  # older reports are of tasks that are gone
 SOURCE_LOST_AFTER = timedelta(seconds=2)
-RETRY_TIMEOUT = timedelta(milliseconds=int(LINK_CONFIGS["cluster.link.retry.timeout.ms"].default or 0))
+RETRY_TIMEOUT = timedelta(minutes=5)  # the default of cluster.link.retry.timeout.ms
 # Only where nothing else was seen meanwhile: a source that comes back after an hour must not find its mirrors FAILED.
 _PERMANENT_IN_THE_END: frozenset[str] = frozenset(
     {ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.CORRUPT_RECORDS}
@@ -108,7 +107,7 @@ def _healthy(mirror: MirrorTopic, *, now: datetime) -> bool:
             mirror.error_since = None
         return False
     # the errors were read with the mirrors: a healthy link of a thousand mirrors asks nothing here
-    troubled = any(one.code not in STAYING for one in mirror.transition_errors.all())
+    troubled = any(one.code not in KEPT for one in mirror.transition_errors.all())
     healing = next((one for one in _HEALING if can(MirrorState(mirror.state), one)), None)
     if not (troubled or healing or mirror.error_code or mirror.error_since) or not _is_as_read(mirror):
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 
 from django.conf import settings
 
@@ -125,6 +126,11 @@ def throughput_limit(link: ClusterLink) -> int:
     return max(0, int(config_of(link, "link.throughput.limit.bytes.per.second") or 0))
 
 
+def retry_timeout(link: ClusterLink) -> timedelta:
+    """Return how long a mirror of the link is retried before it is FAILED."""
+    return timedelta(milliseconds=int(link.config("cluster.link.retry.timeout.ms")))
+
+
 def _rates(mirrors: Iterable[MirrorTopic]) -> dict[str, float]:
     """Answer what partitions moved lately, by key, where it is known."""
     keys = {mirror.pk: mirror_key(mirror) for mirror in mirrors}
@@ -230,6 +236,7 @@ def _stop(
         failed=mirror.prior_state == MirrorState.FAILED,
         seeding=_may_be_seeding(mirror),
         fenced_ends=fenced_ends,
+        giving_back=mirror.giving_back,
         source_configs=dict(mirror.source_configs),
         configs=dict(mirror.config_overrides),
         sync_include=mirror.link.sync_include,

@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db.models import F
 
 from console.models import MirrorTopic, StateTransitionError
-from console.models.mirrors import STAYING
+from console.models.mirrors import KEPT
 
 
 def note(*, mirror: MirrorTopic, code: str, message: str, now: datetime) -> bool:
@@ -32,13 +32,13 @@ def replace(*, mirror: MirrorTopic, errors: Mapping[str, str], now: datetime) ->
 
 def clear(*, mirror: MirrorTopic, keep: Iterable[str] = ()) -> bool:
     """Remove errors whose cause is gone; lost records stay lost, different ones different."""
-    gone, _ = mirror.transition_errors.exclude(code__in=[*keep, *STAYING]).delete()
+    gone, _ = mirror.transition_errors.exclude(code__in=[*keep, *KEPT]).delete()
     return bool(gone)
 
 
 def clear_many(*, mirrors: Sequence[MirrorTopic]) -> None:
     """Do for many what ``clear`` does for one."""
-    StateTransitionError.objects.filter(mirror__in=mirrors).exclude(code__in=STAYING).delete()
+    StateTransitionError.objects.filter(mirror__in=mirrors).exclude(code__in=KEPT).delete()
 
 
 def end(*, mirror: MirrorTopic, codes: Iterable[str]) -> bool:

@@ -16,8 +16,10 @@ from console import dispatch, store
 from console.actions import drills, mirrors, verification
 from console.actions.operations import fail_over
 from console.actors import ENGINE
+from console.errors import ConflictError
 from console.models import Drill, MirrorTopic, StopReport, VerifyRun
-from console.models.mirrors import is_fresh
+from console.models.mirrors import DELETION_REFUSED, is_fresh
+from console.policies import refused_steps
 from console.queries.mirrors import FRESH
 from console.reconciling.groups import known_offsets
 from console.sharing import with_links
@@ -93,11 +95,32 @@ def _check(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
 
 
 def _clean(drill: Drill, copies: Sequence[MirrorTopic], now: datetime) -> None:
-    for one in copies:
-        if one.deletion_requested_at is None:
-            mirrors.delete_mirror(mirror=one, by=ENGINE, now=now)
+    for copy in copies:
+        refused = copy.transition_errors.filter(code=DELETION_REFUSED).first()
+        if refused is not None:
+            _leave(drill, copy, refused.message, now=now)
+        elif copy.deletion_requested_at is None:
+            _delete(drill, copy, now=now)
     if not copies and not drills.begin_next_batch(drill=drill, by=ENGINE, now=now):
         drills.conclude(drill=drill, now=now)
+
+
+def _delete(drill: Drill, copy: MirrorTopic, *, now: datetime) -> None:
+    try:
+        mirrors.delete_mirror(mirror=copy, by=ENGINE, now=now)
+    except ConflictError as error:  # the destination has stopped deleting topics since the drill began
+        _leave(drill, copy, error.message, now=now)
+
+
+def _leave(drill: Drill, copy: MirrorTopic, reason: str, *, now: datetime) -> None:
+    """Leave the topic of a scratch copy that the destination does not delete; the drill's result names it."""
+    if copy.state != MirrorState.STOPPED:
+        if copy.state != MirrorState.PENDING_STOPPED:
+            fail_over(mirror=copy, by=ENGINE, now=now)
+        return
+    drill.problem = drill.problem or f"Scratch topic '{copy.name}' is left on the destination; delete it there. {reason}"
+    Drill.objects.filter(pk=drill.pk).update(problem=drill.problem)
+    copy.delete()
 
 
 _STEPS = {
@@ -170,13 +193,23 @@ def _row(copy: MirrorTopic, run: VerifyRun, drill: Drill) -> DrillRow:
 def _judged(copy: MirrorTopic, run: VerifyRun, drill: Drill) -> dict[str, Any]:
     problem, note = (run.error_message, "") if run.error_message else _proven(copy, run, drill)
     refused = _refused(copy)
-    return {"writable": not refused, "problem": "; ".join(one for one in (*refused[:3], problem) if one), "note": note}
+    notes = " ".join(sentence for sentence in (note, _refused_configs(copy)) if sentence)
+    return {"writable": not refused, "problem": "; ".join(one for one in (*refused[:3], problem) if one), "note": notes}
+
+
+def _refused_configs(copy: MirrorTopic) -> str:
+    """Return a sentence on the configs that the destination refused for the copy, as it would for the mirror."""
+    named = ", ".join(f"{step.name}={step.value or '(cluster default)'}" for step in refused_steps(copy))
+    return f"A failover leaves configs undone that the destination refuses: {named}." if named else ""
 
 
 def _proven(copy: MirrorTopic, run: VerifyRun, drill: Drill) -> tuple[str, str]:
     """Count records and not offsets: an aborted transaction may be all that arrived while the copy was made."""
     starts = {row.partition: row.source_start or 0 for row in copy.partitions.all()}
-    held = {row.partition: max(0, (row.last_source_end or 0) - starts[row.partition]) for row in copy.partitions.all()}
+    held = {
+        row.partition: None if row.last_source_end is None else max(0, row.last_source_end - starts[row.partition])
+        for row in copy.partitions.all()
+    }
     counts = copy.verified_ranges.order_by().values_list("partition").annotate(records=Sum("records"))
     compared = {partition: records or 0 for partition, records in counts}
     whole = {partition for partition, start, _ in run.ranges if start <= starts.get(partition, 0)}

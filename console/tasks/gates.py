@@ -131,7 +131,9 @@ def _comparison(run: VerifyRun | None) -> VerifiedData:
         return _doubtful(
             "The comparison began before the mirror had everything again; tombstones may be missing. Run it again."
         )
-    return VerifiedData(records=run.records_compared or 0, differences=run.differences or 0, not_copied=run.not_copied)
+    if run.records_compared is None or run.differences is None:
+        return _doubtful("The comparison came to no result. Run it again.")
+    return VerifiedData(records=run.records_compared, differences=run.differences, not_copied=run.not_copied)
 
 
 def _with_the_rest(mirror: MirrorTopic, seen: VerifiedData, *, run: VerifyRun | None) -> VerifiedData:

@@ -21,7 +21,7 @@ from console.scheduled import watched
 from console.tasks.answers import answering
 from console.tasks.holdings import Topic, parting_of
 from linkengine import jobs
-from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
@@ -66,6 +66,22 @@ def count_divergence(*, link_id: int, known: dict[str, dict[str, Any]]) -> dict[
     return {topic: [asdict(one) for one in _points(link, topic, **facts)] for topic, facts in known.items()}
 
 
+@shared_task(name="find_unclean_elections")
+@answering
+def find_unclean_elections(*, link_id: int, topics: dict[str, str]) -> dict[str, list[str] | None]:
+    """Return, by mirror topic, the clusters on which unclean leader elections are on; ``topics`` maps mirrors to sources."""
+    link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
+    there = jobs.unclean_elections(plans.source_address(link), list(topics.values()))
+    here = jobs.unclean_elections(link.destination.address, list(topics))
+    source = link.source.name if link.source else link.source_cluster_id
+    found: dict[str, list[str] | None] = {}
+    for mirror, topic in topics.items():
+        sides = ((source, there.get(topic)), (link.destination.name, here.get(mirror)))
+        named = [name for name, is_on in sides if is_on]
+        found[mirror] = named if named or all(is_on is not None for _, is_on in sides) else None
+    return found
+
+
 def _points(link: ClusterLink, topic: str, *, source_topic: str, parts: list[dict[str, Any]]) -> tuple[RestorePoint, ...]:
     known = [CommonPart.from_json(one) for one in parts]
     here, there = Topic(link.destination.address, topic), Topic(plans.source_address(link), source_topic)
@@ -76,7 +92,7 @@ def _points(link: ClusterLink, topic: str, *, source_topic: str, parts: list[dic
 @answering
 def probe_address(*, sealed: str) -> dict[str, Any]:
     """Look at a cluster that is not registered yet."""
-    return asdict(jobs.probe_cluster(address_from_properties(unseal(sealed))))
+    return _probe(address_from_properties(unseal(sealed)))
 
 
 @shared_task(name="probe_clusters")
@@ -95,11 +111,15 @@ def probe_cluster(*, cluster_pk: int, **_: Any) -> None:
     if cluster is None:
         return
     try:
-        probe = jobs.probe_cluster(cluster.address)
+        probe = _probe(cluster.address)
     except LinkEngineError as error:
         clusters.note_failed_probe(cluster=cluster, error=error)
     else:
-        clusters.note_probe(cluster=cluster, probe=asdict(probe), now=timezone.now())
+        clusters.note_probe(cluster=cluster, probe=probe, now=timezone.now())
+
+
+def _probe(address: ClusterAddress) -> dict[str, Any]:
+    return asdict(jobs.probe_cluster(address)) | {"deletes_topics": jobs.deletes_topics(address)}
 
 
 @shared_task(name="probe_link")

@@ -14,11 +14,12 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from console import dispatch, lineage, store
+from console import audit, dispatch, lineage, store
 from console.actions import transitions
 from console.actors import ENGINE
-from console.models import MirrorTopic, SourceTopic
+from console.models import Cluster, MirrorTopic, SourceTopic
 from console.models.links import show_change
+from console.models.mirrors import DELETION_REFUSED
 from console.reconciling import configreverts, followers, gaps, plans, sampling, tombstones, troubles, waits
 from console.tasks import leases
 from console.tasks.overtaking import OvertakenError, check_wanted, hold_name, unless_overtaken
@@ -40,6 +41,25 @@ _FATAL_IN_SETUP = {
 }
 # one broker may not have heard yet of what another one tells of: told again and again before it is believed
 _TOLD_OFTEN = {ErrorCode.TOPIC_EXISTS_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR}
+# The cluster did not answer, so the topic may be deleted yet. Every other error is an answer: it was not deleted.
+_MAY_BE_DELETED_YET = frozenset(
+    {
+        ErrorCode.TIMEOUT_ERROR,
+        ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+        ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
+        ErrorCode.DESTINATION_UNAVAILABLE,
+    }
+)
+# Another attempt is refused as well, until the cluster's settings or the principal's rights are changed.
+REFUSED_DELETION = frozenset(
+    {
+        ErrorCode.TOPIC_DELETION_DISABLED,
+        ErrorCode.AUTHORIZATION_ERROR,
+        ErrorCode.POLICY_VIOLATION_ERROR,
+        ErrorCode.INVALID_REQUEST_ERROR,
+        ErrorCode.UNSUPPORTED_VERSION_ERROR,
+    }
+)
 CREATED_MS = 1_000  # among many mirrors made one after the other, most begin with the next heart beat
 _OFTEN = 4  # 7.5 s with the pauses between
 _log = structlog.get_logger(__name__)
@@ -92,18 +112,59 @@ def delete_mirror(*, mirror_id: int, **_: Any) -> None:
                     contested=plans.is_contested(mirror),
                 )
             except LinkEngineError as error:
-                note_failure(mirror, error, fatal=False, now=timezone.now())
-                return
+                if not _is_gone(mirror, error):
+                    _note_undeleted(mirror, error, now=timezone.now())
+                    return
         name, keys = plans.mirror_key(mirror), plans.partition_keys(mirror)
         jobs.clear_mirror(settings.REDIS_URL, plans.link_key(mirror.link), mirror_id=name, keys=keys)
         _remove(mirror)
 
 
-def follow_source(mirror: MirrorTopic) -> None:
-    """Run one round of synchronisation for one mirror and keep what it saw."""
+def _is_gone(mirror: MirrorTopic, error: LinkEngineError) -> bool:
+    """Return whether the topic is gone and only its rules could not be removed: that keeps no row, and the audit has it."""
+    if error.code != ErrorCode.AUTHORIZATION_ERROR:
+        return False
+    here, contested = mirror.link.destination.address, plans.is_contested(mirror)
+    try:
+        if jobs.find_mirror(here, mirror.name, topic_id=mirror.mirror_topic_id, contested=contested) is not None:
+            return False
+    except LinkEngineError:
+        return False
+    _note_refusal_of_cluster(mirror, "RemoveMirrorTopicRules", error, now=timezone.now())
+    return True
+
+
+def _note_undeleted(mirror: MirrorTopic, error: LinkEngineError, *, now: datetime) -> None:
+    """Keep why the topic is still there. Where the cluster refuses to delete it, the mirror continues as before the request.
+
+    Otherwise it would be a row that refuses every operation, failover too. Without an answer the deletion is tried again, and
+    a failover stays refused: the topic may vanish under its producers.
+    """
+    if error.code in _MAY_BE_DELETED_YET:
+        note_failure(mirror, error, fatal=False, now=now)
+        return
+    message = f"The destination did not delete topic '{mirror.name}', so it continues as before. {error.message}"
+    with transaction.atomic():
+        MirrorTopic.objects.filter(pk=mirror.pk).update(deletion_requested_at=None, retry_at=None, retry_count=0)
+        troubles.note(mirror=mirror, code=DELETION_REFUSED, message=message, now=now)
+        if error.code == ErrorCode.TOPIC_DELETION_DISABLED:
+            Cluster.objects.filter(pk=mirror.link.destination_id).update(deletes_topics=False)
+        _note_refusal_of_cluster(mirror, "DeleteMirrorTopic", error, now=now)
+        show_change(mirror.link_id)
+    dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+def _note_refusal_of_cluster(mirror: MirrorTopic, action: str, error: LinkEngineError, *, now: datetime) -> None:
+    detail = {"code": error.code, "reason": error.message}
+    audit.record(by=ENGINE, action=action, resource=audit.path_of(mirror), now=now, result=audit.Result.FAILURE, detail=detail)
+
+
+def follow_source(mirror: MirrorTopic) -> MirrorSynced:
+    """Run one round of synchronisation for one mirror, keep what it saw and return it."""
     plan, asked_at = plans.sync_of(mirror, keyless=mirror.pk in plans.keyless([mirror])), timezone.now()
     synced = jobs.sync_mirror(plan, still_mirrors=followers.still_mirrors(mirror.link))
     note_synced(mirror, synced, now=timezone.now(), asked_at=asked_at)
+    return synced
 
 
 def note_synced(mirror: MirrorTopic, synced: MirrorSynced, *, now: datetime, asked_at: datetime | None = None) -> None:

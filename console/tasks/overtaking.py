@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from console import dispatch, lineage, store
 from console.models import MirrorTopic
-from console.reconciling import plans, troubles
+from console.reconciling import plans, refusals, troubles
 from linkengine import jobs
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState
@@ -132,7 +132,9 @@ def _undo(mirror: MirrorTopic, stopped: MirrorTopic | None) -> None:
 
 
 def _reopen(stopped: MirrorTopic, *, was_closed: bool) -> None:
-    topic_id = jobs.reopen_mirror(replace(plans.stop_of(stopped, generation=0), was_closed=was_closed))
+    topic_id, refused = jobs.reopen_mirror(replace(plans.stop_of(stopped, generation=0), was_closed=was_closed))
+    if refused:
+        refusals.add(mirror=stopped, refused=refused, now=timezone.now())
     MirrorTopic.objects.filter(pk=stopped.pk, mirror_topic_id="").update(mirror_topic_id=topic_id)
     lineage.close_lineage(mirror=stopped, now=timezone.now())
     dispatch.send("reconcile_link", link_id=stopped.link_id)

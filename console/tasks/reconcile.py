@@ -228,14 +228,14 @@ def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
 
 def _judge(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures, changed: bool) -> None:
     """Let what is known of the partitions become events of their mirrors, and the link's state."""
-    now = timezone.now()
+    now, retry_timeout = timezone.now(), plans.retry_timeout(link)
     verdicts, heard = [], []
     for mirror in failures.sound(mirrors):
         key = plans.mirror_key(mirror)
         own = [rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows]
         with failures.of_mirror(mirror.pk):
             verdict = phases.verdict_on(own, now=now)
-            changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now)
+            changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now, retry_timeout=retry_timeout)
             wanted = slicing.is_wanted(mirror, link)
             verdicts.append(verdict if wanted else None)
             heard += [(verdict, own)] if wanted else []

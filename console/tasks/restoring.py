@@ -80,7 +80,20 @@ def _agree(mirror: MirrorTopic, run: RestoreRun, *, now: datetime) -> MirrorTopi
     run.parts = [one.to_json() for one in parts]
     if other is not None and (other.source_topic_id, other.mirror_topic_id) == (found.here_id, found.there_id):
         equal_until = _equal_until(other, found.points)
+    if equal_until is None:
+        _check_deletable(mirror)
     return _note_agreed(mirror, run, found.points, equal_until=equal_until, now=now)
+
+
+def _check_deletable(mirror: MirrorTopic) -> None:
+    """Raise where the topic would have to be deleted and the cluster deletes none; up to here nothing was changed."""
+    if jobs.deletes_topics(mirror.link.destination.address) is False:
+        raise LinkEngineError(
+            ErrorCode.TOPIC_DELETION_DISABLED,
+            f"A restore deletes topic '{mirror.name}' and creates it again, and its cluster deletes no topics "
+            "(delete.topic.enable=false). Fail over to make the topic writable again, or set delete.topic.enable=true on the "
+            "brokers and controllers.",
+        )
 
 
 def _close(mirror: MirrorTopic) -> tuple[str, Sequence[LogRange]]:

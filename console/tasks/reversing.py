@@ -22,6 +22,7 @@ from console import dispatch, lineage, pairs, store
 from console.actions import reversing, transitions
 from console.actors import ENGINE
 from console.models import GroupOffset, MirrorPartition, MirrorTopic
+from console.models.mirrors import CONFIGS_REFUSED
 from console.reconciling import coverage, gaps, plans, sampling, tombstones, troubles
 from console.reconciling.ends import fenced_ends, mirrored_ends
 from console.tasks import leases
@@ -172,6 +173,7 @@ def note_mirroring(
             GroupOffset.objects.filter(mirror=mirror).delete()  # of an earlier life, from which nothing follows for this one
             coverage.keep_for(mirror=mirror, made=made, now=now)
             troubles.clear(mirror=mirror)
+            troubles.end(mirror=mirror, codes=[CONFIGS_REFUSED])  # they are a mirror's now
             moved = transitions.apply_event(mirror=mirror, event=event, by=ENGINE, now=now, **facts)
             lineage.open_lineage(mirror=moved, starts=starts, now=now)
     except IllegalTransitionError:  # failed over in the meantime

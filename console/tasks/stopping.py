@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
@@ -23,17 +24,20 @@ from console import dispatch, lineage, store
 from console.actions import transitions
 from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import ENGINE
-from console.models import ClusterLink, MirrorTopic
-from console.reconciling import ends, groups, plans, troubles, waits
+from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.reconciling import ends, groups, plans, refusals, troubles, waits
 from console.tasks import leases, vouching
+from console.tasks.answers import answering
 from console.tasks.groups import group_blockers
-from console.tasks.mirrors import follow_source, note_failure
+from console.tasks.mirrors import REFUSED_DELETION, follow_source, note_failure
 from console.tasks.orders import write_orders
-from console.tasks.overtaking import giving_way
+from console.tasks.overtaking import OvertakenError, check_wanted, giving_way, hold_name
 from console.tasks.settingaside import set_aside
 from linkengine import jobs
+from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError, LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.mirrorjobs import MirrorStopped
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 
 DRAIN_S = 3.0  # of looking again within one task; later looks are further apart, and tasks of their own
@@ -47,7 +51,14 @@ _WAITING = {
     ErrorCode.CONSUMER_GROUP_IN_USE_ERROR,
 }
 _UNTROUBLED: Mapping[str, Any] = MappingProxyType(
-    {"error_code": "", "error_message": "", "error_since": None, "retry_at": None, "drained_at": None}
+    {
+        "error_code": "",
+        "error_message": "",
+        "error_since": None,
+        "retry_at": None,
+        "drained_at": None,
+        "giving_back": False,
+    }
 )
 _log = structlog.get_logger(__name__)
 
@@ -139,7 +150,8 @@ def _remove_doomed(mirror: MirrorTopic) -> bool:
     here = mirror.link.destination.address
     try:
         set_aside(mirror, run)
-        jobs.delete_diverged(destination=here, topic=mirror.name, topic_id=run.diverged_topic_id)
+        if not _delete_doomed(mirror, run):
+            return True
         if jobs.find_topic(here, mirror.name) is None:
             jobs.open_topic(here, mirror.name)
     except LinkEngineError as error:
@@ -147,6 +159,24 @@ def _remove_doomed(mirror: MirrorTopic) -> bool:
         return False
     mirror.restores.filter(pk=run.pk).update(finished_at=timezone.now())
     return True
+
+
+def _delete_doomed(mirror: MirrorTopic, run: RestoreRun) -> bool:
+    """Delete the topic that a restore has doomed; False where the cluster refuses: then it is kept, with all its records."""
+    here = mirror.link.destination.address
+    try:
+        jobs.delete_diverged(destination=here, topic=mirror.name, topic_id=run.diverged_topic_id)
+    except LinkEngineError as error:
+        if error.code not in REFUSED_DELETION:
+            raise
+        _log.warning("stop.doomed_topic_kept", mirror=mirror.name, code=error.code)
+    else:
+        return True
+    with transaction.atomic():
+        mirror.restores.filter(pk=run.pk).update(finished_at=timezone.now(), doomed_at=None)
+        MirrorTopic.objects.filter(pk=mirror.pk).update(mirror_topic_id=run.diverged_topic_id)
+    mirror.mirror_topic_id = run.diverged_topic_id
+    return False
 
 
 def _fence(mirror: MirrorTopic, taken: leases.Taken, **unchanged: datetime) -> None:
@@ -160,11 +190,14 @@ def _fence(mirror: MirrorTopic, taken: leases.Taken, **unchanged: datetime) -> N
     if not marked.update(fencing_at=now):
         return  # somebody else is at it
     mirror.fencing_at = now
-    check_ours, gone = partial(check_marks, [mirror.pk], marked_at=now), ""
+    check_ours, gone, opened = partial(check_marks, [mirror.pk], marked_at=now), "", Opening()
+    stopped = None
     try:
         stop = plans.stop_of(mirror, generation=taken.generation, partitions=_note_topic(mirror))
         stop = ends.with_known_ends(stop, mirror, grants=taken.grants)
-        stopped = jobs.stop_mirror(stop, on_fenced=partial(ends.record_ends, mirror), check_ours=check_ours)
+        stopped = jobs.stop_mirror(
+            stop, on_fenced=partial(ends.record_ends, mirror), on_open=opened.note, check_ours=check_ours
+        )
         groups.store_clamped(mirror=mirror, clamped=stopped.clamped, now=timezone.now())
     except LinkEngineError as error:
         if error.code != ErrorCode.MIRROR_TOPIC_MISSING:  # where nothing is left, nothing needs a fence
@@ -174,9 +207,20 @@ def _fence(mirror: MirrorTopic, taken: leases.Taken, **unchanged: datetime) -> N
     except StopTakenOverError:
         _log.warning("stop.taken_over", mirror=mirror.name)
         return
-    writable_at = timezone.now()
-    note_stopped(mirror, now=writable_at, source_ends=_source_ends(mirror), detail=gone, marked_at=now)
+    writable_at = opened.at or timezone.now()
+    ends_there = _source_ends(mirror)
+    note_stopped(mirror, now=writable_at, source_ends=ends_there, detail=gone, marked_at=now, stopped=stopped)
     dispatch.send("reconcile_link", link_id=mirror.link_id)
+
+
+class Opening:
+    """The time at which producers were let in; what comes after it does not count in the RTO."""
+
+    def __init__(self) -> None:
+        self.at: datetime | None = None
+
+    def note(self) -> None:
+        self.at = timezone.now()
 
 
 def _note_topic(mirror: MirrorTopic) -> int | None:
@@ -229,15 +273,19 @@ def blockers_of(mirror: MirrorTopic) -> dict[ErrorCode, str]:
     if given_up:
         return given_up
     try:
-        follow_source(mirror)
+        refused = follow_source(mirror).refused
     except LinkEngineError as error:
         return {error.code: error.message}
+    needed = next((step for step in refused if step.name in NEEDED), None)
+    if needed is not None:
+        return {ErrorCode(needed.code): needed.message}
     found = jobs.promotion_blockers(
         source=plans.source_address(mirror.link),
         destination=mirror.link.destination.address,
         source_topic=mirror.source_topic,
         mirror_topic=mirror.name,
         sync_include=mirror.link.sync_include,
+        refused=[step.name for step in refused],
     )
     return dict(found) or _unequal_groups(mirror)
 
@@ -266,30 +314,57 @@ def note_stopped(
     source_ends: dict[int, int] | None = None,
     detail: str = "",
     marked_at: datetime | None = None,
+    stopped: MirrorStopped | None = None,
 ) -> None:
-    """Write down that the topic is stopped; nothing where the stop that was marked then is not under way any more."""
+    """Write down that the topic is stopped; nothing where the stop that was marked then is not under way any more.
+
+    ``now`` is when producers were let in, ``stopped`` what the engine returned, None where the topic is gone.
+    """
     facts = {"by": ENGINE, "now": now, "detail": detail, **_UNTROUBLED}
     try:
         with transaction.atomic():
             if marked_at is not None:
                 check_marks([mirror.pk], marked_at=marked_at)
             troubles.clear(mirror=mirror)
-            stopped = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, **facts)
-            write_stop_report(mirror=stopped, now=now, source_ends=source_ends, asked_at=timezone.now())
-            lineage.close_lineage(mirror=stopped, now=now)
+            moved = transitions.apply_event(mirror=mirror, event=MirrorEvent.FENCED, **facts)
+            asked_at, refused = timezone.now(), stopped.refused if stopped else ()
+            write_stop_report(mirror=moved, now=now, source_ends=source_ends, asked_at=asked_at, refused=refused)
+            if stopped is None or stopped.gives_back:
+                refusals.note(mirror=moved, refused=refused, now=now)
+            lineage.close_lineage(mirror=moved, now=now)
     except (IllegalTransitionError, StopTakenOverError):  # another run of this task was quicker
         _log.info("stop.done_already", mirror=mirror.name)
 
 
-def note_many_stopped(mirrors: Sequence[MirrorTopic], *, now: datetime) -> None:
+def note_many_stopped(stops: Sequence[tuple[MirrorTopic, MirrorStopped]], *, now: datetime) -> None:
     """Write for many mirrors, all still stopping when they were read, what ``note_stopped`` does for one; few statements."""
+    mirrors, stopped = [mirror for mirror, _ in stops], {mirror.pk: found for mirror, found in stops}
     with transaction.atomic():
         moved = transitions.apply_to_many(mirrors=mirrors, event=MirrorEvent.FENCED, by=ENGINE, now=now, **_UNTROUBLED)
         troubles.clear_many(mirrors=moved)
-        write_stop_reports(mirrors=moved, now=now)
+        write_stop_reports(mirrors=moved, now=now, refused={key: found.refused for key, found in stopped.items()})
+        refusals.note_many({mirror: stopped[mirror.pk].refused for mirror in moved}, now=now)
         lineage.close_many(moved, now=now)
-    for one in set(mirrors) - set(moved):  # it looks why
-        note_stopped(one, now=now)
+    for mirror in set(mirrors) - set(moved):  # it finds out why
+        note_stopped(mirror, now=now, stopped=stopped[mirror.pk])
+
+
+@shared_task(name="give_configs_back")
+@answering
+def give_configs_back(*, mirror_id: int) -> list[dict[str, Any]]:
+    """Retry what the destination refused when the mirror was stopped; return what it refuses now."""
+    with store.hold(hold_name(mirror_id)) as ours:
+        mirror = plans.load(mirror_id) if ours else None
+        if mirror is None or mirror.state != MirrorState.STOPPED or mirror.deletion_requested_at is not None:
+            raise LinkEngineError(ErrorCode.ILLEGAL_STATE, "The mirror topic is changing just now. Look at its state first.")
+        stop, check_ours = plans.stop_of(mirror, generation=0), partial(check_wanted, mirror)
+        try:
+            refused = jobs.give_configs_back(stop, check_ours=check_ours)
+        except OvertakenError:
+            message = f"Mirror topic '{mirror.name}' is not STOPPED any more, so its configs are the mirror's."
+            raise LinkEngineError(ErrorCode.ILLEGAL_STATE, message) from None
+        refusals.settle(mirror=mirror, refused=refused, now=timezone.now())
+    return [asdict(step) for step in refused]
 
 
 def _set_drained(mirror: MirrorTopic, *, at: datetime | None) -> None:

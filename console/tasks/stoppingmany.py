@@ -24,6 +24,7 @@ from console.sharing import with_links
 from console.tasks import leases
 from console.tasks.stopping import (
     FAILOVER_RELEASE_S,
+    Opening,
     StopTakenOverError,
     batch_name,
     check_marks,
@@ -77,11 +78,13 @@ def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:
     with leases.taken_from_many(list(mirrors.values()), wait_s=FAILOVER_RELEASE_S) as taken:
         stops = plans.stops_of(mirrors.values(), generations={key: one.generation for key, one in taken.items()})
         grants = [grant for one in taken.values() for grant in one.grants]
+        opened = Opening()
         known = ends.many_with_known_ends(list(zip(mirrors.values(), stops, strict=True)), grants=grants)
         try:
             stopped = jobs.stop_many(
                 [one for _, one in known],
                 on_fenced=lambda found: _record(mirrors, found.items()),
+                on_open=opened.note,
                 check_ours=partial(_check_ours, mirrors),
             )
         except StopTakenOverError:
@@ -97,7 +100,7 @@ def _stop(mirrors: Mapping[str, MirrorTopic]) -> None:
             for name, one in some:
                 if one.clamped:
                     groups.store_clamped(mirror=mirrors[name], clamped=one.clamped, now=timezone.now())
-            note_many_stopped([mirrors[name] for name, _ in some], now=timezone.now())
+            note_many_stopped([(mirrors[name], one) for name, one in some], now=opened.at or timezone.now())
 
 
 def _check_ours(mirrors: Mapping[str, MirrorTopic]) -> None:

@@ -17,6 +17,7 @@ from console.tasks.mirrors import note_failure, note_synced
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linktasks import TaskError, TaskOutcome
+from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import MirrorState
 
 SYNCED = (MirrorState.ACTIVE, MirrorState.PENDING_SYNCHRONIZE)
@@ -68,6 +69,7 @@ def _follow(link: ClusterLink, mirror_ids: Sequence[int]) -> TaskOutcome:
             note_synced(mirror, outcome, now=timezone.now(), asked_at=asked_at if mirror.pk in late else None)
             changes += len(outcome.changed)
             errors += [_note_error(mirror, outcome.ungrown)] if outcome.ungrown else []
+            errors += [_refused(mirror, step) for step in outcome.refused]
     return TaskOutcome(errors=tuple(errors), changes=changes)
 
 
@@ -80,6 +82,11 @@ def _note_error(mirror: MirrorTopic, error: LinkEngineError) -> TaskError:
         note_failure(mirror, error, fatal=True, now=timezone.now())
     _log.info("sync.failed", mirror=mirror.name, link=mirror.link.name, code=error.code)
     return TaskError(code=error.code, message=f"{mirror.name}: {error.message}")
+
+
+def _refused(mirror: MirrorTopic, step: RefusedStep) -> TaskError:
+    """Return what the destination refuses; it is tried again with every run, and a stop tries and reports it."""
+    return TaskError(code=step.code, message=f"{mirror.name}: {step.name}={step.value or '(cluster default)'}: {step.message}")
 
 
 def _unfinished(left: int) -> TaskError:

@@ -30,6 +30,34 @@ ALWAYS_SYNCED: tuple[str, ...] = (
 RETENTION: tuple[str, ...] = ("retention.ms", "retention.bytes")
 DEFAULT_SYNCED: tuple[str, ...] = (*RETENTION, "delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms")
 
+# Followed only where ``topic.config.sync.include`` names them. The copy has no use for them, and some cost something: with
+# min.insync.replicas above the mirror's replicas nothing can be appended.
+SYNCED_ON_REQUEST: tuple[str, ...] = (
+    "compression.gzip.level",
+    "compression.lz4.level",
+    COMPRESSION,
+    "compression.zstd.level",
+    "file.delete.delay.ms",
+    "flush.messages",
+    "flush.ms",
+    "index.interval.bytes",
+    "local.retention.bytes",
+    "local.retention.ms",
+    "min.cleanable.dirty.ratio",
+    "min.insync.replicas",
+    "preallocate",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+    "remote.storage.enable",
+    "segment.bytes",
+    "segment.index.bytes",
+    "segment.jitter.ms",
+    "segment.ms",
+    "unclean.leader.election.enable",
+)
+SYNCABLE: frozenset[str] = frozenset({*ALWAYS_SYNCED, *DEFAULT_SYNCED, *SYNCED_ON_REQUEST})
+_NAMES_BROKERS = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+
 # The producer's batches are kept as they are: same codec, same timestamps, however old or from the future they are.
 PHYSICAL: Mapping[str, str] = {
     COMPRESSION: "producer",
@@ -37,6 +65,8 @@ PHYSICAL: Mapping[str, str] = {
     BEFORE: UNLIMITED,
     AFTER: UNLIMITED,
 }
+# Without its own value of one of these a mirror loses records or refuses them; all others are the business of the stop.
+NEEDED: frozenset[str] = frozenset({*RETENTION, "cleanup.policy", "max.message.bytes", *PHYSICAL})
 # What a source broker once accepted must fit, also where its limit was lowered later, and so must coalesced batches (1 MiB)
 # and batches that grow when they are encoded again. The limit protects brokers from clients, and no client can write to a
 # mirror; hence the most that any broker takes in one request by default (socket.request.max.bytes).
@@ -69,7 +99,7 @@ class LocalEdit:
 
 def synced_names(include: Collection[str] | None = None) -> frozenset[str]:
     """Answer the names that follow the source; ``include`` is ``topic.config.sync.include``, None the default list."""
-    chosen = DEFAULT_SYNCED if include is None else [name for name in include if name in DEFAULT_SYNCED]
+    chosen = DEFAULT_SYNCED if include is None else [name for name in include if name in SYNCABLE]
     return frozenset({*ALWAYS_SYNCED, *chosen})
 
 
@@ -83,14 +113,20 @@ def follows_start(include: Collection[str] | None = None) -> bool:
 
 def released_names(previous: Collection[str], *, include: Collection[str] | None = None) -> frozenset[str]:
     """Answer the names that followed the source until the include list left them out: the mirror gets its own values back."""
-    return frozenset(set(DEFAULT_SYNCED) & set(previous) - synced_names(include))
+    return frozenset({*DEFAULT_SYNCED, *SYNCED_ON_REQUEST} & set(previous) - synced_names(include))
 
 
 def check_include(include: Collection[str]) -> None:
     """Raise MISCONFIGURATION_ERROR, naming them, for names that no mirror can sync."""
-    unknown = sorted(set(include) - {*ALWAYS_SYNCED, *DEFAULT_SYNCED})
+    brokers = sorted(set(include) & _NAMES_BROKERS)
+    if brokers:
+        raise LinkEngineError(
+            ErrorCode.MISCONFIGURATION_ERROR,
+            f"topic.config.sync.include names {', '.join(brokers)}, whose values are brokers of the source. Leave it out.",
+        )
+    unknown = sorted(set(include) - SYNCABLE)
     if unknown:
-        allowed = ", ".join((*ALWAYS_SYNCED, *DEFAULT_SYNCED))
+        allowed = ", ".join(sorted(SYNCABLE))
         raise LinkEngineError(
             ErrorCode.MISCONFIGURATION_ERROR,
             f"topic.config.sync.include names {', '.join(unknown)}, which cannot be synced. It may name: {allowed}.",
@@ -144,6 +180,8 @@ def mirror_configs(
         values["cleanup.policy"] = "compact,delete" if is_compacted(values) else "delete"
     largest = max(MIRROR_MAX_MESSAGE_BYTES, int(values.get("max.message.bytes", 0)))
     values["max.message.bytes"] = str(largest)
+    if "segment.bytes" in values:  # a batch must fit into a segment
+        values["segment.bytes"] = str(max(MIRROR_MAX_MESSAGE_BYTES, int(values["segment.bytes"])))
     return {**(overrides or {}), **values, **PHYSICAL}
 
 
@@ -183,6 +221,35 @@ def configs_at_stop(
     return ConfigChange(values=values, deletions=tuple(sorted(restorable - set(values))))
 
 
+def still_due(change: ConfigChange, *, mirror: Mapping[str, str], present: Mapping[str, str]) -> ConfigChange:
+    """Return the part of a stop's change that the topic lacks, of the names that still have the mirror's value.
+
+    For an attempt that is repeated: a name with another value was given back before, or a person has set it since.
+    """
+
+    def is_mirrors(name: str) -> bool:
+        if name == "cleanup.policy":  # the copy switches between both
+            return _parts(present.get(name, "")) in (_parts(mirror.get(name, "")), {"delete"})
+        return name not in mirror or present.get(name) == mirror[name]
+
+    return ConfigChange(
+        values={
+            name: value
+            for name, value in change.values.items()
+            if not _same(name, value=value, other=present.get(name)) and is_mirrors(name)
+        },
+        deletions=tuple(name for name in change.deletions if name in present and is_mirrors(name)),
+    )
+
+
+def lacking(change: ConfigChange, *, present: Mapping[str, str]) -> ConfigChange:
+    """Return the part of a change that a topic with these own configs lacks; all of it where none could be read."""
+    if not present:
+        return change
+    values = {name: value for name, value in change.values.items() if not _same(name, value=value, other=present.get(name))}
+    return ConfigChange(values=values, deletions=tuple(name for name in change.deletions if name in present))
+
+
 def looks_like_mirror(configs: Mapping[str, str]) -> bool:
     """Tell whether a topic's own configs carry the marks that only ``mirror_configs`` leaves together."""
     marks = {**PHYSICAL, "max.message.bytes": str(MIRROR_MAX_MESSAGE_BYTES)}
@@ -192,5 +259,9 @@ def looks_like_mirror(configs: Mapping[str, str]) -> bool:
 
 def _same(name: str, *, value: str, other: str | None) -> bool:
     if other is not None and name == "cleanup.policy":  # a list; its order has no meaning
-        return set(value.split(",")) == {part.strip() for part in other.split(",")}
+        return _parts(value) == _parts(other)
     return value == other
+
+
+def _parts(value: str) -> set[str]:
+    return {part.strip() for part in value.split(",")}

@@ -83,14 +83,16 @@ def _offset_after(source: int, *, start: int | None, end: int | None) -> int | N
 
 
 def proven_by(
-    held: Mapping[int, int], compared: Mapping[int, int], *, start: str, whole: Collection[int] = ()
+    held: Mapping[int, int | None], compared: Mapping[int, int], *, start: str, whole: Collection[int] = ()
 ) -> tuple[str, str]:
     """Answer (problem, note) about what a comparison of so many records proves of a source that holds so many offsets.
+
+    None in ``held`` is unknown.
 
     A partition of which no record was compared proves nothing, unless nothing is in it: it is empty, or it was read from its
     beginning, as those in ``whole``, and its offsets are those of markers and aborted records.
     """
-    silent = [one for one in sorted(held) if held[one] and not compared.get(one) and one not in whole]
+    silent = [one for one in sorted(held) if held[one] != 0 and not compared.get(one) and one not in whole]
     if silent:
         named = ", ".join(str(one) for one in silent[:_NAMED_AT_MOST]) + (" and more" if len(silent) > _NAMED_AT_MOST else "")
         problem = (

@@ -73,7 +73,14 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         immutable=True,
         description="Put before the name of every mirror topic; up to 12 characters.",
     ),
-    _fixed("cluster.link.retry.timeout.ms", 300_000, "How long a mirror is retried before it fails for good."),
+    LinkConfigSpec(
+        name="cluster.link.retry.timeout.ms",
+        kind=_N,
+        default="300000",
+        lowest=1000,
+        highest=7 * _DAY_MS,
+        description="How long a missing source topic, missing rights or corrupt records are retried before a mirror is FAILED.",
+    ),
     LinkConfigSpec(
         name="connection.mode",
         default="OUTBOUND",
@@ -178,7 +185,8 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         kind=ConfigKind.NAMES,
         default=None,
         description="Which configs of the source topic the mirror follows, beside those it always does; empty: the default. "
-        "Without both retention configs in it, mirrors keep a retention and a log start of their own.",
+        "Any topic config can be named. Without both retention configs in it, mirrors keep a retention and a log start of "
+        "their own.",
     ),
     LinkConfigSpec(
         name="topic.config.sync.ms",
@@ -212,9 +220,16 @@ _ROWS: tuple[LinkConfigSpec, ...] = (
         description="How many offsets of a mirror are compared at a time, at most.",
     ),
 )
+# Names that Confluent's documents use for a config of the table.
+ALIASES: Mapping[str, str] = MappingProxyType({"link.prefix": "cluster.link.prefix"})
 LINK_CONFIGS: Mapping[str, LinkConfigSpec] = MappingProxyType(
     {row.name: row for row in sorted(_ROWS, key=lambda row: row.name)}
 )
+
+
+def canonical_name(name: str) -> str:
+    """Return the name of a config in the table, for a name that documents use for it."""
+    return ALIASES.get(name, name)
 
 
 def is_set(name: str, value: str | None) -> bool:

@@ -11,7 +11,7 @@ from linkengine.domain.aclfilters import parse_acl_filters
 from linkengine.domain.configs import check_include
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.filters import parse_filters, read_document
-from linkengine.domain.linkconfigs import LINK_CONFIGS
+from linkengine.domain.linkconfigs import ALIASES, LINK_CONFIGS
 from linkengine.domain.linkconfigspec import ConfigKind, LinkConfigSpec
 from linkengine.domain.startspec import CONFIG as START_SPEC
 from linkengine.domain.startspec import start_problem
@@ -81,6 +81,18 @@ def with_consequences(configs: Mapping[str, str | None]) -> dict[str, str | None
     """Add what a change brings with it: switching auto-create off clears its filters."""
     switched_off = AUTO_CREATE in configs and configs[AUTO_CREATE] != "true"
     return {**configs, AUTO_CREATE_FILTERS: None} if switched_off else dict(configs)
+
+
+def with_canonical_names(configs: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Replace the names that documents use (``link.prefix``); raise LinkConfigError where both are given and differ."""
+    found = {name: value for name, value in configs.items() if name not in ALIASES}
+    for alias, name in ALIASES.items():
+        if alias not in configs:
+            continue
+        if found.setdefault(name, configs[alias]) != configs[alias]:
+            message = f"{alias} is another name of {name}, and both are given with different values. Give one of them."
+            raise LinkConfigError((ConfigProblem(name=alias, message=message),))
+    return found
 
 
 def check_configs(configs: Mapping[str, str | None], *, present: Mapping[str, str | None] | None = None) -> None:

@@ -14,6 +14,8 @@ from linkengine.domain.groupplans import ClampedOffset, KnownOffset
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.domain.states import StopReason
 
+FILLERS = "fillers"  # name of a RefusedStep
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSetup:
@@ -63,6 +65,19 @@ class MirrorSync:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedStep:
+    """Something the destination did not accept: a config while mirroring, or a step after producers were let in.
+
+    ``name`` is a topic config, or FILLERS for the records at the head that could not be removed.
+    """
+
+    name: str
+    value: str | None  # what the config should have; None: the cluster's default
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSynced:
     """What one round of synchronisation saw and changed."""
 
@@ -71,6 +86,7 @@ class MirrorSynced:
     ungrown: LinkEngineError | None = None  # why it did not
     source_configs: dict[str, str]  # effective values of the synced configs; keep for the stop
     read: bool = True  # False: these are the ones that were known, since somebody is making an ordinary topic of the mirror
+    refused: tuple[RefusedStep, ...] = ()  # configs that the destination did not accept
     changed: tuple[str, ...] = ()  # names of the configs that were set or deleted on the mirror
     reverted: tuple[LocalEdit, ...] = ()  # those of them that somebody had changed on the mirror
 
@@ -92,6 +108,7 @@ class MirrorStop:
     failed: bool = False  # it had failed when it was stopped, perhaps since its log shows an earlier stop
     seeding: bool = False  # its set-up was cut short: the topic may hold part of a head, hidden, and nothing else
     fenced_ends: tuple[tuple[int, int], ...] = ()  # (partition, offset of the fence) recorded by an earlier attempt
+    giving_back: bool = False  # an earlier attempt has begun to give the source's configs back, perhaps not all of them
     copied: tuple[tuple[int, int], ...] = ()  # (partition, offset) below which all is the source's: as reported, or recorded
     left: tuple[tuple[int, int], ...] = ()  # (partition, end) where the copier has let go of the mirror in good order
     source_configs: dict[str, str] = field(default_factory=dict)  # last known; used when the source does not answer
@@ -110,6 +127,8 @@ class MirrorStopped:
     foreign: tuple[tuple[int, int], ...] = ()  # (partition, first offset below the fence that was not mirrored), where any is
     epochs: tuple[tuple[int, int], ...] = ()  # (partition, leader epoch under which a fence was seen), of those seen just now
     clamped: tuple[ClampedOffset, ...] = ()  # offsets of groups that the end limits; known after the fence only
+    gives_back: bool = field(default=True, compare=False)  # False: stopped before; its configs and groups stay as they are
+    refused: tuple[RefusedStep, ...] = ()  # known last: the topic is writable already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

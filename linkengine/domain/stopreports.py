@@ -22,10 +22,16 @@ class PartitionAtStop:
     caught_up_at_ms: int | None  # when the mirror last held everything the source had
     last_timestamp_ms: int | None  # newest timestamp among the mirrored records
     stable_end: int | None = None  # failover: last stable offset; from there to source_end stood behind an open transaction
+    outdated: bool = False  # the source was last seen so long before the stop that its end says nothing of the loss
 
     @property
     def not_copied(self) -> int | None:
-        """Count the offsets that the source was seen to have and the mirror has not."""
+        """Count the offsets that the source had and the mirror has not; None where the source's end is not known."""
+        return None if self.outdated else self.missing_when_seen
+
+    @property
+    def missing_when_seen(self) -> int | None:
+        """Count the offsets that the mirror lacked when the source was last seen, however long ago: a lower bound."""
         if self.mirrored_end is None or self.source_end is None:
             return None
         return max(0, self.source_end - self.mirrored_end)
@@ -35,8 +41,8 @@ class PartitionAtStop:
 class StopCost:
     """A stop in three numbers.
 
-    ``records_not_copied`` counts offsets as last seen, behind an open transaction too, where markers and aborted records are
-    among them; a source that lived on unseen has more. ``rpo_ms`` is an upper bound:
+    ``records_not_copied`` counts offsets, behind an open transaction too, where markers and aborted records are among them. It
+    is None where the source was not seen shortly before the stop. ``rpo_ms`` is an upper bound:
     everything the source had at that age before the stop is in the mirror.
     """
 

@@ -18,7 +18,7 @@ from linkengine.jobs.copying import (
     write_orders,
     write_report,
 )
-from linkengine.jobs.deleting import delete_diverged, delete_mirror
+from linkengine.jobs.deleting import delete_diverged, delete_mirror, deletes_topics
 from linkengine.jobs.exporting import export_records
 from linkengine.jobs.fences import lost_fences
 from linkengine.jobs.grouping import group_blockers, sync_groups
@@ -30,6 +30,7 @@ from linkengine.jobs.looking import (
     list_topics,
     probe_cluster,
     topic_ends,
+    unclean_elections,
 )
 from linkengine.jobs.promoting import promotion_blockers
 from linkengine.jobs.replaying import replay_records
@@ -43,7 +44,7 @@ from linkengine.jobs.reversing import (
     turn_mirror,
 )
 from linkengine.jobs.setup import check_mirror, setup_mirror
-from linkengine.jobs.stopping import reopen_mirror, stop_mirror
+from linkengine.jobs.stopping import give_configs_back, reopen_mirror, stop_mirror
 from linkengine.jobs.stoppingmany import stop_many
 from linkengine.jobs.syncing import sync_mirror, sync_mirrors
 from linkengine.jobs.verifying import verify, verify_next
@@ -60,11 +61,13 @@ __all__ = [
     "copy_slice",
     "delete_diverged",
     "delete_mirror",
+    "deletes_topics",
     "export_records",
     "find_gap_filler",
     "find_mirror",
     "find_topic",
     "forget_losses",
+    "give_configs_back",
     "group_blockers",
     "interrupt_slice",
     "kept_up_to",
@@ -91,6 +94,7 @@ __all__ = [
     "topic_ends",
     "try_writing",
     "turn_mirror",
+    "unclean_elections",
     "unvouched",
     "verify",
     "verify_next",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import TopicDescription
 from linkengine.jobs.reversing import open_topic
+from linkengine.kafka import deletion
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.newestends import newest_ends
 from linkengine.sync.topics import find_mirror
@@ -46,3 +48,11 @@ def _is_empty(destination: ClusterAddress, topic: TopicDescription) -> bool:
     """Ask the newest leaders: one that was cut off may hold nothing of what producers have written since."""
     found = newest_ends(destination, topic.name)
     return found.topic_id == topic.topic_id and not any(found.ends.values())
+
+
+def deletes_topics(address: ClusterAddress) -> bool | None:
+    """Return whether the cluster deletes topics (``delete.topic.enable``); None where that cannot be read."""
+    try:
+        return deletion.deletes_topics(address)
+    except LinkEngineError:
+        return None

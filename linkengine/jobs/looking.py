@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from linkengine.domain.addresses import ClusterAddress
@@ -30,6 +31,12 @@ def list_topics(address: ClusterAddress, *, with_configs: bool = True) -> list[T
 def find_topic(address: ClusterAddress, topic: str) -> TopicDescription | None:
     """Describe one topic, None if there is none."""
     return ClusterAdmin(address).find(topic)
+
+
+def unclean_elections(address: ClusterAddress, topics: Sequence[str]) -> dict[str, bool]:
+    """Return whether unclean leader elections are on for topics; those whose configs may not be read are left out."""
+    configs = ClusterAdmin(address).effective_configs_of(topics)
+    return {topic: values.get("unclean.leader.election.enable") == "true" for topic, values in configs.items()}
 
 
 def find_mirror(address: ClusterAddress, topic: str, *, topic_id: str, contested: bool = False) -> TopicDescription | None:

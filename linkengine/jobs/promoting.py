@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.configs import NEEDED
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
@@ -23,8 +24,12 @@ def promotion_blockers(
     source_topic: str,
     mirror_topic: str,
     sync_include: tuple[str, ...] | None = None,
+    refused: Collection[str] = (),
 ) -> list[Blocker]:
     """List (code, message) of everything the promotion waits for; empty means that it may go on. Changes nothing.
+
+    Configs that the destination has just ``refused`` are not waited for, unless the copy needs them: the stop tries them once
+    more and reports them.
 
     Writers to the source must have stopped, or the answer is old the moment it is given. Run ``sync_mirror`` before, so that
     configs and partitions do not wait for its next round.
@@ -38,7 +43,8 @@ def promotion_blockers(
             return [_partitions(ends, mirror)]
         values = read_source_configs(there, source_topic, include=sync_include)
         change = pending_change(here, mirror_topic, source_configs=values, include=sync_include)
-        configs = [_configs(change.names)] if change else []
+        pending = [name for name in change.names if name not in refused or name in NEEDED]
+        configs = [_configs(pending)] if pending else []
         return [*_lags(ends, here.offsets(mirror_topic, OffsetKind.END, partitions=mirror.partitions)), *configs]
     except LinkEngineError as error:
         return [(error.code, error.message)]
@@ -83,5 +89,5 @@ def _partitions(source: TopicEnds, mirror: TopicDescription) -> Blocker:
     )
 
 
-def _configs(names: tuple[str, ...]) -> Blocker:
+def _configs(names: Sequence[str]) -> Blocker:
     return ErrorCode.WAITING_FOR_CONFIGS, f"Configs of the mirror do not follow the source's yet: {', '.join(names)}."

@@ -1,7 +1,16 @@
 """Turn a mirror into an ordinary, writable topic: the last step of a promotion and all of a failover.
 
-The fence comes first, so that no late writer of ours appends behind it; then consumer groups are brought to the end and the
-source's configs taken over; then producers are let in.
+Order of the steps:
+
+1. The fence, so that no stale copy worker appends behind it; the ends are recorded.
+2. Consumer groups are moved to the end. This comes before producers, because a group that stands beyond the end would skip
+   what they write. What is refused here, or not answered in time, is returned and changes nothing of the rest.
+3. DENY WRITE is removed: producers may write.
+4. What a cluster may refuse: fillers at the head are removed, the source's configs are given back. Refusals are returned, and
+   the caller keeps them for a retry (``give_configs_back``).
+
+Between 3 and 4 the topic still has a mirror's configs: unlimited retention, CreateTime, the largest message limit. So nothing
+is deleted early and nothing is refused that the source would have accepted.
 A failover asks nothing of the source as long as its configs are known from before.
 """
 
@@ -15,19 +24,20 @@ import structlog
 
 from linkengine.copyjob.fence import fence_partitions
 from linkengine.copyjob.mirrored import foreign_starts
-from linkengine.domain.configs import ConfigChange, configs_at_stop, looks_like_mirror
-from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.configs import ConfigChange, configs_at_stop, lacking, looks_like_mirror, mirror_configs, still_due
+from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.groupplans import ClampedOffset
-from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
+from linkengine.domain.mirrorjobs import FILLERS, MirrorStop, MirrorStopped, RefusedStep
 from linkengine.domain.plans import PartitionAssignment, TopicDescription
 from linkengine.domain.states import StopReason
 from linkengine.jobs.reversing import open_if_closed, open_topic
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.sync.clamping import clamp_groups
-from linkengine.sync.configs import read_source_configs
+from linkengine.sync.clamping import clamp_groups, unread_groups
+from linkengine.sync.configs import give_back_configs, read_source_configs
 from linkengine.sync.stopped import was_stopped
 from linkengine.sync.topics import find_mirror, missing_mirror
 
+_REFUSED = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.AUTHORIZATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR})
 log = structlog.get_logger(__name__)
 
 
@@ -35,61 +45,97 @@ def stop_mirror(
     stop: MirrorStop,
     *,
     on_fenced: Callable[[MirrorStopped], None] | None = None,
+    on_open: Callable[[], None] = lambda: None,
     check_ours: Callable[[], None] = lambda: None,
 ) -> MirrorStopped:
-    """Fence the mirror, settle groups, take the source's configs, let producers write. Safe to repeat without a source.
+    """Fence the mirror, move groups to its end, let producers write, give the source's configs back. Safe to repeat.
 
     ``on_fenced`` records the ends before producers are let in; where a partition cannot be fenced, those of the others. Once
     producers have written, the ends cannot be told from the log any more: an attempt after that needs them back in
-    ``stop.fenced_ends``. ``check_ours`` raises where another worker has
-    gone on with this stop: the topic may be a mirror again by now, with configs and rules that it needs. A topic that was only
-    becoming a mirror keeps its configs and its groups, unless it has a mirror's configs already; so does one that was stopped
-    before and applications may use since. Raises MIRROR_TOPIC_MISSING where the topic is gone, and what keeps us from the
-    destination. A topic that is not this mirror's (``find_mirror``) is none: it keeps its records and configs, only our rules
-    go.
+    ``stop.fenced_ends``, and ``gives_back`` in ``stop.giving_back``. ``on_open`` is called when producers may write.
+    ``check_ours`` raises where another worker has gone on with this stop: the topic may be a mirror again by now, with configs
+    and rules that it needs. A topic that was only becoming a mirror keeps its configs and its groups, unless it has a mirror's
+    configs already; so does one that was stopped before and applications may use since. Raises MIRROR_TOPIC_MISSING where the
+    topic is gone, and what keeps us from the destination. A topic that is not this mirror's (``find_mirror``) is none: it
+    keeps its records and configs, only our rules go. What the destination refuses after the opening is returned.
     """
     found = _find(stop)
     if found is None:
         check_ours()
-        _open(stop, found)
-        raise missing_mirror(_topic_of(stop))
+        raise _missing(stop)
+    destination = ClusterAdmin(stop.destination)
+    gives_back = stop.giving_back or _is_mirror(destination, stop, found)
 
     def keep(ends: MirrorStopped) -> None:
         check_ours()
         if on_fenced is not None:
-            on_fenced(ends)
+            on_fenced(replace(ends, gives_back=gives_back))
 
     stopped = _fence(stop, found, keep=keep)
-    destination = ClusterAdmin(stop.destination)
-    if stop.seeding and looks_like_mirror(found.configs):
-        _finish_seeding(destination, stop, stopped)
     check_ours()
-    clamped: list[ClampedOffset] = []
-    if _is_mirror(destination, stop, found):
-        clamped = _clamp(destination, stop, stopped)
-        change = _configs(stop)
+    clamped = _clamp(destination, stop, stopped) if gives_back else []
+    was_seeding = stop.seeding and looks_like_mirror(found.configs)
+    heads = _heads(destination, found, stopped) if was_seeding else {}
+    check_ours()
+    _let_producers_in(destination, stop, found.name)
+    on_open()
+    refused = _finish_seeding(destination, stop, stopped, heads=heads) if was_seeding else []
+    if gives_back:
+        change = _due(stop, destination.describe(found.name).configs)
         check_ours()
-        destination.change_configs(found.name, change)
+        refused += give_back_configs(destination, {found.name: change}).get(found.name, ())
+    log.info("mirror_stopped", topic=found.name, reason=stop.reason, ends=stopped.ends, refused=[one.name for one in refused])
+    return replace(stopped, clamped=tuple(clamped), gives_back=gives_back, refused=tuple(refused))
+
+
+def give_configs_back(stop: MirrorStop, *, check_ours: Callable[[], None] = lambda: None) -> tuple[RefusedStep, ...]:
+    """Give the source's configs back that a stopped mirror still lacks; return what the destination refuses. Safe to repeat.
+
+    A config with another value than the mirror's is left alone: a person has set it since. Raises MIRROR_TOPIC_MISSING where
+    the topic is gone.
+    """
+    found = _find(stop)
+    if found is None:
+        raise missing_mirror(_topic_of(stop))
+    destination = ClusterAdmin(stop.destination)
+    change = _due(replace(stop, giving_back=True), found.configs)
     check_ours()
-    if stop.guard:
-        destination.allow_writes(found.name)
-    elif stop.was_closed:
-        open_if_closed(stop.destination, found.name)
-    log.info("mirror_stopped", topic=found.name, reason=stop.reason, ends=stopped.ends, clamped=len(clamped))
-    return replace(stopped, clamped=tuple(clamped))
+    return give_back_configs(destination, {found.name: change}).get(found.name, ())
 
 
-def reopen_mirror(stop: MirrorStop) -> str:
-    """Undo what a set-up or a take-over did after its mirror was stopped; answer the id of the topic, "" if there is none.
+def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
+    """Undo what a set-up or a take-over did after its mirror was stopped; return the topic's id ("": no topic) and refusals.
 
     For one that slept through the stop. Nothing is fenced or trimmed: applications may have written since.
     """
     found = _find(stop)
-    if found is not None and looks_like_mirror(found.configs):
-        ClusterAdmin(stop.destination).change_configs(found.name, _configs(stop))
     _open(stop, found)
-    log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None)
-    return found.topic_id if found is not None else ""
+    refused: tuple[RefusedStep, ...] = ()
+    if found is not None and looks_like_mirror(found.configs):
+        change = _due(stop, found.configs)
+        refused = give_back_configs(ClusterAdmin(stop.destination), {found.name: change}).get(found.name, ())
+    log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None, refused=[one.name for one in refused])
+    return (found.topic_id if found is not None else "", refused)
+
+
+def _missing(stop: MirrorStop) -> LinkEngineError:
+    """Take our rules off the name of a topic that is gone, and return the error that says that it is."""
+    error = missing_mirror(_topic_of(stop))
+    try:
+        _open(stop, None)
+    except LinkEngineError as refusal:
+        if refusal.code != ErrorCode.AUTHORIZATION_ERROR:
+            raise
+        message = f"{error.message} The rule DENY WRITE on its name could not be removed: {refusal.message}"
+        return LinkEngineError(error.code, message)
+    return error
+
+
+def _let_producers_in(destination: ClusterAdmin, stop: MirrorStop, topic: str) -> None:
+    if stop.guard:
+        destination.allow_writes(topic)
+    elif stop.was_closed:
+        open_if_closed(stop.destination, topic)
 
 
 def _is_mirror(destination: ClusterAdmin, stop: MirrorStop, found: TopicDescription) -> bool:
@@ -165,26 +211,59 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
     fenced = {number for number, _ in stop.fenced_ends}
     all_fenced = fenced and fenced >= {one.partition for one in stop.assignments}  # before, no attempt lets producers in
     tells = all_fenced and stop.guard and destination.has_authorizer()
-    if tells and not destination.denies_writes(topic):
-        return []
-    return clamp_groups(destination, topic, ends=dict(stopped.ends) | dict(stopped.foreign), known=stop.group_offsets)
+    ends = dict(stopped.ends) | dict(stopped.foreign)
+    try:
+        if tells and not destination.denies_writes(topic):
+            return []
+        return clamp_groups(destination, topic, ends=ends, known=stop.group_offsets)
+    except LinkEngineError as error:  # a coordinator that does not answer keeps nobody's producers out
+        log.warning("groups_not_moved", topic=topic, code=error.code)
+        return unread_groups(stop.group_offsets, ends=ends, error=error)
 
 
-def _configs(stop: MirrorStop) -> ConfigChange:
-    return configs_at_stop(_source_configs(stop), include=stop.sync_include, overrides=stop.configs)
+def _due(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
+    """Return what the topic, with these own configs, has to change to be the ordinary topic that its source is."""
+    values = _source_configs(stop)
+    change = configs_at_stop(values, include=stop.sync_include, overrides=stop.configs)
+    if not (stop.giving_back and present):
+        return lacking(change, present=present)
+    return still_due(change, mirror=mirror_configs(values, include=stop.sync_include, overrides=stop.configs), present=present)
 
 
-def _finish_seeding(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> None:
+def _heads(destination: ClusterAdmin, found: TopicDescription, stopped: MirrorStopped) -> dict[int, int]:
+    """Return, by partition, where a topic that never held a record ends, before producers are let in.
+
+    That is behind the fence. Partitions that were not fenced, since their set-up never came so far, end where the log does, as
+    long as no earlier attempt has let producers in.
+    """
+    fences = {number: fence + 1 for number, fence in stopped.ends}
+    if len(fences) >= found.partitions or not destination.denies_writes(found.name):
+        return fences
+    return destination.offsets(found.name, OffsetKind.END, partitions=found.partitions) | fences
+
+
+def _finish_seeding(
+    destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped, *, heads: Mapping[int, int]
+) -> list[RefusedStep]:
     """Where the head was still being seeded, drop the fillers written so far and show the (empty) topic.
 
     Only of a topic that never held a record: a rule that denies reads may be anybody's, and carried over from the source.
+    Producers may have written behind the fence by now. Where the fillers cannot be removed, they are shown: records without
+    key and value. Raises where the cluster does not answer, for another attempt.
     """
-    topic = _topic_of(stop)
-    if not stop.guard or not destination.has_authorizer():
-        destination.trim(topic, _open_heads(destination, stop, stopped))
-    elif destination.denies_reads(topic):
-        destination.trim(topic, destination.offsets(topic, OffsetKind.END))
+    topic, refused = _topic_of(stop), list[RefusedStep]()
+    guarded = stop.guard and destination.has_authorizer()
+    if guarded and not destination.denies_reads(topic):
+        return []
+    try:
+        destination.trim(topic, heads if guarded else _open_heads(destination, stop, stopped))
+    except LinkEngineError as error:
+        if error.code not in _REFUSED:
+            raise
+        refused.append(RefusedStep(name=FILLERS, value=None, code=error.code, message=error.message))
+    if guarded:
         destination.allow_reads(topic)
+    return refused
 
 
 def _open_heads(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> dict[int, int]:

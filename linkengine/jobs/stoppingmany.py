@@ -13,9 +13,11 @@ import structlog
 
 from linkengine.copyjob.fencemany import fence_many
 from linkengine.domain.configs import ConfigChange, configs_at_stop
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorStop, MirrorStopped
 from linkengine.kafka.admin import ClusterAdmin
-from linkengine.sync.clamping import clamp_groups
+from linkengine.sync.clamping import clamp_groups, unread_groups
+from linkengine.sync.configs import give_back_configs
 from linkengine.sync.stopped import was_stopped
 
 log = structlog.get_logger(__name__)
@@ -23,12 +25,17 @@ Stopped = dict[str, MirrorStopped]  # by mirror topic
 
 
 def stop_many(
-    stops: Sequence[MirrorStop], *, on_fenced: Callable[[Stopped], None], check_ours: Callable[[], None] = lambda: None
+    stops: Sequence[MirrorStop],
+    *,
+    on_fenced: Callable[[Stopped], None],
+    on_open: Callable[[], None] = lambda: None,
+    check_ours: Callable[[], None] = lambda: None,
 ) -> Stopped:
-    """Fence all, record where they ended, apply the source's configs, let producers write; answer those that are writable.
+    """Fence all, record where they ended, let producers write, give the source's configs back; return those that are writable.
 
-    ``on_fenced`` must have recorded all ends it is given before producers are let in; ``check_ours`` raises where somebody else
-    has gone on with these stops (``stop_mirror``). Raises what keeps us from the cluster.
+    ``on_fenced`` must have recorded all ends it is given before producers are let in; ``on_open`` is called when producers may
+    write; ``check_ours`` raises where somebody else has gone on with these stops (``stop_mirror``). Raises what keeps us from
+    the cluster. What the destination refuses after the opening is in the result.
     """
     if not stops:
         return {}
@@ -38,13 +45,14 @@ def stop_many(
     check_ours()
     on_fenced(fenced)
     check_ours()
-    clamped = {topic: _clamp(destination, plain[topic], one) for topic, one in fenced.items()}
-    check_ours()
-    destination.change_many_configs({topic: _change(plain[topic]) for topic in fenced})
+    clamped = {topic: _clamp(destination, plain[topic], stopped) for topic, stopped in fenced.items()}
     check_ours()
     destination.allow_many_writes(list(fenced))
-    log.info("mirrors_stopped", mirrors=len(fenced), of=len(stops))
-    return clamped
+    on_open()
+    check_ours()
+    refused = give_back_configs(destination, {topic: _change(plain[topic]) for topic in fenced})
+    log.info("mirrors_stopped", mirrors=len(fenced), of=len(stops), refused=len(refused))
+    return {topic: replace(stopped, refused=refused.get(topic, ())) for topic, stopped in clamped.items()}
 
 
 def _is_plain(stop: MirrorStop) -> bool:
@@ -89,7 +97,12 @@ def _is_copy_to_its_end(stop: MirrorStop, fences: Mapping[int, int]) -> bool:
 def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> MirrorStopped:
     if not stop.group_offsets:
         return stopped
-    clamped = clamp_groups(destination, stop.mirror_topic, ends=dict(stopped.ends), known=stop.group_offsets)
+    ends = dict(stopped.ends)
+    try:
+        clamped = clamp_groups(destination, stop.mirror_topic, ends=ends, known=stop.group_offsets)
+    except LinkEngineError as error:  # a coordinator that does not answer keeps nobody's producers out
+        log.warning("groups_not_moved", topic=stop.mirror_topic, code=error.code)
+        clamped = unread_groups(stop.group_offsets, ends=ends, error=error)
     return replace(stopped, clamped=tuple(clamped))
 
 

@@ -6,17 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from linkengine.domain.configs import source_values
+from linkengine.domain.configs import ConfigChange, source_values
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced
+from linkengine.domain.mirrorjobs import MirrorSync, MirrorSynced, RefusedStep
 from linkengine.domain.plans import TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.newestends import count_partitions
-from linkengine.sync.configs import plan_configs
+from linkengine.sync.configs import give_back_configs, plan_configs
 from linkengine.sync.progress import holds_all
 from linkengine.sync.stopped import stopped_before, was_stopped
 from linkengine.sync.topics import find_mirror, grow_mirror, missing_mirror, observe_sources
 
+_REFUSED = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR, ErrorCode.AUTHORIZATION_ERROR})
 Outcome = MirrorSynced | LinkEngineError
 StillMirrors = Callable[[str], bool]  # asked with the mirror topic's name, right before anything is changed
 
@@ -90,7 +91,7 @@ def _follow(
         change, edits = plan_configs(mirror, plan, source_configs=wanted, copied=copied)
         if change and not still_mirrors(name):
             return unchanged
-        destination.change_configs(mirror.name, change)
+        refused = _change_configs(destination, mirror.name, change)
     except LinkEngineError as error:
         return error
     return MirrorSynced(
@@ -98,9 +99,21 @@ def _follow(
         source_partitions=topic.partitions,
         ungrown=ungrown,
         source_configs=wanted,
-        changed=change.names,
-        reverted=edits,
+        refused=refused,
+        changed=tuple(name for name in change.names if name not in {step.name for step in refused}),
+        reverted=tuple(edit for edit in edits if edit.name not in {step.name for step in refused}),
     )
+
+
+def _change_configs(destination: ClusterAdmin, topic: str, change: ConfigChange) -> tuple[RefusedStep, ...]:
+    """Change the configs of a mirror as far as the destination accepts them; return what it refuses."""
+    try:
+        destination.change_configs(topic, change)
+    except LinkEngineError as error:
+        if error.code not in _REFUSED:
+            raise
+        return give_back_configs(destination, {topic: change}).get(topic, ())
+    return ()
 
 
 def _grown(

@@ -100,6 +100,14 @@ def denies(session: AdminSession, topic: str, operation: AclOperation) -> bool:
     )
 
 
+def is_absent(session: AdminSession, topic: str, operation: AclOperation) -> bool:
+    """Return whether the rule of ``deny`` is known not to be there; False where ACLs may not be read."""
+    try:
+        return not shown(session, _filter(topic, operation), what=f"read the ACLs of topic {topic!r}")
+    except LinkEngineError:
+        return False
+
+
 def _filter(topic: str | None, operation: AclOperation) -> AclBindingFilter:
     return AclBindingFilter(
         ResourceType.TOPIC,

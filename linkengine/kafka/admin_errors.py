@@ -47,6 +47,10 @@ _CODES: Mapping[int, tuple[ErrorCode, str]] = MappingProxyType(
         KafkaError.SECURITY_DISABLED: (ErrorCode.SECURITY_DISABLED_ERROR, "Set authorizer.class.name on the brokers."),
         KafkaError.SASL_AUTHENTICATION_FAILED: (ErrorCode.AUTHENTICATION_ERROR, "Correct sasl.jaas.config of the link."),
         KafkaError.POLICY_VIOLATION: (ErrorCode.POLICY_VIOLATION_ERROR, "A policy of the cluster forbids it."),
+        KafkaError.TOPIC_DELETION_DISABLED: (
+            ErrorCode.TOPIC_DELETION_DISABLED,
+            "Set delete.topic.enable=true on the brokers and controllers, then delete it again.",
+        ),
         KafkaError.INVALID_CONFIG: (ErrorCode.INVALID_REQUEST_ERROR, "Correct the configs."),
         KafkaError.INVALID_REQUEST: (ErrorCode.INVALID_REQUEST_ERROR, ""),
         KafkaError.INVALID_PARTITIONS: (ErrorCode.INVALID_REQUEST_ERROR, ""),

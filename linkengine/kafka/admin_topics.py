@@ -182,11 +182,18 @@ def alter_configs(session: AdminSession, topic: str, change: ConfigChange) -> No
     )
 
 
-def alter_many(session: AdminSession, changes: Mapping[str, ConfigChange]) -> None:
-    """Set and delete configs of many topics, some hundred per request."""
+def alter_each(session: AdminSession, changes: Mapping[str, ConfigChange]) -> dict[str, LinkEngineError]:
+    """Set and delete configs of topics, some hundred per request; return the error of each topic that was refused.
+
+    A topic's change is taken as a whole or not at all. Raises only where the cluster does not answer.
+    """
+    refused: dict[str, LinkEngineError] = {}
     for batch in _batches(changes):
         resources = [_alteration(topic, changes[topic]) for topic in batch]
-        session.all(partial(_alter, resources), what=f"alter the configs of {len(batch)} topics")
+        _, failures = session.settle(partial(_alter, resources), what=f"alter the configs of {len(batch)} topics")
+        for resource, error in failures.items():
+            refused[resource.name] = translated(error, what=f"alter the configs of topic {resource.name!r}")
+    return refused
 
 
 def _alter(resources: list[ConfigResource], client: AdminClient) -> dict[ConfigResource, Future[Any]]:
@@ -200,8 +207,17 @@ def _alteration(topic: str, change: ConfigChange) -> ConfigResource:
 
 
 def shows(session: AdminSession, topic: str, change: ConfigChange) -> bool:
-    """Tell whether the broker we ask carries the change, apart from how it spells the values."""
-    return carries(own(configs_of(session, [topic]).get(topic, {})), change)
+    """Return whether the broker carries the change, apart from how it spells the values.
+
+    True as well where the configs may not be read: the controller has confirmed the change, and waiting would show nothing.
+    """
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    found, failures = session.settle(
+        lambda client: client.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S), what="describe topic configs"
+    )
+    if any(error.code() in _HIDDEN for error in failures.values()):
+        return True
+    return carries(own(next(iter(found.values()), {})), change)
 
 
 def carries(present: Mapping[str, str], change: ConfigChange) -> bool:

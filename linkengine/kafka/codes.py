@@ -50,6 +50,7 @@ class KafkaCode(IntEnum):
     SASL_AUTHENTICATION_FAILED = 58
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
+    TOPIC_DELETION_DISABLED = 73
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
@@ -110,6 +111,7 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
     KafkaCode.GROUP_AUTHORIZATION_FAILED: ErrorCode.AUTHORIZATION_ERROR,
     KafkaCode.UNSTABLE_OFFSET_COMMIT: ErrorCode.WAITING_FOR_GROUPS,
     KafkaCode.POLICY_VIOLATION: ErrorCode.POLICY_VIOLATION_ERROR,
+    KafkaCode.TOPIC_DELETION_DISABLED: ErrorCode.TOPIC_DELETION_DISABLED,
     KafkaCode.SASL_AUTHENTICATION_FAILED: ErrorCode.AUTHENTICATION_ERROR,
 }
 
@@ -190,6 +192,7 @@ _ADVICE: dict[int, str] = {
         "The records do not have the checksum they claim. They are read again, and looked at closely, before the next try; "
         "where the disk or the memory of a broker is the cause, make another replica lead."
     ),
+    KafkaCode.TOPIC_DELETION_DISABLED: "Set delete.topic.enable=true on the brokers and controllers, then delete it again.",
     KafkaCode.INVALID_TIMESTAMP: (
         "Set message.timestamp.before.max.ms and message.timestamp.after.max.ms of the mirror topic to 9223372036854775807."
     ),

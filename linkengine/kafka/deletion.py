@@ -1,20 +1,60 @@
-"""Delete a topic by its id (DeleteTopics version 6, KIP-516): a late request can never hit a new topic of the same name."""
+"""Delete a topic by its id (DeleteTopics version 6, KIP-516): a late request can never hit a new topic of the same name.
+
+A cluster with ``delete.topic.enable=false`` deletes none. The controller decides by its own setting; brokers show theirs, so a
+reading of the brokers is a forecast, and the refusal of the request (TOPIC_DELETION_DISABLED) is the last word.
+"""
 
 from __future__ import annotations
 
 import base64
 import uuid
+from contextlib import closing
 from typing import Any
 
-from kafka.protocol.admin import DeleteTopicsRequest, DeleteTopicsResponse
+from kafka.protocol.admin import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
 
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import TOPIC_GONE, BrokerError
 from linkengine.kafka.connection import Connection
 
 _BY_ID = 6
 _TIMEOUT_MS = 20_000
+_BROKER = 4  # the type of a resource
+_SETTING = "delete.topic.enable"
+
+
+def deletes_topics(address: ClusterAddress) -> bool | None:
+    """Return whether the cluster deletes topics, by the setting of its brokers; None where none of them shows it.
+
+    Needs DESCRIBE_CONFIGS on the cluster; one request per broker. False only if every broker that answers has it switched off.
+    """
+    with closing(Cluster(address)) as cluster:
+        cluster.topics([])  # learns the brokers
+        found = [_setting(cluster, broker) for broker in cluster.brokers()]
+    known = {value for value in found if value is not None}
+    return True in known if known else None
+
+
+def _setting(cluster: Cluster, broker: int) -> bool | None:
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(DescribeConfigsRequest.API_KEY, highest=4, lowest=1)
+        wanted = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(broker), configuration_keys=[_SETTING]
+        )
+        return DescribeConfigsRequest(version=version, resources=[wanted], include_synonyms=False, include_documentation=False)
+
+    try:
+        (answer,) = cluster.call(broker, build, response=DescribeConfigsResponse).results
+    except LinkEngineError:  # a broker that is down says nothing
+        return None
+    return next((entry.value == "true" for entry in answer.configs if entry.name == _SETTING), None)
 
 
 def delete_by_id(address: ClusterAddress, topic_id: str) -> bool:

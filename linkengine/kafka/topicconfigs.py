@@ -19,12 +19,8 @@ from linkengine.kafka.connection import Connection
 
 PER_REQUEST = 500
 _TOPIC, _OWN = 2, 1  # the type of a resource; the source of a value that was set on the topic itself
-_UNSEEN = (
-    KafkaCode.UNKNOWN_TOPIC_OR_PARTITION,
-    KafkaCode.UNKNOWN_TOPIC_ID,
-    KafkaCode.TOPIC_AUTHORIZATION_FAILED,
-    KafkaCode.CLUSTER_AUTHORIZATION_FAILED,
-)
+_UNKNOWN = (KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, KafkaCode.UNKNOWN_TOPIC_ID)
+_HIDDEN = (KafkaCode.TOPIC_AUTHORIZATION_FAILED, KafkaCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def not_shown(cluster: Cluster, changes: Mapping[str, ConfigChange]) -> dict[str, ConfigChange]:
@@ -32,13 +28,14 @@ def not_shown(cluster: Cluster, changes: Mapping[str, ConfigChange]) -> dict[str
     left: dict[str, ConfigChange] = {}
     rest = iter(changes.items())
     while batch := dict(islice(rest, PER_REQUEST)):
-        present = _own(cluster, {topic: [*one.values, *one.deletions] for topic, one in batch.items()})
-        left |= {topic: one for topic, one in batch.items() if not carries(present.get(topic, {}), one)}
+        present, hidden = _own(cluster, {topic: [*one.values, *one.deletions] for topic, one in batch.items()})
+        readable = {topic: one for topic, one in batch.items() if topic not in hidden}  # hidden: waiting would show nothing
+        left |= {topic: one for topic, one in readable.items() if not carries(present.get(topic, {}), one)}
     return left
 
 
-def _own(cluster: Cluster, wanted: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
-    """Read which of these configs are set on the topics themselves; topics whose configs may not be read are left out."""
+def _own(cluster: Cluster, wanted: Mapping[str, Iterable[str]]) -> tuple[dict[str, dict[str, str]], set[str]]:
+    """Return which of these configs are set on the topics themselves, and the topics whose configs may not be read."""
 
     def build(connection: Connection) -> Any:
         version = connection.version_for(DescribeConfigsRequest.API_KEY, highest=4, lowest=1)
@@ -51,10 +48,13 @@ def _own(cluster: Cluster, wanted: Mapping[str, Iterable[str]]) -> dict[str, dic
         return DescribeConfigsRequest(version=version, resources=resources, include_synonyms=False, include_documentation=False)
 
     found: dict[str, dict[str, str]] = {}
-    for one in cluster.call_any(build, response=DescribeConfigsResponse).results:
-        if one.error_code and one.error_code not in _UNSEEN:
-            raise BrokerError(one.error_code, f"The configs of topic {one.resource_name!r} cannot be read")
-        if not one.error_code:
-            own = (entry for entry in one.configs if entry.config_source == _OWN and entry.value is not None)
-            found[one.resource_name] = {entry.name: entry.value for entry in own}
-    return found
+    hidden: set[str] = set()
+    for topic in cluster.call_any(build, response=DescribeConfigsResponse).results:
+        if topic.error_code in _HIDDEN:
+            hidden.add(topic.resource_name)
+        elif topic.error_code and topic.error_code not in _UNKNOWN:
+            raise BrokerError(topic.error_code, f"The configs of topic {topic.resource_name!r} cannot be read")
+        elif not topic.error_code:
+            own = (entry for entry in topic.configs if entry.config_source == _OWN and entry.value is not None)
+            found[topic.resource_name] = {entry.name: entry.value for entry in own}
+    return found, hidden

@@ -64,6 +64,11 @@ def clamp_groups(
     return clamped + [_unread(one, failures[name]) for name in failures for one in by_group[name]]
 
 
+def unread_groups(known: Iterable[KnownOffset], *, ends: Mapping[int, int], error: LinkEngineError) -> list[ClampedOffset]:
+    """Return the reason for every group that may not be in place, where the cluster did not answer."""
+    return [_unread(one, error) for one in known if one.partition in ends and not one.is_in_place(ends[one.partition])]
+
+
 def _case(
     one: KnownOffset, present: Mapping[Place, Committed], place: Place, *, end: int, starts: Mapping[Place, int]
 ) -> _Case:

@@ -14,6 +14,7 @@ from console.api.schema import operation, query_flag
 from console.api.views import RestView, actor_of, body, flag, moment
 from console.errors import BadRequestError, NotFoundError
 from console.queries import links as queries
+from linkengine.domain.linkconfigs import canonical_name
 
 SET: Literal["SET"] = "SET"
 DELETE: Literal["DELETE"] = "DELETE"
@@ -38,7 +39,7 @@ class LinkConfigView(RestView):
         """Show one config."""
         row = queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=actor_of(request))
         for config in queries.effective_configs(link=row):
-            if config.name == config_name:
+            if config.name == canonical_name(config_name):
                 return Response(render.link_config(request, row, config))
         raise NotFoundError(f"Config {config_name} cannot be found.")
 

@@ -18,6 +18,7 @@ from console.api.views import RestView, actor_of, body, flag, moment
 from console.errors import NotFoundError
 from console.models import Cluster
 from console.queries import brokers, clusters
+from console.queries.cautions import mirrored_elsewhere
 from console.queries.mirrors import find_by_topic
 from linkengine.domain.naming import is_internal
 from linkengine.domain.states import MirrorState
@@ -106,7 +107,8 @@ class TopicView(RestView):
         "deleteKafkaTopic",
         summary="Delete a topic",
         description="Deletes the topic on its cluster, records included. That of a mirror topic, a stopped one too, ends the "
-        "mirror, which is gone when the topic is.",
+        "mirror, which is gone when the topic is. Where mirror topics copy from it, the answer has a Warning header that says "
+        "so.",
         answers={204: "The topic was deleted; a mirror topic is being deleted."},
         tag=TOPICS,
     )
@@ -115,11 +117,12 @@ class TopicView(RestView):
         by = actor_of(request)
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
         mirror = find_by_topic(cluster_id=cluster_id, topic=topic_name, by=by)
+        warning = mirrored_elsewhere(cluster_id, topic_name, by=by)
         if mirror is None:
             actions.delete_topic(cluster=cluster, topic=topic_name, by=by, now=moment())
         else:
             delete_mirror(mirror=mirror, by=by, now=moment())
-        return Response(status=204)
+        return Response(status=204, headers={"Warning": f'299 clusterlink "{warning}"'} if warning else None)
 
 
 class PartitionListView(RestView):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -11,13 +12,17 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.actions.reversing import REVERSALS, unclean_sides
+from console.actors import Actor
 from console.api.errors import UnreadableError
 from console.api.fields import OffsetField
 from console.api.schema import OURS, operation
 from console.api.v1.views import LIMIT, limit_of
 from console.api.views import RestView, actor_of
+from console.models import MirrorTopic
 from console.patterns import FIELD, matching
 from console.queries import links, mirrors
+from console.queries.cautions import cautions_of, unclean_elections
 from console.queries.previews import preview
 from linkengine.domain.states import OPERATIONS, MirrorEvent
 
@@ -52,6 +57,9 @@ class PreviewData(serializers.Serializer[Any]):
     groups_clamped = GroupAtRiskData(many=True)
     configs_to_change = serializers.DictField(
         child=serializers.CharField(allow_null=True), help_text="Null: back to the cluster's default."
+    )
+    warnings = serializers.ListField(
+        child=serializers.CharField(), help_text="What is worth knowing before the operation; nothing is refused for it."
     )
 
 
@@ -88,5 +96,15 @@ class PreviewListView(RestView):
         chosen = matching(shown, request.query_params.get(FIELD, ".*"))
         rows = [shown[name] for name in chosen[: limit_of(request)]]
         prefetch_related_objects(rows, "partitions")
-        found = [asdict(preview(one, MirrorEvent(wanted))) for one in rows]
+        event = MirrorEvent(wanted)
+        unclean = unclean_sides(link, rows) if event in REVERSALS else {}
+        found = [asdict(preview(row, event)) | {"warnings": warnings_of(row, event, unclean, by=by)} for row in rows]
         return Response(PreviewDataList({"data": found}).data)
+
+
+def warnings_of(
+    mirror: MirrorTopic, event: MirrorEvent, unclean: Mapping[str, tuple[str, ...] | None], *, by: Actor
+) -> list[str]:
+    """List the warnings of an operation; ``unclean`` is by mirror topic."""
+    election = unclean_elections(mirror.name, unclean.get(mirror.name)) if event in REVERSALS else ""
+    return [*cautions_of(mirror, event, by=by), *([election] if election else [])]

@@ -35,7 +35,21 @@ class PartitionAtStop(serializers.Serializer[Any]):
     source_seen_at_ms = OffsetField(allow_null=True)
     caught_up_at_ms = OffsetField(allow_null=True, help_text="The mirror holds everything the source had then.")
     last_timestamp_ms = OffsetField(allow_null=True)
-    not_copied = OffsetField(allow_null=True)
+    outdated = serializers.BooleanField(default=False, help_text="The source was last seen too long before the stop.")
+    not_copied = OffsetField(allow_null=True, help_text="Null where the source's end at the stop is not known.")
+    missing_when_seen = OffsetField(
+        default=None, allow_null=True, help_text="What was missing when the source was last seen: a lower bound."
+    )
+
+
+class RefusedStepData(serializers.Serializer[Any]):
+    """A config that the destination refused after the mirror was opened for producers."""
+
+    name = serializers.CharField(help_text="A topic config; fillers: the empty records at the head.")
+    value = serializers.CharField(allow_null=True, help_text="What it should be; null: the cluster's default.")
+    code = serializers.CharField()
+    message = serializers.CharField(help_text="Why the destination refused it.")
+    resolved_at = serializers.DateTimeField(allow_null=True, help_text="When a retry found it accepted or changed; null: open.")
 
 
 class StopReportData(serializers.ModelSerializer[StopReport]):
@@ -44,12 +58,13 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
     mirror_topic_name = serializers.CharField(source="mirror.name")
     records_not_copied = OffsetField(
         allow_null=True,
-        help_text="Offsets the source was seen to have and the mirror has not; behind an open transaction some may be "
-        "markers or aborted records. Unseen, it may have more.",
+        help_text="Offsets the source had and the mirror has not; behind an open transaction some may be markers or aborted "
+        "records. Null where the source was not seen within 15 s before the stop was asked for.",
     )
     rpo_ms = OffsetField(allow_null=True, help_text="Upper bound: what the source had that long before is in the mirror.")
     rto_ms = OffsetField(help_text="From the request until producers could write.")
     partitions = PartitionAtStop(many=True)
+    refused = RefusedStepData(many=True, help_text="What the destination refused once producers were let in.")
     groups_clamped = serializers.SerializerMethodField(
         help_text="Consumer groups that stood beyond the mirror's end and were set back to it: the first "
         f"{stopreports.CLAMPED_SHOWN} offsets. All are under …/clamped-offsets of the mirror."
@@ -69,6 +84,7 @@ class StopReportData(serializers.ModelSerializer[StopReport]):
             "rpo_ms",
             "rto_ms",
             "partitions",
+            "refused",
             "groups_clamped",
             "groups_clamped_total",
         )

@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from console.models.mirrors import STAYING
+from console.models.mirrors import KEPT
 from console.presenters.errors import ERROR_HELP
 from linkengine.domain.errors import ErrorCode
 
@@ -45,7 +45,7 @@ def with_table(document: str) -> str:
 
 def _table() -> Iterator[str]:
     yield "| code | what it means | what to do |\n|---|---|---|\n"
-    for code in (*ErrorCode, *STAYING):
+    for code in (*ErrorCode, *KEPT):
         row = ERROR_HELP[code]
         yield f"| `{row.code}` | {_cell(row.meaning)} | {_cell(row.fix)} |\n"
 

@@ -9,14 +9,18 @@ import pytest
 from console.access import visible_mirrors
 from console.actions.drills import begin_next_batch, conclude, report_of, start_drill
 from console.actions.mirrors import delete_mirror
+from console.actions.stopreports import write_stop_report
 from console.actions.verification import record_failure
 from console.actors import ENGINE, Actor
 from console.errors import ConflictError, DeniedError, InvalidInputError, NotFoundError
 from console.models import AuditEvent, ClusterLink, Drill, LinkConfig, MirrorPartition, MirrorTopic, VerifiedRange, VerifyRun
+from console.models.mirrors import DELETION_REFUSED
 from console.queries.mirrorpages import link_figures
-from console.tasks.drills import COMPARISONS, _comparison, _judged
+from console.reconciling import troubles
+from console.tasks.drills import COMPARISONS, _clean, _comparison, _copies, _judged
 from linkengine import jobs
 from linkengine.domain.drills import BATCH, DrillRow
+from linkengine.domain.mirrorjobs import RefusedStep
 from linkengine.domain.states import LinkState, MirrorState
 from tests.console.conftest import NOW, MakeMirror
 
@@ -197,3 +201,55 @@ def test_offsets_without_a_record_prove_nothing_unless_all_of_the_source_was_rea
     problem = _judged(copy, run, drill)["problem"]
 
     assert problem == "" if proves else problem.startswith("Nothing was compared in partition 0:")
+
+
+def test_a_drill_is_refused_where_the_destination_deletes_no_topics(
+    link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent
+) -> None:
+    link.destination.deletes_topics = False
+    link.destination.save()
+    with pytest.raises(ConflictError, match=r"delete\.topic\.enable=false") as refused:
+        start_drill(link=link, by=owner, now=NOW)
+
+    assert refused.value.code == "TOPIC_DELETION_DISABLED"
+    assert not link.drills.exists()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known by then", "told by the refusal"])
+def test_a_drill_ends_and_names_scratch_topics_that_the_destination_does_not_delete(
+    link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent, known: bool
+) -> None:
+    start_drill(link=link, by=owner, now=NOW)
+    copy = MirrorTopic.objects.exclude(drill=None).get()
+    MirrorTopic.objects.filter(pk=copy.pk).update(state=MirrorState.STOPPED, num_partitions=2)
+    Drill.objects.update(status=Drill.Status.CLEANING)
+    if known:
+        link.destination.deletes_topics = False
+        link.destination.save()
+    else:
+        troubles.note(mirror=copy, code=DELETION_REFUSED, message="Topic deletion is disabled.", now=NOW)
+
+    for _ in range(2):  # the rows go with one step, the drill ends with the next
+        drill = Drill.objects.select_related("link__destination").get()
+        _clean(drill, _copies(drill), NOW)
+
+    drill = Drill.objects.get()
+    assert not MirrorTopic.objects.filter(pk=copy.pk).exists()
+    assert drill.status == Drill.Status.FAILED
+    assert drill.problem.startswith(f"Scratch topic '{copy.name}' is left on the destination; delete it there.")
+
+
+def test_a_drill_tells_which_configs_a_failover_leaves_undone(
+    link: ClusterLink, mirror: MirrorTopic, owner: Actor, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "try_writing", lambda *_: ())
+    start_drill(link=link, by=owner, now=NOW)
+    copy = MirrorTopic.objects.select_related("link__destination").exclude(drill=None).get()
+    copy.state, copy.stop_reason = MirrorState.STOPPED, "failover"
+    copy.save()
+    step = RefusedStep(name="retention.ms", value="99", code="POLICY_VIOLATION_ERROR", message="7 days at most.")
+    write_stop_report(mirror=copy, now=NOW, refused=[step])
+
+    judged = _judged(copy, VerifyRun(), Drill.objects.get())
+
+    assert "leaves configs undone that the destination refuses: retention.ms=99." in judged["note"]

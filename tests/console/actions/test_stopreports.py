@@ -11,8 +11,13 @@ from console.actions.reversing import forget_ends
 from console.actions.stopreports import write_stop_report
 from console.actors import Actor
 from console.models import MirrorPartition, MirrorTopic, SourceTopic
+from console.models.mirrors import CONFIGS_REFUSED
+from console.policies import refused_steps, why_not_retry
+from console.presenters.numbers import UNKNOWN
 from console.presenters.stopreports import report_row
-from linkengine.domain.states import MirrorEvent, StopReason
+from console.reconciling import refusals
+from linkengine.domain.mirrorjobs import RefusedStep
+from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 from tests.console.conftest import NOW, MakeMirror
 
 
@@ -127,3 +132,56 @@ def test_a_high_watermark_nobody_saw_is_no_loss_of_0(mirror: MirrorTopic, owner:
 
     assert report.records_not_copied is None
     assert "is not known" in report_row(report, now=NOW).sentence
+
+
+@pytest.mark.parametrize(("age_s", "known"), [(14, True), (16, False), (19 * 60, False)])
+def test_a_source_that_was_seen_more_than_15_s_before_a_failover_makes_the_loss_unknown(
+    make_mirror: MakeMirror, owner: Actor, age_s: int, known: bool
+) -> None:
+    """By the rule of the confirmation (``MirrorPartition.lag``). What was missing then is a lower bound."""
+    mirror = make_mirror(partitions=2)
+    seen_at = NOW - timedelta(seconds=age_s)
+    MirrorPartition.objects.update(
+        last_source_end=20, last_high_watermark=20, stopped_end=20, last_source_seen_at=NOW, caught_up_at=seen_at
+    )
+    MirrorPartition.objects.filter(partition=1).update(last_source_seen_at=seen_at, last_high_watermark=27)
+    mirror = ask(mirror, MirrorEvent.FAILOVER, StopReason.FAILOVER, by=owner, after_s=0)
+
+    report = write_stop_report(mirror=mirror, now=NOW + timedelta(minutes=2))
+
+    assert report.records_not_copied == (7 if known else None)
+    assert [one["not_copied"] for one in report.partitions] == [0, 7 if known else None]
+    assert [one["missing_when_seen"] for one in report.partitions] == [0, 7]
+    row = report_row(report, now=NOW)
+    assert row.loses
+    assert row.not_copied == ("7" if known else UNKNOWN)
+    if not known:
+        assert row.sentence.startswith("How many records were left behind is not known: the source was last seen")
+        assert row.sentence.endswith("When last seen, at least 7 records were missing.")
+
+
+def test_refused_configs_are_in_the_report_and_on_the_mirror_until_a_retry_resolves_them(
+    make_mirror: MakeMirror, owner: Actor
+) -> None:
+    refused = (
+        RefusedStep(name="retention.ms", value="2592000000", code="POLICY_VIOLATION_ERROR", message="7 days at most."),
+        RefusedStep(name="compression.type", value=None, code="POLICY_VIOLATION_ERROR", message="Must be zstd."),
+    )
+    mirror = make_mirror(state=MirrorState.STOPPED, stop_reason="failover")
+    write_stop_report(mirror=mirror, now=NOW, refused=refused)
+    refusals.note(mirror=mirror, refused=refused, now=NOW)
+
+    assert refused_steps(mirror) == list(refused)
+    (error,) = mirror.transition_errors.all()
+    assert error.code == CONFIGS_REFUSED
+    assert "retention.ms=2592000000, compression.type=(cluster default)" in error.message
+    assert "7 days at most." in error.message
+
+    refusals.settle(mirror=mirror, refused=refused[1:], now=NOW)
+    assert refused_steps(mirror) == [refused[1]]
+    assert [row.resolved is None for row in report_row(mirror.stop_reports.get(), now=NOW).refused] == [False, True]
+    assert "retention.ms" not in mirror.transition_errors.get().message
+
+    refusals.settle(mirror=mirror, refused=(), now=NOW)
+    assert not mirror.transition_errors.exists()
+    assert why_not_retry(mirror) == "The destination refuses no config of topic 'orders'."

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from console.models import ClampedOffset, MirrorTopic, StopReport
+from console.models import AuditEvent, ClampedOffset, MirrorTopic, StopReport
 from console.queries import stopreports
-from tests.console.api.cast import DESTINATION, NOW, Rest
+from linkengine.domain.states import MirrorState
+from tests.console.api.cast import DESTINATION, NOW, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 LINK = f"/api/v1/clusters/{DESTINATION}/links/from-source"
@@ -20,6 +21,8 @@ PARTITION = {
     "last_timestamp_ms": 3,
     "not_copied": 10,
 }
+# of a report that was written before these were kept
+BEFORE = {"stable_end": None, "outdated": False, "missing_when_seen": None}
 
 
 def report(mirror: MirrorTopic, *, lost: int | None, rpo_ms: int | None, rto_ms: int, after_s: int = 0) -> StopReport:
@@ -44,7 +47,7 @@ def test_a_mirror_tells_what_its_failover_cost(owner: Rest, make_mirror: Any) ->
 
     (row,) = answer["data"]
     assert (row["mirror_topic_name"], row["records_not_copied"], row["rpo_ms"], row["rto_ms"]) == ("orders", 10, 2_000, 400)
-    assert row["partitions"] == [PARTITION | {"stable_end": None}]  # written before it was kept
+    assert row["partitions"] == [PARTITION | BEFORE]
     assert answer["totals"] == {"mirrors": 1, "records_not_copied": 10, "worst_rpo_ms": 2_000, "worst_rto_ms": 400}
 
 
@@ -110,3 +113,29 @@ def test_each_stop_names_the_groups_that_it_set_back(owner: Rest, make_mirror: A
 
     assert [[one["group"] for one in row["groups_clamped"]] for row in rows] == [["second"], ["first"]]
     assert (rows[0]["groups_clamped"][0]["before"], rows[0]["groups_clamped"][0]["after"]) == (95, 90)
+
+
+REFUSED = {
+    "name": "retention.ms",
+    "value": "2592000000",
+    "code": "POLICY_VIOLATION_ERROR",
+    "message": "7 days at most.",
+}
+
+
+def test_refused_configs_are_listed_and_retried(owner: Rest, reader: Rest, make_mirror: Any, boundary: Boundary) -> None:
+    path = f"{LINK}/mirrors/orders/refused-configs"
+    mirror = make_mirror("orders", MirrorState.STOPPED)
+    stopped = report(mirror, lost=0, rpo_ms=0, rto_ms=5)
+    nothing = owner.post(path)
+    stopped.refused = [{**REFUSED, "resolved_at": None}]
+    stopped.save()
+
+    assert (nothing.status_code, "refuses no config" in nothing.json()["message"]) == (400, True)
+    assert owner.get(path).json() == {"data": [REFUSED]}
+    assert owner.get(f"{LINK}/mirrors/orders/stop-reports").json()["data"][0]["refused"] == stopped.refused
+    assert reader.post(path).status_code == 403
+
+    boundary.answer = [REFUSED]
+    assert owner.post(path).json() == {"data": [REFUSED]}
+    assert AuditEvent.objects.filter(action="RetryRefusedConfigs").count() == 1

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from console.models import CopySlice, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
-from console.reconciling import troubles
+from console.models import CopySlice, LinkConfig, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
+from console.reconciling import plans, troubles
 from console.reconciling.phases import RETRY_TIMEOUT, Verdict, apply_verdict, verdict_on
 from linkengine.domain.plans import PartitionPhase
 from linkengine.domain.states import MirrorState
@@ -245,3 +245,17 @@ def test_a_step_for_which_somebody_was_quicker_is_not_taken(
 
 def test_nothing_heard_says_nothing(mirror: MirrorTopic) -> None:
     assert see(mirror, None).state == S.ACTIVE
+
+
+def test_the_retry_timeout_is_the_links(mirror: MirrorTopic) -> None:
+    assert plans.retry_timeout(mirror.link) == RETRY_TIMEOUT
+    LinkConfig.objects.create(link=mirror.link, name="cluster.link.retry.timeout.ms", value="60000")
+    short = plans.retry_timeout(mirror.link)
+    seen = []
+    for after_s in (0, 59, 60):
+        apply_verdict(mirror=mirror, verdict=DELETED, now=NOW + timedelta(seconds=after_s), retry_timeout=short)
+        mirror = MirrorTopic.objects.select_related("link").get(pk=mirror.pk)
+        seen.append(mirror.state)
+
+    assert short == timedelta(minutes=1)
+    assert seen[-2:] == [S.ACTIVE, S.FAILED] or seen[-2:] == [S.SOURCE_UNAVAILABLE, S.FAILED]

@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 
 from console import exports
+from console.actions.operations import operate_many
+from console.actors import SYSTEM
 from console.models import ClusterLink, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.tasks import restoring
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
-from linkengine.domain.errors import ErrorCode
-from linkengine.domain.states import MirrorState
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.kafka.admin import ClusterAdmin
+from tests.console.conftest import NOW
 from tests.console.tasks.dying import BEFORE_DELETION, die_once
-from tests.console.tasks.reversal import Drive, lines, lose_the_fence, records, restore, states, write
+from tests.console.tasks.reversal import Drive, do, lines, lose_the_fence, records, restore, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier", "export_directory")]
 S = MirrorState
@@ -125,3 +128,40 @@ def test_a_late_deletion_of_a_doomed_topic_does_not_hold_up_the_restore(
     assert (run.exported_at is not None, [base64.b64decode(one["value"]) for one in lines(run)]) == (True, [b"only here"])
     (alarm,) = row.transition_errors.all()
     assert (alarm.code, "was deleted by a request that came late" in alarm.message) == (RECORDS_LOST, True)
+
+
+def test_a_failover_keeps_a_doomed_topic_that_the_cluster_does_not_delete(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The setting was changed after the restore had begun. The topic is opened with all its records."""
+    topic = stopped.name
+    assert write(source_cluster, topic, "only here") == [None]
+
+    def refuse(**_: Any) -> bool:
+        raise LinkEngineError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+
+    monkeypatch.setattr(jobs, "delete_diverged", refuse)
+    row = restore(pair[1], topic)
+    drive(lambda: row.transition_errors.filter(code=ErrorCode.TOPIC_DELETION_DISABLED).exists())
+    assert write(source_cluster, topic, "refused") != [None]
+    do(row, MirrorEvent.FAILOVER)
+    drive(lambda: states(row) == [S.STOPPED])
+
+    assert records(source_cluster, topic)[0, 100] == b"only here"
+    assert write(source_cluster, topic, "after the failover") == [None]
+    assert RestoreRun.objects.get().doomed_at is None
+
+
+def test_a_restore_that_has_to_delete_says_that_the_cluster_does_not_before_it_begins(
+    stopped: MirrorTopic, pair: Pair, source_cluster: KafkaCluster
+) -> None:
+    topic = stopped.name
+    assert write(source_cluster, topic, "only here") == [None]
+    pair[1].destination.deletes_topics = False
+    pair[1].destination.save()
+
+    (refused,) = operate_many(link=pair[1], names=[topic], operation=MirrorEvent.RESTORE, by=SYSTEM, now=NOW)
+
+    assert "deletes no topics (delete.topic.enable=false)" in str(refused.error_message)
+    assert not RestoreRun.objects.exists()
+    assert write(source_cluster, topic, "still open") == [None]

@@ -28,7 +28,7 @@ from console.reconciling.chores import MANY, stopped_together
 from console.reconciling.ends import fenced_ends, mirrored_ends, record_ends, record_many_ends, with_known_ends
 from console.tasks.stopping import note_many_stopped, note_stopped
 from console.tasks.stoppingmany import _claim
-from linkengine.domain.mirrorjobs import MirrorStopped
+from linkengine.domain.mirrorjobs import MirrorStopped, RefusedStep
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.states import MirrorState
 from tests.console.conftest import NOW, MakeMirror
@@ -36,6 +36,10 @@ from tests.console.conftest import NOW, MakeMirror
 S = MirrorState
 LATER = NOW + timedelta(seconds=7)
 KINDS = 5
+NOTHING_REFUSED = MirrorStopped(ends=())
+REFUSED = MirrorStopped(
+    ends=(), refused=(RefusedStep(name="retention.ms", value="99", code="POLICY_VIOLATION_ERROR", message="7 d at most."),)
+)
 TABLES: tuple[Any, ...] = (MirrorPartition, LineageRange, StateTransition, StateTransitionError, StopReport)
 pytestmark = pytest.mark.usefixtures("sent")
 
@@ -84,9 +88,10 @@ def test_rows_are_those_of_one_by_one(pairs: list[tuple[MirrorTopic, MirrorTopic
         record_ends(one, ends[number % 2])
     record_many_ends((many, ends[number % 2]) for number, (_, many) in enumerate(pairs))
 
-    for one, _ in pairs:
-        note_stopped(one, now=LATER)
-    note_many_stopped([many for _, many in pairs], now=LATER)
+    stopped = [REFUSED if number == 4 else NOTHING_REFUSED for number in range(KINDS)]
+    for number, (one, _) in enumerate(pairs):
+        note_stopped(one, now=LATER, stopped=stopped[number])
+    note_many_stopped([(many, stopped[number]) for number, (_, many) in enumerate(pairs)], now=LATER)
 
     assert set(MirrorTopic.objects.values_list("state", flat=True)) == {S.STOPPED}
     for one, many in pairs:
@@ -110,11 +115,11 @@ def test_what_a_stranger_wrote_below_the_fence_is_no_part_of_the_copy(make_mirro
 
 
 def test_the_number_of_statements_does_not_grow(make_mirror: MakeMirror) -> None:
-    mirrors = [_stopping(make_mirror, f"many-{number}", 1) for number in range(20)]
+    mirrors = [_stopping(make_mirror, f"many-{number}", 1) for number in range(40)]
 
     with CaptureQueriesContext(connection) as queries:
         record_many_ends((one, MirrorStopped(ends=((0, 10), (1, 10)))) for one in mirrors)
-        note_many_stopped(mirrors, now=LATER)
+        note_many_stopped([(mirror, NOTHING_REFUSED) for mirror in mirrors], now=LATER)
 
     assert len(queries) < len(mirrors)
 
@@ -124,7 +129,7 @@ def test_what_was_moved_meanwhile_is_left_as_it_is(make_mirror: MakeMirror, link
     note_stopped(MirrorTopic.objects.get(pk=mirrors[1].pk), now=NOW)
     before = _written(mirrors[1])
 
-    note_many_stopped(mirrors, now=LATER)
+    note_many_stopped([(mirror, NOTHING_REFUSED) for mirror in mirrors], now=LATER)
 
     assert _written(mirrors[1]) == before
     assert StateTransition.objects.filter(to_state=S.STOPPED, by=ENGINE.name).count() == len(mirrors)

@@ -17,11 +17,13 @@ from linkengine.domain.configs import (
     config_difference,
     configs_at_stop,
     follows_start,
+    lacking,
     local_edits,
     looks_like_mirror,
     mirror_configs,
     released_names,
     source_values,
+    still_due,
     synced_names,
 )
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -158,7 +160,7 @@ def test_a_compacted_source_has_a_compacted_mirror_whose_records_can_be_trimmed(
 
 
 def test_a_stopped_mirror_has_the_sources_values() -> None:
-    change = configs_at_stop({**SOURCE, "cleanup.policy": "compact"})
+    change = configs_at_stop(source_values({**SOURCE, "cleanup.policy": "compact"}))
 
     assert change.values["cleanup.policy"] == "compact"
     assert change.values["retention.ms"] == "600000"
@@ -168,7 +170,7 @@ def test_a_stopped_mirror_has_the_sources_values() -> None:
 
 
 def test_a_stopped_mirror_gets_the_codec_its_creator_asked_for() -> None:
-    change = configs_at_stop(SOURCE, overrides={"compression.type": "zstd"})
+    change = configs_at_stop(source_values(SOURCE), overrides={"compression.type": "zstd"})
 
     assert change.values["compression.type"] == "zstd"
     assert change.deletions == ()
@@ -221,7 +223,36 @@ def test_an_override_of_a_synced_config_is_refused_by_name() -> None:
 
 
 def test_an_include_list_with_a_config_that_cannot_follow_is_refused_by_name() -> None:
-    check_include([*ALWAYS_SYNCED, *DEFAULT_SYNCED])
+    check_include([*ALWAYS_SYNCED, *DEFAULT_SYNCED, "min.insync.replicas", "segment.bytes", "unclean.leader.election.enable"])
 
-    with pytest.raises(LinkEngineError, match=r"min\.insync\.replicas"):
-        check_include(["retention.ms", "min.insync.replicas"])
+    with pytest.raises(LinkEngineError, match=r"no\.such\.config"):
+        check_include(["retention.ms", "no.such.config"])
+    with pytest.raises(LinkEngineError, match=r"throttled\.replicas, whose values are brokers"):
+        check_include(["retention.ms", "leader.replication.throttled.replicas"])
+
+
+def test_a_config_follows_once_the_include_list_names_it_and_is_released_with_it() -> None:
+    source = {**SOURCE, "min.insync.replicas": "2", "segment.bytes": "1048576", "compression.type": "zstd"}
+    include = ["retention.ms", "retention.bytes", "min.insync.replicas", "segment.bytes", "compression.type"]
+
+    values = source_values(source, include=include)
+    mirror, change = mirror_configs(source, include=include), configs_at_stop(values, include=include)
+
+    assert {name: values[name] for name in include[2:]} == {name: source[name] for name in include[2:]}
+    assert (mirror["min.insync.replicas"], mirror["compression.type"]) == ("2", "producer")
+    assert int(mirror["segment.bytes"]) == MIRROR_MAX_MESSAGE_BYTES  # a batch of the source must fit
+    assert {name: change.values[name] for name in include[2:]} == {name: source[name] for name in include[2:]}
+    assert "min.insync.replicas" not in source_values(source)
+    assert {"min.insync.replicas", "segment.bytes"} <= released_names(values, include=None)
+
+
+def test_a_repeated_stop_changes_what_still_has_the_mirrors_value() -> None:
+    mirror, change = mirror_configs(SOURCE), configs_at_stop(SOURCE)
+    given_back = {**mirror, "retention.ms": SOURCE["retention.ms"]}
+    by_a_person = {**mirror, "retention.ms": "5", "compression.type": "lz4"}
+
+    assert still_due(change, mirror=mirror, present=mirror) == lacking(change, present=mirror)
+    assert "retention.ms" not in still_due(change, mirror=mirror, present=given_back).names
+    assert not {"retention.ms", "compression.type"} & set(still_due(change, mirror=mirror, present=by_a_person).names)
+    assert not still_due(change, mirror=mirror, present={})
+    assert lacking(change, present={}) == change  # configs that may not be read are unknown, not absent

@@ -40,7 +40,7 @@ LISTED = {
     "bootstrap.servers": (None, "", TEXT),
     "client.dns.lookup": ("use_all_dns_ips", "", "use_all_dns_ips|resolve_canonical_bootstrap_servers_only"),
     "cluster.link.prefix": (None, "immutable", TEXT),
-    "cluster.link.retry.timeout.ms": ("300000", "read-only", NUMBER),
+    "cluster.link.retry.timeout.ms": ("300000", "", "1000..604800000"),
     "connection.mode": ("OUTBOUND", "immutable", "OUTBOUND|INBOUND"),
     "connections.max.idle.ms": ("600000", "read-only", NUMBER),
     "consumer.group.prefix.enable": ("false", "", FLAG),

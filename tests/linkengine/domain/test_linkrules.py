@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS, LinkConfigError, check_configs, with_consequences
+from linkengine.domain.linkrules import (
+    AUTO_CREATE,
+    AUTO_CREATE_FILTERS,
+    LinkConfigError,
+    check_configs,
+    with_canonical_names,
+    with_consequences,
+)
 
 FILTERS = '{"topicFilters": [{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"}]}'
 TERRAFORM = {
@@ -45,7 +52,8 @@ def test_what_terraform_sends_is_accepted() -> None:
         ("cluster.link.prefix", "us\n", "up to 12 letters"),
         ("cluster.link.prefix", "é", "up to 12 letters"),
         ("cluster.link.prefix", "[a]", "up to 12 letters"),
-        ("topic.config.sync.include", "retention.ms,compression.type", "compression.type, which cannot be synced"),
+        ("topic.config.sync.include", "retention.ms,compression.typ", "compression.typ, which cannot be synced"),
+        ("cluster.link.retry.timeout.ms", "999", "at least 1000"),
         ("acl.sync.ms", "", "must be a whole number"),
         ("acl.sync.enable", "", "true or false"),
         ("auto.create.mirror.topics.filters", "[]", 'must be an object with the list "topicFilters"'),
@@ -114,3 +122,18 @@ def test_a_prefix_of_up_to_twelve_legal_characters_is_accepted(prefix: str) -> N
 
 def test_no_value_means_the_default() -> None:
     check_configs({"acl.sync.ms": None, "acl.filters": ""})
+
+
+def test_the_prefix_may_have_the_name_that_documents_use() -> None:
+    assert with_canonical_names({"link.prefix": "us.", "link.mode": "SOURCE"}) == {
+        "cluster.link.prefix": "us.",
+        "link.mode": "SOURCE",
+    }
+    assert with_canonical_names({"link.prefix": "us.", "cluster.link.prefix": "us."}) == {"cluster.link.prefix": "us."}
+    with pytest.raises(LinkConfigError, match=r"link\.prefix is another name of cluster\.link\.prefix"):
+        with_canonical_names({"link.prefix": "us.", "cluster.link.prefix": "eu."})
+
+
+def test_any_topic_config_may_follow_and_the_retry_timeout_can_be_set() -> None:
+    check_configs({"topic.config.sync.include": "retention.ms, min.insync.replicas,segment.bytes"})
+    check_configs({"cluster.link.retry.timeout.ms": "60000"})

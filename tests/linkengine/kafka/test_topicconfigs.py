@@ -22,7 +22,9 @@ def test_changes_of_many_topics_are_shown_once_they_are_made(there: ClusterAdmin
 
     try:
         before = waiting()
-        there.change_many_configs({topic_name: ConfigChange(values=to_be_set.values, deletions=to_be_deleted.deletions)})
+        change = {topic_name: ConfigChange(values=to_be_set.values, deletions=to_be_deleted.deletions)}
+        assert there.alter_each(change) == {}
+        there.wait_for_configs(change)
         after = waiting()
         missing = not_shown(cluster, {"no-such-topic": to_be_set})
     finally:

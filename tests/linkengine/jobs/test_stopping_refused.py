@@ -1,0 +1,219 @@
+"""A destination that refuses the source's configs when a mirror is stopped: producers are let in all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from devcluster.kafka import KafkaCluster
+from linkengine import jobs
+from linkengine.domain.configs import looks_like_mirror
+from linkengine.domain.errors import ErrorCode
+from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorStopped, MirrorSync, RefusedStep
+from linkengine.domain.states import StopReason
+from linkengine.jobs.setup import AssignmentsFactory
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from tests.policies import Policy
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+Send = Callable[..., None]
+WEEK_MS, MONTH_MS = 604_800_000, "2592000000"
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    return Policy(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture(scope="module")
+def destination_cluster(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A destination with an alter.config.policy, for this file only."""
+    directory = tmp_path_factory.mktemp("strict")
+    with KafkaCluster("strict", directory=directory, extra=policy.settings).with_classes(policy.classes) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def stop(
+    setup_plan: MirrorSetup,
+    assignments: AssignmentsFactory,
+    there: ClusterAdmin,
+    source_topic: str,
+    send_here: Send,
+    policy: Policy,
+) -> MirrorStop:
+    """A failover of a mirror whose source keeps records for 30 days; the policy came after the mirror was made."""
+    policy.forget()
+    there.set_configs(source_topic, {"retention.ms": MONTH_MS, "message.timestamp.type": "LogAppendTime"})
+    created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
+    send_here(source_topic, count=5)
+    policy.limit(retention_ms=WEEK_MS)
+    return MirrorStop(
+        source=setup_plan.source,
+        destination=setup_plan.destination,
+        assignments=tuple(assignments(2, created.source_topic_id)),
+        reason=StopReason.FAILOVER,
+        generation=9,
+        source_topic=source_topic,
+        mirror_topic=source_topic,
+        mirror_topic_id=created.mirror_topic_id,
+        source_configs=created.source_configs,
+    )
+
+
+def check_opened(stop: MirrorStop, stopped: MirrorStopped, here: ClusterAdmin) -> None:
+    (refused,) = stopped.refused
+    configs = here.describe(stop.mirror_topic).configs
+    assert (refused.name, refused.value, refused.code) == ("retention.ms", MONTH_MS, ErrorCode.POLICY_VIOLATION_ERROR)
+    assert f"retention.ms may be {WEEK_MS} at most" in refused.message
+    assert not here.denies_writes(stop.mirror_topic)
+    assert (configs["retention.ms"], configs["message.timestamp.type"]) == ("-1", "LogAppendTime")
+    assert not looks_like_mirror(configs)
+
+
+@pytest.mark.parametrize("reason", list(StopReason))
+def test_a_refused_config_keeps_no_producer_out_and_is_returned_with_value_and_reason(
+    stop: MirrorStop, here: ClusterAdmin, send_here: Send, reason: StopReason
+) -> None:
+    stopped = jobs.stop_mirror(replace(stop, reason=reason))
+
+    check_opened(stop, stopped, here)
+    assert stopped.ends == ((0, 5), (1, 0))
+    send_here(stop.mirror_topic, user="app")
+
+
+def test_many_mirrors_are_opened_though_configs_are_refused(stop: MirrorStop, here: ClusterAdmin, send_here: Send) -> None:
+    recorded: list[str] = []
+    stopped = jobs.stop_many(
+        [stop],
+        on_fenced=recorded.extend,
+        on_open=lambda: recorded.append(f"denied: {here.denies_writes(stop.mirror_topic)}"),
+    )
+
+    check_opened(stop, stopped[stop.mirror_topic], here)
+    assert recorded == [stop.mirror_topic, "denied: False"]
+    send_here(stop.mirror_topic, user="app")
+
+
+def test_producers_are_let_in_before_configs_are_given_back(stop: MirrorStop, here: ClusterAdmin) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    def look() -> None:
+        seen.append((here.denies_writes(stop.mirror_topic), looks_like_mirror(here.describe(stop.mirror_topic).configs)))
+
+    jobs.stop_mirror(stop, on_open=look)
+
+    assert seen == [(False, True)]
+
+
+def test_a_retry_succeeds_once_the_policy_allows_it(stop: MirrorStop, here: ClusterAdmin, policy: Policy) -> None:
+    jobs.stop_mirror(stop)
+
+    (again,) = jobs.give_configs_back(stop)
+    policy.forget()
+    assert jobs.give_configs_back(stop) == ()
+
+    assert again.name == "retention.ms"
+    assert here.describe(stop.mirror_topic).configs["retention.ms"] == MONTH_MS
+
+
+def test_a_retry_leaves_a_value_that_a_person_has_set(stop: MirrorStop, here: ClusterAdmin, policy: Policy) -> None:
+    jobs.stop_mirror(stop)
+    here.set_configs(stop.mirror_topic, {"retention.ms": "3600000", "max.message.bytes": "2000000"})
+
+    assert jobs.give_configs_back(stop) == ()
+
+    configs = here.describe(stop.mirror_topic).configs
+    assert (configs["retention.ms"], configs["max.message.bytes"]) == ("3600000", "2000000")
+
+
+@pytest.mark.parametrize("partly", [False, True])
+def test_a_stop_that_was_cut_short_behind_the_opening_gives_the_configs_back(
+    stop: MirrorStop, here: ClusterAdmin, policy: Policy, send_here: Send, partly: bool
+) -> None:
+    """The worker died there; producers write before the next attempt. ``partly``: it had given some configs back."""
+
+    class DiedError(Exception):
+        pass
+
+    recorded: list[MirrorStopped] = []
+
+    def die() -> None:
+        if partly:
+            here.set_configs(stop.mirror_topic, {"compression.type": "zstd", "max.message.bytes": "1048588"})
+        raise DiedError
+
+    with pytest.raises(DiedError):
+        jobs.stop_mirror(stop, on_fenced=recorded.append, on_open=die)
+    send_here(stop.mirror_topic, user="app", count=3)
+    policy.forget()
+    stopped = jobs.stop_mirror(replace(stop, fenced_ends=recorded[0].ends, giving_back=recorded[0].gives_back))
+
+    configs = here.describe(stop.mirror_topic).configs
+    assert (stopped.ends, stopped.refused) == (((0, 5), (1, 0)), ())
+    assert (configs["retention.ms"], configs["message.timestamp.type"]) == (MONTH_MS, "LogAppendTime")
+    assert configs.get("compression.type") == ("zstd" if partly else None)
+    assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 9, 1: 1}
+
+
+def test_each_refused_config_has_a_row_of_its_own(stop: MirrorStop, here: ClusterAdmin, policy: Policy) -> None:
+    policy.limit(retention_ms=WEEK_MS, delete_retention_ms=1)
+    source = {**stop.source_configs, "delete.retention.ms": "100"}
+
+    stopped = jobs.stop_mirror(replace(stop, source_configs=source))
+
+    assert [(step.name, step.value) for step in stopped.refused] == [("delete.retention.ms", "100"), ("retention.ms", MONTH_MS)]
+    assert all(isinstance(step, RefusedStep) and step.message for step in stopped.refused)
+    assert not here.denies_writes(stop.mirror_topic)
+
+
+def test_a_reopened_mirror_is_opened_before_its_configs_are_given_back(stop: MirrorStop, here: ClusterAdmin) -> None:
+    topic_id, refused = jobs.reopen_mirror(stop)
+
+    assert topic_id == stop.mirror_topic_id
+    assert [step.name for step in refused] == ["retention.ms"]
+    assert not here.denies_writes(stop.mirror_topic)
+
+
+def test_a_promotion_waits_for_no_config_that_the_destination_refuses_and_the_copy_does_not_need(
+    stop: MirrorStop, there: ClusterAdmin, here: ClusterAdmin, policy: Policy
+) -> None:
+    policy.limit(delete_retention_ms=1, retention_ms=WEEK_MS)
+    there.set_configs(stop.source_topic, {"delete.retention.ms": "100", "min.compaction.lag.ms": "7"})
+    plan = MirrorSync(
+        source=stop.source,
+        destination=stop.destination,
+        source_topic=stop.source_topic,
+        source_topic_id=stop.assignments[0].source_topic_id,
+        mirror_topic=stop.mirror_topic,
+        mirror_topic_id=stop.mirror_topic_id,
+        previous=stop.source_configs,
+    )
+
+    synced = jobs.sync_mirror(plan)
+
+    ways = {"source": stop.source, "destination": stop.destination}
+    ways |= {"source_topic": stop.source_topic, "mirror_topic": stop.mirror_topic}
+    waits = dict(jobs.promotion_blockers(**ways))  # type: ignore[arg-type]
+    goes = dict(jobs.promotion_blockers(**ways, refused=[step.name for step in synced.refused]))  # type: ignore[arg-type]
+    assert [(step.name, step.value) for step in synced.refused] == [("delete.retention.ms", "100")]
+    assert synced.changed == ("min.compaction.lag.ms",)
+    assert synced.source_configs["delete.retention.ms"] == "100"
+    assert here.describe(stop.mirror_topic).configs["min.compaction.lag.ms"] == "7"
+    assert ErrorCode.WAITING_FOR_CONFIGS in waits
+    assert ErrorCode.WAITING_FOR_CONFIGS not in goes
+
+
+def test_a_promotion_waits_for_a_refused_config_that_the_copy_needs(
+    stop: MirrorStop, there: ClusterAdmin, here: ClusterAdmin
+) -> None:
+    """Somebody has set a retention on the mirror, and the policy refuses to set it back: records would go."""
+    here.set_configs(stop.mirror_topic, {"retention.ms": "3600000"})
+    ways = {"source": stop.source, "destination": stop.destination}
+    ways |= {"source_topic": stop.source_topic, "mirror_topic": stop.mirror_topic}
+
+    found = dict(jobs.promotion_blockers(**ways, refused=["retention.ms"]))  # type: ignore[arg-type]
+
+    assert "retention.ms" in found[ErrorCode.WAITING_FOR_CONFIGS]
