@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
+from linkctl import __version__
 from linkctl.errors import Exit, LinkctlError, exit_of
 from linkctl.settings import Settings
 
@@ -24,7 +25,7 @@ class RestClient:
 
     def __init__(self, settings: Settings, *, transport: httpx.BaseTransport | None = None) -> None:
         """Remember where and who; nothing is sent yet."""
-        headers = {"Accept": "application/json", "User-Agent": "linkctl"}
+        headers = {"Accept": "application/json", "User-Agent": f"linkctl/{__version__}"}
         auth = None if settings.token else httpx.BasicAuth(settings.api_key, settings.api_secret)
         if settings.token:
             headers["Authorization"] = f"Bearer {settings.token}"
@@ -86,7 +87,12 @@ class RestClient:
         return _json(answer) if answer.content else None
 
     def _path(self, parts: tuple[str, ...], *, prefix: str = PREFIX) -> str:
-        return "/".join((f"{prefix}/clusters", quote(self.cluster_id(), safe=""), *(quote(one, safe=":") for one in parts)))
+        return "/".join((f"{prefix}/clusters", quote(self.cluster_id(), safe=""), *map(_segment, parts)))
+
+
+def _segment(part: str) -> str:
+    """Return a name as one segment of a path; dots alone would be taken out of an address on its way."""
+    return {".": "%2E", "..": "%2E%2E"}.get(part) or quote(part, safe=":")
 
 
 def address_of(url: str) -> httpx.URL:
