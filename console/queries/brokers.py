@@ -37,9 +37,10 @@ def ask_topic(cluster: Cluster, question: str, *, topic: str, by: Actor) -> Any:
         raise no_topic(topic) from error
 
 
-def list_groups(*, cluster: Cluster, by: Actor) -> list[Json]:
-    """List the consumer groups the actor may see."""
-    return [one for one in ask(cluster, "groups") if _sees(by, cluster, _Kind.GROUP, one["group_id"])]
+def list_groups(*, cluster: Cluster, by: Actor) -> tuple[list[Json], str]:
+    """List the consumer groups the actor may see, and say why some may be missing ("": none are)."""
+    found = ask(cluster, "groups")
+    return [group for group in found["groups"] if _sees(by, cluster, _Kind.GROUP, group["group_id"])], found["incomplete"]
 
 
 def ask_group(cluster: Cluster, question: str, *, group: str, by: Actor) -> Any:

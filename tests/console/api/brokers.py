@@ -14,6 +14,7 @@ GROUP = {
     "assignor": "range",
     "coordinator": 1,
     "members": [MEMBER],
+    "error": "",
 }
 ACL = {
     "resource_type": "TOPIC",
@@ -62,6 +63,8 @@ class SmallCluster:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.topics = {"plain": topic("plain")}
         self.lags = [lag(0, behind=4), lag(1, behind=6)]
+        self.groups: dict[str, dict[str, Any]] = {"readers": GROUP}
+        self.incomplete = ""
         self.error: LinkEngineError | None = None
 
     def answer(self, task_name: str, kwargs: dict[str, Any]) -> Any:
@@ -94,7 +97,7 @@ class SmallCluster:
         if question == "create_topic":
             size = {"partitions": asked["partitions"] or 1, "replication_factor": asked["replication_factor"] or 1}
             return None if asked["validate_only"] else topic(asked["topic"], **size)
-        if question in ("group", "group_lags") and asked["group_id"] != GROUP["group_id"]:
+        if question in ("group", "group_lags") and asked["group_id"] not in self.groups:
             return None
         answers: dict[str, Any] = {
             "brokers": [BROKER, {**BROKER, "broker": 2}],
@@ -106,8 +109,8 @@ class SmallCluster:
             "acls": [ACL],
             "create_acls": None,
             "delete_acls": [ACL],
-            "groups": [GROUP],
-            "group": GROUP,
+            "groups": {"groups": list(self.groups.values()), "incomplete": self.incomplete},
+            "group": self.groups.get(asked.get("group_id", "")),
             "group_lags": self.lags,
         }
         return answers[question]

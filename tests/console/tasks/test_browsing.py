@@ -51,7 +51,9 @@ def test_every_question_of_rest_has_the_fields_that_rest_writes(
     same_fields(config["synonyms"][0], CONFIG["synonyms"][0])
     group = ask(destination, "group", group_id=topic_name)["result"]
     same_fields(group, GROUP)
-    assert group in ask(destination, "groups")["result"]
+    groups = ask(destination, "groups")["result"]
+    assert group in groups["groups"]
+    assert groups["incomplete"] == ""
     lags = ask(destination, "group_lags", group_id=topic_name)["result"]
     same_fields(lags[0], lag(0, behind=1))
     assert (lags[0]["current_offset"], lags[0]["log_end_offset"], lags[0]["lag"]) == (4, 10, 6)
