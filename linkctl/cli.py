@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from linkctl import __version__, checks, drills, inspection, links, mirrors, namespaces, output, restores, topics
+from linkctl import __version__, checks, drills, inspection, links, mirrors, namespaces, offsets, output, restores, topics
 
 PROGRAM = "linkctl"
 
@@ -33,6 +33,7 @@ def program(**_options: object) -> None:
 program.add_command(links.group)
 program.add_command(mirrors.group)
 program.add_command(topics.group)
+program.add_command(offsets.offsets_for_time)
 program.add_command(namespaces.group)
 for _part in (inspection.gaps, inspection.lineage, inspection.mirror_stops, inspection.preview, inspection.reparent):
     mirrors.group.add_command(_part)

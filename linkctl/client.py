@@ -76,7 +76,7 @@ class RestClient:
 
     def call(self, method: str, path: str, *, body: Json | None = None, query: dict[str, object] | None = None) -> Any:
         """Send one request; flags are written as true and false, what is None is left out."""
-        given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+        given = {name: _query(value) for name, value in (query or {}).items() if value is not None}
         try:
             answer = self._http.request(method, path, json=body, params=given)
         except httpx.TransportError as error:
@@ -112,6 +112,10 @@ def _no_address(why: str) -> LinkctlError:
     """The address itself is not repeated: it may hold a password."""
     where = "Give one like https://links.example.com by --url, LINKCTL_URL or the file's url"
     return LinkctlError(f"The address of the service {why}. {where}.", code=Exit.USAGE)
+
+
+def _query(value: object) -> str | list[str]:
+    return [_text(one) for one in value] if isinstance(value, list) else _text(value)
 
 
 def _text(value: object) -> str:

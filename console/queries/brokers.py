@@ -5,13 +5,14 @@ Answers are those of ``console.brokers.ask``. Each call waits for a worker and a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from console.access import Permission, can, check_permission
 from console.actors import Actor
 from console.brokers import ask, no_topic
 from console.errors import NotFoundError
-from console.models import Cluster, RoleBinding
+from console.models import Cluster, MirrorTopic, RoleBinding
 
 _Kind = RoleBinding.ResourceType
 Json = dict[str, Any]
@@ -49,6 +50,26 @@ def ask_group(cluster: Cluster, question: str, *, group: str, by: Actor) -> Any:
     if found is None:
         raise NotFoundError(f"Consumer group {group} cannot be found.", code="UNKNOWN_GROUP")
     return found
+
+
+def offsets_for_time(*, mirror: MirrorTopic, timestamp_ms: int, positions: Sequence[tuple[int, int]]) -> list[Json]:
+    """Look up the first record of each partition of a mirror topic that is not older than a moment; may be incomplete.
+
+    The mirror has been looked up with the rights of the actor.
+    """
+    cluster = mirror.link.destination
+    try:
+        return list(
+            ask(
+                cluster,
+                "offsets_for_time",
+                topic=mirror.name,
+                timestamp_ms=timestamp_ms,
+                positions=[list(one) for one in positions],
+            )
+        )
+    except NotFoundError as error:
+        raise no_topic(mirror.name) from error
 
 
 def ask_brokers(cluster: Cluster, question: str, *, by: Actor, **asked: Any) -> list[Json]:

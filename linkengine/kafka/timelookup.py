@@ -65,7 +65,8 @@ def offsets_for_time(
 ) -> list[TimedOffset]:
     """Look up, per partition, the first committed record that is not older than a moment.
 
-    ``positions`` say where to continue a search that was not complete. Takes ``budget_s`` and one read more at most.
+    ``positions`` say where to continue a search that was not complete. Each partition is read once at least, so that every call
+    gets further.
     """
     deadline = time.monotonic() + budget_s
     with closing(Cluster(address)) as cluster, ExitStack() as stack:
@@ -73,7 +74,7 @@ def offsets_for_time(
         searches = _begin(cluster, topic, view, timestamp_ms=timestamp_ms, positions=positions)
         connections: dict[int, Connection] = {}
         waiting = [search for search in searches if not search.is_complete]
-        while waiting and time.monotonic() < deadline:
+        while waiting and (waiting[0].reads == 0 or time.monotonic() < deadline):
             search = waiting.pop(0)
             broker = view.partitions[search.partition].broker
             if broker not in connections:

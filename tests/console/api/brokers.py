@@ -34,6 +34,15 @@ CONFIG = {
     "source": "DYNAMIC_TOPIC_CONFIG",
     "synonyms": [{"name": "retention.ms", "value": "1000", "source": "DYNAMIC_TOPIC_CONFIG"}],
 }
+TIMED = {
+    "partition": 0,
+    "offset": 7,
+    "record_timestamp_ms": 1_700_000_000_500,
+    "searched_to": 7,
+    "log_end_offset": 10,
+    "is_complete": True,
+}
+RESET = {"partition": 0, "before": 9, "after": 7, "is_written": False, "message": ""}
 RIGHTS = ["DESCRIBE", "READ"]
 BROKER = {"broker": 1, "host": "one.example", "port": 9092, "rack": None}
 MOVING = {"topic": "plain", "partition": 0, "adding": [3], "removing": [1]}
@@ -65,6 +74,8 @@ class SmallCluster:
         self.lags = [lag(0, behind=4), lag(1, behind=6)]
         self.groups: dict[str, dict[str, Any]] = {"readers": GROUP}
         self.incomplete = ""
+        self.timed = [[TIMED]]  # one answer after the other; the last one stays
+        self.refusal: dict[str, Any] = {}
         self.error: LinkEngineError | None = None
 
     def answer(self, task_name: str, kwargs: dict[str, Any]) -> Any:
@@ -112,5 +123,7 @@ class SmallCluster:
             "groups": {"groups": list(self.groups.values()), "incomplete": self.incomplete},
             "group": self.groups.get(asked.get("group_id", "")),
             "group_lags": self.lags,
+            "offsets_for_time": self.timed.pop(0) if len(self.timed) > 1 else self.timed[0],
+            "reset_group": [{**RESET, "is_written": asked.get("execute", False), **self.refusal}],
         }
         return answers[question]
