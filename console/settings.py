@@ -57,6 +57,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "console.middleware.client_address",  # first: the others read the address and the scheme
     "console.middleware.RequestIdMiddleware",
+    "console.api.paths.keep_path_encoded",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",

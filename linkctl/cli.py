@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from linkctl import checks, drills, inspection, links, mirrors, namespaces, output, restores
+from linkctl import __version__, checks, drills, inspection, links, mirrors, namespaces, offsets, output, restores, topics
 
 PROGRAM = "linkctl"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name=PROGRAM)
 @click.option("--url", metavar="URL", help="Address of the service, such as https://links.example.com. [LINKCTL_URL]")
 @click.option("--cluster", metavar="ID", help="The destination cluster; not needed where there is one. [LINKCTL_CLUSTER]")
 @click.option(
@@ -31,6 +32,8 @@ def program(**_options: object) -> None:
 
 program.add_command(links.group)
 program.add_command(mirrors.group)
+program.add_command(topics.group)
+program.add_command(offsets.offsets_for_time)
 program.add_command(namespaces.group)
 for _part in (inspection.gaps, inspection.lineage, inspection.mirror_stops, inspection.preview, inspection.reparent):
     mirrors.group.add_command(_part)

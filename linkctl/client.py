@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
+from linkctl import __version__
 from linkctl.errors import Exit, LinkctlError, exit_of
 from linkctl.settings import Settings
 
@@ -24,7 +25,7 @@ class RestClient:
 
     def __init__(self, settings: Settings, *, transport: httpx.BaseTransport | None = None) -> None:
         """Remember where and who; nothing is sent yet."""
-        headers = {"Accept": "application/json", "User-Agent": "linkctl"}
+        headers = {"Accept": "application/json", "User-Agent": f"linkctl/{__version__}"}
         auth = None if settings.token else httpx.BasicAuth(settings.api_key, settings.api_secret)
         if settings.token:
             headers["Authorization"] = f"Bearer {settings.token}"
@@ -75,7 +76,7 @@ class RestClient:
 
     def call(self, method: str, path: str, *, body: Json | None = None, query: dict[str, object] | None = None) -> Any:
         """Send one request; flags are written as true and false, what is None is left out."""
-        given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+        given = {name: _query(value) for name, value in (query or {}).items() if value is not None}
         try:
             answer = self._http.request(method, path, json=body, params=given)
         except httpx.TransportError as error:
@@ -86,7 +87,12 @@ class RestClient:
         return _json(answer) if answer.content else None
 
     def _path(self, parts: tuple[str, ...], *, prefix: str = PREFIX) -> str:
-        return "/".join((f"{prefix}/clusters", quote(self.cluster_id(), safe=""), *(quote(one, safe=":") for one in parts)))
+        return "/".join((f"{prefix}/clusters", quote(self.cluster_id(), safe=""), *map(_segment, parts)))
+
+
+def _segment(part: str) -> str:
+    """Return a name as one segment of a path; dots alone would be taken out of an address on its way."""
+    return {".": "%2E", "..": "%2E%2E"}.get(part) or quote(part, safe=":")
 
 
 def address_of(url: str) -> httpx.URL:
@@ -106,6 +112,10 @@ def _no_address(why: str) -> LinkctlError:
     """The address itself is not repeated: it may hold a password."""
     where = "Give one like https://links.example.com by --url, LINKCTL_URL or the file's url"
     return LinkctlError(f"The address of the service {why}. {where}.", code=Exit.USAGE)
+
+
+def _query(value: object) -> str | list[str]:
+    return [_text(one) for one in value] if isinstance(value, list) else _text(value)
 
 
 def _text(value: object) -> str:

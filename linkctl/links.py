@@ -153,6 +153,9 @@ def configuration_list(context: click.Context, name: str, *, as_json: bool) -> N
     output.write_table(("CONFIG", "VALUE", "SET", "READ ONLY"), rows)
 
 
+configuration.add_command(update)  # under both names: Confluent's CLI has it here
+
+
 def _row(link: dict[str, Any]) -> tuple[object, ...]:
     error = None if link["link_error"] == "NO_ERROR" else link["link_error"]
     return link["link_name"], link["link_state"], _other(link), len(link["topic_names"]), error

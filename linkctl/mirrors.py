@@ -1,7 +1,8 @@
-"""``linkctl mirror …``: create, list, describe and operate mirror topics; see why a change of state does not get on."""
+"""``linkctl mirror …``: create, list, describe, delete and operate mirror topics; see why a change of state does not get on."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from linkctl import output
 from linkctl.client import Json
 from linkctl.commands import as_json, client_of, complete_links, complete_mirrors, config_list, configs, done, dry_run
 from linkctl.errors import Exit, LinkctlError
+from linkctl.topics import confirm, delete_mirror, for_each, yes
 
 STATUSES = [
     "ACTIVE",
@@ -47,26 +49,48 @@ def group() -> None:
 
 
 @group.command("create")
-@click.argument("source_topic")
+@click.argument("mirror")
 @_LINK
-@click.option("--mirror-topic", help="Its name here; only what the link's prefix makes of the source's name.")
+@click.option("--source-topic", help="The topic to mirror; default: MIRROR. Needed where the link has a prefix.")
 @click.option("--replication-factor", type=click.IntRange(1, 32_767), help="Default: the cluster's.")
 @configs
 @dry_run
 @click.pass_context
 def create(context: click.Context, /, **given: Any) -> None:
-    """Begin to mirror SOURCE_TOPIC."""
-    body: Json = {"source_topic_name": given["source_topic"], "configs": config_list(given["configs"], given["config_file"])}
-    body |= {"mirror_topic_name": given["mirror_topic"]} if given["mirror_topic"] else {}
+    """Create the mirror topic MIRROR."""
+    mirror, source = given["mirror"], given["source_topic"] or given["mirror"]
+    body: Json = {
+        "source_topic_name": source,
+        "mirror_topic_name": mirror,
+        "configs": config_list(given["configs"], given["config_file"]),
+    }
     body |= {"replication_factor": given["replication_factor"]} if given["replication_factor"] else {}
     flags = {"validate_only": True} if given["dry_run"] else {}
     client_of(context).send("POST", "links", given["link"], "mirrors", body=body, **flags)
-    done(f"Topic {given['source_topic']} is being mirrored", dry=given["dry_run"])
+    done(f"Mirror topic {mirror} was created; it mirrors {source}", dry=given["dry_run"])
+
+
+@group.command("delete")
+@click.argument("topics", nargs=-1, required=True, shell_complete=complete_mirrors)
+@_LINK
+@yes
+@click.pass_context
+def delete(context: click.Context, topics: Sequence[str], *, link: str, yes: bool) -> None:
+    """Delete the mirror topics TOPICS of the link, with all their records here; the source topics stay."""
+    confirm(topics, yes=yes)
+    client = client_of(context)
+    for_each(topics, lambda topic: delete_mirror(client, link=link, topic=topic), done="is being deleted")
 
 
 @group.command("list")
 @click.option("--link", default="-", help="The cluster link; default: all.", shell_complete=complete_links)
-@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only those with this status.")
+@click.option(
+    "--status",
+    "--mirror-status",
+    "status",
+    type=click.Choice(STATUSES, case_sensitive=False),
+    help="Only those with this status.",
+)
 @as_json
 @click.pass_context
 def show_all(context: click.Context, *, link: str, status: str | None, as_json: bool) -> None:

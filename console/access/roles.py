@@ -19,6 +19,7 @@ class Permission(StrEnum):
     MANAGE_MIRROR = "manage mirror topics"  # create and delete mirror topics
     OPERATE_MIRROR = "operate mirror topics"  # pause, resume, promote, fail over
     MANAGE_TOPIC = "manage topics"  # create, delete, configure and grow ordinary topics
+    MANAGE_GROUP = "manage consumer groups"  # reset their offsets
     MANAGE_ACLS = "manage ACLs"  # of a cluster
     READ_RECORDS = "read records"  # the pieces of them that a comparison shows where copies differ
     VERIFY = "verify mirror topics"  # start comparisons of mirror and source
@@ -35,6 +36,7 @@ _MIRRORS = frozenset(
         Permission.MANAGE_MIRROR,
         Permission.OPERATE_MIRROR,
         Permission.MANAGE_TOPIC,
+        Permission.MANAGE_GROUP,
         Permission.READ_RECORDS,
         Permission.VERIFY,
     }

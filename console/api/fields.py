@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.validators import ProhibitNullCharactersValidator
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -23,6 +24,15 @@ class TextField(serializers.CharField):
         if not isinstance(data, str):
             self.fail("invalid")
         return str(super().to_internal_value(data))
+
+
+class AnyTextField(TextField):
+    """A JSON string of any characters; for what no database looks for."""
+
+    def __init__(self, **options: Any) -> None:
+        """Allow NUL, which the framework refuses."""
+        super().__init__(**options)
+        self.validators = [one for one in self.validators if not isinstance(one, ProhibitNullCharactersValidator)]
 
 
 class NumberField(serializers.IntegerField):

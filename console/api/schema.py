@@ -38,6 +38,7 @@ SETTINGS: dict[str, Any] = {
     "PREPROCESSING_HOOKS": ["console.api.schema.keep_one_prefix"],
     "POSTPROCESSING_HOOKS": ["console.api.schema.describe_paths"],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "PATH_CONVERTER_OVERRIDES": {"segment": str, "any_segment": str},
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": False, "validatorUrl": None},

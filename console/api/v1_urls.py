@@ -2,6 +2,7 @@
 
 from django.urls import path, re_path
 
+import console.api.paths  # noqa: F401 - registers the converters
 from console.api.v1 import (
     drills,
     gates,
@@ -11,6 +12,7 @@ from console.api.v1 import (
     mirrorconfigs,
     mirrorstates,
     namespaces,
+    offsets,
     previews,
     recovering,
     refusals,
@@ -24,10 +26,10 @@ from console.api.v1 import (
 )
 from console.api.views import UnknownEndpointView
 
-_LINK = "clusters/<str:cluster_id>/links/<str:link_name>"
-_MIRROR = f"{_LINK}/mirrors/<str:mirror_topic_name>"
+_LINK = "clusters/<segment:cluster_id>/links/<segment:link_name>"
+_MIRROR = f"{_LINK}/mirrors/<segment:mirror_topic_name>"
 
-_NAMESPACES = "clusters/<str:cluster_id>/namespaces"
+_NAMESPACES = "clusters/<segment:cluster_id>/namespaces"
 
 urlpatterns = [
     path(_NAMESPACES, namespaces.NamespaceListView.as_view()),
@@ -35,9 +37,9 @@ urlpatterns = [
     path(f"{_NAMESPACES}/<int:namespace_id>/link", namespaces.NamespaceFollowerView.as_view()),
     path("tokens", tokens.TokenListView.as_view()),
     path(f"{_LINK}/tasks", tasks.LinkTaskListView.as_view()),
-    path(f"{_LINK}/tasks/<str:task_name>/run", tasks.LinkTaskRunView.as_view()),
+    path(f"{_LINK}/tasks/<segment:task_name>/run", tasks.LinkTaskRunView.as_view()),
     path(f"{_LINK}/source-topics", sourcetopics.SourceTopicListView.as_view()),
-    path(f"{_LINK}/source-topics/<str:source_topic_name>", sourcetopics.SourceTopicView.as_view()),
+    path(f"{_LINK}/source-topics/<segment:source_topic_name>", sourcetopics.SourceTopicView.as_view()),
     path(f"{_LINK}/consumer-groups", groups.GroupListView.as_view()),
     path(f"{_LINK}/acls", groups.AclListView.as_view()),
     path(f"{_LINK}/history", history.LinkHistoryView.as_view()),
@@ -55,6 +57,8 @@ urlpatterns = [
     path(f"{_MIRROR}/verify-runs/<int:run_id>", views.VerifyRunView.as_view()),
     path(f"{_MIRROR}/verification", views.VerificationView.as_view()),
     path(f"{_MIRROR}/verified-ranges", views.VerifiedRangeListView.as_view()),
+    path(f"{_MIRROR}/offsets-for-time", offsets.OffsetsForTimeView.as_view()),
+    path(f"{_MIRROR}/group-resets", offsets.GroupResetView.as_view()),
     path(f"{_MIRROR}/clamped-offsets", groups.ClampedOffsetListView.as_view()),
     path(f"{_MIRROR}/gaps", views.GapListView.as_view()),
     path(f"{_MIRROR}/refused-configs", refusals.RefusedConfigsView.as_view()),

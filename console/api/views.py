@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import IO, Any
-from urllib.parse import quote
 
 from django.contrib.auth.models import User
 from django.utils import timezone
@@ -23,11 +22,13 @@ from rest_framework.views import APIView
 from console.actors import Actor
 from console.api.authentication import ApiKeyAuthentication, BearerAuthentication, ConsoleSessionAuthentication
 from console.api.errors import TooLargeError, UnreadableError, answer_failure
+from console.api.paths import encode_segment
 from console.api.schema import ApiSchema
 from console.api.throttling import KeyThrottle
 
 MAX_BODY_BYTES = 1 << 20  # a link with a full chain of certificates has some 30 KB
 _TRUE, _FALSE = "true", "false"
+_ANY_CHARACTER = ("consumer_group_id", "consumer_id")  # are looked up in a cluster, not in the database
 
 
 class BoundedJsonParser(JSONParser):
@@ -77,7 +78,7 @@ class RestView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Refuse what no database can look for, after authentication."""
         super().initial(request, *args, **kwargs)
-        if any("\0" in str(value) for value in kwargs.values()):
+        if any("\0" in str(value) for name, value in kwargs.items() if name not in _ANY_CHARACTER):
             raise NotFound
         if any("\0" in value for values in request.query_params.lists() for value in values[1]):
             raise UnreadableError("A query parameter holds a NUL character.")
@@ -144,4 +145,4 @@ def choice(request: Request, name: str, *, values: Collection[str]) -> str:
 def absolute(request: Request, *parts: str) -> str:
     """Answer the absolute URL of a path below the request's prefix, each part escaped but for the verb's colon."""
     prefix = request.path[: request.path.index("/clusters")]
-    return request.build_absolute_uri("/".join((prefix, *(quote(part, safe=":") for part in parts))))
+    return request.build_absolute_uri("/".join((prefix, *map(encode_segment, parts))))

@@ -1,4 +1,4 @@
-"""Field types of ours: JSON that is encrypted at rest.
+"""Field types of ours: JSON that is encrypted at rest, text of any characters, the key of such a text.
 
 The key comes from the setting CREDENTIALS_KEYS (Fernet, newest first, so keys can be rotated); without it nothing that was
 stored can be read. What is stored never appears in ``repr``, forms or serializers: those ask for it by name.
@@ -6,7 +6,9 @@ stored can be read. What is stored never appears in ``repr``, forms or serialize
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +28,10 @@ def _cipher_of(keys: tuple[str, ...]) -> MultiFernet:
 
 if TYPE_CHECKING:
     _Text = models.TextField[Any, Any]
+    _String = models.TextField[str, str]
+    _Chars = models.CharField[str, str]
 else:
-    _Text = models.TextField  # generic for the type checker only
+    _Text, _String, _Chars = models.TextField, models.TextField, models.CharField  # generic for the type checker only
 
 
 class EncryptedJSONField(_Text):
@@ -47,6 +51,50 @@ class EncryptedJSONField(_Text):
 
     def value_to_string(self, obj: models.Model) -> str:
         return self.get_prep_value(self.value_from_object(obj))
+
+
+_ESCAPE = "\x1a"  # SUBSTITUTE; followed by "0" it stands for NUL, doubled for itself
+
+
+class AnyTextField(_String):
+    """A text of any characters: PostgreSQL has no NUL in its texts, and Kafka allows one in the name of a consumer group."""
+
+    def get_prep_value(self, value: Any) -> Any:
+        return value.replace(_ESCAPE, _ESCAPE * 2).replace("\0", f"{_ESCAPE}0") if isinstance(value, str) else value
+
+    def from_db_value(self, value: str | None, _expression: object, _connection: object) -> Any:
+        if value is None or _ESCAPE not in value:
+            return value
+        return "".join(_unescaped(value))
+
+
+def _unescaped(text: str) -> Iterator[str]:
+    characters = iter(text)
+    for character in characters:
+        yield character if character != _ESCAPE else {"0": "\0"}.get(next(characters, ""), _ESCAPE)
+
+
+class KeyOfField(_Chars):
+    """The SHA-256 of another field, for unique constraints: an index of PostgreSQL holds no text of more than 2,700 bytes."""
+
+    def __init__(self, of: str = "", **options: Any) -> None:
+        """Remember whose key it is."""
+        self.of = of
+        super().__init__(**{"max_length": 64, "editable": False, "default": "", **options})
+
+    def deconstruct(self) -> Any:
+        name, path, args, options = super().deconstruct()
+        return name, path, args, {**options, "of": self.of}
+
+    def pre_save(self, row: models.Model, add: bool) -> str:  # noqa: FBT001 - Django's signature
+        key = key_of(getattr(row, self.of))
+        setattr(row, self.attname, key)
+        return key
+
+
+def key_of(text: str) -> str:
+    """Return what a ``KeyOfField`` holds for a text."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def seal(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from console.models.fields import AnyTextField, KeyOfField
 from console.models.links import ClusterLink
 from console.models.mirrors import MirrorTopic
 from linkengine.domain.groups import GroupStatus, OffsetOutcome
@@ -13,8 +14,9 @@ class SyncedGroup(models.Model):
     """A group that the source lists, followed or skipped; ``message`` says why where it is not simply followed."""
 
     link = models.ForeignKey(ClusterLink, on_delete=models.CASCADE, related_name="groups")
-    name = models.CharField(max_length=255)
-    destination_name = models.CharField(max_length=270)
+    name = AnyTextField()  # Kafka allows 32,767 bytes of any characters, and none
+    name_key = KeyOfField(of="name")
+    destination_name = AnyTextField()
     kind = models.CharField(max_length=20, blank=True, default="")  # classic, consumer, share, …; "": the broker does not tell
     status = models.CharField(max_length=20, choices=[(one.value, one.value) for one in GroupStatus])
     message = models.TextField(blank=True, default="")
@@ -23,7 +25,7 @@ class SyncedGroup(models.Model):
 
     class Meta:
         ordering = ["name"]
-        constraints = [models.UniqueConstraint(fields=["link", "name"], name="group_is_unique_on_its_link")]
+        constraints = [models.UniqueConstraint(fields=["link", "name_key"], name="group_is_unique_on_its_link")]
         indexes = [models.Index(fields=["link", "status"], name="group_by_status")]
 
     def __str__(self) -> str:
@@ -58,7 +60,8 @@ class ClampedOffset(models.Model):
 
     mirror = models.ForeignKey(MirrorTopic, on_delete=models.CASCADE, related_name="clamped_offsets")
     stopping_since = models.DateTimeField()  # tells one stop of a mirror from the next
-    group = models.CharField(max_length=270)  # at the destination
+    group = AnyTextField()  # at the destination
+    group_key = KeyOfField(of="group")
     partition = models.PositiveIntegerField()
     source_offset = models.BigIntegerField(null=True)  # as last seen
     before = models.BigIntegerField(null=True)  # at the destination; null: none, or it could not be read
@@ -69,7 +72,9 @@ class ClampedOffset(models.Model):
     class Meta:
         ordering = ["group", "partition"]
         constraints = [
-            models.UniqueConstraint(fields=["mirror", "stopping_since", "group", "partition"], name="offset_is_clamped_once")
+            models.UniqueConstraint(
+                fields=["mirror", "stopping_since", "group_key", "partition"], name="offset_is_clamped_once"
+            )
         ]
 
     def __str__(self) -> str:

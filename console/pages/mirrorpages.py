@@ -43,7 +43,7 @@ from console.queries import stopreports as report_queries
 from console.queries import verification
 from console.queries.lineage import cluster_names, lineage_of
 from console.queries.mirrorconfigs import followed_configs, list_reverts
-from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
+from linkengine.domain.states import BIDIRECTIONAL_ONLY, GapReason, MirrorEvent, MirrorState
 
 if TYPE_CHECKING:
     from console.queries.mirrors import MirrorSummary
@@ -119,6 +119,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
     summary = mirror_queries.summarize(mirror, now=now)
     choices = action_choices(mirror, by=by)
     reads_records = can(by, Permission.READ_RECORDS, mirror=mirror)
+    gaps = list(mirror.gaps.all())
     return {
         "link": link_head(mirror.link, now=now),
         "environment_name": mirror.link.destination.environment.name,
@@ -131,7 +132,8 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "held_back": held_back(mirror, summary.partitions, now=now),
         "tiles": mirror_tiles(summary),
         "partitions": [partition_row(row, now=now) for row in summary.partitions],
-        "gaps": gap_groups(mirror.gaps.all()),
+        "gaps": gap_groups(gaps),
+        "has_dated_fillers": any(gap.reason != GapReason.HEAD for gap in gaps),  # those of the head are deleted again
         "lineage": origin_rows(lineage_of(mirror), names=cluster_names(), now=now),
         "configs": followed_configs(mirror),
         "reverts": [{"row": one, "at": moment(one.at, now=now)} for one in list_reverts(mirror)],

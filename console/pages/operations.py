@@ -5,7 +5,7 @@ The confirmation is a page of its own; with JavaScript the same form opens in a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.http import HttpRequest, HttpResponse
@@ -24,6 +24,7 @@ from console.pages.linkpages import crumbs
 from console.pages.mirrorpages import mirror_head, mirror_url
 from console.policies import permission_for, why_not
 from console.presenters import numbers
+from console.presenters.groups import readable_name
 from console.presenters.links import link_url
 from console.presenters.verbs import VERBS, Verb, explanation, needs_typed_name, reversibility
 from console.queries import links as link_queries
@@ -110,7 +111,7 @@ def effect_of(mirror: MirrorTopic, verb: Verb) -> dict[str, object]:
     if verb.event is MirrorEvent.RESTORE:
         points = restoring.count_divergence(mirror.link, [mirror]).get(mirror.name)
     return {
-        "groups": offsets[:NAMES_SHOWN],
+        "groups": [replace(one, group=readable_name(one.group)) for one in offsets[:NAMES_SHOWN]],
         "group_count": len({one.group for one in offsets}),
         "more_offsets": max(0, len(offsets) - NAMES_SHOWN),
         "configs": sorted(told.configs_to_change.items()) if told else (),

@@ -21,6 +21,7 @@ PERMISSION_WORDS: Mapping[Permission, str] = MappingProxyType(
         Permission.MANAGE_LINK: "Create, edit and delete cluster links",
         Permission.MANAGE_MIRROR: "Add and delete mirror topics",
         Permission.MANAGE_TOPIC: "Create, configure and delete topics",
+        Permission.MANAGE_GROUP: "Reset offsets of consumer groups",
         Permission.MANAGE_ACLS: "Create and delete ACLs",
         Permission.OPERATE_MIRROR: "Pause, resume, promote and fail over mirror topics",
         Permission.READ_RECORDS: "See the pieces of records in which a mirror topic differs from its source",

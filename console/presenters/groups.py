@@ -15,6 +15,7 @@ from linkengine.domain.acls import AclStatus
 from linkengine.domain.groups import GroupStatus
 
 PARTITIONS_SHOWN = 20  # of one group; REST lists all
+NAME_SHOWN = 250  # characters of a name; REST and the CSV file have all of it
 _G, _A = GroupStatus, AclStatus
 
 
@@ -208,12 +209,20 @@ class ClampedRow:
     message: str
 
 
+def readable_name(name: str) -> str:
+    """Return the name of a group for a page: never empty, without control characters, and cut where it is very long."""
+    if not name:
+        return "(empty name)"
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name[:NAME_SHOWN])
+    return text if len(name) <= NAME_SHOWN else f"{text}… ({len(name):,} characters)"
+
+
 def group_row(group: SyncedGroup, offsets: Sequence[GroupOffset], *, now: datetime) -> GroupRow:
     """Present a group with its partitions."""
     return GroupRow(
         number=group.pk,
-        name=group.name,
-        destination_name=group.destination_name if group.destination_name != group.name else "",
+        name=readable_name(group.name),
+        destination_name=readable_name(group.destination_name) if group.destination_name != group.name else "",
         kind=group.kind,
         look=GROUP_LOOKS[GroupStatus(group.status)],
         message=group.message,
@@ -241,7 +250,7 @@ def acl_row(acl: SyncedAcl, *, now: datetime) -> AclRow:
 def clamped_row(one: ClampedOffset) -> ClampedRow:
     """Present what a stop did to a group."""
     return ClampedRow(
-        group=one.group,
+        group=readable_name(one.group),
         partition=one.partition,
         source=numbers.count(one.source_offset),
         before=numbers.count(one.before),

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from console.presenters import numbers
+from console.presenters.groups import readable_name
 from console.presenters.links import Tile
 from console.presenters.numbers import Moment, moment
 from linkengine.domain.mirrorjobs import FILLERS
@@ -85,7 +86,7 @@ def report_row(report: StopReport, *, now: datetime, groups: Collection[str] = (
             )
             for one in report.partitions
         ],
-        groups=sorted(groups),
+        groups=sorted(map(readable_name, groups)),
         refused=[_refused_row(row, now=now) for row in report.refused],
         retriable=any(row["resolved_at"] is None and row["name"] != FILLERS for row in report.refused),
     )

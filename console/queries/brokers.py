@@ -5,13 +5,14 @@ Answers are those of ``console.brokers.ask``. Each call waits for a worker and a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from console.access import Permission, can, check_permission
 from console.actors import Actor
 from console.brokers import ask, no_topic
 from console.errors import NotFoundError
-from console.models import Cluster, RoleBinding
+from console.models import Cluster, MirrorTopic, RoleBinding
 
 _Kind = RoleBinding.ResourceType
 Json = dict[str, Any]
@@ -37,9 +38,10 @@ def ask_topic(cluster: Cluster, question: str, *, topic: str, by: Actor) -> Any:
         raise no_topic(topic) from error
 
 
-def list_groups(*, cluster: Cluster, by: Actor) -> list[Json]:
-    """List the consumer groups the actor may see."""
-    return [one for one in ask(cluster, "groups") if _sees(by, cluster, _Kind.GROUP, one["group_id"])]
+def list_groups(*, cluster: Cluster, by: Actor) -> tuple[list[Json], str]:
+    """List the consumer groups the actor may see, and say why some may be missing ("": none are)."""
+    found = ask(cluster, "groups")
+    return [group for group in found["groups"] if _sees(by, cluster, _Kind.GROUP, group["group_id"])], found["incomplete"]
 
 
 def ask_group(cluster: Cluster, question: str, *, group: str, by: Actor) -> Any:
@@ -48,6 +50,26 @@ def ask_group(cluster: Cluster, question: str, *, group: str, by: Actor) -> Any:
     if found is None:
         raise NotFoundError(f"Consumer group {group} cannot be found.", code="UNKNOWN_GROUP")
     return found
+
+
+def offsets_for_time(*, mirror: MirrorTopic, timestamp_ms: int, positions: Sequence[tuple[int, int]]) -> list[Json]:
+    """Look up the first record of each partition of a mirror topic that is not older than a moment; may be incomplete.
+
+    The mirror has been looked up with the rights of the actor.
+    """
+    cluster = mirror.link.destination
+    try:
+        return list(
+            ask(
+                cluster,
+                "offsets_for_time",
+                topic=mirror.name,
+                timestamp_ms=timestamp_ms,
+                positions=[list(one) for one in positions],
+            )
+        )
+    except NotFoundError as error:
+        raise no_topic(mirror.name) from error
 
 
 def ask_brokers(cluster: Cluster, question: str, *, by: Actor, **asked: Any) -> list[Json]:

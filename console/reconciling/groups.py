@@ -12,6 +12,7 @@ from django.db.models import Max, Q, QuerySet
 from console.actions.groups import let_wait
 from console.gatepolicies import GATED
 from console.models import ClampedOffset, ClusterLink, GroupOffset, MirrorTopic, SyncedGroup
+from console.models.fields import key_of
 from console.models.links import show_change
 from console.models.mirrors import AHEAD
 from console.policies import carries_offsets
@@ -139,7 +140,8 @@ def _last_looked_at(link: ClusterLink, *, now: datetime) -> str:
     """
     groups = SyncedGroup.objects.filter(link=link, looked_at__lte=now + AHEAD)
     latest = groups.aggregate(latest=Max("looked_at"))["latest"]
-    return groups.filter(looked_at=latest).aggregate(name=Max("name"))["name"] or "" if latest else ""
+    names = groups.filter(looked_at=latest).values_list("name", flat=True) if latest else ()
+    return max(names, default="")  # in the order of ``next_batch``: a database may sort names in another one
 
 
 def _remembered(row: GroupOffset, *, now: datetime | None = None) -> Remembered:
@@ -148,7 +150,9 @@ def _remembered(row: GroupOffset, *, now: datetime | None = None) -> Remembered:
 
 
 def _offsets(link: ClusterLink, names: Iterable[str]) -> QuerySet[GroupOffset]:
-    return GroupOffset.objects.filter(group__link=link, group__name__in=names).select_related("group", "mirror")
+    return GroupOffset.objects.filter(group__link=link, group__name_key__in=map(key_of, names)).select_related(
+        "group", "mirror"
+    )
 
 
 def _was_switched_off(link: ClusterLink) -> bool:
@@ -171,7 +175,7 @@ def _store_groups(link: ClusterLink, outcomes: Iterable[GroupOutcome], *, whole:
 
 def _upsert(rows: Iterable[SyncedGroup], *, fields: Sequence[str]) -> None:
     SyncedGroup.objects.bulk_create(
-        rows, update_conflicts=True, unique_fields=["link", "name"], update_fields=fields, batch_size=200
+        rows, update_conflicts=True, unique_fields=["link", "name_key"], update_fields=fields, batch_size=200
     )
 
 
@@ -190,7 +194,7 @@ def _group(link: ClusterLink, one: GroupOutcome, *, looked_at: datetime | None, 
 
 
 def _note_missing(link: ClusterLink, *, hidden: Sequence[str], now: datetime) -> None:
-    missing = SyncedGroup.objects.filter(link=link, listed_at__lt=now).exclude(name__in=hidden)
+    missing = SyncedGroup.objects.filter(link=link, listed_at__lt=now).exclude(name_key__in=map(key_of, hidden))
     missing.filter(listed_at__lt=now - FORGET_AFTER).delete()
     message = (
         "The source does not list this group any more: it was deleted, or its offsets have expired. Its offsets here stay as "
@@ -202,7 +206,7 @@ def _note_missing(link: ClusterLink, *, hidden: Sequence[str], now: datetime) ->
 def _store_offsets(link: ClusterLink, outcomes: Sequence[GroupOutcome], *, now: datetime) -> None:
     """Write the partitions that changed; most never do between two runs."""
     names = [one.name for one in outcomes]
-    groups = {row.name: row for row in SyncedGroup.objects.filter(link=link, name__in=names)}
+    groups = {row.name: row for row in SyncedGroup.objects.filter(link=link, name_key__in=map(key_of, names))}
     mirrors = {row.name: row for row in link.mirrors.all()}
     present = {(row.group_id, row.mirror_id, row.partition): row for row in _offsets(link, names)}
     acted: list[GroupOffset] = []

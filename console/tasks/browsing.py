@@ -65,6 +65,8 @@ QUESTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "groups": browsing.list_groups,
         "group": browsing.show_group,
         "group_lags": browsing.group_lags,
+        "offsets_for_time": browsing.offsets_for_time,
+        "reset_group": browsing.reset_group,
     }
 )
 

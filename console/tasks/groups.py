@@ -15,7 +15,7 @@ from console.reconciling import groups, plans
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groupplans import GroupReport
-from linkengine.domain.groups import GroupStatus, Memory
+from linkengine.domain.groups import GroupStatus, Memory, shown
 from linkengine.domain.linktasks import TaskError, TaskOutcome
 
 _CODES = {GroupStatus.IN_USE: ErrorCode.CONSUMER_GROUP_IN_USE_ERROR, GroupStatus.FAILED: ErrorCode.INTERNAL_ERROR}
@@ -71,7 +71,7 @@ def _run(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, strict: bool) -> 
 
 def _errors(link: ClusterLink, report: GroupReport) -> tuple[TaskError, ...]:
     rows = SyncedGroup.objects.filter(link=link, status__in=_CODES)
-    errors = [TaskError(code=_CODES[GroupStatus(row.status)], message=f"{row.name}: {row.message}") for row in rows]
+    errors = [TaskError(code=_CODES[GroupStatus(row.status)], message=f"{shown(row.name)}: {row.message}") for row in rows]
     if report.incomplete:
         message = f"Not every consumer group of the source can be followed. {report.incomplete}"
         errors.insert(0, TaskError(code=ErrorCode.TIMEOUT_ERROR, message=message))

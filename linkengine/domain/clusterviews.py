@@ -103,7 +103,7 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A consumer group."""
+    """A consumer group. ``error`` says why it cannot be described; its state is then UNKNOWN and its coordinator -1."""
 
     group_id: str
     state: str
@@ -112,6 +112,15 @@ class GroupView:
     assignor: str
     coordinator: int
     members: tuple[MemberView, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupList:
+    """The consumer groups of a cluster. ``incomplete`` says why some may be missing, "" where none are."""
+
+    groups: tuple[GroupView, ...]
+    incomplete: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,3 +139,29 @@ class LagView:
     def lag(self) -> int | None:
         """Count the records the group has not committed; None while the end is not known."""
         return None if self.log_end_offset is None else max(0, self.log_end_offset - self.current_offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedOffset:
+    """The first record of a partition that is not older than a moment.
+
+    ``offset`` is None where there is none, and where the search is not complete: it then continues at ``searched_to``.
+    """
+
+    partition: int
+    offset: int | None
+    record_timestamp_ms: int | None
+    searched_to: int
+    log_end_offset: int  # the last stable offset
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetOffset:
+    """One partition of a group before and after a reset; ``before`` is None where the group had no offset."""
+
+    partition: int
+    before: int | None
+    after: int
+    is_written: bool
+    message: str = ""  # why it was refused

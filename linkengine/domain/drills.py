@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from linkengine.domain.groupplans import KnownOffset
-from linkengine.domain.groups import Committed, OffsetFacts
+from linkengine.domain.groups import Committed, OffsetFacts, without_nul
 from linkengine.domain.naming import MAX_TOPIC_LENGTH
 
 _NAMED_AT_MOST = 5
@@ -66,7 +66,7 @@ def _group_row(topic: str, group: str, offsets: Sequence[tuple[KnownOffset, int 
         if after is not None and after < one.source
     ]
     return GroupRow(
-        group=group,
+        group=without_nul(group),
         mirror_topic_name=topic,
         partitions=len(offsets),
         clamped=len(clamped),

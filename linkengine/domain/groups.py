@@ -20,7 +20,7 @@ from linkengine.domain.filters import NameFilter, chooses
 
 KINDS = ("classic", "consumer")  # whose offsets are one number per partition; "" is a broker that does not tell
 INACTIVE = frozenset({"Empty", "Dead"})
-MAX_NAME_LENGTH = 255  # with a prefix in front; Kafka allows any, but no tool likes them
+SHOWN_LENGTH = 120  # characters of a name in a message; Kafka allows 32,767 bytes
 
 
 class GroupStatus(StrEnum):
@@ -186,28 +186,20 @@ def why_skipped(group: Group, *, filters: Iterable[NameFilter]) -> tuple[GroupSt
     return None
 
 
-def can_be_kept(name: str) -> bool:
-    """Tell whether a row can hold the name of a group; Kafka takes any."""
-    return len(name) <= MAX_NAME_LENGTH and "\0" not in name  # PostgreSQL has no NUL in its texts
+def shown(name: str) -> str:
+    """Return the name of a group for messages: in quotes, control characters escaped, not longer than a line."""
+    return repr(name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}…")
 
 
-def not_kept(groups: Iterable[Group], *, filters: Iterable[NameFilter]) -> str:
-    """Answer a sentence on chosen groups whose names cannot be kept, "" if there are none."""
-    rows = tuple(filters)
-    found = [one.name for one in groups if not can_be_kept(one.name) and chooses(rows, one.name)]
-    if not found:
-        return ""
-    shown = found[0][:60].replace("\0", "\\0")
-    return (
-        f"{len(found)} groups have names of more than {MAX_NAME_LENGTH} characters, or with a NUL character, and do not "
-        f"follow: {shown}…"
-    )
+def without_nul(name: str) -> str:
+    """Return a name as JSON of PostgreSQL can hold it: a NUL character is replaced by its symbol."""
+    return name.replace("\0", "\N{SYMBOL FOR NULL}")
 
 
 def next_batch(names: Iterable[str], *, after: str, size: int) -> tuple[list[str], str]:
     """Answer up to ``size`` names behind ``after`` in alphabetical order, and where the next batch begins ("": anew)."""
     ordered = sorted(names)
-    rest = [name for name in ordered if name > after] or ordered
+    rest = [name for name in ordered if not after or name > after] or ordered  # a name may be empty
     batch = rest[:size]
     return batch, batch[-1] if len(rest) > size else ""
 

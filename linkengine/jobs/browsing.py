@@ -7,27 +7,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.clusterviews import (
     AclRule,
     BrokerView,
     ConfigView,
+    GroupList,
     GroupView,
     HeldReplica,
     LagView,
     PartitionView,
     ReassignmentView,
+    ResetOffset,
+    TimedOffset,
 )
 from linkengine.domain.configs import ConfigChange
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import Committed, shown
 from linkengine.domain.plans import TopicDescription
-from linkengine.kafka import view_acls, view_brokers, view_groups, view_topics
-from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka import timelookup, view_acls, view_brokers, view_groups, view_topics
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.admin_groups import GroupInUseError
 from linkengine.kafka.admin_session import AdminSession
+from linkengine.kafka.cluster import Cluster
 
 VISIBLE_TIMEOUT_S = 10.0  # brokers show a change within a second; loaded ones need longer
 _LOOK_EVERY_S = 0.05
+LOOKUP_S = 12.0  # reading for an offset by time; somebody waits for the answer 30 s
 _GUARDED = frozenset({"READ", "WRITE"})
 
 
@@ -153,20 +161,89 @@ def delete_acls(address: ClusterAddress, wanted: AclRule, *, guarded: Collection
     return deleted
 
 
-def list_groups(address: ClusterAddress) -> list[GroupView]:
-    """Describe every consumer group the principal may see."""
-    return view_groups.groups(AdminSession(address))
+def list_groups(address: ClusterAddress) -> GroupList:
+    """Describe every consumer group the principal may see; one that cannot be described is listed with the reason."""
+    with closing(Cluster(address)) as cluster:
+        groups, incomplete = view_groups.groups(cluster)
+    return GroupList(groups=tuple(groups), incomplete=incomplete)
 
 
 def show_group(address: ClusterAddress, group_id: str) -> GroupView | None:
-    """Describe one consumer group; None if there is none."""
-    return next(iter(view_groups.described(AdminSession(address), [group_id])), None)
+    """Describe one consumer group; None if there is none. Raises where it cannot be described."""
+    with closing(Cluster(address)) as cluster:
+        found = view_groups.described(cluster, [group_id])[group_id]
+    if isinstance(found, LinkEngineError):
+        raise found
+    return found
 
 
 def group_lags(address: ClusterAddress, group_id: str) -> list[LagView] | None:
     """List how far a consumer group is behind; None if there is no such group."""
     group = show_group(address, group_id)
-    return None if group is None else view_groups.lags(AdminSession(address), group)
+    if group is None:
+        return None
+    admin = ClusterAdmin(address)
+    committed, failures = admin.committed([group_id])
+    if group_id in failures:
+        raise failures[group_id]
+    return view_groups.lags(group, committed[group_id], admin.many_offsets(sorted(committed[group_id]), OffsetKind.END))
+
+
+def offsets_for_time(
+    address: ClusterAddress, topic: str, timestamp_ms: int, *, positions: Sequence[tuple[int, int]] = ()
+) -> list[TimedOffset]:
+    """Look up, per partition, the first record that is not older than a moment; fillers of a mirror do not count.
+
+    ``positions`` (partition, offset) say where to continue a search that took too long.
+    """
+    return timelookup.offsets_for_time(address, topic, timestamp_ms, positions=dict(positions), budget_s=LOOKUP_S)
+
+
+def reset_group(
+    address: ClusterAddress, topic: str, *, group_id: str, offsets: Sequence[tuple[int, int]], execute: bool
+) -> list[ResetOffset]:
+    """Set the offsets of a group without members on one topic; return them before and after.
+
+    Without ``execute`` nothing is changed.
+    Raises ILLEGAL_STATE where the group has members, INVALID_REQUEST_ERROR for an offset that the log does not have.
+    """
+    admin, wanted = ClusterAdmin(address), {(topic, partition): offset for partition, offset in offsets}
+    group = show_group(address, group_id)
+    if group is not None and group.members:
+        raise _in_use(group_id)
+    starts, ends = admin.many_offsets(wanted, OffsetKind.START), admin.many_offsets(wanted, OffsetKind.END)
+    for place, offset in wanted.items():
+        if not starts.get(place, 0) <= offset <= ends.get(place, -1):
+            raise LinkEngineError(
+                ErrorCode.INVALID_REQUEST_ERROR,
+                f"Partition {place[1]} of topic {topic!r} has no offset {offset}: it holds {starts.get(place, 'unknown')} to "
+                f"{ends.get(place, 'unknown')}.",
+            )
+    found, failures = admin.committed([group_id])
+    if group_id in failures:
+        raise failures[group_id]
+    present = found[group_id]
+    commits = {place: Committed(offset=offset) for place, offset in wanted.items()}
+    refused = admin.commit({group_id: commits})[group_id] if execute and commits else {}
+    if any(isinstance(error, GroupInUseError) for error in refused.values()):
+        raise _in_use(group_id)
+    return [
+        ResetOffset(
+            partition=place[1],
+            before=present[place].offset if place in present else None,
+            after=offset,
+            is_written=execute and refused.get(place) is None,
+            message=error.message if (error := refused.get(place)) else "",
+        )
+        for place, offset in sorted(wanted.items())
+    ]
+
+
+def _in_use(group_id: str) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.ILLEGAL_STATE,
+        f"Consumer group {shown(group_id)} has active members, so its offsets cannot be reset. Stop its consumers first.",
+    )
 
 
 def _wait_until(shown: Callable[[], bool], *, what: str) -> None:

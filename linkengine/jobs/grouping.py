@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.groupplans import GroupOutcome, GroupReport, GroupSync
-from linkengine.domain.groups import GroupStatus
+from linkengine.domain.groups import GroupStatus, shown
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sync import groups
 from linkengine.sync.groups import Following, Recall
@@ -70,7 +70,7 @@ def _unequal(unequal: Iterable[GroupOutcome]) -> Iterator[tuple[ErrorCode, str]]
 
 def _named(groups_: list[GroupOutcome]) -> str:
     more = f" and {len(groups_) - _NAMED_AT_MOST} more" if len(groups_) > _NAMED_AT_MOST else ""
-    names = ", ".join(one.destination_name for one in groups_[:_NAMED_AT_MOST])
+    names = ", ".join(shown(one.destination_name) for one in groups_[:_NAMED_AT_MOST])
     return f"Consumer group{'s' if len(groups_) > 1 else ''} {names}{more}"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -18,8 +19,8 @@ from kafka.protocol.admin import ListGroupsRequest, ListGroupsResponse
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
-from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.groups import Committed, Group, Place
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import Committed, Group, Place, shown
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.connection import Connection
@@ -29,7 +30,20 @@ ATTEMPTS = 6  # while a coordinator is being made or moves: half a second each
 RETRY_AFTER_S = 0.5
 _GROUP = 0  # type of key in FindCoordinator
 _MOVING = frozenset({KafkaCode.COORDINATOR_LOAD_IN_PROGRESS, KafkaCode.COORDINATOR_NOT_AVAILABLE, KafkaCode.NOT_COORDINATOR})
-_IN_USE = frozenset({KafkaCode.UNKNOWN_MEMBER_ID, KafkaCode.ILLEGAL_GENERATION, KafkaCode.STALE_MEMBER_EPOCH})
+_IN_USE = frozenset(
+    {
+        KafkaCode.UNKNOWN_MEMBER_ID,
+        KafkaCode.ILLEGAL_GENERATION,
+        KafkaCode.STALE_MEMBER_EPOCH,
+        KafkaCode.REBALANCE_IN_PROGRESS,
+    }
+)
+# One request's offsets become one batch of __consumer_offsets, each with the name of group and topic: below its 1 MB.
+COMMIT_BYTES = 512 << 10
+_ENTRY_BYTES = 64
+_OF_ONE_ANSWER = frozenset({ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, ErrorCode.INTERNAL_ERROR})
+MOST_PARTS = 16
+FAILED_IN_A_ROW = 3  # commits over which a broker closes the connection; then it is not the group, and the others wait
 Offsets = Mapping[Place, Committed]
 StillDue = Callable[[Offsets], Offsets]
 _Result = TypeVar("_Result")
@@ -38,6 +52,17 @@ _Answers = dict[str, _Result | LinkEngineError]  # by group
 
 class GroupInUseError(LinkEngineError):
     """The coordinator refused a commit because the group has members."""
+
+
+class MetadataLeftOutError(LinkEngineError):
+    """An offset was committed, but without its metadata: the cluster allows less (``offset.metadata.max.bytes``)."""
+
+    def __init__(self, metadata: str) -> None:
+        super().__init__(
+            ErrorCode.MISCONFIGURATION_ERROR,
+            f"Its metadata of {len(metadata.encode())} bytes is left out: offset.metadata.max.bytes of the destination is "
+            "smaller. Raise it there if consumers need the metadata.",
+        )
 
 
 def list_groups(cluster: Cluster) -> tuple[dict[str, Group], str]:
@@ -65,7 +90,7 @@ def committed(
     Raises TIMEOUT_ERROR then while a broker is silent that may know of newer coordinators.
     """
     topics = None if stable_at is None else _by_topic(stable_at)
-    answers = _at_coordinators(cluster, groups, partial(_fetch, stable_at=topics), certain=topics is not None)
+    answers = at_coordinators(cluster, groups, partial(_fetch, stable_at=topics), certain=topics is not None)
     offsets = {name: one for name, one in answers.items() if not isinstance(one, LinkEngineError)}
     return offsets, {name: one for name, one in answers.items() if isinstance(one, LinkEngineError)}
 
@@ -73,29 +98,85 @@ def committed(
 def commit(
     cluster: Cluster, offsets: Mapping[str, Offsets], *, still_due: StillDue = lambda offsets: offsets
 ) -> dict[str, dict[Place, LinkEngineError | None]]:
-    """Commit offsets in the names of groups, without a leader epoch; answer by group and partition what failed, or None.
+    """Commit offsets in the names of groups, without a leader epoch; return by group and partition what failed, or None.
 
     ``still_due`` is asked right before each request, also a repeated one, which of its offsets are wanted by then; the others
-    are neither sent nor answered.
+    are neither sent nor returned. What one offset is refused for keeps no other from being committed, with
+    MetadataLeftOutError where it is its metadata.
     """
-
-    def work(broker: int, names: Sequence[str]) -> _Answers[dict[Place, LinkEngineError | None]]:
-        done: _Answers[dict[Place, LinkEngineError | None]] = {}
-        for name in names:
-            some = still_due(offsets[name])
-            try:
-                done[name] = _commit_one(cluster, broker, name, some) if some else {}
-            except LinkEngineError as error:  # of the broker: what it took before is told, and the rest has to wait
-                return dict.fromkeys(names, error) | done
-        return done
-
-    answers = _at_coordinators(cluster, offsets, lambda _, broker, names: work(broker, names))
+    answers = at_coordinators(cluster, offsets, partial(_commit_groups, offsets=offsets, still_due=still_due))
     return {
-        name: dict.fromkeys(offsets[name], one) if isinstance(one, LinkEngineError) else one for name, one in answers.items()
+        name: dict.fromkeys(offsets[name], answer) if isinstance(answer, LinkEngineError) else answer
+        for name, answer in answers.items()
     }
 
 
-def _at_coordinators(
+def _commit_groups(
+    cluster: Cluster, broker: int, names: Sequence[str], *, offsets: Mapping[str, Offsets], still_due: StillDue
+) -> _Answers[dict[Place, LinkEngineError | None]]:
+    done: _Answers[dict[Place, LinkEngineError | None]] = {}
+    failures = 0
+    for name in names:
+        try:
+            done[name] = _commit_group(cluster, broker, name, offsets[name], still_due=still_due)
+            failures = 0
+        except LinkEngineError as error:
+            failures += 1
+            done[name] = error
+            if error.code not in _OF_ONE_ANSWER or failures == FAILED_IN_A_ROW:  # the broker is silent, or down
+                return dict.fromkeys(names, error) | done
+    return done
+
+
+def _commit_group(
+    cluster: Cluster, broker: int, name: str, offsets: Offsets, *, still_due: StillDue
+) -> dict[Place, LinkEngineError | None] | LinkEngineError:
+    """Commit a group's offsets in requests of a bounded size; halve one that is too large, drop metadata that is."""
+    done: dict[Place, LinkEngineError | None] = {}
+    waiting = list(_portions(name, offsets))
+    while waiting:
+        portion = waiting.pop(0)
+        due = still_due(portion)
+        found = _commit_one(cluster, broker, name, due) if due else {}
+        if isinstance(found, LinkEngineError):
+            return found
+        too_large = [place for place, error in found.items() if _has_code(error, KafkaCode.INVALID_COMMIT_OFFSET_SIZE)]
+        if too_large and len(due) > 1:
+            waiting += [_some(due, too_large[: len(too_large) // 2]), _some(due, too_large[len(too_large) // 2 :])]
+            found = {place: error for place, error in found.items() if place not in too_large}
+        lengthy = [place for place, error in found.items() if _has_code(error, KafkaCode.OFFSET_METADATA_TOO_LARGE)]
+        done |= found | _without_metadata(cluster, broker, name, _some(due, lengthy))
+    return done
+
+
+def _without_metadata(cluster: Cluster, broker: int, name: str, refused: Offsets) -> dict[Place, LinkEngineError | None]:
+    """Commit offsets whose metadata was refused for its size without it."""
+    if not refused:
+        return {}
+    again = _commit_one(cluster, broker, name, {place: replace(one, metadata="") for place, one in refused.items()})
+    if isinstance(again, LinkEngineError):
+        return dict.fromkeys(refused, again)
+    return {place: error or MetadataLeftOutError(refused[place].metadata) for place, error in again.items()}
+
+
+def _portions(name: str, offsets: Offsets) -> Iterator[Offsets]:
+    portion: dict[Place, Committed] = {}
+    size = 0
+    for place, one in offsets.items():
+        entry = len(name.encode()) + len(place[0]) + len(one.metadata.encode()) + _ENTRY_BYTES
+        if portion and size + entry > COMMIT_BYTES:
+            yield portion
+            portion, size = {}, 0
+        portion[place], size = one, size + entry
+    if portion:
+        yield portion
+
+
+def _some(offsets: Offsets, places: Iterable[Place]) -> Offsets:
+    return {place: offsets[place] for place in places}
+
+
+def at_coordinators(
     cluster: Cluster,
     groups: Iterable[str],
     work: Callable[[Cluster, int, Sequence[str]], _Answers[_Result]],
@@ -136,13 +217,33 @@ def _once(
     past: Collection[int],
 ) -> _Answers[_Result]:
     coordinators = _coordinators(cluster, batch, past=past)
-    answers: _Answers[_Result] = {name: one for name, one in coordinators.items() if isinstance(one, LinkEngineError)}
+    answers: _Answers[_Result] = {name: _unanswered(name) for name in batch}
+    answers |= {name: one for name, one in coordinators.items() if isinstance(one, LinkEngineError)}
     for broker in sorted({one for one in coordinators.values() if isinstance(one, int)}):
-        names = [name for name in batch if coordinators[name] == broker]
+        names = [name for name in batch if coordinators.get(name) == broker]
+        answers |= _in_parts(cluster, broker, names, work)
+    return answers
+
+
+def _in_parts(
+    cluster: Cluster, broker: int, names: Sequence[str], work: Callable[[Cluster, int, Sequence[str]], _Answers[_Result]]
+) -> _Answers[_Result]:
+    """Do ``work`` at one broker; where an answer is too large or cannot be read, again for half of the groups.
+
+    Thus a single group fails alone. A broker that is silent or down is not asked again and again.
+    """
+    answers: _Answers[_Result] = {}
+    parts, failures = [names], 0
+    while parts:
+        part = parts.pop(0)
         try:
-            answers |= work(cluster, broker, names)
-        except LinkEngineError as error:  # this broker's groups only
-            answers |= dict.fromkeys(names, error)
+            answers |= work(cluster, broker, part)
+        except LinkEngineError as error:
+            failures += 1
+            if len(part) > 1 and error.code in _OF_ONE_ANSWER and failures < MOST_PARTS:
+                parts += [part[: len(part) // 2], part[len(part) // 2 :]]
+            else:
+                answers |= dict.fromkeys(part, error)
     return answers
 
 
@@ -153,7 +254,7 @@ def _coordinators(cluster: Cluster, names: Sequence[str], *, past: Collection[in
 
     answer = cluster.call_any(build, response=FindCoordinatorResponse, last=past)
     return {
-        one.key: _error(one.error_code, f"The coordinator of consumer group {one.key!r} is not told")
+        one.key: _error(one.error_code, f"The coordinator of consumer group {shown(one.key)} is not known")
         if one.error_code
         else int(one.node_id)
         for one in answer.coordinators
@@ -203,7 +304,7 @@ def _offsets_of(group: Any) -> dict[Place, Committed] | LinkEngineError:
     # half of the offsets would not mean that there are none for the rest
     code = next((one.error_code for _, one in rows if one.error_code), group.error_code)
     if code:
-        return _error(code, f"The offsets of consumer group {group.group_id!r} cannot be read")
+        return _error(code, f"The offsets of consumer group {shown(group.group_id)} cannot be read")
     return {
         (topic, one.partition_index): Committed(offset=one.committed_offset, metadata=one.metadata or "")
         for topic, one in rows
@@ -233,7 +334,9 @@ def _commit_one(
 
     answer = cluster.call(broker, build, response=OffsetCommitResponse)
     results = {
-        (topic.name, one.partition_index): _error(one.error_code, f"Offsets of consumer group {name!r} cannot be committed")
+        (topic.name, one.partition_index): _error(
+            one.error_code, f"Offsets of consumer group {shown(name)} cannot be committed"
+        )
         if one.error_code
         else None
         for topic in answer.topics
@@ -254,8 +357,17 @@ def _error(code: int, what: str) -> LinkEngineError:
     return GroupInUseError(told.code, told.message) if code in _IN_USE else told
 
 
+def _unanswered(name: str) -> LinkEngineError:
+    message = f"The cluster's answer does not mention consumer group {shown(name)}. Tried again automatically."
+    return LinkEngineError(ErrorCode.TIMEOUT_ERROR, message)
+
+
 def _is_moving(answer: object) -> bool:
     return isinstance(answer, BrokerError) and answer.kafka_code in _MOVING
+
+
+def _has_code(answer: object, code: KafkaCode) -> bool:
+    return isinstance(answer, BrokerError) and answer.kafka_code == code
 
 
 def _batches(names: Iterable[str]) -> Iterator[list[str]]:

@@ -73,6 +73,11 @@ class Cluster:
         host, port = self.endpoint(broker)
         return connect(host, port, address=self.address, timeout_s=timeout_s)
 
+    def supports(self, broker: int, api_key: int) -> bool:
+        """Return whether a broker knows an API at all."""
+        with self._borrowed(self.endpoint(broker), timeout_s=self._timeout_s) as (connection, _):
+            return api_key in connection.versions
+
     def call(
         self,
         broker: int,

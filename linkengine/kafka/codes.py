@@ -24,6 +24,7 @@ class KafkaCode(IntEnum):
     REQUEST_TIMED_OUT = 7
     REPLICA_NOT_AVAILABLE = 9
     MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
@@ -31,7 +32,10 @@ class KafkaCode(IntEnum):
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     ILLEGAL_GENERATION = 22
+    INVALID_GROUP_ID = 24
     UNKNOWN_MEMBER_ID = 25
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
@@ -48,6 +52,7 @@ class KafkaCode(IntEnum):
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
+    GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
     TOPIC_DELETION_DISABLED = 73
@@ -109,6 +114,10 @@ _ENGINE_CODES: dict[int, ErrorCode] = {
     KafkaCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.NOT_COORDINATOR: ErrorCode.TIMEOUT_ERROR,
     KafkaCode.GROUP_AUTHORIZATION_FAILED: ErrorCode.AUTHORIZATION_ERROR,
+    KafkaCode.OFFSET_METADATA_TOO_LARGE: ErrorCode.MISCONFIGURATION_ERROR,
+    KafkaCode.INVALID_COMMIT_OFFSET_SIZE: ErrorCode.MISCONFIGURATION_ERROR,
+    KafkaCode.INVALID_GROUP_ID: ErrorCode.INVALID_REQUEST_ERROR,
+    KafkaCode.GROUP_ID_NOT_FOUND: ErrorCode.INVALID_REQUEST_ERROR,
     KafkaCode.UNSTABLE_OFFSET_COMMIT: ErrorCode.WAITING_FOR_GROUPS,
     KafkaCode.POLICY_VIOLATION: ErrorCode.POLICY_VIOLATION_ERROR,
     KafkaCode.TOPIC_DELETION_DISABLED: ErrorCode.TOPIC_DELETION_DISABLED,
@@ -170,6 +179,15 @@ _ADVICE: dict[int, str] = {
     KafkaCode.GROUP_AUTHORIZATION_FAILED: (
         "Give the link's principal DESCRIBE on the group at the source, and READ on it at the destination."
     ),
+    KafkaCode.INVALID_COMMIT_OFFSET_SIZE: (
+        "The group's name and the metadata of its offset make a record that the topic __consumer_offsets does not take. Raise "
+        "max.message.bytes of that topic."
+    ),
+    KafkaCode.GROUP_ID_NOT_FOUND: (
+        "A group of this name and of another type (share or streams) is there, which holds no such offsets. Delete it, or "
+        "exclude the group in consumer.offset.group.filters."
+    ),
+    KafkaCode.INVALID_GROUP_ID: "This cluster does not accept the group's name.",
     KafkaCode.UNSTABLE_OFFSET_COMMIT: (
         "A transaction that commits offsets of the group has not ended. End it at its producer, or wait: an abandoned one is "
         "aborted at its producer's transaction timeout."

@@ -1,95 +1,263 @@
-"""Look at consumer groups and how far they are behind; functions over a session. Changes nothing."""
+"""Consumer groups with their members, and how far they are behind; functions over a cluster. Changes nothing.
+
+Spoken on the wire: librdkafka ends every name at its first NUL character, refuses the empty name with an error for the whole
+list, and describes no group whose members it cannot parse. Groups of the classic protocol come from DescribeGroups; those that
+it does not find from ConsumerGroupDescribe (KIP-848), which kafka-python does not have yet.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+import re
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
+from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
 
 from linkengine.domain.clusterviews import GroupView, LagView, MemberView
-from linkengine.kafka.admin_errors import translated
-from linkengine.kafka.admin_offsets import OffsetKind, offsets
-from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.groups import KINDS, Committed, Group, Place, shown
+from linkengine.kafka.admin_groups import at_coordinators, list_groups
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError, KafkaCode
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.wire import (
+    INT32,
+    NO_TAGS,
+    Reader,
+    answer_of,
+    compact_string,
+    request_frame,
+    skip_response_header,
+    uvarint,
+)
 
-BATCH = 100  # groups per request; more are described in turns
-COORDINATOR_TIMEOUT_S = 10.0  # coordinators move, or are made when the first group of a cluster is asked for
-_LOOK_EVERY_S = 0.2
-_MOVING = frozenset({KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS})
-_GONE = frozenset({KafkaError.GROUP_ID_NOT_FOUND})
-_STATES = {"PREPARING_REBALANCING": "PREPARING_REBALANCE", "COMPLETING_REBALANCING": "COMPLETING_REBALANCE"}
-_DEAD = "DEAD"  # how brokers describe a group that is not there
-
-
-def groups(session: AdminSession) -> list[GroupView]:
-    """Describe every consumer group the principal may see, by name."""
-    found = session.one(
-        lambda client: client.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S), what="list consumer groups"
-    )
-    names = sorted(one.group_id for one in found.valid)
-    return [view for start in range(0, len(names), BATCH) for view in described(session, names[start : start + BATCH])]
-
-
-def described(session: AdminSession, names: Iterable[str]) -> list[GroupView]:
-    """Describe the named groups as far as they exist."""
-    wanted = list(names)
-    if not wanted:
-        return []
-    deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
-    while True:
-        found, failures = session.settle(
-            lambda client: client.describe_consumer_groups(wanted, request_timeout=REQUEST_TIMEOUT_S),
-            what="describe consumer groups",
-        )
-        moving = any(error.code() in _MOVING for error in failures.values())
-        if not moving or time.monotonic() > deadline:
-            break
-        time.sleep(_LOOK_EVERY_S)
-    for error in failures.values():
-        if error.code() not in _GONE:
-            raise translated(error, what="describe consumer groups")
-    views = [_group(found[name]) for name in wanted if name in found]
-    return [view for view in views if view.state != _DEAD]
+_CONSUMER_PROTOCOLS = ("consumer", "")  # "": offsets were committed without members
+_NOT_THERE = frozenset({KafkaCode.GROUP_ID_NOT_FOUND, KafkaCode.UNSUPPORTED_VERSION})
+_DEAD = "DEAD"  # the state in which brokers describe a group that does not exist
+_UNKNOWN = "UNKNOWN"
+_WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+Described = GroupView | None  # None: there is no such group
 
 
-def lags(session: AdminSession, group: GroupView) -> list[LagView]:
-    """Compare what a group has committed with the ends of the partitions, which are None where they cannot be seen."""
-    wanted = [ConsumerGroupTopicPartitions(group.group_id)]
-    found = session.all(
-        lambda client: client.list_consumer_group_offsets(wanted, request_timeout=REQUEST_TIMEOUT_S),
-        what=f"read the offsets of consumer group {group.group_id!r}",
-    )[group.group_id]
-    committed = {(one.topic, one.partition): one.offset for one in found.topic_partitions or () if one.offset >= 0}
-    ends = offsets(session, sorted(committed), OffsetKind.END)
+def groups(cluster: Cluster) -> tuple[list[GroupView], str]:
+    """Describe every consumer group the principal may see, by name; the text says why groups may be missing ("": none are).
+
+    A group that cannot be described is listed with the state UNKNOWN and the reason.
+    """
+    listed, incomplete = list_groups(cluster)
+    wanted = {name: group for name, group in listed.items() if not group.kind or group.kind in KINDS}
+    found = described(cluster, wanted)
+    views = [_view_of(wanted[name], found[name]) for name in sorted(wanted)]
+    return [view for view in views if view is not None], incomplete
+
+
+def described(cluster: Cluster, names: Iterable[str]) -> dict[str, Described | LinkEngineError]:
+    """Describe the named groups: None for those that do not exist, an error for those that cannot be described."""
+    return at_coordinators(cluster, names, _describe)
+
+
+def lags(group: GroupView, committed: Mapping[Place, Committed], ends: Mapping[Place, int]) -> list[LagView]:
+    """Compare what a group has committed with the ends of the partitions, which are None where they cannot be read."""
     readers = {place: member for member in group.members for place in member.assigned}
-    return [_lag(place, committed[place], ends.get(place), readers.get(place)) for place in sorted(committed)]
+    return [_lag(place, committed[place].offset, ends.get(place), readers.get(place)) for place in sorted(committed)]
 
 
-def _lag(place: tuple[str, int], offset: int, end: int | None, reader: MemberView | None) -> LagView:
+def _view_of(listed: Group, found: Described | LinkEngineError) -> GroupView | None:
+    if not isinstance(found, LinkEngineError):
+        return found
+    return GroupView(
+        group_id=listed.name,
+        state=_UNKNOWN,
+        type=listed.kind.upper() or _UNKNOWN,
+        is_simple=False,
+        assignor="",
+        coordinator=-1,
+        error=found.message,
+    )
+
+
+def _lag(place: Place, offset: int, end: int | None, reader: MemberView | None) -> LagView:
     names = {} if reader is None else {"consumer_id": reader.consumer_id, "client_id": reader.client_id}
     instance = reader.instance_id if reader else None
     return LagView(topic=place[0], partition=place[1], current_offset=offset, log_end_offset=end, instance_id=instance, **names)
 
 
-def _group(found: Any) -> GroupView:
-    state = found.state.name
+def _describe(cluster: Cluster, broker: int, names: Sequence[str]) -> dict[str, Described | LinkEngineError]:
+    found = _describe_classic(cluster, broker, names)
+    missing = [name for name, view in found.items() if view is None]
+    if missing:
+        found |= _describe_consumer(cluster, broker, missing)
+    return {
+        name: replace(view, coordinator=broker) if isinstance(view, GroupView) else view
+        for name, view in found.items()
+        if name in names
+    }
+
+
+def _describe_classic(cluster: Cluster, broker: int, names: Sequence[str]) -> dict[str, Described | LinkEngineError]:
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(DescribeGroupsRequest.API_KEY, highest=5, lowest=4)
+        return DescribeGroupsRequest(version=version, groups=list(names), include_authorized_operations=False)
+
+    answer = cluster.call(broker, build, response=DescribeGroupsResponse)
+    return {one.group_id: _classic(one) for one in answer.groups}
+
+
+def _classic(found: Any) -> Described | LinkEngineError:
+    state = _state(found.group_state)
+    if found.error_code in _NOT_THERE or (not found.error_code and state == _DEAD):
+        return None
+    if found.error_code:
+        return _refused(found.group_id, found.error_code)
+    if found.protocol_type not in _CONSUMER_PROTOCOLS:  # Kafka Connect and schema registries use groups, too
+        return None
     return GroupView(
         group_id=found.group_id,
-        state=_STATES.get(state, state),
-        type=getattr(found.type, "name", "UNKNOWN"),
-        is_simple=bool(found.is_simple_consumer_group),
-        assignor=found.partition_assignor or "",
-        coordinator=found.coordinator.id if found.coordinator is not None else -1,
-        members=tuple(_member(one) for one in found.members),
+        state=state,
+        type="CLASSIC",
+        is_simple=not found.protocol_type,
+        assignor=found.protocol_data or "",
+        coordinator=-1,
+        members=tuple(
+            MemberView(
+                consumer_id=one.member_id,
+                client_id=one.client_id,
+                instance_id=one.group_instance_id,
+                assigned=_assigned(bytes(one.member_assignment or b"")),
+            )
+            for one in found.members
+        ),
     )
 
 
-def _member(found: Any) -> MemberView:
-    places = found.assignment.topic_partitions if found.assignment else ()
-    return MemberView(
-        consumer_id=found.member_id,
-        client_id=found.client_id,
-        instance_id=found.group_instance_id,
-        assigned=tuple(sorted((one.topic, one.partition) for one in places or ())),
+def _assigned(data: bytes) -> tuple[Place, ...]:
+    """Read a ConsumerProtocolAssignment: version, then topics with their partitions. Empty where it is none.
+
+    Members write it, and brokers do not check it.
+    """
+    places: list[Place] = []
+    at = _INT16.size
+    try:
+        topics, at = _INT32.unpack_from(data, at)[0], at + _INT32.size
+        for _ in range(topics):
+            (size,) = _INT16.unpack_from(data, at)
+            topic, at = data[at + 2 : at + 2 + size].decode(), at + 2 + size
+            (count,) = _INT32.unpack_from(data, at)
+            numbers = struct.unpack_from(f">{count}i", data, at + 4)
+            places, at = [*places, *((topic, number) for number in numbers)], at + 4 + 4 * count
+    except (struct.error, UnicodeDecodeError, MemoryError):
+        return ()
+    return tuple(sorted(places))
+
+
+def _describe_consumer(cluster: Cluster, broker: int, names: Sequence[str]) -> dict[str, Described | LinkEngineError]:
+    if not cluster.supports(broker, ConsumerGroupDescribe.API_KEY):  # Kafka 3.6 and older
+        return {}
+    answers: list[tuple[int, GroupView]] = cluster.call(
+        broker, lambda _: ConsumerGroupDescribe(names), response=ConsumerGroupDescribe
     )
+    found: dict[str, Described | LinkEngineError] = {}
+    for error, view in answers:
+        gone = error in _NOT_THERE or (not error and view.state == _DEAD)
+        found[view.group_id] = None if gone else _refused(view.group_id, error) if error else view
+    return found
+
+
+class ConsumerGroupDescribe:
+    """ConsumerGroupDescribe version 0 (KIP-848) with the methods that ``Connection.request`` calls.
+
+    Request: group ids, include authorized operations. Response: throttle time, groups; per group error code, error message,
+    id, state, group epoch, assignment epoch, assignor, members, authorized operations; per member id, instance id, rack id,
+    epoch, client id, client host, subscribed topics, subscribed pattern, assignment, target assignment; per assignment
+    (topic id, topic name, partitions) of each topic. All in the compact encoding of flexible versions (KIP-482).
+    """
+
+    API_KEY = 69
+    API_VERSION = 0
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Prepare a request for these groups."""
+        self._names, self._correlation_id = list(names), 0
+
+    def with_header(self, *, correlation_id: int, client_id: str) -> None:
+        """Set the correlation id; the client id is that of all requests of ``wire``."""
+        assert client_id
+        self._correlation_id = correlation_id
+
+    def encode(self, *, header: bool, framed: bool) -> bytes:
+        """Return the frame."""
+        assert header
+        assert framed
+        names = b"".join(map(compact_string, self._names))
+        body = uvarint(len(self._names) + 1) + names + b"\x00" + NO_TAGS
+        frame = request_frame(self.API_KEY, self.API_VERSION, correlation_id=self._correlation_id, body=[body])
+        return b"".join(map(bytes, frame))
+
+    @classmethod
+    def decode(cls, frame: bytes, *, version: int, header: bool) -> list[tuple[int, GroupView]]:
+        """Return (error code, group) of each group of an answer."""
+        assert version == cls.API_VERSION
+        assert header
+        reader = Reader(memoryview(frame), INT32.size)
+        with answer_of("ConsumerGroupDescribe"):
+            skip_response_header(reader)
+            reader.int32()  # throttle time
+            return [_read_group(reader) for _ in range(reader.compact_length())]
+
+
+def _read_group(reader: Reader) -> tuple[int, GroupView]:
+    error = reader.int16()
+    reader.compact_text()  # error message
+    name, state = reader.compact_text() or "", reader.compact_text() or ""
+    reader.skip(2 * INT32.size)  # group epoch, assignment epoch
+    assignor = reader.compact_text() or ""
+    members = tuple(_read_member(reader) for _ in range(reader.compact_length()))
+    reader.int32()  # authorized operations
+    reader.tags()
+    view = GroupView(
+        group_id=name,
+        state=_state(state),
+        type="CONSUMER",
+        is_simple=False,
+        assignor=assignor,
+        coordinator=-1,
+        members=members,
+    )
+    return error, view
+
+
+def _read_member(reader: Reader) -> MemberView:
+    consumer_id, instance_id, _rack = reader.compact_text() or "", reader.compact_text(), reader.compact_text()
+    reader.int32()  # member epoch
+    client_id = reader.compact_text() or ""
+    reader.compact_text()  # client host
+    for _ in range(reader.compact_length()):
+        reader.compact_text()  # subscribed topic
+    reader.compact_text()  # subscribed pattern
+    assigned, _target = _read_assignment(reader), _read_assignment(reader)
+    reader.tags()
+    return MemberView(consumer_id=consumer_id, client_id=client_id, instance_id=instance_id, assigned=assigned)
+
+
+def _read_assignment(reader: Reader) -> tuple[Place, ...]:
+    places: list[Place] = []
+    for _ in range(reader.compact_length()):
+        reader.skip(16)  # topic id
+        topic = reader.compact_text() or ""
+        places += [(topic, reader.int32()) for _ in range(reader.compact_length())]
+        reader.tags()
+    reader.tags()
+    return tuple(sorted(places))
+
+
+def _state(word: str) -> str:
+    """Return Kafka's state in the words of its REST interface: PreparingRebalance becomes PREPARING_REBALANCE."""
+    return _WORD_START.sub("_", word).upper() or _UNKNOWN
+
+
+def _refused(name: str, code: int) -> BrokerError:
+    return BrokerError(code, f"Consumer group {shown(name)} cannot be described")

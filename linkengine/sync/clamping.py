@@ -13,6 +13,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.groupplans import ClampedOffset, KnownOffset
 from linkengine.domain.groups import Committed, OffsetDecision, OffsetFacts, Place, settle
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from linkengine.kafka.admin_groups import MetadataLeftOutError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +90,13 @@ def _without_refresh(decision: OffsetDecision, facts: OffsetFacts) -> OffsetDeci
 
 
 def _write(destination: ClusterAdmin, cases: Mapping[str, list[_Case]]) -> dict[str, dict[Place, LinkEngineError | None]]:
+    """Commit; what was committed without its metadata is done."""
     wanted = {name: {case.place: case.commit for case in group if case.decision.write} for name, group in cases.items()}
-    return destination.commit({name: places for name, places in wanted.items() if places})
+    answers = destination.commit({name: places for name, places in wanted.items() if places})
+    return {
+        name: {place: None if isinstance(error, MetadataLeftOutError) else error for place, error in found.items()}
+        for name, found in answers.items()
+    }
 
 
 def _is_limited(case: _Case) -> bool:

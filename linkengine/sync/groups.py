@@ -30,19 +30,19 @@ from linkengine.domain.groups import (
     OffsetFacts,
     OffsetOutcome,
     Place,
-    can_be_kept,
     decide,
     next_batch,
-    not_kept,
+    shown,
     status_of,
     why_skipped,
 )
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from linkengine.kafka.admin_groups import GroupInUseError, Offsets
+from linkengine.kafka.admin_groups import GroupInUseError, MetadataLeftOutError, Offsets
 from linkengine.sync.grouptopics import check_unreplaced, unreplaced
 
 Recall = Callable[[Sequence[str]], Mapping[str, Memory]]  # groups of the source -> what was done with them before
 Following = Callable[[Collection[str]], Collection[str]]  # mirror topics -> those that groups follow at this moment
+_NAMED_AT_MOST = 5  # partitions listed in a message
 Refusals = Mapping[str, Mapping[Place, LinkEngineError | None]]
 log = structlog.get_logger(__name__)
 
@@ -89,20 +89,18 @@ def sync_groups(
     """
     listed, incomplete = source.groups()
     unlisted = [] if incomplete else _unlisted(listed, sync)
-    incomplete = " ".join(filter(None, (incomplete, not_kept(listed.values(), filters=sync.filters))))
-    theirs = {name: one for name, one in listed.items() if can_be_kept(name)}
-    skipped = {name: reason for name, one in theirs.items() if (reason := why_skipped(one, filters=sync.filters))}
-    able = [name for name in theirs if name not in skipped]
+    skipped = {name: reason for name, one in listed.items() if (reason := why_skipped(one, filters=sync.filters))}
+    able = [name for name in listed if name not in skipped]
     batch, next_after = (able, "") if sync.batch is None else next_batch(able, after=sync.after, size=sync.batch)
-    asked = {name: theirs[name] for name in batch} | {one.name: one for one in unlisted}
+    asked = {name: listed[name] for name in batch} | {one.name: one for one in unlisted}
     ours, _ = destination.groups() if asked else ({}, "")
-    cases = [_case(one, ours, is_listed=one.name in theirs, prefix=sync.group_prefix) for one in asked.values()]
+    cases = [_case(one, ours, is_listed=one.name in listed, prefix=sync.group_prefix) for one in asked.values()]
     _examine(source, destination, cases, sync, memories=recall(list(asked)) if asked else {}, following=following)
     refusals = _write(destination, cases, following=following)
     waiting = set(able) - set(batch)
     outcomes = [_outcome(case, refusals.get(case.name, {})) for case in cases if not case.is_gone]
-    outcomes += [_skipped(theirs[name], *reason, prefix=sync.group_prefix) for name, reason in skipped.items()]
-    outcomes += [_skipped(theirs[name], GroupStatus.WAITING, "", prefix=sync.group_prefix) for name in sorted(waiting)]
+    outcomes += [_skipped(listed[name], *reason, prefix=sync.group_prefix) for name, reason in skipped.items()]
+    outcomes += [_skipped(listed[name], GroupStatus.WAITING, "", prefix=sync.group_prefix) for name in sorted(waiting)]
     return GroupReport(groups=outcomes, next_after=next_after, incomplete=incomplete)
 
 
@@ -203,12 +201,11 @@ def _outcome(case: _Case, refusals: Mapping[Place, LinkEngineError | None]) -> G
         *(_blind(place, source) for place, source in sorted(case.blind.items())),
     )
     status = status_of((one.outcome for one in partitions), in_use=in_use)
-    failed_first = sorted(partitions, key=lambda one: one.outcome is not OffsetOutcome.FAILED)
-    message = next((one.message for one in failed_first if one.message), "")
+    message = _left_out(partitions) or next((one.message for one in partitions if one.message), "")
     if in_use:
         message = (
-            f"Group {case.name!r} has active members on the destination cluster, so its offsets are not touched. Exclude it in "
-            "consumer.offset.group.filters once its consumers have moved, or stop them here."
+            f"Group {shown(case.name)} has active members on the destination cluster, so its offsets are not touched. Exclude "
+            "it in consumer.offset.group.filters once its consumers have moved, or stop them here."
         )
     return GroupOutcome(
         name=case.group.name,
@@ -236,11 +233,26 @@ def _partition(
     if in_use:
         equal = decision.outcome is OffsetOutcome.EQUAL
         return replace(done, outcome=OffsetOutcome.EQUAL if equal else OffsetOutcome.IN_USE)
+    if isinstance(error, MetadataLeftOutError):
+        moved = decision.outcome is not OffsetOutcome.EQUAL  # else it is repeated in each run, which changes nothing
+        return replace(
+            done, destination=decision.target, written=moved, message=f"{place[0]} partition {place[1]}: {error.message}"
+        )
     if error is not None:
         return replace(done, outcome=OffsetOutcome.FAILED, message=error.message)
     if decision.write:
         return replace(done, destination=decision.target, written=True)
     return replace(done, message=_why_left(decision.outcome, done))
+
+
+def _left_out(partitions: Sequence[PartitionOutcome]) -> str:
+    """Return which offsets of a group were refused, how many follow all the same, and the first reason; "" if none was."""
+    failed = [one for one in partitions if one.outcome is OffsetOutcome.FAILED]
+    if not failed:
+        return ""
+    named = ", ".join(f"{one.mirror_topic} partition {one.partition}" for one in failed[:_NAMED_AT_MOST])
+    more = f" and {len(failed) - _NAMED_AT_MOST} more" if len(failed) > _NAMED_AT_MOST else ""
+    return f"{len(failed)} of {len(partitions)} offsets are left out, the others follow: {named}{more}. {failed[0].message}"
 
 
 def _blind(place: Place, source: int) -> PartitionOutcome:

@@ -36,7 +36,7 @@ Run = Callable[..., Result]
 def run(owner: Rest, destination: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Run:
     """Run linkctl as the owner, or as another client; answers click's result with exit code and output."""
     monkeypatch.chdir(tmp_path)
-    transport = httpx.WSGITransport(app=get_wsgi_application())
+    transport = RawPathTransport(app=get_wsgi_application())
 
     def call(*arguments: str, as_: Rest = owner, stdin: str = "", **variables: str) -> Result:
         secrets = {"LINKCTL_API_KEY": as_.key, "LINKCTL_API_SECRET": as_.secret, "LINKCTL_CLUSTER": destination.cluster_id}
@@ -45,6 +45,22 @@ def run(owner: Rest, destination: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_
             return CliRunner().invoke(program, arguments, prog_name=PROGRAM, obj=transport, env=environment, input=stdin)
 
     return call
+
+
+class RawPathTransport(httpx.WSGITransport):
+    """Tells the application the path as it was sent, which servers do and httpx does not."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        application = self.app
+
+        def with_raw_path(environ: Any, start_response: Any) -> Any:
+            return application({**environ, "RAW_URI": request.url.raw_path.decode()}, start_response)
+
+        self.app = with_raw_path
+        try:
+            return super().handle_request(request)
+        finally:
+            self.app = application
 
 
 @contextmanager

@@ -79,6 +79,13 @@ def test_configs_are_set_and_unset(run: Run, link: ClusterLink) -> None:
     assert dict(link.configs.values_list("name", "value")) == {"topic.config.sync.ms": "7000"}
 
 
+def test_configs_are_updated_as_confluents_cli_does(run: Run, link: ClusterLink) -> None:
+    command = ("link", "configuration", "update", "from-source", "--config", "topic.config.sync.ms=7000")
+
+    assert run(*command).stdout == "Cluster link from-source was updated\n"
+    assert dict(link.configs.values_list("name", "value")) == {"topic.config.sync.ms": "7000"}
+
+
 def test_a_dry_run_updates_nothing(run: Run, link: ClusterLink) -> None:
     assert run("link", "update", "from-source", "--config", "topic.config.sync.ms=7000", "--dry-run").exit_code == 0
     assert not link.configs.exists()

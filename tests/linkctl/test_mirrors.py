@@ -9,6 +9,7 @@ from console.api.kafka.words import MIRROR_STATUSES
 from console.models import ClusterLink, MirrorTopic
 from linkctl.mirrors import STATUSES, VERBS, write_outcome
 from linkengine.domain.states import MirrorState
+from tests.console.api.brokers import SmallCluster
 from tests.console.api.cast import NOW, Boundary
 from tests.linkctl.conftest import Run, read_json
 
@@ -64,9 +65,48 @@ def test_a_mirror_is_created(run: Run, link: ClusterLink, boundary: Boundary) ->
         "mirror", "create", "orders", "--link", "from-source", "--replication-factor", "1", "--config", "segment.ms=60000"
     )
 
-    assert (result.exit_code, result.stdout) == (0, "Topic orders is being mirrored\n")
+    assert (result.exit_code, result.stdout) == (0, "Mirror topic orders was created; it mirrors orders\n")
     mirror = MirrorTopic.objects.get(name="orders")
     assert (mirror.replication_factor, mirror.config_overrides) == (1, {"segment.ms": "60000"})
+
+
+def test_a_mirror_of_another_name_is_created(run: Run, link: ClusterLink, boundary: Boundary) -> None:
+    link.prefix = "west."
+    link.save()
+
+    refused = run("mirror", "create", "orders", "--link", "from-source")
+    result = run("mirror", "create", "west.orders", "--source-topic", "orders", "--link", "from-source")
+
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (0, "Mirror topic west.orders was created; it mirrors orders\n")
+    assert MirrorTopic.objects.get().source_topic == "orders"
+
+
+def test_mirrors_are_deleted_after_a_question(run: Run, make_mirror: Any, boundary: Boundary) -> None:
+    for name in ("orders", "payments", "kept"):
+        make_mirror(name)
+    command = ("mirror", "delete", "orders", "payments", "--link", "from-source")
+
+    assert run(*command, stdin="n\n").exit_code == 1
+    assert not MirrorTopic.objects.exclude(deletion_requested_at=None).exists()
+    assert run(*command, stdin="y\n").exit_code == 0
+
+    deleting = MirrorTopic.objects.exclude(deletion_requested_at=None)
+    assert set(deleting.values_list("name", flat=True)) == {"orders", "payments"}
+
+
+def test_a_topic_that_is_no_mirror_of_the_link_is_not_deleted(
+    run: Run, make_mirror: Any, link: ClusterLink, cluster: SmallCluster
+) -> None:
+    make_mirror("orders")
+
+    result = run("mirror", "delete", "plain", "orders", "--link", "from-source", "--yes")
+
+    assert result.exit_code == 1
+    assert "Topic orders is being deleted" in result.stdout
+    assert "plain" in cluster.topics
+    assert not [question for question, _ in cluster.asked if question == "delete_topic"]
+    assert run("mirror", "delete", "plain", "--link", "from-source", "--yes").exit_code == 3
 
 
 def test_a_dry_run_creates_nothing(run: Run, link: ClusterLink, boundary: Boundary) -> None:
@@ -129,6 +169,24 @@ def test_verbs_of_bidirectional_links_are_refused_on_others(run: Run, make_mirro
 
     assert result.exit_code == 1
     assert "bidirectional" in result.stdout
+
+
+@pytest.mark.parametrize("verb", ["reverse-and-start", "reverse-and-pause", "truncate-and-restore"])
+def test_several_topics_are_reversed_and_restored_at_once(
+    run: Run, link: ClusterLink, make_mirror: Any, source: Any, destination: Any, verb: str
+) -> None:
+    link.mode = "BIDIRECTIONAL"
+    link.save()
+    other = {"destination": source, "source": destination, "source_cluster_id": destination.cluster_id}
+    dated = {"state_since": NOW, "created_at": NOW, "created_by": "owner", "properties": {}}
+    ClusterLink.objects.create(name=link.name, mode="BIDIRECTIONAL", **other, **dated)
+    state = MirrorState.STOPPED if verb == "truncate-and-restore" else MirrorState.ACTIVE
+    for name in ("orders", "payments"):
+        make_mirror(name, state)
+
+    found = read_json(run("mirror", verb, "orders", "payments", "--link", "from-source", "--dry-run", "--json"))
+
+    assert [(row["mirror_topic_name"], row["error_code"]) for row in found["data"]] == [("orders", None), ("payments", None)]
 
 
 @pytest.mark.parametrize("arguments", [(), ("orders", "--pattern", ".*")])

@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from console.api.fields import OffsetField
-from console.api.kafka.answers import Collection, Flag, Number, Relationship, Resource, Text
+from console.api.kafka.answers import Collection, Flag, Number, Relationship, Resource, ResourceCollectionMetadata, Text
 
 
 class PartitionData(Resource):
@@ -183,14 +183,22 @@ class ConsumerGroupData(Resource):
     state = Text(help_text="STABLE, EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, ASSIGNING, RECONCILING or UNKNOWN.")
     type = Text(help_text="CLASSIC, CONSUMER or UNKNOWN.")
     is_mixed_consumer_group = Flag(help_text="Always false: brokers do not tell.")
-    coordinator = Relationship()
+    coordinator = Relationship(help_text="All brokers where it is not known.")
     consumers = Relationship()
     lag_summary = Relationship()
+    error_message = Text(required=False, help_text="Why the group cannot be described; its state is then UNKNOWN.")
+
+
+class ConsumerGroupListMetadata(ResourceCollectionMetadata):
+    """What is said of a list of groups."""
+
+    incomplete = Text(required=False, help_text="Why groups may be missing: a broker did not list its own.")
 
 
 class ConsumerGroupDataList(Collection):
     """Consumer groups."""
 
+    metadata = ConsumerGroupListMetadata()
     data: Any = ConsumerGroupData(many=True)
 
 

@@ -100,8 +100,10 @@ def acl(place: Place, found: Json) -> Json:
 
 
 def group(place: Place, found: Json) -> Json:
+    """Write a group; one that cannot be described has the reason, and all brokers where its coordinator would be."""
     path = ("consumer-groups", found["group_id"])
-    return {
+    coordinator = ("brokers", found["coordinator"]) if found["coordinator"] >= 0 else ("brokers",)
+    shown = {
         **place.resource("KafkaConsumerGroup", *path),
         "consumer_group_id": found["group_id"],
         "is_simple": found["is_simple"],
@@ -109,10 +111,11 @@ def group(place: Place, found: Json) -> Json:
         "state": found["state"],
         "type": found["type"],
         "is_mixed_consumer_group": False,
-        "coordinator": place.link("brokers", found["coordinator"]),
+        "coordinator": place.link(*coordinator),
         "consumers": place.link(*path, "consumers"),
         "lag_summary": place.link(*path, "lag-summary"),
     }
+    return {**shown, "error_message": found["error"]} if found.get("error") else shown
 
 
 def consumer(place: Place, group_id: str, found: Json) -> Json:

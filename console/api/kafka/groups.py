@@ -29,8 +29,11 @@ class GroupListView(RestView):
         by = actor_of(request)
         cluster = clusters.get_cluster(cluster_id=cluster_id, by=by)
         place = Place(request, cluster_id)
-        data = [browse_render.group(place, one) for one in brokers.list_groups(cluster=cluster, by=by)]
-        return Response(render.collection(request, "KafkaConsumerGroupList", data))
+        found, incomplete = brokers.list_groups(cluster=cluster, by=by)
+        answer = render.collection(request, "KafkaConsumerGroupList", [browse_render.group(place, group) for group in found])
+        if incomplete:
+            answer["metadata"]["incomplete"] = incomplete
+        return Response(answer)
 
 
 class GroupView(RestView):

@@ -14,6 +14,7 @@ GROUP = {
     "assignor": "range",
     "coordinator": 1,
     "members": [MEMBER],
+    "error": "",
 }
 ACL = {
     "resource_type": "TOPIC",
@@ -33,6 +34,15 @@ CONFIG = {
     "source": "DYNAMIC_TOPIC_CONFIG",
     "synonyms": [{"name": "retention.ms", "value": "1000", "source": "DYNAMIC_TOPIC_CONFIG"}],
 }
+TIMED = {
+    "partition": 0,
+    "offset": 7,
+    "record_timestamp_ms": 1_700_000_000_500,
+    "searched_to": 7,
+    "log_end_offset": 10,
+    "is_complete": True,
+}
+RESET = {"partition": 0, "before": 9, "after": 7, "is_written": False, "message": ""}
 RIGHTS = ["DESCRIBE", "READ"]
 BROKER = {"broker": 1, "host": "one.example", "port": 9092, "rack": None}
 MOVING = {"topic": "plain", "partition": 0, "adding": [3], "removing": [1]}
@@ -62,6 +72,10 @@ class SmallCluster:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.topics = {"plain": topic("plain")}
         self.lags = [lag(0, behind=4), lag(1, behind=6)]
+        self.groups: dict[str, dict[str, Any]] = {"readers": GROUP}
+        self.incomplete = ""
+        self.timed = [[TIMED]]  # one answer after the other; the last one stays
+        self.refusal: dict[str, Any] = {}
         self.error: LinkEngineError | None = None
 
     def answer(self, task_name: str, kwargs: dict[str, Any]) -> Any:
@@ -94,7 +108,7 @@ class SmallCluster:
         if question == "create_topic":
             size = {"partitions": asked["partitions"] or 1, "replication_factor": asked["replication_factor"] or 1}
             return None if asked["validate_only"] else topic(asked["topic"], **size)
-        if question in ("group", "group_lags") and asked["group_id"] != GROUP["group_id"]:
+        if question in ("group", "group_lags") and asked["group_id"] not in self.groups:
             return None
         answers: dict[str, Any] = {
             "brokers": [BROKER, {**BROKER, "broker": 2}],
@@ -106,8 +120,10 @@ class SmallCluster:
             "acls": [ACL],
             "create_acls": None,
             "delete_acls": [ACL],
-            "groups": [GROUP],
-            "group": GROUP,
+            "groups": {"groups": list(self.groups.values()), "incomplete": self.incomplete},
+            "group": self.groups.get(asked.get("group_id", "")),
             "group_lags": self.lags,
+            "offsets_for_time": self.timed.pop(0) if len(self.timed) > 1 else self.timed[0],
+            "reset_group": [{**RESET, "is_written": asked.get("execute", False), **self.refusal}],
         }
         return answers[question]

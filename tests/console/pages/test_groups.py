@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+from html import unescape
+
 from django.test import Client
 
 from console.presenters.groups import ACL_LOOKS, GROUP_LOOKS
 from tests.browser.scene import Scene
+from tests.linkengine.jobs.test_group_names import NAMES
 
 
 def test_every_status_of_a_group_has_its_word_and_a_way_on(admin: Client, scene: Scene) -> None:
@@ -56,3 +60,34 @@ def test_a_stopped_mirror_tells_which_groups_its_end_has_limited(admin: Client, 
 
     assert "app-gates" in text
     assert "40,300" in text
+
+
+def test_groups_of_any_name_are_shown_readably_and_listed_whole(admin: Client, scene: Scene) -> None:
+    scene.link.groups.all().delete()
+    for name in NAMES:
+        scene.link.groups.create(name=name, destination_name=name, status="SYNCED", listed_at=scene.link.created_at)
+
+    pages = [admin.get(f"{scene.link_url}groups/?page={number}").content.decode() for number in (1, 2)]
+    shown = unescape("".join(pages))
+    rows = list(csv.reader(admin.get(f"{scene.link_url}groups.csv").content.decode("utf-8-sig").splitlines()))
+
+    for text in (
+        "(empty name)",
+        "data/x",
+        "100%",
+        r"nul\x00inside",
+        r"line\nbreak\ttab\r",
+        "<b>{{ x }}</b>",
+        "(15,000 characters)",
+    ):
+        assert text in shown, text
+    assert "\0" not in shown
+    assert any(row and row[0].endswith("long/") and len(row[0]) >= 15_000 for row in rows)
+
+
+def test_a_message_of_a_group_says_what_was_left_out(admin: Client, scene: Scene) -> None:
+    scene.link.groups.filter(status="FAILED").update(
+        message="1 of 3 offsets are left out, the others follow: orders partition 0."
+    )
+
+    assert "1 of 3 offsets are left out" in admin.get(f"{scene.link_url}groups/?status=FAILED").content.decode()

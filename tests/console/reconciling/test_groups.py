@@ -11,14 +11,16 @@ from django.utils import timezone
 
 from console.models import ClusterLink, LinkConfig, MirrorTopic, SyncedGroup
 from console.reconciling import groups
-from console.reconciling.groups import mirrors_of, still_following, store_report, sync_of
-from console.tasks.groups import follow_groups, group_blockers
+from console.reconciling.groups import mirrors_of, recall, still_following, store_clamped, store_report, sync_of
+from console.tasks.groups import _errors, follow_groups, group_blockers
 from linkengine import jobs
+from linkengine.domain import groupplans
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.groupplans import GroupOutcome, GroupReport
-from linkengine.domain.groups import GroupStatus
+from linkengine.domain.groupplans import GroupOutcome, GroupReport, PartitionOutcome
+from linkengine.domain.groups import GroupStatus, OffsetOutcome
 from linkengine.domain.states import MirrorState, StopReason
 from tests.console.conftest import NOW, MakeMirror
+from tests.linkengine.jobs.test_group_names import NAMES
 
 pytestmark = pytest.mark.django_db
 
@@ -114,3 +116,39 @@ def test_a_report_that_cannot_be_stored_keeps_a_promotion_waiting_with_its_reaso
         ErrorCode.INTERNAL_ERROR,
         "What was found of the consumer groups cannot be stored: cannot contain NUL bytes",
     )
+
+
+def outcome_of(name: str, *, topic: str) -> GroupOutcome:
+    offset = PartitionOutcome(
+        mirror_topic=topic, partition=0, source=5, destination=5, target=5, outcome=OffsetOutcome.EQUAL, written=True
+    )
+    return GroupOutcome(name=name, destination_name=f"west.{name}", status=GroupStatus.SYNCED, partitions=(offset,))
+
+
+def test_groups_of_any_name_are_kept_recalled_and_clamped(link: ClusterLink, mirror: MirrorTopic) -> None:
+    names = [*NAMES, "\x1a", "\x1a0", "\x1a\x1a0\0"]
+    report = GroupReport(groups=[outcome_of(name, topic=mirror.name) for name in names])
+    LinkConfig.objects.create(link=link, name="consumer.offset.sync.enable", value="true")
+
+    for _ in range(2):  # the second finds every row again
+        store_report(link=link, report=report, whole=True, now=NOW)
+    clamped = [groupplans.ClampedOffset(group=name, partition=0, source=9, before=None, after=5) for name in names]
+    for _ in range(2):
+        store_clamped(mirror=mirror, clamped=clamped, now=NOW)
+
+    assert sorted(link.groups.values_list("name", flat=True)) == sorted(names)
+    assert {row.destination_name for row in link.groups.all()} == {f"west.{name}" for name in names}
+    assert sorted(recall(link, names, now=NOW)) == sorted(names)
+    assert sorted(mirror.clamped_offsets.values_list("group", flat=True)) == sorted(names)
+    assert sync_of(link, [mirror], now=NOW).after == max(names)
+
+
+def test_an_error_with_the_name_of_a_group_can_be_stored(link: ClusterLink) -> None:
+    """A database keeps no NUL in JSON, and a name may have 32,767 bytes."""
+    LinkConfig.objects.create(link=link, name="consumer.offset.sync.enable", value="true")
+    SyncedGroup.objects.create(link=link, name="a\0b" + "x" * 9999, status=GroupStatus.FAILED, listed_at=NOW)
+
+    (error,) = _errors(link, GroupReport(groups=[]))
+
+    assert error.message.startswith(r"'a\x00bxxx")
+    assert len(error.message) < 200

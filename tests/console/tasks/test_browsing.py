@@ -12,7 +12,7 @@ from console import store
 from console.models import Cluster
 from console.tasks import browsing
 from devcluster.kafka import KafkaCluster
-from tests.console.api.brokers import ACL, CONFIG, GROUP, lag, partition, topic
+from tests.console.api.brokers import ACL, CONFIG, GROUP, RESET, TIMED, lag, partition, topic
 
 pytestmark = pytest.mark.kafka
 ANYTHING = {
@@ -51,10 +51,15 @@ def test_every_question_of_rest_has_the_fields_that_rest_writes(
     same_fields(config["synonyms"][0], CONFIG["synonyms"][0])
     group = ask(destination, "group", group_id=topic_name)["result"]
     same_fields(group, GROUP)
-    assert group in ask(destination, "groups")["result"]
+    groups = ask(destination, "groups")["result"]
+    assert group in groups["groups"]
+    assert groups["incomplete"] == ""
     lags = ask(destination, "group_lags", group_id=topic_name)["result"]
     same_fields(lags[0], lag(0, behind=1))
     assert (lags[0]["current_offset"], lags[0]["log_end_offset"], lags[0]["lag"]) == (4, 10, 6)
+    same_fields(ask(destination, "offsets_for_time", topic=topic_name, timestamp_ms=0, positions=[[0, 3]])["result"][0], TIMED)
+    reset = {"topic": topic_name, "group_id": topic_name, "offsets": [[0, 3]], "execute": False}
+    same_fields(ask(destination, "reset_group", **reset)["result"][0], RESET)
     assert ask(destination, "grow_topic", topic=topic_name, partitions=3)["result"]["partitions"] == 3
     change = {"topic": topic_name, "values": {"retention.ms": "1000"}, "deletions": ["segment.ms"], "validate_only": False}
     assert ask(destination, "alter_topic_configs", **change) == {"result": None}

@@ -14,8 +14,8 @@ from linkengine.domain.groups import (
     Remembered,
     decide,
     next_batch,
-    not_kept,
     settle,
+    shown,
     status_of,
     why_skipped,
 )
@@ -144,15 +144,17 @@ def test_groups_are_skipped_with_the_reason() -> None:
     assert "share" in share[1]
 
 
-@pytest.mark.parametrize("name", ["x" * 256, "a\0b"])
-def test_names_that_cannot_be_kept_are_told_where_the_filters_choose_them(name: str) -> None:
-    group = Group(name=name)
+def test_a_message_shows_a_name_in_one_short_line() -> None:
+    assert shown("a\0b\n") == r"'a\x00b\n'"
+    assert shown("") == "''"
+    assert len(shown("x" * 5000)) < 150
 
-    told = not_kept([group, Group(name="fine")], filters=EVERYTHING)
 
-    assert "1 groups" in told
-    assert "\0" not in told
-    assert not_kept([group], filters=()) == ""
+def test_the_empty_name_is_in_the_first_batch_only() -> None:
+    names = ["b", "", "a"]
+
+    assert next_batch(names, after="", size=2) == (["", "a"], "a")
+    assert next_batch(names, after="a", size=2) == (["b"], "")
 
 
 def test_members_make_a_group_active_where_the_broker_tells() -> None:

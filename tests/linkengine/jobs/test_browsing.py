@@ -173,7 +173,7 @@ def test_groups_tell_their_members_and_lags(
     assert (resting.state, resting.type, resting.members) == ("EMPTY", "CLASSIC", ())
     assert lags is not None
     assert [(one.partition, one.current_offset, one.log_end_offset, one.lag) for one in lags] == [(0, 4, 10, 6)]
-    assert group in [one.group_id for one in browsing.list_groups(destination)]
+    assert group in [one.group_id for one in browsing.list_groups(destination).groups]
     destination_admin.delete_consumer_groups([group])[group].result(30)
 
 

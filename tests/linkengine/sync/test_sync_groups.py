@@ -146,16 +146,3 @@ def test_offsets_never_pass_the_mirror_and_arrive_while_the_source_commits_all_t
 
     assert all(later >= earlier for row, following in pairwise(seen) for earlier, later in zip(row, following, strict=True))
     assert [offsets_of(link.here, name, twin_topic) for name in names] == [{0: 60, 1: 30}] * 3
-
-
-@pytest.mark.parametrize("ending", ["x" * 255, "\0x"])
-def test_a_name_that_cannot_be_kept_is_told_and_stops_no_other(
-    link: Link, group: str, twin_topic: str, there: ClusterAdmin, ending: str
-) -> None:
-    commit(there, group + ending, twin_topic, {0: 9})
-    commit(there, group, twin_topic, {0: 9})
-
-    report = link.run()
-
-    assert "more than 255 characters" in report.incomplete
-    assert offsets_of(link.here, group, twin_topic) == {0: 9}

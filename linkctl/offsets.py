@@ -1,0 +1,106 @@
+"""``linkctl offsets-for-time``: offsets of a mirror topic by time, and resets of consumer groups to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from linkctl import output
+from linkctl.client import Json, RestClient
+from linkctl.commands import as_json, client_of
+from linkctl.errors import Exit, LinkctlError
+from linkctl.inspection import LINK, TOPIC
+
+
+@click.command("offsets-for-time")
+@TOPIC
+@LINK
+@click.option("--to-datetime", metavar="TIME", help="ISO 8601, such as 2026-11-25T20:00:00Z; UTC unless it says otherwise.")
+@click.option("--timestamp-ms", type=click.IntRange(min=0), help="The same in milliseconds since 1970, instead.")
+@click.option("--reset-group", "group", metavar="GROUP", help="Reset this consumer group to the offsets; shows it only.")
+@click.option("--execute", is_flag=True, help="With --reset-group: do it.")
+@as_json
+@click.pass_context
+def offsets_for_time(context: click.Context, /, **given: Any) -> None:
+    """Look up the first record of each partition of the mirror topic TOPIC that is not older than a moment.
+
+    Unlike Kafka's own lookup this counts records only, not the fillers of a mirror topic.
+    """
+    if given["execute"] and given["group"] is None:
+        raise LinkctlError("--execute needs --reset-group.", code=Exit.USAGE)
+    timestamp_ms = _moment(given["to_datetime"], given["timestamp_ms"])
+    client, path = client_of(context), ("links", given["link"], "mirrors", given["topic"])
+    rows = _look_up(client, path, timestamp_ms)
+    if given["group"] is None:
+        _write_offsets(timestamp_ms, rows, as_json=given["as_json"])
+        return
+    body = {"consumer_group_id": given["group"], "offsets": _targets(rows), "execute": given["execute"]}
+    found = client.send_own("POST", *path, "group-resets", body=body)
+    _write_reset(found, as_json=given["as_json"])
+    if any(row["message"] for row in found["data"]):
+        raise LinkctlError("Some offsets were refused; the table says why.", code=Exit.REFUSED)
+
+
+def _moment(text: str | None, timestamp_ms: int | None) -> int:
+    if (text is None) == (timestamp_ms is None):
+        raise LinkctlError("Give --to-datetime or --timestamp-ms; one of both.", code=Exit.USAGE)
+    if text is None:
+        assert timestamp_ms is not None
+        return timestamp_ms
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise LinkctlError(f"{text!r} is no time in ISO 8601, such as 2026-11-25T20:00:00Z.", code=Exit.USAGE) from None
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return int(found.timestamp() * 1000)
+
+
+def _look_up(client: RestClient, path: Sequence[str], timestamp_ms: int) -> list[Json]:
+    """Ask until the search is complete: the service reads for some seconds at a time."""
+    positions: Mapping[int, int] = {}
+    while True:
+        at = [f"{partition}:{offset}" for partition, offset in positions.items()]
+        found = client.get_own(*path, "offsets-for-time", timestamp_ms=timestamp_ms, **({"from": at} if at else {}))
+        rows: list[Json] = found["data"]
+        if found["is_complete"]:
+            return rows
+        positions = {row["partition"]: _next(row) for row in rows}
+        click.echo(f"Searched to {', '.join(f'{n}:{offset}' for n, offset in positions.items())} …", err=True)
+
+
+def _next(row: Json) -> int:
+    """Return where to continue: at the record that was found, else where the search has come."""
+    return int(row["searched_to"] if row["offset"] is None else row["offset"])
+
+
+def _targets(rows: Sequence[Json]) -> list[Json]:
+    """Return where a group is reset to: the end where there is no such record, as kafka-consumer-groups does."""
+    return [
+        {"partition": row["partition"], "offset": row["log_end_offset"] if row["offset"] is None else row["offset"]}
+        for row in rows
+    ]
+
+
+def _write_offsets(timestamp_ms: int, rows: Sequence[Json], *, as_json: bool) -> None:
+    if as_json:
+        output.write_json({"timestamp_ms": timestamp_ms, "is_complete": True, "data": rows})
+        return
+    shown = ((row["partition"], row["offset"], row["record_timestamp_ms"], row["log_end_offset"]) for row in rows)
+    output.write_table(("PARTITION", "OFFSET", "TIMESTAMP (MS)", "LOG END OFFSET"), shown)
+
+
+def _write_reset(found: Json, *, as_json: bool) -> None:
+    if as_json:
+        output.write_json(found)
+        return
+    rows = ((row["partition"], row["before"], row["after"], _result(row, found)) for row in found["data"])
+    output.write_table(("PARTITION", "BEFORE", "AFTER", "RESULT"), rows)
+
+
+def _result(row: Json, found: Json) -> str:
+    if row["message"]:
+        return str(row["message"])
+    return "written" if found["executed"] else "would be written (add --execute)"

@@ -1,0 +1,112 @@
+"""``linkctl topic …``: list, describe and delete topics of a cluster, mirror topics included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from linkctl import output
+from linkctl.client import Json, RestClient
+from linkctl.commands import as_json, client_of
+from linkctl.errors import Exit, LinkctlError
+
+yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def complete_topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the topics of the cluster that begin so; none where they cannot be listed."""
+    try:
+        found = client_of(context).get("topics")["data"]
+    except LinkctlError:
+        return []
+    return [topic["topic_name"] for topic in found if topic["topic_name"].startswith(incomplete)]
+
+
+_TOPIC = click.argument("topic", shell_complete=complete_topics)
+
+
+@click.group("topic")
+def group() -> None:
+    """Topics of a cluster."""
+
+
+@group.command("list")
+@as_json
+@click.pass_context
+def show_all(context: click.Context, *, as_json: bool) -> None:
+    """List topics."""
+    found = client_of(context).get("topics")
+    if as_json:
+        output.write_json(found)
+        return
+    rows = ((topic["topic_name"], topic["partitions_count"], topic["replication_factor"]) for topic in found["data"])
+    output.write_table(("NAME", "PARTITIONS", "REPLICATION FACTOR"), rows)
+
+
+@group.command("describe")
+@_TOPIC
+@as_json
+@click.pass_context
+def describe(context: click.Context, topic: str, *, as_json: bool) -> None:
+    """Show TOPIC with the configs that were set on it."""
+    client = client_of(context)
+    found, configs = client.get("topics", topic), client.get("topics", topic, "configs")["data"]
+    if as_json:
+        output.write_json({**found, "configs": configs})
+        return
+    output.write_pairs(
+        [
+            ("Name", found["topic_name"]),
+            ("Partitions", found["partitions_count"]),
+            ("Replication factor", found["replication_factor"]),
+            ("Internal", found["is_internal"]),
+        ]
+    )
+    output.write_line("")
+    output.write_table(("CONFIG", "VALUE"), ((one["name"], one["value"]) for one in configs if not one["is_default"]))
+
+
+@group.command("delete")
+@click.argument("topics", nargs=-1, required=True, shell_complete=complete_topics)
+@yes
+@click.pass_context
+def delete(context: click.Context, topics: Sequence[str], *, yes: bool) -> None:
+    """Delete TOPICS with all their records. Deleting a mirror topic ends its mirror."""
+    confirm(topics, yes=yes)
+    client = client_of(context)
+    for_each(topics, lambda topic: _delete(client, topic), done="is deleted")
+
+
+def confirm(topics: Sequence[str], *, yes: bool) -> None:
+    """Ask before topics are deleted; abort where the answer is not yes."""
+    if not yes:
+        click.confirm(f"Delete {', '.join(topics)} with all records?", abort=True, err=True)
+
+
+def for_each(topics: Sequence[str], work: Callable[[str], Any], *, done: str) -> None:
+    """Do something with each topic, report each, and raise LinkctlError at the end where one was refused."""
+    failed: LinkctlError | None = None
+    for topic in topics:
+        try:
+            work(topic)
+            output.write_line(f"Topic {topic} {done}")
+        except LinkctlError as error:
+            if len(topics) == 1:
+                raise
+            output.write_line(f"Topic {topic}: {error.message}")
+            failed = failed or error
+    if failed:
+        raise LinkctlError("Some topics were refused; the lines above say why.", code=Exit.REFUSED)
+
+
+def delete_mirror(client: RestClient, *, link: str, topic: str) -> None:
+    """Delete a mirror topic; raise LinkctlError where it is none of the link."""
+    client.get("links", link, "mirrors", topic)
+    _delete(client, topic)
+
+
+def _delete(client: RestClient, topic: str) -> Json | None:
+    deleted: Json | None = client.send("DELETE", "topics", topic)
+    return deleted

@@ -1,0 +1,132 @@
+"""Offsets by time that count records only. Blocking.
+
+ListOffsets by time answers the first *batch entry* that is not older, and a control batch counts. A filler of a mirror is a
+control batch that carries the time of the copy, later than the records around it: in a mirror ListOffsets therefore answers an
+earlier offset than the source does, never a later one (a record that is not older is an entry that is not older). So the search
+begins at ListOffsets' answer and reads on until the first record that is not older. Only headers of batches are looked at until
+one may hold it.
+
+Where the moment lies before the copy began, the first filler of the log is not older, and the search begins there. It is
+bounded by ``budget_s`` and returns how far it has come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+
+from linkengine.batches.control import ControlType, control_type
+from linkengine.batches.decoding import decode_batch
+from linkengine.batches.view import BatchView, iter_batches
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.clusterviews import TimedOffset
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.newestends import newest_view, read_offsets
+from linkengine.kafka.offsets import EARLIEST, LATEST
+from linkengine.kafka.reading import FEW_BYTES, MAX_BYTES, read_committed
+from linkengine.kafka.topicviews import TopicView
+
+_NO_SUCH_OFFSET = -1
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search in one partition; ``at`` is the next offset to read."""
+
+    partition: int
+    at: int
+    end: int
+    found: tuple[int, int] | None = None  # offset and timestamp
+    reads: int = 0
+    aborting: set[int] = field(default_factory=set)  # producers whose open transaction is aborted
+
+    @property
+    def is_complete(self) -> bool:
+        return self.found is not None or self.at >= self.end
+
+    def result(self) -> TimedOffset:
+        offset, timestamp = self.found or (None, None)
+        return TimedOffset(
+            partition=self.partition,
+            offset=offset,
+            record_timestamp_ms=timestamp,
+            searched_to=self.at,
+            log_end_offset=self.end,
+            is_complete=self.is_complete,
+        )
+
+
+def offsets_for_time(
+    address: ClusterAddress, topic: str, timestamp_ms: int, *, positions: Mapping[int, int], budget_s: float
+) -> list[TimedOffset]:
+    """Look up, per partition, the first committed record that is not older than a moment.
+
+    ``positions`` say where to continue a search that was not complete. Each partition is read once at least, so that every call
+    gets further.
+    """
+    deadline = time.monotonic() + budget_s
+    with closing(Cluster(address)) as cluster, ExitStack() as stack:
+        view = newest_view(cluster, topic)
+        searches = _begin(cluster, topic, view, timestamp_ms=timestamp_ms, positions=positions)
+        connections: dict[int, Connection] = {}
+        waiting = [search for search in searches if not search.is_complete]
+        while waiting and (waiting[0].reads == 0 or time.monotonic() < deadline):
+            search = waiting.pop(0)
+            broker = view.partitions[search.partition].broker
+            if broker not in connections:
+                connections[broker] = stack.enter_context(closing(cluster.open(broker)))
+            _read_on(connections[broker], topic, view, search, timestamp_ms=timestamp_ms)
+            if not search.is_complete:
+                waiting.append(search)
+    return [search.result() for search in searches]
+
+
+def _begin(cluster: Cluster, topic: str, view: TopicView, *, timestamp_ms: int, positions: Mapping[int, int]) -> list[_Search]:
+    entries = read_offsets(cluster, topic, view, timestamp=timestamp_ms, read_committed=True)
+    starts = read_offsets(cluster, topic, view, timestamp=EARLIEST)
+    ends = read_offsets(cluster, topic, view, timestamp=LATEST, read_committed=True)
+    searches = []
+    for partition, end in sorted(ends.items()):
+        entry = entries[partition]
+        at = end if entry == _NO_SUCH_OFFSET else max(entry, starts[partition], positions.get(partition, 0))
+        searches.append(_Search(partition=partition, at=min(at, end), end=end))
+    return searches
+
+
+def _read_on(connection: Connection, topic: str, view: TopicView, search: _Search, *, timestamp_ms: int) -> None:
+    """Read one answer's batches; a small one first, since the record is most often near."""
+    leader = view.partitions[search.partition]
+    error, aborted, records = read_committed(
+        connection,
+        topic=(topic, view.topic_id, search.partition),
+        leader_epoch=leader.epoch,
+        offset=search.at,
+        max_bytes=MAX_BYTES if search.reads else FEW_BYTES,
+    )
+    if error:
+        raise BrokerError(error, f"Topic {topic!r} cannot be read")
+    search.reads += 1
+    for position, batch in iter_batches(records):
+        search.aborting |= {producer for producer, first in aborted if first <= batch.base_offset}
+        whole = records[position : position + batch.size]
+        if batch.is_control:
+            if control_type(batch, whole) is ControlType.ABORT:
+                search.aborting.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in search.aborting):
+            search.found = _first_record(batch, whole, at=search.at, timestamp_ms=timestamp_ms)
+            if search.found is not None:
+                return
+        search.at = max(search.at, min(batch.next_offset, search.end))
+
+
+def _first_record(batch: BatchView, whole: memoryview, *, at: int, timestamp_ms: int) -> tuple[int, int] | None:
+    if batch.max_timestamp < timestamp_ms:
+        return None
+    for record in decode_batch(batch, whole):
+        if record.offset >= at and record.timestamp >= timestamp_ms:
+            return record.offset, record.timestamp
+    return None

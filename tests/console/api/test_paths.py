@@ -1,0 +1,144 @@
+"""Names of any characters in the paths of REST: through Django's client, which has a server's raw path, and through uvicorn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+from django.urls import get_resolver
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.api.paths import encode_path, encode_segment
+from console.models import Cluster
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.addresses import address_from_properties
+from linkengine.kafka.admin import ClusterAdmin
+from tests.console.api.brokers import GROUP, MEMBER, SmallCluster
+from tests.console.api.cast import Rest
+from tests.console.api.service import Service, running
+from tests.linkengine.jobs.test_group_names import NAMES
+from tests.linkengine.sync.conftest import commit
+
+
+def sent(rest: Rest, address: str) -> Any:
+    """Ask as a WSGI server does, which keeps what was sent; Django's client alone decodes it."""
+    path = urlsplit(address).path
+    return rest.client.get(path, RAW_URI=path)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_segment_is_encoded_in_one_way(name: str) -> None:
+    segment = encode_segment(name)
+
+    assert "/" not in segment
+    assert segment not in (".", "..")
+    assert encode_path(f"/a/{segment}/b") == f"/a/{segment}/b"
+    assert encode_path(f"/a/{quote(name, safe='')}/b") == f"/a/{segment}/b"
+
+
+def test_no_path_of_rest_decodes_a_segment_twice_or_not_at_all() -> None:
+    """Under REST's prefixes paths are encoded, so that Django's own text converters would answer %2F."""
+    routes = [
+        str(pattern.pattern)
+        for include in get_resolver().url_patterns
+        if str(include.pattern) in ("kafka/v3/", "v3/", "api/v1/")
+        for pattern in include.url_patterns
+    ]
+
+    assert len(routes) > 100
+    assert [route for route in routes if "<str:" in route or "<path:" in route or "<slug:" in route] == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", NAMES)
+def test_every_address_of_a_group_answers(owner: Rest, destination: Cluster, cluster: SmallCluster, name: str) -> None:
+    groups = f"/kafka/v3/clusters/{destination.cluster_id}/consumer-groups"
+    cluster.groups = {name: {**GROUP, "group_id": name, "members": [{**MEMBER, "consumer_id": f"{name}/1"}]}}
+
+    (group,) = owner.get(groups).json()["data"]
+
+    assert sent(owner, group["metadata"]["self"]).json() == group
+    consumers = sent(owner, group["consumers"]["related"]).json()
+    assert consumers["metadata"]["self"] == group["consumers"]["related"]
+    (consumer,) = consumers["data"]
+    assert consumer["consumer_group_id"] == name
+    assert sent(owner, consumer["metadata"]["self"]).json() == consumer
+    assert sent(owner, consumer["assignments"]["related"]).json()["data"][0]["consumer_id"] == f"{name}/1"
+    summary = sent(owner, group["lag_summary"]["related"]).json()
+    assert (summary["consumer_group_id"], summary["metadata"]["self"]) == (name, group["lag_summary"]["related"])
+    lag = sent(owner, summary["metadata"]["self"].removesuffix("lag-summary") + "lags").json()["data"][0]
+    assert sent(owner, lag["metadata"]["self"]).json() == lag
+
+
+@pytest.mark.django_db
+def test_a_path_that_was_decoded_on_its_way_is_no_group(owner: Rest, destination: Cluster, cluster: SmallCluster) -> None:
+    groups = f"/kafka/v3/clusters/{destination.cluster_id}/consumer-groups"
+    cluster.groups = {"data/lags": {**GROUP, "group_id": "data/lags"}, "data": {**GROUP, "group_id": "data"}}
+
+    assert sent(owner, f"{groups}/data%2Flags").json()["consumer_group_id"] == "data/lags"
+    assert sent(owner, f"{groups}/data/lags").json()["kind"] == "KafkaConsumerLagList"
+    assert sent(owner, f"{groups}/%64ata").json()["consumer_group_id"] == "data"
+    assert sent(owner, f"{groups}/data%252Flags").status_code == 404
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("verb", ["configs:alter", "configs%3Aalter"])
+def test_the_colon_of_a_verb_may_be_encoded(owner: Rest, destination: Cluster, verb: str) -> None:
+    path = f"/kafka/v3/clusters/{destination.cluster_id}/topics/plain/{verb}"
+
+    answer = owner.client.post(path, {"data": []}, content_type="application/json", RAW_URI=path)
+
+    assert answer.status_code in (200, 204)
+
+
+@pytest.mark.django_db
+def test_a_group_that_cannot_be_described_is_listed_with_the_reason(
+    owner: Rest, destination: Cluster, cluster: SmallCluster
+) -> None:
+    groups = f"/kafka/v3/clusters/{destination.cluster_id}/consumer-groups"
+    cluster.groups["secret"] = {**GROUP, "group_id": "secret", "state": "UNKNOWN", "coordinator": -1, "error": "Not allowed."}
+    cluster.incomplete = "Broker 2 did not answer."
+
+    answer = owner.get(groups).json()
+
+    assert answer["metadata"]["incomplete"] == "Broker 2 did not answer."
+    readers, secret = answer["data"]
+    assert "error_message" not in readers
+    assert (secret["state"], secret["error_message"]) == ("UNKNOWN", "Not allowed.")
+    assert secret["coordinator"]["related"].endswith("/brokers")
+
+
+@pytest.fixture(scope="module")
+def service(destination_cluster: KafkaCluster, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    assert redis_url
+    clusters = {"Destination": destination_cluster.client_properties("link")}
+    with running(directory=tmp_path_factory.mktemp("paths"), clusters=clusters) as service:
+        yield service
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_every_address_of_every_group_of_a_cluster_answers_over_http(
+    service: Service, destination_cluster: KafkaCluster, topic_name: str
+) -> None:
+    admin = ClusterAdmin(address_from_properties(destination_cluster.client_properties("link")))
+    admin.create_topic(topic_name, partitions=1)
+    for name in NAMES:
+        commit(admin, name, topic_name, {0: 0})
+
+    def get(address: str) -> Any:
+        return service.call("GET", address, expect=200)
+
+    listed = get(f"/kafka/v3/clusters/{destination_cluster.cluster_id}/consumer-groups")["data"]
+    ours = {group["consumer_group_id"]: group for group in listed if group["consumer_group_id"] in NAMES}
+
+    assert set(ours) == set(NAMES)
+    for name, group in ours.items():
+        assert get(group["metadata"]["self"]) == group
+        assert get(group["consumers"]["related"])["data"] == []
+        assert get(group["lag_summary"]["related"])["consumer_group_id"] == name
+        for lag in get(group["metadata"]["self"] + "/lags")["data"]:
+            assert get(lag["metadata"]["self"]) == lag

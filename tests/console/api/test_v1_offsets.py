@@ -1,0 +1,121 @@
+"""Offsets of a mirror by time, and resets of groups, over REST and on the command line."""
+
+from typing import Any
+
+import pytest
+
+from console.models import AuditEvent, Cluster, MirrorTopic, RoleBinding
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.states import BECOMING, MirrorState
+from tests.console.api.brokers import TIMED, SmallCluster
+from tests.console.api.cast import DESTINATION, ORDERS, Rest
+from tests.linkengine.jobs.test_group_names import NAMES
+
+pytestmark = pytest.mark.django_db
+BY_TIME, RESETS = f"{ORDERS}/offsets-for-time", f"{ORDERS}/group-resets"
+BODY = {"consumer_group_id": "readers", "offsets": [{"partition": 0, "offset": 7}]}
+
+
+def test_offsets_are_looked_up(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
+    answer = owner.get(f"{BY_TIME}?timestamp_ms=1700000000000&from=0:3&from=2:99")
+
+    assert answer.status_code == 200
+    assert answer.json() == {"timestamp_ms": 1_700_000_000_000, "is_complete": True, "data": [TIMED]}
+    asked = {"topic": "orders", "timestamp_ms": 1_700_000_000_000, "positions": [[0, 3], [2, 99]]}
+    assert cluster.asked == [("offsets_for_time", asked)]
+
+
+def test_a_search_that_is_not_complete_says_so(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
+    cluster.timed = [[TIMED, {**TIMED, "partition": 1, "offset": None, "record_timestamp_ms": None, "is_complete": False}]]
+
+    answer = owner.get(f"{BY_TIME}?timestamp_ms=0").json()
+
+    assert answer["is_complete"] is False
+    assert answer["data"][1]["offset"] is None
+
+
+@pytest.mark.parametrize("query", ["", "timestamp_ms=", "timestamp_ms=-1", "timestamp_ms=yesterday", "timestamp_ms=1&from=0"])
+def test_what_cannot_be_read_is_400(owner: Rest, orders: MirrorTopic, cluster: SmallCluster, query: str) -> None:
+    assert owner.get(f"{BY_TIME}?{query}").status_code == 400
+    assert cluster.asked == []
+
+
+@pytest.mark.parametrize("state", sorted(BECOMING))
+def test_a_topic_that_is_being_made_a_mirror_may_begin_with_fillers(
+    owner: Rest, make_mirror: Any, cluster: SmallCluster, state: MirrorState
+) -> None:
+    make_mirror("orders", state)
+
+    for answer in (owner.get(f"{BY_TIME}?timestamp_ms=0"), owner.post(RESETS, BODY)):
+        assert answer.status_code == 400
+        assert "is being made a mirror topic" in answer.json()["message"]
+    assert cluster.asked == []
+
+
+def test_who_may_see_the_mirror_may_look_up_and_not_reset(reader: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
+    assert reader.get(f"{BY_TIME}?timestamp_ms=0").status_code == 200
+    refused = reader.post(RESETS, {**BODY, "execute": True})
+
+    assert refused.status_code == 403
+    assert "manage consumer groups" in refused.json()["message"]
+    assert [question for question, _ in cluster.asked] == ["offsets_for_time"]
+
+
+def test_a_stranger_sees_no_mirror(stranger: Rest, orders: MirrorTopic) -> None:
+    assert stranger.get(f"{BY_TIME}?timestamp_ms=0").status_code == 404
+    assert stranger.post(RESETS, BODY).status_code == 404
+
+
+def test_a_role_on_the_topic_is_none_on_the_group(
+    reader: Rest, orders: MirrorTopic, destination: Cluster, cluster: SmallCluster
+) -> None:
+    role = RoleBinding.Role.DEVELOPER_MANAGE
+    RoleBinding.objects.update(role=role, environment=None, cluster=destination, resource_type="Topic", resource_name="orders")
+    assert reader.post(RESETS, BODY).status_code == 403
+
+    binding = RoleBinding.objects.get()
+    binding.pk, binding.resource_type, binding.resource_name = None, "Group", "readers"
+    binding.save()
+    assert reader.post(RESETS, BODY).status_code == 200
+
+
+def test_a_reset_is_only_shown_unless_it_is_executed(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
+    shown = owner.post(RESETS, BODY).json()
+    assert (shown["executed"], shown["data"][0]["is_written"]) == (False, False)
+    assert not AuditEvent.objects.filter(action="ResetGroup").exists()
+
+    done = owner.post(RESETS, {**BODY, "execute": True}).json()
+
+    assert (done["executed"], done["consumer_group_id"], done["data"][0]["is_written"]) == (True, "readers", True)
+    row = AuditEvent.objects.get(action="ResetGroup")
+    assert row.resource == f"cluster/{DESTINATION}/link/from-source/mirror/orders/group/readers"
+    assert row.detail["partitions"] == done["data"]
+    asked = {"topic": "orders", "group_id": "readers", "offsets": [[0, 7]]}
+    assert cluster.asked == [("reset_group", {**asked, "execute": False}), ("reset_group", {**asked, "execute": True})]
+
+
+def test_a_refused_reset_is_in_the_audit(owner: Rest, orders: MirrorTopic, cluster: SmallCluster) -> None:
+    cluster.error = LinkEngineError(ErrorCode.ILLEGAL_STATE, "Consumer group 'readers' has active members.")
+
+    answer = owner.post(RESETS, {**BODY, "execute": True})
+
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+    assert AuditEvent.objects.get(action="ResetGroup").result == "FAILURE"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_group_of_any_name_is_reset(owner: Rest, orders: MirrorTopic, cluster: SmallCluster, name: str) -> None:
+    answer = owner.post(RESETS, {**BODY, "consumer_group_id": name, "execute": True})
+
+    assert (answer.status_code, answer.json()["consumer_group_id"]) == (200, name)
+    assert cluster.asked[0][1]["group_id"] == name
+    assert "\0" not in AuditEvent.objects.get(action="ResetGroup").resource
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"offsets": []}, {"offsets": [{"partition": -1, "offset": 0}]}, {"offsets": [{"partition": 0}]}, {"execute": "yes"}],
+)
+def test_a_body_that_is_none_is_refused(owner: Rest, orders: MirrorTopic, cluster: SmallCluster, changes: Any) -> None:
+    assert owner.post(RESETS, {**BODY, **changes}).status_code in (400, 422)
+    assert cluster.asked == []

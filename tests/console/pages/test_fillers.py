@@ -1,0 +1,24 @@
+"""The page of a mirror says what its fillers mean for lookups by time, where it has such fillers."""
+
+import pytest
+from django.test import Client
+
+from linkengine.domain.states import GapReason
+from tests.browser.scene import Scene
+
+
+@pytest.mark.parametrize(
+    ("reasons", "told"),
+    [([], False), ([GapReason.HEAD], False), ([GapReason.TRANSACTION_MARKER], True), ([GapReason.HEAD, GapReason.LOST], True)],
+)
+def test_lookups_by_time_are_explained_where_fillers_have_times(
+    admin: Client, scene: Scene, reasons: list[GapReason], told: bool
+) -> None:
+    mirror = scene.mirrors["flights"]
+    mirror.gaps.all().delete()
+    for number, reason in enumerate(reasons):
+        mirror.gaps.create(partition=0, start=number, end=number + 1, filled=1, reason=reason, noted_at=mirror.created_at)
+
+    text = admin.get(scene.mirror_url("flights")).content.decode()
+
+    assert ("linkctl offsets-for-time flights --link" in text) is told

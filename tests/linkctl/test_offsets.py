@@ -1,0 +1,79 @@
+"""``linkctl offsets-for-time``: looks up until the search is complete, and resets a group only when told to."""
+
+from typing import Any
+
+import pytest
+
+from tests.console.api.brokers import TIMED, SmallCluster
+from tests.linkctl.conftest import Run, read_json
+
+COMMAND = ("offsets-for-time", "orders", "--link", "from-source")
+
+
+@pytest.fixture(autouse=True)
+def orders(make_mirror: Any) -> None:
+    make_mirror("orders")
+
+
+@pytest.mark.parametrize(
+    "text", ["2023-11-14T22:13:20", "2023-11-14T22:13:20Z", "2023-11-14T23:13:20+01:00", "2023-11-14T22:13:20.000"]
+)
+def test_a_moment_is_read_as_utc_unless_it_says_otherwise(run: Run, cluster: SmallCluster, text: str) -> None:
+    lines = run(*COMMAND, "--to-datetime", text).stdout.splitlines()
+
+    assert lines[1].split() == ["0", "7", "1700000000500", "10"]
+    assert cluster.asked[0][1]["timestamp_ms"] == 1_700_000_000_000
+
+
+def test_a_search_is_continued_until_it_is_complete(run: Run, cluster: SmallCluster) -> None:
+    unfinished = {**TIMED, "offset": None, "record_timestamp_ms": None, "searched_to": 5, "is_complete": False}
+    found = {**TIMED, "partition": 1, "offset": 2, "searched_to": 1}
+    cluster.timed = [[unfinished, found], [TIMED, found]]
+
+    result = run(*COMMAND, "--timestamp-ms", "1700000000000", "--json")
+
+    assert read_json(result)["data"] == [TIMED, found]
+    assert [asked["positions"] for _, asked in cluster.asked] == [[], [[0, 5], [1, 2]]]
+
+
+def test_a_group_is_reset_only_with_execute(run: Run, cluster: SmallCluster) -> None:
+    shown = run(*COMMAND, "--timestamp-ms", "0", "--reset-group", "data/x")
+    done = run(*COMMAND, "--timestamp-ms", "0", "--reset-group", "data/x", "--execute")
+
+    assert "would be written (add --execute)" in shown.stdout
+    assert done.stdout.splitlines()[1].split() == ["0", "9", "7", "written"]
+    resets = [asked for question, asked in cluster.asked if question == "reset_group"]
+    assert [(asked["group_id"], asked["offsets"], asked["execute"]) for asked in resets] == [
+        ("data/x", [[0, 7]], False),
+        ("data/x", [[0, 7]], True),
+    ]
+
+
+def test_without_such_a_record_a_group_is_reset_to_the_end(run: Run, cluster: SmallCluster) -> None:
+    cluster.timed = [[{**TIMED, "offset": None, "record_timestamp_ms": None, "searched_to": 10}]]
+
+    run(*COMMAND, "--timestamp-ms", "1", "--reset-group", "readers")
+
+    assert cluster.asked[-1][1]["offsets"] == [[0, 10]]
+
+
+def test_a_refused_offset_is_told_and_fails(run: Run, cluster: SmallCluster) -> None:
+    cluster.refusal = {"is_written": False, "message": "Not authorized."}
+
+    result = run(*COMMAND, "--timestamp-ms", "1", "--reset-group", "readers", "--execute")
+
+    assert result.exit_code == 1
+    assert "Not authorized." in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--timestamp-ms", "1", "--to-datetime", "2023-01-01"),
+        ("--to-datetime", "soon"),
+        ("--timestamp-ms", "1", "--execute"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_2(run: Run, arguments: tuple[str, ...]) -> None:
+    assert run(*COMMAND, *arguments).exit_code == 2

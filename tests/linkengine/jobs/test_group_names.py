@@ -1,0 +1,174 @@
+"""Consumer groups of every name and type in the lists and views of a real cluster."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Consumer
+
+from devcluster.kafka import OLDEST, KafkaCluster
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.clusterviews import AclRule
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.groups import Committed
+from linkengine.jobs import browsing
+from linkengine.kafka.admin import ClusterAdmin
+from tests.conftest import MakeCluster
+from tests.linkengine.sync.conftest import WAIT_S, commit
+
+pytestmark = pytest.mark.kafka
+
+NAMES = (
+    "",
+    " ",
+    " leading and trailing ",
+    ".",
+    "..",
+    "data/x",
+    "/",
+    "//",
+    "100%",
+    "%2F",
+    "a?b#c&d=e+f;g",
+    "colon:alter",
+    "line\nbreak\ttab\r",
+    "nul\0inside",
+    "\0",
+    "quote'\"`<b>{{ x }}</b>\\",
+    "ünïcödé-組-😀",
+    "e\u0301 is not \u00e9",
+    "\u202eright to left",
+    "x" * 300,
+    "long/" * 3000,
+)
+CLUSTER_DESCRIBE = {"pattern_type": "LITERAL", "principal": "User:app", "host": "*", "operation": "DESCRIBE"}
+
+
+@pytest.fixture(params=["newest", "oldest"])
+def address(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> ClusterAddress:
+    """A cluster of the newest brokers, and one of the oldest that are installed."""
+    if request.param == "newest":
+        return address_from_properties(request.getfixturevalue("destination_cluster").client_properties("link"))
+    return address_from_properties(make_cluster("oldest", version=OLDEST).client_properties("link"))
+
+
+def test_a_group_of_any_name_is_listed_described_and_has_lags(address: ClusterAddress, topic_name: str) -> None:
+    admin = ClusterAdmin(address)
+    admin.create_topic(topic_name, partitions=1)
+    for name in NAMES:
+        commit(admin, name, topic_name, {0: 0})
+
+    listed = browsing.list_groups(address)
+    states = {group.group_id: (group.state, group.error) for group in listed.groups if group.group_id in NAMES}
+    shown = {name: browsing.show_group(address, name) for name in NAMES}
+    lags = {name: browsing.group_lags(address, name) for name in NAMES}
+
+    assert listed.incomplete == ""
+    assert states == dict.fromkeys(NAMES, ("EMPTY", ""))
+    assert {name: group.group_id if group else None for name, group in shown.items()} == {name: name for name in NAMES}
+    for name in NAMES:
+        assert [(lag.partition, lag.lag) for lag in lags[name] or () if lag.topic == topic_name] == [(0, 0)], name
+
+
+def test_a_group_that_cannot_be_described_is_listed_with_the_reason_beside_all_others(
+    destination: ClusterAddress, destination_as_app: ClusterAddress, topic_name: str, rules: list[AclRule]
+) -> None:
+    admin = ClusterAdmin(destination)
+    admin.create_topic(topic_name, partitions=1)
+    secret, public = f"{topic_name}/secret", f"{topic_name}/public"
+    for name in (secret, public):
+        commit(admin, name, topic_name, {0: 0})
+    rules += [
+        AclRule(resource_type="CLUSTER", resource_name="kafka-cluster", permission="ALLOW", **CLUSTER_DESCRIBE),
+        AclRule(resource_type="GROUP", resource_name=secret, permission="DENY", **CLUSTER_DESCRIBE),
+    ]
+    browsing.create_acls(destination, rules)
+
+    found = {group.group_id: group for group in browsing.list_groups(destination_as_app).groups}
+
+    assert (found[public].state, found[public].error) == ("EMPTY", "")
+    assert (found[secret].state, found[secret].coordinator) == ("UNKNOWN", -1)
+    assert "GROUP_AUTHORIZATION_FAILED" in found[secret].error
+    with pytest.raises(LinkEngineError) as refused:
+        browsing.show_group(destination_as_app, secret)
+    assert refused.value.code is ErrorCode.AUTHORIZATION_ERROR
+
+
+def test_a_group_of_the_consumer_protocol_is_described_with_its_members(
+    destination: ClusterAddress, destination_cluster: KafkaCluster, topic_name: str
+) -> None:
+    ClusterAdmin(destination).create_topic(topic_name, partitions=2)
+    group = f"{topic_name}/new protocol"
+    settings = {"group.id": group, "group.protocol": "consumer", "client.id": "an app", "enable.auto.commit": False}
+
+    with closing(Consumer({**destination_cluster.client("admin"), **settings})) as consumer:
+        consumer.subscribe([topic_name])
+        deadline = time.monotonic() + WAIT_S
+        while not consumer.assignment():
+            assert time.monotonic() < deadline
+            consumer.poll(0.1)
+        shown = browsing.show_group(destination, group)
+
+    assert shown is not None
+    assert (shown.type, shown.state) == ("CONSUMER", "STABLE")
+    assert [(member.client_id, member.assigned) for member in shown.members] == [("an app", ((topic_name, 0), (topic_name, 1)))]
+    assert group in [listed.group_id for listed in browsing.list_groups(destination).groups]
+
+
+def test_members_of_a_classic_group_are_described_with_their_partitions(
+    destination: ClusterAddress, destination_cluster: KafkaCluster, topic_name: str
+) -> None:
+    ClusterAdmin(destination).create_topic(topic_name, partitions=2)
+    group = f"{topic_name}/classic"
+
+    with closing(Consumer({**destination_cluster.client("admin"), "group.id": group, "client.id": "a/b"})) as consumer:
+        consumer.subscribe([topic_name])
+        deadline = time.monotonic() + WAIT_S
+        while not consumer.assignment():
+            assert time.monotonic() < deadline
+            consumer.poll(0.1)
+        shown = browsing.show_group(destination, group)
+
+    assert shown is not None
+    assert (shown.type, shown.state, shown.assignor, shown.is_simple) == ("CLASSIC", "STABLE", "range", False)
+    assert [member.assigned for member in shown.members] == [((topic_name, 0), (topic_name, 1))]
+    assert shown.members[0].consumer_id.startswith("a/b-")
+
+
+def test_one_refused_offset_keeps_no_other_from_being_committed(destination: ClusterAddress, topic_name: str) -> None:
+    admin = ClusterAdmin(destination)
+    admin.create_topic(topic_name, partitions=1)
+    commit(admin, "first", topic_name, {0: 0})  # makes the coordinator
+    offsets = {(topic_name, 0): Committed(offset=3), (f"no-{topic_name}", 0): Committed(offset=3)}
+
+    answer = admin.commit({f"{topic_name}/a": offsets})[f"{topic_name}/a"]
+    found, _ = admin.committed([f"{topic_name}/a"])
+
+    assert answer[topic_name, 0] is None
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in str(answer[f"no-{topic_name}", 0])
+    assert found[f"{topic_name}/a"] == {(topic_name, 0): Committed(offset=3)}
+
+
+def test_offsets_that_are_too_large_for_one_request_are_committed_in_several(
+    destination: ClusterAddress, topic_name: str
+) -> None:
+    admin = ClusterAdmin(destination)
+    admin.create_topic(topic_name, partitions=300)
+    name = topic_name + "n" * 20_000  # a record of __consumer_offsets each time: 6 MB in all
+    offsets = {(topic_name, partition): Committed(offset=partition) for partition in range(300)}
+
+    answer = admin.commit({name: offsets})[name]
+    found, _ = admin.committed([name])
+
+    assert set(answer.values()) == {None}
+    assert found[name] == offsets
+
+
+@pytest.fixture
+def rules(destination: ClusterAddress) -> Iterator[list[AclRule]]:
+    """ACLs that are deleted after the test."""
+    made: list[AclRule] = []
+    yield made
+    for rule in made:
+        browsing.delete_acls(destination, rule, guarded=())

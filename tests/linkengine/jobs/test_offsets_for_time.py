@@ -1,0 +1,171 @@
+"""Offsets by time of real mirrors: equal to the source's for every moment, where Kafka's own lookup on the mirror is not."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.states import GapReason
+from linkengine.jobs import browsing
+from linkengine.kafka import timelookup
+from linkengine.kafka.admin import ClusterAdmin
+from tests.fillers import HEAD_START, MAKERS
+from tests.linkengine.copyjob.copying import Pair, create_topic, producer_for, read_topic
+from tests.linkengine.sync.conftest import commit, member, offsets_of
+
+pytestmark = pytest.mark.kafka
+END = -1
+
+
+@pytest.fixture
+def clusters(source_cluster: KafkaCluster, destination_cluster: KafkaCluster) -> Pair:
+    """Source and destination."""
+    return source_cluster, destination_cluster
+
+
+def by_kafka(cluster: KafkaCluster, topic: str, moments: list[int]) -> list[int]:
+    """Return what an ordinary client's ``offsets_for_times`` returns for each moment; -1 for the end."""
+    with closing(Consumer({**cluster.client("admin"), "group.id": "by-time"})) as consumer:
+        return [consumer.offsets_for_times([TopicPartition(topic, 0, moment)], timeout=30)[0].offset for moment in moments]
+
+
+def by_product(destination: ClusterAddress, topic: str, moments: list[int]) -> list[int]:
+    found = [browsing.offsets_for_time(destination, topic, moment) for moment in moments]
+    assert all(row.is_complete for (row,) in found)
+    return [END if row.offset is None else row.offset for (row,) in found]
+
+
+def next_records(offsets: list[int], starts: list[int]) -> list[int]:
+    """Return, for each offset that a consumer would seek to, the first record it would read; -1 for none."""
+    places = [bisect_left(offsets, start) if start != END else len(offsets) for start in starts]
+    return [offsets[place] if place < len(offsets) else END for place in places]
+
+
+@pytest.mark.parametrize("reason", list(MAKERS))
+def test_offsets_by_time_are_the_sources(
+    clusters: Pair, destination: ClusterAddress, topic_name: str, reason: GapReason
+) -> None:
+    source, mirror = clusters
+    results = MAKERS[reason](clusters, topic_name)
+    assert reason is GapReason.HEAD or reason in {gap.reason for result in results for gap in result.gaps}
+    records = read_topic(source, topic_name)
+    offsets, times = [record[1] for record in records], sorted({record[4][1] for record in records})
+    mirrored = [record[1] for record in read_topic(mirror, topic_name)]
+    if reason is GapReason.LOST:  # the mirror has older records than the source
+        offsets, times = mirrored, times[1:]
+    moments = sorted({*times, *(time + 1 for time in times)} | ({times[0] - 1} if reason is not GapReason.LOST else set()))
+
+    expected = next_records(offsets, by_kafka(source, topic_name, moments))
+    found, naive = by_product(destination, topic_name, moments), by_kafka(mirror, topic_name, moments)
+
+    assert offsets == mirrored
+    assert found == expected
+    wrong = [
+        moment for moment, ours, kafkas in zip(moments, found, next_records(offsets, naive), strict=True) if ours != kafkas
+    ]
+    later = [one for one, ours in zip(naive, found, strict=True) if ours != END and (one == END or one > ours)]
+    assert later == []  # Kafka's own lookup is never later
+    assert bool(wrong) is (reason not in (GapReason.HEAD,))
+
+
+def test_a_moment_before_all_records_and_one_after_them(clusters: Pair, destination: ClusterAddress, topic_name: str) -> None:
+    MAKERS[GapReason.HEAD](clusters, topic_name)
+
+    (first,), (last,) = (browsing.offsets_for_time(destination, topic_name, moment) for moment in (0, 1 << 45))
+
+    assert (first.offset, first.is_complete) == (HEAD_START, True)
+    assert (last.offset, last.record_timestamp_ms, last.is_complete, last.log_end_offset) == (None, None, True, HEAD_START + 10)
+
+
+def test_a_search_is_bounded_and_continues_where_it_ended(
+    clusters: Pair, destination: ClusterAddress, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MAKERS[GapReason.ABORTED](clusters, topic_name)
+    records = read_topic(clusters[1], topic_name)
+    moment = records[-1][4][1]
+    (whole,) = browsing.offsets_for_time(destination, topic_name, moment)
+    monkeypatch.setattr(timelookup, "FEW_BYTES", 1)  # one batch an answer
+
+    position, calls = 0, 0
+    while True:
+        (row,) = timelookup.offsets_for_time(destination, topic_name, moment, positions={0: position}, budget_s=0.0)
+        calls += 1
+        if row.is_complete:
+            break
+        assert row.offset is None
+        assert row.searched_to > position
+        position = row.searched_to
+
+    assert row == whole
+    assert row.offset == records[-1][1]
+    assert calls > 3
+
+
+def test_every_partition_is_searched(destination: ClusterAddress, destination_cluster: KafkaCluster, topic_name: str) -> None:
+    create_topic(destination_cluster, topic_name, partitions=3)
+    producer = producer_for(destination_cluster)
+    for partition, times in enumerate(([100, 50, 300], [10, 20], [])):
+        for time_ms in times:
+            producer.produce(topic_name, value="x", partition=partition, timestamp=1_000_000_000_000 + time_ms)
+            producer.flush()
+
+    rows = browsing.offsets_for_time(destination, topic_name, 1_000_000_000_100)
+
+    assert [(row.partition, row.offset, row.log_end_offset) for row in rows] == [(0, 0, 3), (1, None, 2), (2, None, 0)]
+    later = browsing.offsets_for_time(destination, topic_name, 1_000_000_000_101)
+    assert [row.offset for row in later] == [2, None, None]
+
+
+def test_compressed_batches_are_searched_record_by_record(
+    destination: ClusterAddress, destination_cluster: KafkaCluster, topic_name: str
+) -> None:
+    create_topic(destination_cluster, topic_name)
+    producer = producer_for(destination_cluster, compression_type="zstd", linger_ms=500)
+    for number in range(100):
+        producer.produce(topic_name, value="x" * 100, timestamp=1_000_000_000_000 + number)
+    producer.flush()
+
+    found = [browsing.offsets_for_time(destination, topic_name, 1_000_000_000_000 + number)[0].offset for number in (0, 57, 99)]
+
+    assert found == [0, 57, 99]
+
+
+def test_a_topic_that_is_not_there_is_said(destination: ClusterAddress, topic_name: str) -> None:
+    with pytest.raises(LinkEngineError) as refused:
+        browsing.offsets_for_time(destination, topic_name, 0)
+
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR
+
+
+def test_a_group_is_reset_only_on_request_and_only_without_members(
+    destination: ClusterAddress, destination_cluster: KafkaCluster, topic_name: str
+) -> None:
+    admin, group = ClusterAdmin(destination), f"{topic_name}/a group"
+    create_topic(destination_cluster, topic_name, partitions=2)
+    producer = producer_for(destination_cluster)
+    for number in range(10):
+        producer.produce(topic_name, value=str(number), partition=0)
+    producer.flush()
+    commit(admin, group, topic_name, {0: 9})
+    wanted = [(0, 4), (1, 0)]
+
+    shown = browsing.reset_group(destination, topic_name, group_id=group, offsets=wanted, execute=False)
+    untouched = offsets_of(admin, group, topic_name)
+    done = browsing.reset_group(destination, topic_name, group_id=group, offsets=wanted, execute=True)
+
+    assert untouched == {0: 9}
+    assert [(row.partition, row.before, row.after, row.is_written) for row in shown] == [(0, 9, 4, False), (1, None, 0, False)]
+    assert [(row.partition, row.before, row.after, row.is_written) for row in done] == [(0, 9, 4, True), (1, None, 0, True)]
+    assert offsets_of(admin, group, topic_name) == {0: 4, 1: 0}
+    with pytest.raises(LinkEngineError, match="no offset 11") as beyond:
+        browsing.reset_group(destination, topic_name, group_id=group, offsets=[(0, 11)], execute=True)
+    assert beyond.value.code is ErrorCode.INVALID_REQUEST_ERROR
+    with member(destination_cluster, group, topic_name), pytest.raises(LinkEngineError, match="active members") as used:
+        browsing.reset_group(destination, topic_name, group_id=group, offsets=wanted, execute=True)
+    assert used.value.code is ErrorCode.ILLEGAL_STATE

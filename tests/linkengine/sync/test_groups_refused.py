@@ -1,0 +1,199 @@
+"""What a cluster refuses of a group's offsets is left out; the rest of the group, and every other group, follows."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import ShareConsumer
+
+from devcluster.kafka import KafkaCluster
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.clusterviews import AclRule
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.filters import NameFilter
+from linkengine.domain.groupplans import MirroredTopic
+from linkengine.domain.groups import Committed, GroupStatus, OffsetOutcome
+from linkengine.jobs import browsing
+from linkengine.kafka import admin_groups
+from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.admin_groups import Offsets
+from linkengine.kafka.cluster import Cluster
+from tests.conftest import MakeCluster
+from tests.linkengine.jobs.test_group_names import NAMES
+from tests.linkengine.sync.conftest import WAIT_S, Link, commit, fill, offsets_of
+
+pytestmark = pytest.mark.kafka
+
+
+def test_groups_of_any_name_follow(link: Link, twin_topic: str) -> None:
+    for name in NAMES:
+        commit(link.there, name, twin_topic, {0: 40})
+
+    report = link.run(filters=(NameFilter(name="*"),), batch=None)
+
+    found = {group.name: group.status for group in report.groups if group.name in NAMES}
+    assert found == dict.fromkeys(NAMES, GroupStatus.SYNCED)
+    assert {name: offsets_of(link.here, name, twin_topic) for name in NAMES} == {name: {0: 40} for name in NAMES}
+
+
+def test_every_group_has_its_turn_whatever_its_name(link: Link, twin_topic: str) -> None:
+    for name in NAMES:
+        commit(link.there, name, twin_topic, {0: 40})
+    turns: list[str] = []
+    after = ""
+
+    while True:
+        report = link.run(filters=(NameFilter(name="*"),), batch=5, after=after)
+        turns += [group.name for group in report.groups if group.status is GroupStatus.SYNCED and group.name in NAMES]
+        after = report.next_after
+        if not after:
+            break
+
+    assert sorted(turns) == sorted(NAMES)
+
+
+def test_a_topic_that_may_not_be_read_is_left_out_and_the_rest_of_the_group_follows(
+    link: Link,
+    group: str,
+    twin_topic: str,
+    destination: ClusterAddress,
+    destination_as_app: ClusterAddress,
+    denied: list[AclRule],
+) -> None:
+    hidden = f"{twin_topic}-hidden"
+    link.there.create_topic(hidden, partitions=1)
+    link.here.create_topic(hidden, partitions=1)
+    ids = {"source_topic_id": link.there.describe(hidden).topic_id, "mirror_topic_id": link.here.describe(hidden).topic_id}
+    topics = (*link.sync.topics, MirroredTopic(source_topic=hidden, mirror_topic=hidden, partitions=1, **ids))
+    commit(link.there, group, twin_topic, {0: 40, 1: 20})
+    commit(link.there, group, hidden, {0: 0})
+    denied.append(
+        AclRule(
+            resource_type="TOPIC",
+            resource_name=hidden,
+            pattern_type="LITERAL",
+            principal="User:app",
+            host="*",
+            operation="READ",
+            permission="DENY",
+        )
+    )
+    browsing.create_acls(destination, denied)
+
+    link.here = ClusterAdmin(destination_as_app)
+    outcome = link.outcome(group, topics=topics)
+
+    assert offsets_of(link.here, group, twin_topic) == {0: 40, 1: 20}
+    assert outcome.status is GroupStatus.FAILED
+    assert outcome.message.startswith(f"1 of 3 offsets are left out, the others follow: {hidden} partition 0.")
+    assert "TOPIC_AUTHORIZATION_FAILED" in outcome.message
+    results = {(one.mirror_topic, one.partition): (one.outcome, one.written) for one in outcome.partitions}
+    assert results == {
+        (twin_topic, 0): (OffsetOutcome.ADVANCED, True),
+        (twin_topic, 1): (OffsetOutcome.ADVANCED, True),
+        (hidden, 0): (OffsetOutcome.FAILED, False),
+    }
+
+
+def test_metadata_that_is_too_large_is_left_out_and_the_offset_follows(
+    link: Link, group: str, twin_topic: str, make_cluster: MakeCluster
+) -> None:
+    small = make_cluster("small", extra={"offset.metadata.max.bytes": 16})
+    link.here = ClusterAdmin(address_from_properties(small.client_properties("link")))
+    link.here.create_topic(twin_topic, partitions=2)
+    fill(small, twin_topic, partition=0, count=60)
+    ids = {"mirror_topic_id": link.here.describe(twin_topic).topic_id}
+    commit(link.here, "first", twin_topic, {0: 0})  # makes the coordinator
+    link.sync = replace(link.sync, topics=tuple(replace(topic, **ids) for topic in link.sync.topics))
+    commit(link.there, group, twin_topic, {0: 40}, metadata="m" * 4000)
+    commit(link.there, group, twin_topic, {1: 0}, metadata="short")
+
+    first, again = link.outcome(group), link.outcome(group)
+
+    found, _ = link.here.committed([group])
+    assert found[group] == {(twin_topic, 0): Committed(offset=40), (twin_topic, 1): Committed(offset=0, metadata="short")}
+    assert (first.status, again.status) == (GroupStatus.SYNCED, GroupStatus.SYNCED)
+    assert "metadata of 4000 bytes is left out: offset.metadata.max.bytes" in first.message
+    assert again.message == first.message
+    assert [one.written for one in again.partitions] == [False, False]
+
+
+def test_a_group_of_another_type_at_the_destination_is_named_and_keeps_no_other_from_following(
+    link: Link, group: str, twin_topic: str, destination_cluster: KafkaCluster
+) -> None:
+    taken, free = f"{group}-taken", f"{group}-free"
+    for name in (taken, free):
+        commit(link.there, name, twin_topic, {0: 40})
+
+    with share_group(destination_cluster, taken, twin_topic):
+        outcomes = {one.name: one for one in link.run().groups if one.name in (taken, free)}
+
+    assert outcomes[free].status is GroupStatus.SYNCED
+    assert outcomes[taken].status in (GroupStatus.FAILED, GroupStatus.IN_USE)
+    assert outcomes[taken].message
+
+
+def test_a_commit_over_which_the_broker_closes_the_connection_fails_alone(
+    link: Link, group: str, twin_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, commit_one = [f"{group}-{number}" for number in range(4)], admin_groups._commit_one
+    for name in names:
+        commit(link.there, name, twin_topic, {0: 40})
+
+    def close_over_the_second(cluster: Cluster, broker: int, name: str, offsets: Offsets) -> object:
+        if name == names[1]:
+            raise LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "The broker closed the connection.")
+        return commit_one(cluster, broker, name, offsets)
+
+    monkeypatch.setattr(admin_groups, "_commit_one", close_over_the_second)
+    outcomes = {one.name: one.status for one in link.run().groups if one.name in names}
+
+    assert [outcomes[name] for name in names] == [
+        GroupStatus.SYNCED,
+        GroupStatus.FAILED,
+        GroupStatus.SYNCED,
+        GroupStatus.SYNCED,
+    ]
+
+
+def test_offsets_whose_answer_cannot_be_read_fail_for_one_group_alone(
+    link: Link, group: str, twin_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, fetch = [f"{group}-{number}" for number in range(7)], admin_groups._fetch
+    for name in names:
+        commit(link.there, name, twin_topic, {0: 40})
+
+    def break_over_the_fourth(cluster: Cluster, broker: int, wanted: Any, **options: Any) -> Any:
+        if names[3] in wanted:
+            raise LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "An answer of 99999999 bytes is none.")
+        return fetch(cluster, broker, wanted, **options)
+
+    monkeypatch.setattr(admin_groups, "_fetch", break_over_the_fourth)
+    failed = [one.name for one in link.run().groups if one.name in names and one.status is GroupStatus.FAILED]
+
+    assert failed == [names[3]]
+
+
+@pytest.fixture
+def denied(destination: ClusterAddress) -> Iterator[list[AclRule]]:
+    """ACLs that are deleted after the test."""
+    made: list[AclRule] = []
+    yield made
+    for rule in made:
+        browsing.delete_acls(destination, rule, guarded=())
+
+
+@contextmanager
+def share_group(cluster: KafkaCluster, group: str, topic: str) -> Iterator[None]:
+    """Have a share group with one member."""
+    consumer = ShareConsumer({**cluster.client("admin"), "group.id": group})
+    consumer.subscribe([topic])
+    admin, deadline = ClusterAdmin(address_from_properties(cluster.client_properties("link"))), time.monotonic() + WAIT_S
+    while group not in admin.groups()[0]:
+        assert time.monotonic() < deadline
+        consumer.poll(0.2)
+    yield
+    consumer.close()
