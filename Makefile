@@ -29,8 +29,8 @@ demo: $(PARTS) $(STATE)/programs-demo ## Run the whole product on real data; ARG
 dev: $(PARTS) $(STATE)/programs-demo ## Run the demo with auto-reload, for people who work on it
 	@$(RUN) -m devcluster.demo --reload $(ARGS)
 
-test: setup ## Run every test against real Kafka, Spark, Redis and a real browser; ARGS go to pytest
-	@$(RUN) -m pytest $(ARGS)
+test: setup $(if $(KAFKA),$(STATE)/kafka-$(KAFKA)) ## Run every test against real Kafka, Spark, Redis and a browser; ARGS go to pytest, KAFKA=4.4.0
+	@KAFKA_VERSION=$(KAFKA) $(RUN) -m pytest $(ARGS)
 
 # settings that nothing connects with: the checks only need the project to load
 check docs: export CLUSTERLINK_SECRET_KEY := check
@@ -91,7 +91,7 @@ $(STATE)/venv: requirements.txt | $(STATE)/tools
 	  || $(RUN) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@touch $@
 
-$(STATE)/kafka $(STATE)/kafka-3.9.1 $(STATE)/spark $(STATE)/webjars: $(STATE)/%: devcluster/pom.xml | $(STATE)/tools
+$(STATE)/kafka $(STATE)/kafka-3.9.1 $(STATE)/kafka-4.4.0 $(STATE)/spark $(STATE)/webjars: $(STATE)/%: devcluster/pom.xml | $(STATE)/tools
 	@echo "Java parts: $* ..."
 	@rm -rf var/parts/$*.new
 	@mvn -q -B -f devcluster/pom.xml -P$* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/var/parts/$*.new
