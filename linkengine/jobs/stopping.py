@@ -98,7 +98,8 @@ def give_configs_back(stop: MirrorStop, *, check_ours: Callable[[], None] = lamb
     if found is None:
         raise missing_mirror(_topic_of(stop))
     destination = ClusterAdmin(stop.destination)
-    change = _due(replace(stop, giving_back=True), found.configs)
+    known = replace(stop, giving_back=True, reason=StopReason.FAILOVER)  # the values of the stop, not those of the source now
+    change = _due(known, found.configs)
     check_ours()
     return give_back_configs(destination, {found.name: change}).get(found.name, ())
 
