@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +32,7 @@ FOLDER = ROOT / "clients" / "consumers"
 LEVELS = ("read_committed", "read_uncommitted")
 LINK = "consumers"
 TIMEOUT_S = 300.0
+AT_ONCE = 6
 # Where a client does not return exactly the records: (client, isolation level or "" for both) -> what it does instead.
 KNOWN: Mapping[tuple[str, str], str] = MappingProxyType(
     {
@@ -45,46 +49,62 @@ Rows = list[tuple[int, str]]
 def run(stage: Stage) -> None:
     """Mirror five topics, then read each with every client; raise StepFailedError where one behaves in a new way."""
     topics = _mirror(stage)
-    program = stage.directory.parent / "clients-consumers"
+    read_with_all(stage.source, stage.destination, topics, program=stage.directory.parent / "clients-consumers")
+
+
+def read_with_all(source: KafkaCluster, destination: KafkaCluster, topics: Mapping[str, str], *, program: Path) -> None:
+    """Read the mirrors (by kind of filler) with every client, and print and judge what each returns."""
     run_program(["go", "build", "-o", str(program), "."], folder=FOLDER / "go", environment=os.environ)
     run_program(["npm", "ci", "--no-audit", "--no-fund"], folder=FOLDER / "node", environment=os.environ)
+    expected = {topic: _expected(source, destination, topic) for topic in topics.values()}
     commands = {
         **{name: [str(program), name] for name in ("franz-go", "sarama", "segmentio")},
         **{name: ["node", str(FOLDER / "node" / "read.mjs"), name] for name in ("kafkajs", "platformatic")},
     }
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # each waits for seconds to see that nothing more comes
+        results = {
+            (client, level, kind): pool.submit(_read_with, destination, [*command, topic, level])
+            for client, command in commands.items()
+            for level in LEVELS
+            for kind, topic in topics.items()
+        }
     surprises = []
-    for client, command in commands.items():
-        for level in LEVELS:
-            for kind, topic in topics.items():
-                told, is_known = _judge(stage, client, command=[*command, topic, level])
-                print(f"  {client:13} {level:17} {kind:19} {told}")
-                if not is_known:
-                    surprises.append(f"{client}, {level}, {kind}: {told}")
+    for (client, level, kind), result in results.items():
+        told, is_known = _judge(client, level, result.result(), expected=expected[topics[kind]])
+        print(f"  {client:13} {level:17} {kind:19} {told}")
+        if not is_known:
+            surprises.append(f"{client}, {level}, {kind}: {told}")
     if surprises:
         raise StepFailedError("\n".join(["Clients that read a mirror in an unexpected way:", *surprises]))
 
 
-def _judge(stage: Stage, client: str, *, command: list[str]) -> tuple[str, bool]:
-    """Read a mirror and return what is to be said about it, and whether that was known."""
-    topic, level = command[-2:]
-    expected = read(stage.source, topic)
-    user = stage.destination.client("admin")
+def _expected(source: KafkaCluster, destination: KafkaCluster, topic: str) -> Rows:
+    """Return the records of the source, behind those that retention has removed there and the mirror still has."""
+    records = read(source, topic)
+    return [row for row in read(destination, topic) if row[0] < records[0][0]] + records
+
+
+def _read_with(cluster: KafkaCluster, command: list[str]) -> subprocess.CompletedProcess[str]:
+    user = cluster.client("admin")
     environment = {
         **os.environ,
         "BROKERS": user["bootstrap.servers"],
         "USERNAME": user["sasl.username"],
         "PASSWORD": user["sasl.password"],
     }
-    done = run_program(command, folder=FOLDER, environment=environment, expect=(0, 1))
+    return run_program(command, folder=FOLDER, environment=environment, expect=(0, 1))
+
+
+def _judge(client: str, level: str, done: subprocess.CompletedProcess[str], *, expected: Rows) -> tuple[str, bool]:
+    """Return how what a client has read differs from the records, and whether that is known of it."""
     known = KNOWN.get((client, level)) or KNOWN.get((client, ""))
     if done.returncode:
         lines = done.stdout.strip().splitlines()
         return f"ends with an error: {lines[0][:120] if lines else ''}", known is not None
-    found = [(offset, value) for offset, value in json.loads(done.stdout.strip().splitlines()[-1])]
+    found: Rows = [(offset, value) for offset, value in json.loads(done.stdout.strip().splitlines()[-1])]
     if found == expected:
         return f"equal ({len(found)} records)", True
-    more = len(set(found) - set(expected))
-    missing = len(set(expected) - set(found))
+    more, missing = len(set(found) - set(expected)), len(set(expected) - set(found))
     return f"{more} more and {missing} missing of {len(expected)} records", known is not None and not missing
 
 
