@@ -60,7 +60,7 @@ bench: $(PARTS) $(STATE)/programs-demo ## Measure the copier against MirrorMaker
 chaos: $(PARTS) $(STATE)/programs-demo ## Break one thing after another for MINUTES=10 by SEED=1, then judge; status 0 or 1
 	@$(RUN) -m chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(ARGS)
 
-clients: $(PARTS) $(STATE)/programs-demo ## Let Confluent's Go SDK and Terraform provider drive it; needs Go and Terraform
+clients: $(PARTS) $(STATE)/programs-demo ## Let Confluent's SDK and Terraform drive it, Go and Node clients read mirrors; needs all of them
 	@$(RUN) -m clients $(ARGS)
 
 docs: $(STATE)/venv ## Write the generated documents anew

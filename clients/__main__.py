@@ -1,20 +1,20 @@
-"""``python -m clients [sdk] [terraform]``: run the product on two clusters and let the clients drive a link's whole life."""
+"""``python -m clients [sdk] [terraform] [consumers]``: run the product on two clusters and let clients use it."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from clients import sdk, terraform
+from clients import consumers, sdk, terraform
 from clients.stage import VAR, Stage, StepFailedError
 
-STORIES = {"sdk": sdk.run, "terraform": terraform.run}
+STORIES = {"sdk": sdk.run, "terraform": terraform.run, "consumers": consumers.run}
 
 
 def main() -> int:
     """Run the chosen stories, all by default; answer the exit code."""
     parser = argparse.ArgumentParser(prog="make clients", description=__doc__)
-    parser.add_argument("stories", nargs="*", help="sdk, terraform; default: both")
+    parser.add_argument("stories", nargs="*", help="sdk, terraform, consumers; default: all")
     chosen = parser.parse_args().stories or list(STORIES)
     if unknown := set(chosen) - set(STORIES):
         parser.error(f"no such story: {', '.join(sorted(unknown))}")

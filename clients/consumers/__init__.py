@@ -1,0 +1,250 @@
+"""The story of reading mirrors: programs over the Go and Node clients read every kind of filler in both isolation levels.
+
+The Python clients and the Java client do the same in ``tests/linkengine/test_consumers.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import httpx
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own type hints leave these names out
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
+
+from clients.stage import ROOT, Stage, StepFailedError, run_program
+from devcluster.kafka import KafkaCluster
+
+FOLDER = ROOT / "clients" / "consumers"
+LEVELS = ("read_committed", "read_uncommitted")
+LINK = "consumers"
+TIMEOUT_S = 300.0
+AT_ONCE = 6
+# Where a client does not return exactly the records: (client, isolation level or "" for both) -> what it does instead.
+KNOWN: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("segmentio", ""): "returns control batches as messages",
+        ("platformatic", "read_committed"): "ends with an error at an abort marker without a listed transaction",
+    }
+)
+_COMPACT: Mapping[str, str] = MappingProxyType(
+    {"cleanup.policy": "compact", "segment.ms": "300", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100000"}
+)
+Rows = list[tuple[int, str]]
+
+
+def run(stage: Stage) -> None:
+    """Mirror five topics, then read each with every client; raise StepFailedError where one behaves in a new way."""
+    topics = _mirror(stage)
+    read_with_all(stage.source, stage.destination, topics, program=stage.directory.parent / "clients-consumers")
+
+
+def read_with_all(source: KafkaCluster, destination: KafkaCluster, topics: Mapping[str, str], *, program: Path) -> None:
+    """Read the mirrors (by kind of filler) with every client, and print and judge what each returns."""
+    run_program(["go", "build", "-o", str(program), "."], folder=FOLDER / "go", environment=os.environ)
+    run_program(["npm", "ci", "--no-audit", "--no-fund"], folder=FOLDER / "node", environment=os.environ)
+    expected = {topic: _expected(source, destination, topic) for topic in topics.values()}
+    commands = {
+        **{name: [str(program), name] for name in ("franz-go", "sarama", "segmentio")},
+        **{name: ["node", str(FOLDER / "node" / "read.mjs"), name] for name in ("kafkajs", "platformatic")},
+    }
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # each waits for seconds to see that nothing more comes
+        results = {
+            (client, level, kind): pool.submit(_read_with, destination, [*command, topic, level])
+            for client, command in commands.items()
+            for level in LEVELS
+            for kind, topic in topics.items()
+        }
+    surprises = []
+    for (client, level, kind), result in results.items():
+        told, is_known = _judge(client, level, result.result(), expected=expected[topics[kind]])
+        print(f"  {client:13} {level:17} {kind:19} {told}")
+        if not is_known:
+            surprises.append(f"{client}, {level}, {kind}: {told}")
+    if surprises:
+        raise StepFailedError("\n".join(["Clients that read a mirror in an unexpected way:", *surprises]))
+
+
+def _expected(source: KafkaCluster, destination: KafkaCluster, topic: str) -> Rows:
+    """Return the records of the source, behind those that retention has removed there and the mirror still has."""
+    records = read(source, topic)
+    return [row for row in read(destination, topic) if row[0] < records[0][0]] + records
+
+
+def _read_with(cluster: KafkaCluster, command: list[str]) -> subprocess.CompletedProcess[str]:
+    user = cluster.client("admin")
+    environment = {
+        **os.environ,
+        "BROKERS": user["bootstrap.servers"],
+        "USERNAME": user["sasl.username"],
+        "PASSWORD": user["sasl.password"],
+    }
+    return run_program(command, folder=FOLDER, environment=environment, expect=(0, 1))
+
+
+def _judge(client: str, level: str, done: subprocess.CompletedProcess[str], *, expected: Rows) -> tuple[str, bool]:
+    """Return how what a client has read differs from the records, and whether that is known of it."""
+    known = KNOWN.get((client, level)) or KNOWN.get((client, ""))
+    if done.returncode:
+        lines = done.stdout.strip().splitlines()
+        return f"ends with an error: {lines[0][:120] if lines else ''}", known is not None
+    found: Rows = [(offset, value) for offset, value in json.loads(done.stdout.strip().splitlines()[-1])]
+    if found == expected:
+        return f"equal ({len(found)} records)", True
+    more, missing = len(set(found) - set(expected)), len(set(expected) - set(found))
+    return f"{more} more and {missing} missing of {len(expected)} records", known is not None and not missing
+
+
+def read(cluster: KafkaCluster, topic: str) -> Rows:
+    """Read the records of a topic as librdkafka's read-committed consumer does."""
+    settings = {
+        "group.id": "witness",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer({**cluster.client("admin"), **settings})
+    consumer.assign([TopicPartition(topic, 0, -2)])
+    rows: Rows = []
+    while True:
+        message = consumer.poll(10.0)
+        if message is None or message.error():
+            consumer.close()
+            return rows
+        rows.append((int(message.offset() or 0), (message.value() or b"").decode()))
+
+
+def _mirror(stage: Stage) -> dict[str, str]:
+    """Fill a source topic per kind of filler and mirror it; return the topics by kind."""
+    rest = httpx.Client(base_url=stage.console.base_url, auth=(stage.key["api_key"], stage.key["api_secret"]), timeout=120.0)
+    path = f"/kafka/v3/clusters/{stage.destination.cluster_id}/links"
+    properties = stage.source.client_properties("link")
+    body = {
+        "source_cluster_id": stage.source.cluster_id,
+        "configs": [{"name": name, "value": value} for name, value in properties.items()],
+    }
+    _sent(rest.post(path, params={"link_name": LINK}, json=body))
+    makers: dict[str, Callable[[Stage, str], None]] = {
+        "TRANSACTION_MARKER": _markers,
+        "ABORTED": _aborted,
+        "COMPACTED": _compacted,
+        "HEAD": _head,
+        "LOST": _plain,
+    }
+    topics = {kind: f"consumers-{kind.lower().replace('_', '-')}" for kind in makers}
+    for kind, make in makers.items():
+        make(stage, topics[kind])
+        _sent(rest.post(f"{path}/{LINK}/mirrors", json={"source_topic_name": topics[kind]}))
+    for topic in topics.values():
+        _wait_copied(stage, topic)
+    _lose(stage, rest, path, topics["LOST"])
+    _wait_copied(stage, topics["LOST"])
+    return topics
+
+
+def _lose(stage: Stage, rest: httpx.Client, path: str, topic: str) -> None:
+    """Let retention overtake the copy: pause, produce, delete what is not copied, resume."""
+    body = {"mirror_topic_names": [topic]}
+    _sent(rest.post(f"{path}/{LINK}/mirrors:pause", json=body))
+    _produce(stage.source, topic, count=30)
+    end = _ends(stage.source, topic)[1]
+    admin = AdminClient(dict(stage.source.client("admin")))
+    admin.delete_records([TopicPartition(topic, 0, end - 5)])[TopicPartition(topic, 0)].result(30)
+    _sent(rest.post(f"{path}/{LINK}/mirrors:resume", json=body))
+
+
+def _sent(answer: httpx.Response) -> None:
+    if not answer.is_success:
+        raise StepFailedError(f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text}")
+
+
+def _create(stage: Stage, topic: str, configs: Mapping[str, str] | None = None) -> None:
+    admin = AdminClient(dict(stage.source.client("admin")))
+    admin.create_topics([NewTopic(topic, 1, 1, config=dict(configs or {}))])[topic].result(30)
+
+
+def _produce(cluster: KafkaCluster, topic: str, *, count: int, producer: Producer | None = None, what: str = "value") -> None:
+    producer = producer or Producer(cluster.client("admin"))
+    for number in range(count):
+        producer.produce(topic, value=f"{what} {number}", key=f"key {number % 7}")
+    if producer.flush(60):
+        raise StepFailedError(f"Topic {topic} could not be filled.")
+
+
+def _transactions(stage: Stage, topic: str, commits: Callable[[int], bool]) -> None:
+    _create(stage, topic)
+    producer = Producer({**stage.source.client("admin"), "transactional.id": topic})
+    producer.init_transactions()
+    for number in range(9):
+        producer.begin_transaction()
+        _produce(stage.source, topic, count=3, producer=producer, what=f"transaction {number}:")
+        producer.commit_transaction() if commits(number) else producer.abort_transaction()
+
+
+def _markers(stage: Stage, topic: str) -> None:
+    _transactions(stage, topic, lambda _: True)
+
+
+def _aborted(stage: Stage, topic: str) -> None:
+    _transactions(stage, topic, lambda number: number % 3 == 2)
+
+
+def _plain(stage: Stage, topic: str) -> None:
+    _create(stage, topic)
+    _produce(stage.source, topic, count=10)
+
+
+def _head(stage: Stage, topic: str) -> None:
+    _plain(stage, topic)
+    admin = AdminClient(dict(stage.source.client("admin")))
+    admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
+
+
+def _compacted(stage: Stage, topic: str) -> None:
+    _create(stage, topic, _COMPACT)
+    _produce(stage.source, topic, count=100)
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(read(stage.source, topic)) > 60:
+        if time.monotonic() > deadline:
+            raise StepFailedError(f"Topic {topic} was not compacted.")
+        _produce(stage.source, topic, count=1, what=f"roll {time.time_ns()}")
+        time.sleep(0.35)
+    rest = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)  # while both are compared
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[rest])
+    admin = AdminClient(dict(stage.source.client("admin")))
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def _ends(cluster: KafkaCluster, topic: str) -> tuple[int, int]:
+    consumer = Consumer({**cluster.client("admin"), "group.id": "ends"})
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+    consumer.close()
+    return low, high
+
+
+def _wait_copied(stage: Stage, topic: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    seen: Any = None
+    while time.monotonic() < deadline:
+        try:
+            seen = _ends(stage.destination, topic)
+        except Exception as error:  # noqa: BLE001 - the topic is being made
+            seen = error
+        if isinstance(seen, tuple) and seen[1] == _ends(stage.source, topic)[1]:
+            return
+        time.sleep(0.5)
+    raise StepFailedError(f"Mirror topic {topic} did not become equal: {seen}.")
