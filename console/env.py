@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
@@ -37,11 +37,11 @@ class Environment:
             return value or str(default)
         raise ImproperlyConfigured(f"The environment variable {name} is not set. See .env.example for what it means.")
 
-    def secret(self, name: str) -> str:
+    def secret(self, name: str, default: str | None = None) -> str:
         """Answer a secret, from the variable or from the file that ``<name>_FILE`` names."""
         path = self.variables.get(f"{name}_FILE", "")
         if not path:
-            return self.text(name)
+            return self.text(name, default)
         try:
             return Path(path).read_text().strip()
         except OSError as error:
@@ -99,6 +99,19 @@ class Environment:
         if scheme in _POSTGRES_SCHEMES:
             return postgres_settings(url)
         raise ImproperlyConfigured(f"{name} must begin with sqlite:/// or postgres://. See .env.example.")
+
+
+def spark_address(url: str, token: str) -> str:
+    """Return the address of Spark Connect with its token, if there is one.
+
+    PySpark sends a ``token`` over TLS only and refuses it otherwise. It sends other parameters as headers of each call, so
+    without TLS the header itself is given.
+    """
+    if not token:
+        return url
+    value = quote(token, safe="")
+    parameter = f"token={value}" if "use_ssl=true" in url.lower() else f"authorization=Bearer%20{value}"
+    return f"{url};{parameter}" if "/;" in url else f"{url.rstrip('/')}/;{parameter}"
 
 
 def sqlite_settings(path: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
-from console.env import Environment
+from console.env import Environment, spark_address
 from console.logs import configure_logging
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -19,7 +19,7 @@ SECRET_KEY = _env.secret("CLUSTERLINK_SECRET_KEY")
 CREDENTIALS_KEYS = _env.cipher_keys("CLUSTERLINK_CREDENTIALS_KEY")  # Fernet, newest first
 DATABASES = {"default": _env.database("CLUSTERLINK_DATABASE_URL")}
 REDIS_URL = _env.secret("CLUSTERLINK_REDIS_URL")
-SPARK_URL = _env.text("CLUSTERLINK_SPARK_URL")
+SPARK_URL = spark_address(_env.secret("CLUSTERLINK_SPARK_URL"), _env.secret("CLUSTERLINK_SPARK_TOKEN", ""))
 DEBUG = _env.flag("CLUSTERLINK_DEBUG")
 ALLOWED_HOSTS = _env.words("CLUSTERLINK_ALLOWED_HOSTS")
 CSRF_TRUSTED_ORIGINS = _env.words("CLUSTERLINK_CSRF_TRUSTED_ORIGINS", "")

@@ -71,8 +71,13 @@ class Process:
         log: Path,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        withheld: str | None = None,
     ) -> None:
-        """Start the program at once; `env` is added to this process's environment."""
+        """Start the program at once; `env` is added to this process's environment.
+
+        What begins with `withheld` is not inherited.
+        """
+        inherited = {key: value for key, value in os.environ.items() if withheld is None or not key.startswith(withheld)}
         log.parent.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.log = log
@@ -80,7 +85,7 @@ class Process:
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=cwd,
-                env={**os.environ, **(env or {})}, start_new_session=True,
+                env={**inherited, **(env or {})}, start_new_session=True,
             )  # fmt: skip
         _tell_guard(f"+{self.pid}")
 

@@ -1,8 +1,9 @@
-"""A Redis server on a free port of this machine, without persistence unless asked for.
+"""A Redis server on a free port of this machine, with a password, without persistence unless asked for.
 
-Knows nothing of what is stored in it.
+Knows nothing of what is stored in it. The password is in a file that only the user can read, never in a process argument.
 """
 
+import secrets
 import shutil
 import tempfile
 from pathlib import Path
@@ -21,9 +22,12 @@ START_TIMEOUT_S = 60.0
 class RedisServer:
     """One local Redis server; also a context manager that starts and stops it."""
 
-    def __init__(self, *, directory: Path | None = None, append_only: bool = False, port: int | None = None) -> None:
-        """Plan a server. Without `directory` it works in a temporary one that goes on stop."""
+    def __init__(
+        self, *, directory: Path | None = None, append_only: bool = False, port: int | None = None, password: str | None = None
+    ) -> None:
+        """Plan a server. Without `directory` it works in a temporary one that goes on stop; without `password` it makes one."""
         self.port = port or free_port()
+        self._password = password or secrets.token_urlsafe(24)
         self._append_only = append_only
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="redis-"))
@@ -31,14 +35,15 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """The address with database 0."""
-        return f"redis://{LOOPBACK}:{self.port}/0"
+        """The address with password and database 0."""
+        return f"redis://:{self._password}@{LOOPBACK}:{self.port}/0"
 
     def start(self) -> Self:
         """Start the server and wait until it answers. About 0.1 s."""
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [
             parts.program("redis-server", package="redis-server"),
+            self._write_config(),
             *("--bind", LOOPBACK, "--port", str(self.port), "--dir", str(self.directory), "--save", ""),
             *("--appendonly", "yes" if self._append_only else "no"),
         ]
@@ -70,8 +75,14 @@ class RedisServer:
         """Stop the server."""
         self.stop()
 
+    def _write_config(self) -> str:
+        path = self.directory / "redis.conf"
+        path.touch(mode=0o600)
+        path.write_text(f"requirepass {self._password}\nmasterauth {self._password}\n")
+        return str(path)
+
     def _answers(self) -> bool:
-        with redis.Redis(host=LOOPBACK, port=self.port, socket_timeout=1.0) as client:
+        with redis.Redis.from_url(self.url, socket_timeout=1.0) as client:
             try:
                 return bool(client.ping())
             except redis.RedisError:

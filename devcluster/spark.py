@@ -2,9 +2,14 @@
 
 Runs the Spark that the `pyspark` package brings, with the jars that read Kafka. Knows nothing of the jobs; executors
 find them because this project's root is on their path.
+
+Whoever may open a session runs code as this user, so clients need a token, and Spark's processes a secret of their own. Both
+are in a file that only the user can read. Nor does Spark inherit the settings of the product, which hold the keys of all
+credentials: it gets what it needs with each plan.
 """
 
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -41,14 +46,16 @@ class SparkConnectServer:
         heap: str = "1g",
         master: str = MASTER,
         port: int | None = None,
+        token: str | None = None,
         preload: Sequence[str] = PRELOAD,
         extra: Mapping[str, object] | None = None,
     ) -> None:
         """Plan a server. Without `directory` it works in a temporary one that goes on stop.
 
-        `preload` names modules that Python workers have imported when they begin.
+        `preload` names modules that Python workers have imported when they begin. Without `token` it makes one.
         """
         self.port = port or free_port()
+        self._token = token or secrets.token_urlsafe(32)
         self._heap = heap
         self._master = master
         self._preload = preload
@@ -59,13 +66,24 @@ class SparkConnectServer:
 
     @property
     def url(self) -> str:
-        """The address for `SparkSession.builder.remote`."""
+        """The address for `SparkSession.builder.remote`, token included.
+
+        PySpark sends a `token` over TLS only. It sends other parameters as headers of each call, and this is the token's.
+        """
+        return f"{self.address}/;authorization=Bearer%20{self._token}"
+
+    @property
+    def address(self) -> str:
+        """The address without the token, to be shown."""
         return f"sc://{LOOPBACK}:{self.port}"
 
     def start(self) -> Self:
         """Start the server and wait until it has answered a query."""
         self._scratch.mkdir(parents=True, exist_ok=True)
-        self._process = Process(self._command(), name="spark-connect", log=self.log, env=self._env(), cwd=self.directory)
+        self._write_secrets()
+        self._process = Process(
+            self._command(), name="spark-connect", log=self.log, env=self._env(), cwd=self.directory, withheld="CLUSTERLINK_"
+        )
         self._process.wait_until(lambda: accepts(self.port), timeout_s=START_TIMEOUT_S)
         try:
             self._first_query()
@@ -93,6 +111,15 @@ class SparkConnectServer:
     def resume(self) -> None:
         """Let a frozen server go on (SIGCONT)."""
         os.kill(self.pid, signal.SIGCONT)
+
+    @property
+    def _secrets(self) -> Path:
+        return self.directory / "secrets.conf"
+
+    def _write_secrets(self) -> None:
+        self._secrets.touch(mode=0o600)
+        values = {"spark.connect.authenticate.token": self._token, "spark.authenticate.secret": secrets.token_hex(32)}
+        self._secrets.write_text("".join(f"{name} {value}\n" for name, value in values.items()))
 
     @property
     def _scratch(self) -> Path:
@@ -127,6 +154,7 @@ class SparkConnectServer:
         options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         return [
             str(_spark_home() / "bin" / "spark-submit"),
+            *("--properties-file", str(self._secrets)),
             *("--class", SERVER_CLASS, "--master", self._master, "--driver-memory", self._heap),
             *("--driver-java-options", " ".join(self._jvm_flags())),
             *("--driver-class-path", ":".join(str(jar) for jar in parts.spark_jars())),
@@ -142,6 +170,7 @@ class SparkConnectServer:
         return {
             "spark.connect.grpc.binding.address": LOOPBACK,
             "spark.connect.grpc.binding.port": self.port,
+            "spark.authenticate": "true",
             "spark.driver.bindAddress": LOOPBACK,
             "spark.driver.host": LOOPBACK,
             "spark.python.daemon.module": "devcluster.warm_daemon",

@@ -33,6 +33,7 @@ RECONNECT_MS = 2_000  # between two attempts; gRPC's own grow to two minutes, fo
 RETRIES = 4  # of one call, 50 ms to 1 s apart: a hiccup of the network; a restart is met by a new session
 # in the text of an exception: the server does not answer, does not know the session, or the client has given it up for that
 _SILENT = "DEADLINE_EXCEEDED"
+_REFUSED = "UNAUTHENTICATED"
 _GONE = ("UNAVAILABLE", "INVALID_HANDLE", "NO_ACTIVE_SESSION", "stopped SparkContext", _SILENT)
 
 _log = structlog.get_logger(__name__)
@@ -50,7 +51,10 @@ class SparkSilentError(SparkUnavailableError):
 
 
 def session(url: str) -> SparkSession:
-    """Answer this process's session with the server at ``url`` (``sc://host:port``), known to be alive a moment ago."""
+    """Answer this process's session with the server at ``url`` (``sc://host:port``), known to be alive a moment ago.
+
+    The address may hold the server's token (``/;authorization=Bearer%20…``, or ``/;use_ssl=true;token=…``), so it is not shown.
+    """
     with _turn(url):
         known = _sessions.get((os.getpid(), url))
         _check_port(url)
@@ -108,6 +112,9 @@ def spark_answers(what: str) -> Iterator[None]:
     try:
         yield
     except (grpc.RpcError, SparkConnectException) as error:
+        if _REFUSED in str(error):
+            message = f"Spark did not {what}: it refused the token. Set CLUSTERLINK_SPARK_TOKEN to the token of its server."
+            raise SparkUnavailableError(message) from error
         if isinstance(error, SparkConnectException) and not any(word in str(error) for word in _GONE):
             raise
         if _SILENT in str(error):

@@ -23,14 +23,15 @@ from devcluster.ports import LOOPBACK, free_port
 from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
 
-REDIS_PORT = free_port()
-SPARK_PORT = free_port()
+REDIS_PORT, REDIS_PASSWORD = free_port(), secrets.token_urlsafe(24)
+SPARK_PORT, SPARK_TOKEN = free_port(), secrets.token_urlsafe(32)
 _HOME = tempfile.TemporaryDirectory(prefix="clusterlink-tests-")
 
 os.environ.update(
     DJANGO_SETTINGS_MODULE="console.settings",
-    CLUSTERLINK_REDIS_URL=f"redis://{LOOPBACK}:{REDIS_PORT}/0",
+    CLUSTERLINK_REDIS_URL=f"redis://:{REDIS_PASSWORD}@{LOOPBACK}:{REDIS_PORT}/0",
     CLUSTERLINK_SPARK_URL=f"sc://{LOOPBACK}:{SPARK_PORT}",
+    CLUSTERLINK_SPARK_TOKEN=SPARK_TOKEN,
     CLUSTERLINK_SECRET_KEY=secrets.token_urlsafe(50),
     CLUSTERLINK_CREDENTIALS_KEY=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
     CLUSTERLINK_ALLOWED_HOSTS=f"{LOOPBACK},localhost,testserver",
@@ -127,7 +128,7 @@ def make_cluster(tmp_path: Path) -> Iterator[MakeCluster]:
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """The shared Redis that the settings name."""
-    with RedisServer(directory=tmp_path_factory.mktemp("redis"), port=REDIS_PORT) as server:
+    with RedisServer(directory=tmp_path_factory.mktemp("redis"), port=REDIS_PORT, password=REDIS_PASSWORD) as server:
         yield server
 
 
@@ -140,7 +141,7 @@ def redis_url(redis_server: RedisServer) -> str:
 @pytest.fixture(scope="session")
 def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
     """The shared Spark Connect server that the settings name."""
-    with SparkConnectServer(directory=tmp_path_factory.mktemp("spark"), port=SPARK_PORT) as server:
+    with SparkConnectServer(directory=tmp_path_factory.mktemp("spark"), port=SPARK_PORT, token=SPARK_TOKEN) as server:
         yield server
 
 

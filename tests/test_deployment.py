@@ -79,6 +79,21 @@ def test_the_spark_worker_may_write_where_it_works() -> None:
     assert command[command.index("--work-dir") + 1].startswith("/tmp/")
 
 
+@pytest.mark.parametrize("name", ["spark-master", "spark-worker", "spark-connect"])
+def test_spark_gets_its_secrets_from_a_file_and_none_of_the_products(name: str) -> None:
+    service, secrets = SERVICES[name], COMPOSE["configs"]["spark-secrets"]["content"]
+
+    assert not SETTING.findall(str(service["environment"]))
+    assert service["configs"] == ["spark-secrets"]
+    assert service["command"][service["command"].index("--properties-file") + 1] == "/spark-secrets"
+    assert not [word for word in service["command"] if "TOKEN" in word or "SECRET" in word]
+    assert {line.split()[0] for line in secrets.splitlines()} == {
+        "spark.authenticate",
+        "spark.authenticate.secret",
+        "spark.connect.authenticate.token",
+    }
+
+
 def test_example_environment_names_exactly_the_settings() -> None:
     example = (ROOT / ".env.example").read_text()
     named = set(re.findall(r"^(CLUSTERLINK_[A-Z_]+)=", example, re.MULTILINE))

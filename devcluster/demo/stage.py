@@ -98,7 +98,7 @@ class Stage:
 
     def _start_spark(self) -> None:
         self.spark.start()
-        self._progress.step(f"Spark Connect is up: {self.spark.url}")
+        self._progress.step(f"Spark Connect is up: {self.spark.address}")
 
     def _start_console(self) -> None:
         self.redis.start()

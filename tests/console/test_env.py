@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
-from console.env import Environment
+from console.env import Environment, spark_address
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -116,3 +117,20 @@ def test_tls_of_a_proxy_needs_the_proxy_to_be_trusted(proxies: str, starts: bool
 
     assert (done.returncode == 0) is starts
     assert starts or "CLUSTERLINK_BEHIND_TLS needs the proxy's address in CLUSTERLINK_TRUSTED_PROXIES" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "address"),
+    [
+        ("sc://spark:15002", "", "sc://spark:15002"),
+        ("sc://spark:15002", "a-token", "sc://spark:15002/;authorization=Bearer%20a-token"),
+        ("sc://spark:15002/", "a=b;c d", "sc://spark:15002/;authorization=Bearer%20a%3Db%3Bc%20d"),
+        ("sc://spark:15002/;user_id=me", "a-token", "sc://spark:15002/;user_id=me;authorization=Bearer%20a-token"),
+        ("sc://spark:443/;use_ssl=true", "a-token", "sc://spark:443/;use_ssl=true;token=a-token"),
+    ],
+)
+def test_the_token_of_spark_is_sent_as_pyspark_sends_it(url: str, token: str, address: str) -> None:
+    assert spark_address(url, token) == address
+    assert dict(DefaultChannelBuilder(address).metadata()).get("authorization") == (
+        f"Bearer {token}" if "authorization" in address else None
+    )

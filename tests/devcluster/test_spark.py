@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import Row
 from pyspark.sql.connect.session import SparkSession
 
@@ -17,6 +18,8 @@ import devcluster
 from devcluster.guard import session_members
 from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
+from linkengine import sparkclient
+from linkengine.sparkclient import SparkUnavailableError
 
 pytestmark = pytest.mark.spark
 
@@ -90,3 +93,45 @@ def test_a_server_that_does_not_answer_is_ended_and_its_log_tells_what_its_threa
 
     assert not session_members(server.pid)
     assert "Full thread dump" in (tmp_path / "spark.log").read_text(errors="replace")
+
+
+@pytest.mark.parametrize("token", ["", "/;authorization=Bearer%20guessed"])
+def test_without_the_token_no_session_is_opened(spark_server: SparkConnectServer, token: str) -> None:
+    with pytest.raises(SparkConnectGrpcException, match="UNAUTHENTICATED"):
+        SparkSession.builder.remote(f"{spark_server.address}{token}").create().range(1).count()
+
+
+def test_a_refused_token_is_named_with_what_to_do(spark_server: SparkConnectServer) -> None:
+    with pytest.raises(SparkUnavailableError, match="Set CLUSTERLINK_SPARK_TOKEN"):
+        sparkclient.session(spark_server.address)
+
+
+def test_processes_of_spark_have_no_secret_in_their_environment_and_arguments(
+    spark_server: SparkConnectServer, session: SparkSession
+) -> None:
+    """The suite itself has the settings of the product in its environment, as a deployment might."""
+    answers_from_python(session)
+    secrets = [os.environ[f"CLUSTERLINK_{name}"] for name in ("SECRET_KEY", "CREDENTIALS_KEY", "DATABASE_URL", "REDIS_URL")]
+    secrets += [line.split()[1] for line in (spark_server.directory / "secrets.conf").read_text().splitlines()]
+    assert len(secrets) == 6
+
+    members = session_members(spark_server.pid)
+    assert len(members) >= 3  # the server, the daemon of its Python workers, a worker
+    for pid in members:
+        for file in ("environ", "cmdline"):
+            known = Path(f"/proc/{pid}/{file}").read_text(errors="replace")
+            assert "CLUSTERLINK_" not in known
+            assert not [secret for secret in secrets if secret in known]
+    assert (spark_server.directory / "secrets.conf").stat().st_mode & 0o077 == 0
+
+
+def test_the_environment_of_a_task_has_no_setting_of_the_product(session: SparkSession) -> None:
+    def look(batches):
+        for _ in batches:
+            yield pyarrow.RecordBatch.from_pydict({"name": [name for name in os.environ if name.startswith("CLUSTERLINK_")]})
+
+    assert session.range(0, 1, 1, 1).mapInArrow(look, "name string").count() == 0
+
+
+def test_spark_authenticates_its_own_connections(session: SparkSession) -> None:
+    assert session.conf.get("spark.authenticate") == "true"
