@@ -41,6 +41,10 @@ class Fault(StrEnum):
     CLOCK_FORWARD = "the lease ends early: Redis's clock jumps forward"
     CLOCK_BACK = "the lease lasts for long: Redis's clock jumps back"
     FAILOVER = "a mirror is failed over"
+    DRAIN = "a copy worker is replaced by another one"
+    REBALANCE = "all partitions change places"
+    TWO_ASSIGNERS = "somebody else deals the partitions out, otherwise, at the same time"
+    STALE_ASSIGNMENT = "copy workers are told again what they were told before"
 
 
 _LASTS_S: dict[Fault, tuple[float, float]] = {
@@ -65,8 +69,10 @@ _LASTS_S: dict[Fault, tuple[float, float]] = {
     Fault.SLOW_DESTINATION: (2.0, 6.0),
     Fault.SECOND_COPIER: (6.0, 10.0),
     Fault.SECOND_OWNER: (6.0, 10.0),
+    Fault.TWO_ASSIGNERS: (2.0, 5.0),
 }
-MENDED = frozenset(_LASTS_S) - {Fault.KILL_COPIER, Fault.SECOND_COPIER, Fault.SECOND_OWNER}  # the rest mends itself
+# the rest mends itself
+MENDED = frozenset(_LASTS_S) - {Fault.KILL_COPIER, Fault.SECOND_COPIER, Fault.SECOND_OWNER, Fault.TWO_ASSIGNERS}
 ENGINE_FAULTS = tuple(one for one in Fault if one not in (Fault.KILL_CONNECT, Fault.STOP_CONNECT, Fault.KILL_WORKER))
 
 

@@ -26,9 +26,9 @@ from console.actors import ENGINE
 from console.models import ClusterLink, MirrorTopic
 from console.reconciling import ends, groups, plans, troubles, waits
 from console.tasks import leases, vouching
+from console.tasks.assigning import assign_link
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import follow_source, note_failure
-from console.tasks.orders import write_orders
 from console.tasks.overtaking import giving_way
 from console.tasks.settingaside import set_aside
 from linkengine import jobs
@@ -215,11 +215,11 @@ def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
 
 
 def give_orders(link_id: int) -> None:
-    """Write the orders of a link as its rows are now, without waiting for the reconciler."""
+    """Tell copy workers of a link as its rows are now, without waiting for the reconciler."""
     link = ClusterLink.objects.get(pk=link_id)
     mirrors = list(link.mirrors.all())
     try:
-        write_orders(link, mirrors)
+        assign_link(link, mirrors)
     except CoordinationUnavailableError as error:  # the fence does not need them
         _log.warning("orders.not_written", link=link.name, error=str(error))
 

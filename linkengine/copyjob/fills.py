@@ -1,4 +1,4 @@
-"""The filled offsets of one partition in one slice, as few runs. No I/O.
+"""The filled offsets of one partition in one hold, as few runs. No I/O.
 
 Every fill is a run of its own, or part of its neighbour, until there are EXACT_RUNS of a reason; a topic with transactions
 makes thousands a minute, so from then on a run takes in what is filled within RUN_MS and counts it. A run only ever grows and
@@ -59,6 +59,14 @@ class FillRuns:
             if last_ms >= since_ms or reason is GapReason.LOST
         ]
         return tuple(sorted(found, key=lambda one: one.range))
+
+    def forget(self, before_ms: int) -> None:
+        """Let go of runs that did not grow since then and were told; the newest of each reason may still be joined."""
+        for reason, runs in self._runs.items():
+            older = runs[:-1]
+            self._runs[reason] = [
+                one for one in older if one[2] >= before_ms or (reason is GapReason.LOST and one[0].after_ms is None)
+            ] + runs[-1:]
 
     @staticmethod
     def _joins(runs: list[tuple[Gap, int, int]], fresh: Gap, now_ms: int) -> bool:
