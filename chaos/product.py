@@ -32,6 +32,7 @@ from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.workers import worker_id_for
 
 LINK = "chaos"
+POOL = 2  # copy workers
 POLL_S = 0.5
 START_ATTEMPTS = 3
 KILL_TRIES = 3
@@ -87,7 +88,9 @@ class Product:
         directory.mkdir(mode=0o700)
         self._directory = directory
         self._spark = SparkConnectServer(directory=directory / "spark")
-        self._console = services.plan_console(directory, redis_url=ground.redis.url, spark_url=self._spark.url)
+        self._console = services.plan_console(
+            directory, redis_url=ground.redis.url, spark_url=self._spark.url, copy_workers=POOL
+        )
         self._processes: dict[str, Process] = {}
         self._stack = ExitStack()
         self._beside = 0

@@ -27,7 +27,8 @@ THREAD_DUMP_S = 2.0
 START_TIMEOUT_S = 240.0  # about 12 s on two idle cores, a minute on busy ones
 MASTER = "local[16,8]"  # 16 tasks at a time, each may fail 8 times
 PRELOAD_VARIABLE = "DEVCLUSTER_PRELOAD"  # read by warm_daemon.py
-PRELOAD = ("pandas", "pyarrow", "pyspark.sql.pandas.serializers", "linkengine.copyjob.spark", "linkengine.copyjob.partition")
+PRELOAD = ("pandas", "pyarrow", "pyspark.sql.pandas.serializers", "linkengine.copyjob.spark", "linkengine.copyjob.worker")
+DETACHED_TIMEOUT = "1h"  # for so long a copy worker goes on whose Celery worker is gone
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -144,6 +145,7 @@ class SparkConnectServer:
             "spark.connect.grpc.binding.port": self.port,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.driver.host": LOOPBACK,
+            "spark.connect.execute.manager.detachedTimeout": DETACHED_TIMEOUT,
             "spark.python.daemon.module": "devcluster.warm_daemon",
             "spark.ui.enabled": "false",
             "spark.python.worker.reuse": "true",  # Spark ends idle ones after a minute in which no task began or ended

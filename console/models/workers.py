@@ -14,6 +14,7 @@ class CopyWorker(models.Model):
     left_at = models.DateTimeField(null=True)  # since when nobody waits for that job, though its worker lives
     ended_at = models.DateTimeField(null=True)  # when that job came back; null: it has not
     error = models.TextField(blank=True, default="")  # why it ended, or does not begin
+    trouble = models.TextField(blank=True, default="")  # why it is not heard now; "": it is, or is about to be
     failures = models.PositiveIntegerField(default=0)  # in a row
     retry_at = models.DateTimeField(null=True)  # no job is submitted before
 

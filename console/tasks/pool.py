@@ -262,6 +262,7 @@ def look_after_workers() -> None:
         links = {one.hex for one in ClusterLink.objects.values_list("link_uuid", flat=True)}
         if links:
             _submit(pool)
+        _note_troubles(pool)
         _end(pool, all_of_them=not links)
         _let_go_of_links(pool, links)
         if _is_out_of_place(pool) or store.claim("copy-balance", ttl_ms=BALANCE_MS):
@@ -297,6 +298,14 @@ def _note_left(row: CopyWorker, at: datetime | None) -> None:
     """Note since when a worker lives that nobody waits for: Spark ends its job some minutes later."""
     if row.left_at != at:
         CopyWorker.objects.filter(pk=row.pk).update(left_at=at)
+
+
+def _note_troubles(pool: Pool) -> None:
+    """Keep what people are to know of workers that do not run."""
+    for row in pool.rows.values():
+        trouble = "" if row.worker_id in pool.beats else _why_not(row)
+        if row.trouble != trouble:
+            CopyWorker.objects.filter(pk=row.pk).update(trouble=trouble)
 
 
 def _end(pool: Pool, *, all_of_them: bool) -> None:
