@@ -10,7 +10,7 @@ from enum import StrEnum
 FIRST_S = 2.0  # of quiet
 GAP_S = (2.0, 6.0)  # between one fault and the next
 QUIET_END_S = 3.0  # before the storm is over
-SHORT_SEED, SHORT_S, SHORT_GAP_S = 275, 54.0, (1.5, 2.9)
+SHORT_SEED, SHORT_S, SHORT_GAP_S = 36, 62.0, (1.5, 2.9)
 
 
 class Fault(StrEnum):

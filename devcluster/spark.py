@@ -127,7 +127,7 @@ class SparkConnectServer:
         settings = {**self._settings(), **self._extra}
         options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         return [
-            str(_spark_home() / "bin" / "spark-submit"),
+            str(spark_home() / "bin" / "spark-submit"),
             *("--class", SERVER_CLASS, "--master", self._master, "--driver-memory", self._heap),
             *("--driver-java-options", " ".join(self._jvm_flags())),
             *("--driver-class-path", ":".join(str(jar) for jar in parts.spark_jars())),
@@ -158,7 +158,7 @@ class SparkConnectServer:
     def _env(self) -> dict[str, str]:
         path = os.pathsep.join([str(parts.ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         return {
-            "SPARK_HOME": str(_spark_home()),
+            "SPARK_HOME": str(spark_home()),
             "SPARK_LOCAL_IP": LOOPBACK,
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": path,
@@ -193,7 +193,7 @@ def _same(batches: Iterator[object]) -> Iterator[object]:
     return batches
 
 
-def _spark_home() -> Path:
+def spark_home() -> Path:
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise parts.PartsMissingError("The pyspark package is not installed. Run `make setup` first.")

@@ -43,7 +43,6 @@ def assign_link(
 
 def _place(standing: Pool, wanted: Mapping[str, MirrorPartition]) -> None:
     names = {one.worker_id for one in standing.places}
-    placing.read_places(list(wanted.values()))
     homeless = [row.pk for row in wanted.values() if row.worker_id not in names]
     if homeless and any(not one.draining for one in standing.places):
         pool.place(standing, homeless)

@@ -23,7 +23,7 @@ from console import dispatch, lineage, store
 from console.actions import transitions
 from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import ENGINE
-from console.models import ClusterLink, MirrorTopic
+from console.models import MirrorTopic
 from console.reconciling import ends, groups, plans, troubles, waits
 from console.tasks import leases, vouching
 from console.tasks.assigning import assign_link
@@ -216,7 +216,9 @@ def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
 
 def give_orders(link_id: int) -> None:
     """Tell copy workers of a link as its rows are now, without waiting for the reconciler."""
-    link = ClusterLink.objects.get(pk=link_id)
+    link = plans.load_link(link_id)
+    if link is None:
+        return
     mirrors = list(link.mirrors.all())
     try:
         assign_link(link, mirrors)

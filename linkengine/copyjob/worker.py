@@ -244,7 +244,6 @@ class CopyWorker:
         before_at, before = self._beaten
         self._beaten = (now, moved)
         rate = max(0, moved - before) / (now - before_at) if before_at and now > before_at else 0.0
-        shares = {link_id: self._share_of(link_id) for link_id in (self._told.numbers if self._told else ())}
         self._steward.beat(
             Heartbeat(
                 worker_id=self._setup.worker_id,
@@ -253,16 +252,23 @@ class CopyWorker:
                 started_at_ms=self._started_at_ms,
                 partitions=sum(link.partitions for link in self._links.values()),
                 bytes_per_s=rate,
-                links=shares,
+                links={link_id: self._share_of(link_id) for link_id in sorted(self._mentioned())},
             )
         )
+
+    def _mentioned(self) -> set[str]:
+        """Name the links of which there is something to say; those that nobody wants any more are soon forgotten."""
+        told = self._told
+        if told is None:
+            return set()
+        return {*self._links, *told.refused, *(name for name, one in told.plans.items() if one.assignments)}
 
     def _share_of(self, link_id: str) -> LinkShare:
         assert self._told is not None
         link = self._links.get(link_id)
         error = self._told.refused.get(link_id) or (self._troubles.get(link_id, "") if link_id in self._retry_at else "")
         partitions = 0 if link is None else link.partitions
-        return LinkShare(applied=self._told.numbers[link_id], partitions=partitions, error=error)
+        return LinkShare(applied=self._told.numbers.get(link_id, 0), partitions=partitions, error=error)
 
 
 def _hold_name(prefix: str, numbers: count[int]) -> str:
