@@ -244,7 +244,7 @@ class LinkCopy:
         del self._living[one.key], self._stopping[one.key]
         self._moved_bytes += one.account.bytes_copied
         self._keep_at.pop(one.key, None)
-        last = self._observations([one], all_gaps=True)[0]
+        (last,) = self._observations([one], gaps_of_ms=None)
         if _is_news(last):
             self._steward.keep(self.plan.link_id, last)  # before the lease goes: the next owner reports
         self._give_back(one)
@@ -277,16 +277,16 @@ class LinkCopy:
             if now < self._keep_at.setdefault(one.key, now + KEEP_S):
                 continue
             self._keep_at[one.key] = now + KEEP_S
-            (seen,) = self._observations([one], all_gaps=True)
+            (seen,) = self._observations([one], gaps_of_ms=int(KEEP_S * 1000) + RECENT_MS)
             if seen.gaps:
                 self._steward.keep(self.plan.link_id, seen)
                 one.account.forget_gaps(self._clock.now_ms() - RECENT_MS)
 
-    def _observations(self, some: Iterable[MirrorPartition], *, all_gaps: bool = False) -> list[PartitionProgress]:
+    def _observations(self, some: Iterable[MirrorPartition], *, gaps_of_ms: int | None = RECENT_MS) -> list[PartitionProgress]:
         now_ms, found = self._clock.now_ms(), []
         for one in some:
             self._source.note_unchanged(one)
-            found.append(progress_of(one, now_ms=now_ms, all_gaps=all_gaps))
+            found.append(progress_of(one, now_ms=now_ms, gaps_of_ms=gaps_of_ms))
         return found
 
     def _detach_waiting_chunks(self) -> None:

@@ -23,8 +23,8 @@ def phase_of(one: MirrorPartition) -> PartitionPhase:
     return PartitionPhase.COPYING if one.account.moving else PartitionPhase.WAITING
 
 
-def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) -> PartitionProgress:
-    """Answer the observation of this moment, with the gaps of the last seconds or all that are remembered."""
+def progress_of(one: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = RECENT_MS) -> PartitionProgress:
+    """Answer the observation of this moment, with the gaps of so many ms, or all that are remembered (None)."""
     account, trouble, proven = one.account, _trouble(one), one.to_prove is None
     in_sight = one.source_trouble is None and proven  # else it has moved on unseen: the lag is unknown
     return PartitionProgress(
@@ -52,7 +52,7 @@ def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) ->
         error_message=trouble.message if trouble else "",
         source_kept=trouble.source_kept if trouble else None,
         failed_at_ms=trouble.at_ms if trouble else None,
-        gaps=account.gaps(since_ms=0 if all_gaps else now_ms - RECENT_MS),
+        gaps=account.gaps(since_ms=0 if gaps_of_ms is None else now_ms - gaps_of_ms),
         life=one.assignment.life,
         since_ms=one.assignment.since_ms,
     )

@@ -30,6 +30,7 @@ from linkengine.domain.workers import HEARTBEAT_MS, Heartbeat, LinkShare, Worker
 _log = structlog.get_logger(__name__)
 
 TICK_S = 0.02  # how late a timer may be; sockets and events wake the loop at once
+IDLE_S = 0.25  # of a worker without links
 TICK_LINKS = 25  # so many have their tick in that time; of more, each has it less often
 BROKEN_RETRY_S = 6.0  # after a failure that nobody foresaw: leases that it left have run out by then
 LONGEST_RETRY_S = 60.0
@@ -105,6 +106,8 @@ class CopyWorker:
     def _patience(self) -> float:
         if self._stirred:
             return 0.0
+        if not self._links:
+            return IDLE_S  # news wake it
         return min(TICK_S, max(0.0, min(self._due.values(), default=TICK_S) - self._clock.monotonic()))
 
     def _pump(self, link_id: str, now: float) -> None:
