@@ -55,8 +55,6 @@ class StandaloneCluster:
             "spark.executorEnv.PYTHONHASHSEED": "0",
             f"spark.executorEnv.{PRELOAD_VARIABLE}": ",".join(PRELOAD),
             "spark.pyspark.python": sys.executable,
-            "spark.network.timeout": "30s",
-            "spark.executor.heartbeatInterval": "5s",
         }
 
     def start(self, *, workers: int) -> Self:

@@ -30,6 +30,7 @@ from console.tasks import threads
 from linkengine import jobs
 from linkengine.domain.assignment import Place
 from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.moments import is_due
 from linkengine.domain.workers import DEAD_MS, Heartbeat, number_of, worker_id_for
 from linkengine.sparkclient import SparkUnavailableError, session
@@ -42,6 +43,7 @@ BALANCE_MS = 2_000  # between two looks at the balance; each moves a tenth of th
 BEGIN = timedelta(seconds=30)  # a job that has not begun by then lacks a slot; a cold Spark server takes 20 s
 REPLACE = timedelta(seconds=60)  # a job that nobody waits for; Spark lets it go on for five minutes at least
 SILENT = timedelta(seconds=60)  # of a worker whose job still runs, as Spark says: it hangs
+NEVER_HEARD = timedelta(minutes=10)  # a job that waits for a slot is submitted anew: nobody knows whether Spark still has it
 BACKOFF_S = 1.0  # after the first failure; doubles
 LONGEST_BACKOFF_S = 10.0
 LONGEST_BACKOFF = timedelta(seconds=1.25 * LONGEST_BACKOFF_S)  # with what is added by chance
@@ -157,8 +159,13 @@ def _look_at_slots() -> None:
 
 
 def _hangs(worker_id: str, *, since: datetime) -> bool:
-    beat = {one.worker_id: one for one in heard()}.get(worker_id)
-    return beat is not None and beat.silent_ms > SILENT.total_seconds() * 1000 and timezone.now() - since > SILENT
+    """Tell whether a worker was heard once and is not any more, or was never heard though its job was submitted long ago."""
+    try:
+        beat = {one.worker_id: one for one in heard()}.get(worker_id)
+    except CoordinationUnavailableError:  # nobody is heard, and nothing follows from that
+        return False
+    age = timezone.now() - since
+    return age > NEVER_HEARD if beat is None else age > SILENT and beat.silent_ms > SILENT.total_seconds() * 1000
 
 
 def _note_ended(number: int, worker_id: str, *, error: str, submitted_at: datetime) -> None:
