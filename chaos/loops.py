@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -22,8 +23,10 @@ from chaos.copiers import Copiers, freeze, thaw
 from chaos.effects import OWNERS_TIMEOUT_S, Blow, until, worker_of
 from chaos.ground import Ground
 from chaos.judge import Finding
+from chaos.proxy import Proxy
 from chaos.reading import Ends
 from chaos.schedule import ENGINE_FAULTS, Fault, Strike
+from devcluster.ports import LOOPBACK, free_port
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.assignment import Place, Wanted, assign
@@ -73,6 +76,9 @@ class LoopEngine:
             self.assignments = dict(zip(self._topics, pool.map(self._set_up, numbers, self._topics), strict=True))
         self._wanted = dict.fromkeys(self._topics, True)
         self._stopped: dict[str, dict[int, int]] = {}
+        port, address = free_port(), urlsplit(ground.redis.url)
+        self._way = Proxy([(port, address.port or 0)])  # of workers to Redis
+        self._redis_url = address._replace(netloc=f"{LOOPBACK}:{port}").geturl()
         self._workers = itertools.count(1)
         self.copiers = Copiers(ground.directory / self._link, mutation=mutation)
         self._running: dict[int, str] = {}  # process -> its name
@@ -101,6 +107,7 @@ class LoopEngine:
         if self._keeper is not None:
             self._keeper.join(60)
         self.copiers.close()
+        self._way.close()
 
     def strike(self, strike: Strike) -> Blow | None:
         moves: dict[Fault, Callable[[], None]] = {
@@ -118,6 +125,9 @@ class LoopEngine:
                 return self._freeze_all()
             case Fault.SECOND_COPIER | Fault.SECOND_OWNER:
                 return self._copy_beside(strike)
+            case Fault.CUT_REDIS:
+                ended, way = self._way.ended, self._way
+                return self._ground.once((way, "cut"), way.cut, way.mend, proof=lambda: way.ended > ended)
             case _:
                 return self._ground.strike(strike)
 
@@ -210,7 +220,7 @@ class LoopEngine:
 
     def _start_worker(self) -> tuple[str, int]:
         name = worker_id_for(next(self._workers), uuid.uuid4().hex[:12])
-        setup = jobs.setup_worker(name, redis_url=self._ground.redis.url, secret=SECRET, lease_ttl_ms=self._tuning.lease_ttl_ms)
+        setup = jobs.setup_worker(name, redis_url=self._redis_url, secret=SECRET, lease_ttl_ms=self._tuning.lease_ttl_ms)
         pid = self.copiers.copy(setup)
         with self._lock:
             self._running[pid] = name

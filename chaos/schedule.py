@@ -10,7 +10,7 @@ from enum import StrEnum
 FIRST_S = 2.0  # of quiet
 GAP_S = (2.0, 6.0)  # between one fault and the next
 QUIET_END_S = 3.0  # before the storm is over
-SHORT_SEED, SHORT_S, SHORT_GAP_S = 36, 62.0, (1.5, 2.9)
+SHORT_SEED, SHORT_S, SHORT_GAP_S = 34, 64.0, (1.5, 2.9)
 
 
 class Fault(StrEnum):
@@ -44,6 +44,7 @@ class Fault(StrEnum):
     DRAIN = "a copy worker is replaced by another one"
     REBALANCE = "all partitions change places"
     TWO_ASSIGNERS = "somebody else deals the partitions out, otherwise, at the same time"
+    CUT_REDIS = "copy workers are cut off from Redis, and from nothing else"
     STALE_ASSIGNMENT = "copy workers are told again what they were told before"
 
 
@@ -70,6 +71,7 @@ _LASTS_S: dict[Fault, tuple[float, float]] = {
     Fault.SECOND_COPIER: (6.0, 10.0),
     Fault.SECOND_OWNER: (6.0, 10.0),
     Fault.TWO_ASSIGNERS: (2.0, 5.0),
+    Fault.CUT_REDIS: (1.0, 7.0),
 }
 # the rest mends itself
 MENDED = frozenset(_LASTS_S) - {Fault.KILL_COPIER, Fault.SECOND_COPIER, Fault.SECOND_OWNER, Fault.TWO_ASSIGNERS}
