@@ -10,6 +10,7 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -90,7 +91,12 @@ class StandaloneCluster:
 
     def executors(self, worker: Process) -> list[psutil.Process]:
         """Answer the executors of a worker."""
-        return [one for one in psutil.Process(worker.pid).children(recursive=True) if EXECUTOR in " ".join(one.cmdline())]
+        found = []
+        for one in psutil.Process(worker.pid).children(recursive=True):
+            with suppress(psutil.Error):  # it has just ended
+                if EXECUTOR in " ".join(one.cmdline()):
+                    found.append(one)
+        return found
 
     def stop(self) -> None:
         """Stop everything. Safe to repeat."""

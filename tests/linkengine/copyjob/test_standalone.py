@@ -116,7 +116,7 @@ def produce(cluster: KafkaCluster, topic: str, *, count: int) -> None:
 def executor_of(cluster: StandaloneCluster, pid: int) -> psutil.Process:
     """The executor below which a copy worker's process runs."""
     for worker in cluster.workers:
-        for executor in cluster.executors(worker):
+        for executor in cluster.executors(worker) if worker.running() else ():
             if any(child.pid == pid for child in executor.children(recursive=True)):
                 return executor
     raise AssertionError(f"no executor of process {pid}")
