@@ -15,7 +15,7 @@ same link, so that a large link uses every worker, then the host with the least 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 EACH_BYTES_PER_S = 10_000.0  # load of one partition besides its bytes: requests, reports, lease
@@ -132,11 +132,3 @@ class _Table:
 def tenth(count: int) -> int:
     """Answer how many of so many partitions may move in one call, besides those that nobody has."""
     return max(1, int(count * MOST_MOVED))
-
-
-def loads(partitions: Iterable[Wanted]) -> Mapping[str, float]:
-    """Answer the load of each worker."""
-    found: dict[str, float] = defaultdict(float)
-    for one in partitions:
-        found[one.worker_id] += one.load
-    return found

@@ -34,11 +34,6 @@ class WorkerSetup:
     lease_ttl_ms: int = 4_000
     poll_ms: int = 100  # how often it looks for news
 
-    @property
-    def number(self) -> int:
-        """Which worker of the pool it is."""
-        return number_of(self.worker_id)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkShare:

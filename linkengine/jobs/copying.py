@@ -37,11 +37,6 @@ def read_workers(redis_url: str, *, secret: str) -> list[Heartbeat]:
     return pool.read_workers(redis_url, secret=secret)
 
 
-def forget_workers(redis_url: str, workers: Iterable[str]) -> None:
-    """Remove what is kept of workers that are gone."""
-    pool.forget_workers(redis_url, workers)
-
-
 def write_assignments(
     redis_url: str, link_id: str, plans: Mapping[str, CopyPlan], *, secret: str, applied: Mapping[str, int] | None = None
 ) -> set[str]:
