@@ -16,6 +16,8 @@ from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
 from linkengine import jobs
 from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW
+from tests.console.tasks.conftest import MakeTopic
 from tests.console.tasks.reversal import Drive, do, records, set_up, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -97,16 +99,17 @@ def test_copying_goes_on_by_itself_after_the_connect_server_was_killed(
 
 @pytest.mark.usefixtures("copier")
 def test_a_new_mirror_is_copied_within_a_second_of_its_topic_without_another_worker(
-    new_mirror: MirrorTopic, link: ClusterLink, drive: Drive, settings: Any
+    link: ClusterLink, make_topic: MakeTopic, drive: Drive, settings: Any
 ) -> None:
     drive(lambda: len(pool.standing().beats) == 1)
-    before = CopyWorker.objects.get().worker_id
+    before, topic, dated = CopyWorker.objects.get().worker_id, make_topic(), {"state_since": NOW, "created_at": NOW}
+    row = MirrorTopic.objects.create(link=link, name=topic, source_topic=topic, state=S.PENDING_SETUP, **dated)
 
-    mirrors.setup_mirror(mirror_id=new_mirror.pk)
+    mirrors.setup_mirror(mirror_id=row.pk)
     made_at = time.monotonic()
     reconcile.reconcile_link(link_id=link.pk)  # which the end of the set-up sends
     while [one.mirror_end for one in jobs.read_progress(settings.REDIS_URL, plans.link_key(link))] != [100, 100]:
-        assert time.monotonic() - made_at < 20, (pool.standing(), list(MirrorPartition.objects.values()), states(new_mirror))
+        assert time.monotonic() - made_at < 20, (pool.standing(), list(MirrorPartition.objects.values()), states(row))
         time.sleep(0.02)
     took_s = time.monotonic() - made_at
 
