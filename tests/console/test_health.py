@@ -73,6 +73,9 @@ def test_copy_workers_that_do_not_run_are_told_of_and_why(client: Client, own_re
 
     assert answer.status_code == 200
     assert answer.json()["parts"]["copy workers"] == "1 copy worker of the pool not running: copy worker 3: No Spark."
+    metrics = client.get("/metrics").content.decode()
+    assert 'clusterlink_copy_workers{running="yes"} 1' in metrics
+    assert 'clusterlink_copy_workers{running="no"} 1' in metrics
 
 
 @pytest.mark.django_db
