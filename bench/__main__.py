@@ -211,9 +211,7 @@ def _latency(stage: Stage, workload: LatencyWorkload) -> Iterator[Row]:
         topic = f"bench-{workload.slug}-{'ours' if engine == ENGINE else 'mm2'}"
         load.create_topic(stage.source, topic, partitions=workload.partitions)
         running = (
-            stage.engine(
-                topic, partitions=workload.partitions, bytes_per_s=workload.bytes_per_s, overlap=workload.partitions == 1
-            )
+            stage.engine(topic, partitions=workload.partitions, idle=True)
             if engine == ENGINE
             else stage.mirrormaker(topic, partitions=workload.partitions, batch_bytes=16_384, codec="none")
         )

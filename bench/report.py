@@ -117,8 +117,7 @@ def document(rows: Sequence[Row], *, now: datetime, appendix: Sequence[str] = ()
         "thousand every tenth is read: one consumer of all of them is a load of its own for the destination. Counted is",
         f"what was produced within a take, also what comes up to {LATE_S:.0f} s after it.",
         "Before anything is measured the brokers are warmed up, until a bare writer and reader's rate rises no more: their",
-        "JVMs spend thrice as much on their first gigabytes. Spark's plans slices for two minutes before the latency beside",
-        "them is taken; in its first minute it takes the machine from everybody for up to a tenth of a second (ADR 21).",
+        "JVMs spend thrice as much on their first gigabytes.",
         "After each copy the ends of all partitions are compared, and of transactions the committed records are counted.", "",
         *_throughput_table(rows), "", *_latency_table(rows), "", *_goal_table(rows), "", *appendix, "",
     ])  # fmt: skip

@@ -32,10 +32,10 @@ class Stage:
     def spark(self) -> SparkConnectServer:
         return self.submitters.spark
 
-    def engine(self, topic: str, *, partitions: int, bytes_per_s: float | None = None, overlap: bool = False) -> EngineCopy:
+    def engine(self, topic: str, *, partitions: int, idle: bool = False) -> EngineCopy:
         return EngineCopy(
             clusters=(self.source, self.destination), redis=self.redis, submitters=self.submitters,
-            topic=topic, partitions=partitions, number=next(_numbers), bytes_per_s=bytes_per_s, overlap=overlap,
+            topic=topic, partitions=partitions, number=next(_numbers), idle=idle,
         )  # fmt: skip
 
     def mirrormaker(self, topic: str, *, partitions: int, batch_bytes: int, codec: str) -> mirrormaker.MirrorMaker:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
 from devcluster.spark import SparkConnectServer
 from linkengine import jobs
-from linkengine.domain.plans import CopyPlan
+from linkengine.domain.workers import WorkerSetup
 
-AT_ONCE = 4  # slices; one runs, and its successor begins before it ends
+AT_ONCE = 4  # copy workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Submitters:
     @classmethod
     @contextmanager
     def to(cls, spark: SparkConnectServer) -> Iterator[Self]:
-        """An interrupt is left to the process that started them: it ends the slices first."""
+        """An interrupt is left to the process that started them: it ends the copy workers first."""
         ignore = (signal.SIGINT, signal.SIG_IGN)
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(AT_ONCE, spawn, initializer=signal.signal, initargs=ignore) as processes:
@@ -38,6 +38,6 @@ class Submitters:
         """Of Spark, whose children do the copying."""
         return self.spark.pid
 
-    def copy_slice(self, plan: CopyPlan) -> None:
-        """Block until the slice is over; raises what the copy job ended with."""
-        self.processes.submit(jobs.copy_slice, plan, spark_url=self.spark.url).result()
+    def run_worker(self, setup: WorkerSetup) -> Future[None]:
+        """Submit a copy worker; the answer tells how it ended."""
+        return self.processes.submit(jobs.run_copy_worker, setup, spark_url=self.spark.url)

@@ -1,4 +1,4 @@
-"""The copy loop in processes that may be killed: a parent that has imported everything forks one copier per order.
+"""Copy workers in processes that may be killed: a parent that has imported everything forks one copier per order.
 
 `python -m chaos.copier <directory> [mutation]`: orders come line by line through the FIFO ``orders``, as names of files in the
 directory that hold a pickled CopyOrder; a copier writes its process id to ``<name>.pid``. The mutation is applied here, in the
@@ -17,23 +17,8 @@ from pathlib import Path
 
 from chaos.mutations import mutate
 from chaos.orders import FIFO, CopyOrder, write_whole
-from linkengine.coordination.lease import RedisLease
-from linkengine.coordination.orders import RedisOrders
-from linkengine.coordination.progress import RedisProgress
-from linkengine.copyjob.loop import run_task
-from linkengine.domain.plans import CopyPlan
+from linkengine.copyjob.spark import copy_until_the_end
 from linkengine.jobs import stop_mirror
-
-
-def copy(plan: CopyPlan) -> None:
-    """Copy for one slice, as a Spark task does."""
-    run_task(
-        plan,
-        plan.assignments,
-        lease=RedisLease(plan.redis_url, ttl_ms=plan.tuning.lease_ttl_ms),
-        orders=RedisOrders(plan.redis_url, plan.link_id),
-        progress=RedisProgress(plan.redis_url, plan.link_id),
-    )
 
 
 def obey(directory: Path, name: str) -> None:
@@ -41,7 +26,7 @@ def obey(directory: Path, name: str) -> None:
     order = pickle.loads((directory / name).read_bytes())
     write_whole(directory / f"{name}.pid", str(os.getpid()).encode())
     if isinstance(order, CopyOrder):
-        copy(order.plan)
+        copy_until_the_end(order.setup)
     else:
         write_whole(directory / f"{name}.ends", pickle.dumps(dict(stop_mirror(order.stop).ends)))
 

@@ -20,7 +20,7 @@ from chaos.troubles import crashes
 from devcluster.parts import ROOT
 from devcluster.processes import Process
 from linkengine.domain.mirrorjobs import MirrorStop
-from linkengine.domain.plans import CopyPlan
+from linkengine.domain.workers import WorkerSetup
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 120.0
@@ -45,9 +45,9 @@ class Copiers:
         self._parent = Process(command, name="copiers", log=directory / "copiers.log", env=environment, cwd=ROOT)
         self._orders = os.open(directory / FIFO, os.O_RDWR)  # for both ways: does not wait for the parent
 
-    def copy(self, plan: CopyPlan) -> int:
-        """Start one copier and answer its process id."""
-        return int(self._result(self._send(CopyOrder(plan=plan)), "pid", START_TIMEOUT_S))
+    def copy(self, setup: WorkerSetup) -> int:
+        """Start one copy worker and answer its process id."""
+        return int(self._result(self._send(CopyOrder(setup=setup)), "pid", START_TIMEOUT_S))
 
     def stop_mirror(self, stop: MirrorStop) -> dict[int, int]:
         """Stop a mirror in a process of its own; answer where it ended."""

@@ -39,7 +39,7 @@ class Blow:
 class Holding(NamedTuple):
     """One lease as it was seen."""
 
-    token: str  # the slice, and who in it
+    token: str  # the worker, and which life of it
     left_ms: int
 
 
@@ -91,11 +91,11 @@ class Owners:
         """Tell whether within the time a partition has another owner than it had."""
         return until(lambda: _changed(before, self.tokens()), timeout_s)
 
-    def beside(self, pid: int, slice_id: str, ports: Collection[int]) -> bool:
-        """Tell whether a copier soon works for a slice, connected to brokers, while somebody else holds partitions."""
+    def beside(self, pid: int, worker_id: str, ports: Collection[int]) -> bool:
+        """Tell whether a copier soon works, connected to brokers, while somebody else holds partitions."""
 
         def look() -> bool:
-            others = {token for token in self.tokens().values() if slice_of(token) != slice_id}
+            others = {token for token in self.tokens().values() if worker_of(token) != worker_id}
             return bool(others and connected([pid], ports))
 
         return until(look, CHANGE_TIMEOUT_S)
@@ -117,8 +117,8 @@ class Owners:
         return until(lambda: _ran_out(left_ms, before, self.seen()), timeout_s)
 
 
-def slice_of(token: str) -> str:
-    """Answer the slice whose copier holds a lease."""
+def worker_of(token: str) -> str:
+    """Answer the copy worker that holds a lease."""
     return token.partition("#")[0]
 
 

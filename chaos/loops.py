@@ -1,7 +1,7 @@
-"""The engine without Spark and console: copier processes in overlapping slices, kept going by a supervisor in a thread.
+"""The engine without Spark and console: a pool of copy workers in processes, kept going by a supervisor in a thread.
 
-What the reconciler does in the product is done here in a few lines: orders are written every second, the next slice is
-started before the last one ends, and a copier that died is replaced.
+What the reconciler does in the product is done here in a few lines: partitions are dealt out to the workers that are heard, and
+a worker that died or is silent is replaced.
 """
 
 from __future__ import annotations
@@ -9,22 +9,27 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
 from chaos.copiers import Copiers, freeze, thaw
-from chaos.effects import OWNERS_TIMEOUT_S, Blow, slice_of, until
+from chaos.effects import OWNERS_TIMEOUT_S, Blow, until, worker_of
 from chaos.ground import Ground
 from chaos.judge import Finding
+from chaos.proxy import Proxy
 from chaos.reading import Ends
 from chaos.schedule import ENGINE_FAULTS, Fault, Strike
+from devcluster.ports import LOOPBACK, free_port
 from linkengine import jobs
 from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.assignment import Place, Wanted, assign
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
@@ -37,9 +42,12 @@ from linkengine.domain.plans import (
     producer_id_for,
 )
 from linkengine.domain.states import StopReason
+from linkengine.domain.workers import worker_id_for
 
-LINK = "chaos"
-SLICE_S, OVERLAP_S = 12.0, 3.0
+LINK, SECRET = "chaos", "a secret of the storm"
+POOL = 2  # copy workers
+BEGIN_S = 10.0  # a worker that was not heard by then is replaced
+DRAIN_S = 3.0  # of a worker that is replaced, for what it has under way
 POLL_S = 0.25
 AT_ONCE = 4  # mirrors that are set up, or promoted
 REQUEST_TIMEOUT_MS = 8_000
@@ -68,14 +76,20 @@ class LoopEngine:
             self.assignments = dict(zip(self._topics, pool.map(self._set_up, numbers, self._topics), strict=True))
         self._wanted = dict.fromkeys(self._topics, True)
         self._stopped: dict[str, dict[int, int]] = {}
-        self._slices = itertools.count(1)
+        port, address = free_port(), urlsplit(ground.redis.url)
+        self._way = Proxy([(port, address.port or 0)])  # of workers to Redis
+        self._redis_url = address._replace(netloc=f"{LOOPBACK}:{port}").geturl()
+        self._workers = itertools.count(1)
         self.copiers = Copiers(ground.directory / self._link, mutation=mutation)
-        self._running: dict[int, str] = {}  # process -> its slice
+        self._running: dict[int, str] = {}  # process -> its name
+        self._pool: dict[int, tuple[str, float]] = {}  # place in the pool -> who has it, and since when
+        self._placed: dict[str, str] = {}  # partition -> worker
+        self._turned_until = 0.0  # somebody else deals out until then
         self._lock = threading.Lock()  # of what runs: the keeper and the faults start copiers
         self._failed: dict[str, PartitionProgress] = {}  # partitions that were given up
         self._over = threading.Event()
         self._keeper: threading.Thread | None = None
-        self._next_at = 0.0
+        self._next_at = 0.0  # no worker is started before
 
     @property
     def faults(self) -> Collection[Fault]:
@@ -93,29 +107,43 @@ class LoopEngine:
         if self._keeper is not None:
             self._keeper.join(60)
         self.copiers.close()
+        self._way.close()
 
     def strike(self, strike: Strike) -> Blow | None:
+        moves: dict[Fault, Callable[[], None]] = {
+            Fault.DRAIN: self._drain_one,
+            Fault.REBALANCE: self._turn_round,
+            Fault.TWO_ASSIGNERS: partial(self._deal_otherwise, strike.lasts_s),
+            Fault.STALE_ASSIGNMENT: self._tell_again,
+        }
+        if strike.fault in moves:
+            return self._moved(moves[strike.fault])
         match strike.fault:
             case Fault.KILL_COPIER:
                 return self._kill_owner(strike)
             case Fault.STOP_COPIER:
                 return self._freeze_all()
-            case Fault.SECOND_COPIER:
-                pid = self.start_copier(slice_s=strike.lasts_s)
-                slice_id = self.running().get(pid, "")
-                return Blow(proof=partial(self._ground.owners.beside, pid, slice_id, self._ground.destination_ports))
-            case Fault.SECOND_OWNER:
-                self.start_copier(slice_s=strike.lasts_s)
-                return Blow(proof=self._ground.owners.end_leases)
+            case Fault.SECOND_COPIER | Fault.SECOND_OWNER:
+                return self._copy_beside(strike)
+            case Fault.CUT_REDIS:
+                ended, way = self._way.ended, self._way
+                return self._ground.once((way, "cut"), way.cut, way.mend, proof=lambda: way.ended > ended)
             case _:
                 return self._ground.strike(strike)
+
+    def _copy_beside(self, strike: Strike) -> Blow:
+        pid = self.start_copier(seconds=strike.lasts_s)
+        if strike.fault is Fault.SECOND_OWNER:
+            return Blow(proof=self._ground.owners.end_leases)
+        worker_id = self.running().get(pid, "")
+        return Blow(proof=partial(self._ground.owners.beside, pid, worker_id, self._ground.destination_ports))
 
     def _kill_owner(self, strike: Strike) -> Blow | None:
         owners: list[int] = []
 
         def look() -> bool:
-            slices = {slice_of(token) for token in self._ground.owners.tokens().values()}
-            owners[:] = [pid for pid, slice_id in self.running().items() if slice_id in slices]
+            names = {worker_of(token) for token in self._ground.owners.tokens().values()}
+            owners[:] = [pid for pid, name in self.running().items() if name in names]
             return bool(owners)
 
         if not until(look, OWNERS_TIMEOUT_S):
@@ -128,32 +156,95 @@ class LoopEngine:
         before, pids = self._ground.owners.awaited(), list(self.running())
         if not before or not pids:
             return None
-        freeze(pids)
-        self._next_at = time.monotonic()  # the reconciler hears nothing of them and starts another
+        freeze(pids)  # nothing is heard of them, and others are started
         return Blow(mend=partial(thaw, pids), proof=partial(self._ground.owners.taken_over, before))
 
-    def start_copier(self, *, slice_s: float = SLICE_S, topics: Collection[str] | None = None) -> int:
-        """Start one more copier for a slice."""
-        plan = self.plan(slice_s=slice_s, topics=topics)
-        pid = self.copiers.copy(plan)
-        with self._lock:
-            self._running[pid] = plan.slice_id
+    # --- moves -------------------------------------------------------------------------------------------------------
+
+    def _moved(self, move: Callable[[], None]) -> Blow | None:
+        before = self._ground.owners.awaited()
+        if not before:
+            return None
+        move()
+        return Blow(proof=partial(self._ground.owners.taken_over, before))
+
+    def _drain_one(self) -> None:
+        """Let the worker with most partitions be replaced; it is told to end once it has let go of them."""
+        names = list(self._placed.values())
+        most = max(set(names), key=names.count, default="")
+        self._pool = {number: (name, since) for number, (name, since) in self._pool.items() if name != most}
+        self._end_later([most], DRAIN_S)
+
+    def _turn_round(self) -> None:
+        """Give every partition to another worker of the pool."""
+        names = sorted(name for name, _ in self._pool.values())
+        following = dict(zip(names, names[1:] + names[:1], strict=True))
+        self._placed = {key: following.get(name, name) for key, name in self._placed.items()}
+
+    def _deal_otherwise(self, seconds: float) -> None:
+        """Be two who deal out, and who do not know of each other."""
+        self._turned_until = time.monotonic() + seconds
+
+    def _tell_again(self) -> None:
+        """Write back what workers were told before the partitions changed places; a worker has to refuse it."""
+        with self._ground.client() as client:
+            names = [f"copy-assignment:{{{name}}}" for name, _ in self._pool.values()]
+            old: Any = {name: client.hgetall(name) for name in names}
+            self._turn_round()
+            self.give_orders()
+            for name, told in old.items():
+                digests = name.replace("assignment", "digest", 1)
+                for link, token in told.items():
+                    client.hset(name, link, token)
+                    client.hset(digests, link, "what was told again")
+                client.hset(digests, "stamp", str(time.monotonic_ns()))
+
+    def _end_later(self, names: Collection[str], seconds: float) -> None:
+        def end() -> None:
+            with suppress(CoordinationUnavailableError):
+                jobs.end_workers(self._ground.redis.url, names, secret=SECRET)
+
+        timer = threading.Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    def start_copier(self, *, seconds: float | None = None, topics: Collection[str] | None = None) -> int:
+        """Start one more worker that copies everything, beside the pool, until it is told to end; answer its process."""
+        name, pid = self._start_worker()
+        self._tell({name: self.plan(topics=topics)})
+        if seconds is not None:
+            self._end_later([name], seconds)
         return pid
 
-    def running(self) -> dict[int, str]:
-        """Answer the slices of the copiers that have not ended, by process."""
+    def _start_worker(self) -> tuple[str, int]:
+        name = worker_id_for(next(self._workers), uuid.uuid4().hex[:12])
+        setup = jobs.setup_worker(name, redis_url=self._redis_url, secret=SECRET, lease_ttl_ms=self._tuning.lease_ttl_ms)
+        pid = self.copiers.copy(setup)
         with self._lock:
-            self._running = {pid: slice_id for pid, slice_id in self._running.items() if psutil.pid_exists(pid)}
+            self._running[pid] = name
+        return name, pid
+
+    def running(self) -> dict[int, str]:
+        """Answer the names of the workers that have not ended, by process."""
+        with self._lock:
+            self._running = {pid: name for pid, name in self._running.items() if psutil.pid_exists(pid)}
             return dict(self._running)
 
-    def plan(self, *, slice_s: float = SLICE_S, topics: Collection[str] | None = None) -> CopyPlan:
-        """Answer the plan of one slice."""
+    def plan(self, *, topics: Collection[str] | None = None, keys: Collection[str] | None = None) -> CopyPlan:
+        """Answer the plan of one worker: all partitions that are wanted, or some of them."""
         wanted = self._topics if topics is None else topics
         return CopyPlan(
-            link_id=self._link, revision=1, slice_id=f"slice-{next(self._slices)}", source=self._addresses["source"],
-            destination=self._addresses["destination"], redis_url=self._ground.redis.url,
-            assignments=tuple(one for topic in wanted if self._wanted[topic] for one in self.assignments[topic]),
-            tuning=replace(self._tuning, slice_ms=int(slice_s * 1000)),
+            link_id=self._link, revision=1, source=self._addresses["source"], destination=self._addresses["destination"],
+            assignments=tuple(
+                one
+                for topic in wanted
+                if self._wanted[topic]
+                for one in self.assignments[topic]
+                if keys is None or one.key in keys
+            ),
+            tuning=self._tuning,
         )  # fmt: skip
 
     def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
@@ -186,9 +277,28 @@ class LoopEngine:
         return jobs.read_progress(self._ground.redis.url, self._link)
 
     def give_orders(self) -> None:
-        """Tell running copiers which mirrors go on."""
-        orders = {self.assignments[topic][0].mirror_id: wanted for topic, wanted in self._wanted.items()}
-        jobs.write_orders(self._ground.redis.url, self._link, revision=1, wanted=orders)
+        """Deal the partitions out to the workers of the pool that are heard, and tell them."""
+        url = self._ground.redis.url
+        alive = {one.worker_id for one in jobs.read_workers(url, secret=SECRET) if one.alive}
+        places = [Place(worker_id=name) for name, _ in self._pool.values() if name in alive]
+        wanted = [
+            Wanted(key=one.key, link_id=self._link, worker_id=self._placed.get(one.key, "")) for one in self.plan().assignments
+        ]
+        self._placed = {one.key: one.worker_id for one in wanted} | assign(wanted, places)
+        shares = {name: {key for key, worker in self._placed.items() if worker == name} for name in alive}
+        if time.monotonic() < self._turned_until and len(places) > 1:  # two who disagree, ten times a second
+            names = [one.worker_id for one in places]
+            turned = dict(zip(names, names[1:] + names[:1], strict=True))
+            self._tell({turned[name]: self.plan(keys=shares[name]) for name in names})
+        self._tell({name: self.plan(keys=shares[name]) for name in self._ours(alive)})
+
+    def _ours(self, alive: Collection[str]) -> set[str]:
+        """Answer whom the pool tells what to copy: not those that were started beside it."""
+        return {name for name, _ in self._pool.values()} & set(alive)
+
+    def _tell(self, plans: Mapping[str, CopyPlan]) -> None:
+        applied = dict.fromkeys(plans, 1)  # also a worker that has nothing to do is told so
+        jobs.write_assignments(self._ground.redis.url, self._link, plans, secret=SECRET, applied=applied)
 
     def _note_failures(self) -> None:
         self._failed |= {one.key: one for one in self.reports() if one.phase is PartitionPhase.FAILED}
@@ -223,10 +333,20 @@ class LoopEngine:
             with suppress(CoordinationUnavailableError):
                 self.give_orders()
                 self._note_failures()
-            now = time.monotonic()
-            if now >= self._next_at:
-                self._next_at = now + SLICE_S - OVERLAP_S
-                self.start_copier()
+            with suppress(CoordinationUnavailableError):
+                self._replace_workers()
+
+    def _replace_workers(self) -> None:
+        now, pids = time.monotonic(), {name: pid for pid, name in self.running().items()}
+        alive = {one.worker_id for one in jobs.read_workers(self._ground.redis.url, secret=SECRET) if one.alive}
+        for number in range(POOL):
+            name, since = self._pool.get(number, ("", 0.0))
+            silent = name not in alive and now - since > BEGIN_S
+            if (name in pids and not silent) or now < self._next_at:
+                continue
+            if name:
+                self._end_later([name], 0.0)  # one that was frozen hears of it when it goes on
+            self._pool[number] = (self._start_worker()[0], now)
 
     def _set_up(self, number: int, topic: str) -> tuple[PartitionAssignment, ...]:
         setup = MirrorSetup(

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linkengine.domain.mirrorjobs import MirrorStop
-from linkengine.domain.plans import CopyPlan
+from linkengine.domain.workers import WorkerSetup
 
 FIFO = "orders"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOrder:
-    """One copier: its plan."""
+    """One copy worker; what it copies is told through Redis."""
 
-    plan: CopyPlan
+    setup: WorkerSetup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

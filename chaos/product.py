@@ -6,10 +6,11 @@ import base64
 import os
 import pickle
 import signal
+import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,27 +27,55 @@ from devcluster.demo import services
 from devcluster.demo.rest import Rest, RestError, link_path
 from devcluster.processes import Process
 from devcluster.spark import SparkConnectServer
-from linkengine.domain.plans import CopyPlan
+from linkengine import jobs
+from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.domain.workers import worker_id_for
 
 LINK = "chaos"
+POOL = 2  # copy workers
 POLL_S = 0.5
 START_ATTEMPTS = 3
 KILL_TRIES = 3
 BESIDE_S = 15.0  # how long somebody is there beside frozen copiers
 SETUP_TIMEOUT_S = 240.0
 REST_TIMEOUT_S = 120.0  # with retries: the console itself is part of the storm
-# Runs inside the product: the plan of a slice of all partitions, as the worker would make it.
+SECRET = "a secret that the product does not know"  # whoever copies beside it is not told anything by it
+# Runs inside the product: a plan of all partitions, as a copy worker would be told it.
 _PLAN = """
 import base64, pickle
-from django.utils import timezone
-from console.models import ClusterLink, CopySlice
+from console.models import ClusterLink
 from console.reconciling import plans
+from console.tasks.observing import ensure_rows
+from console.reconciling.apart import Failures
 link = ClusterLink.objects.select_related("destination", "source").get()
 mirrors = list(link.mirrors.select_related("link"))
-keys = [one.key for mirror in mirrors for one in plans.assignments_of(mirror)]
-row = CopySlice(link=link, slice_id="by-hand", revision=link.revision, keys=keys)
-print(base64.b64encode(pickle.dumps(plans.copy_plan(row, mirrors=mirrors, slice_ms=60000))).decode())
+rows = ensure_rows(mirrors, Failures())
+for row in rows.values():
+    row.worker_id = "by hand"
+plan = plans.copy_plans(link, mirrors, rows)["by hand"]
+print(base64.b64encode(pickle.dumps((plan, plans.TUNING.lease_ttl_ms))).decode())
 """
+# The next round submits other workers for all numbers, and drains those that are there.
+_DRAIN = """
+from console.models import CopyWorker
+for row in CopyWorker.objects.all():
+    CopyWorker.objects.filter(pk=row.pk).update(worker_id=f"{row.number:04d}-nobody", left_at=None)
+"""
+# Every partition goes to the next worker.
+_TURN = """
+from console.models import CopyWorker, MirrorPartition
+names = sorted(CopyWorker.objects.values_list("worker_id", flat=True))
+for row in MirrorPartition.objects.exclude(worker_id=""):
+    if row.worker_id in names:
+        row.worker_id = names[(names.index(row.worker_id) + 1) % len(names)]
+        row.save(update_fields=["worker_id"])
+"""
+_MOVES = {
+    Fault.DRAIN: _DRAIN,
+    Fault.REBALANCE: _TURN,
+    Fault.TWO_ASSIGNERS: _TURN,
+    Fault.STALE_ASSIGNMENT: _TURN,
+}
 
 
 class Product:
@@ -59,15 +88,17 @@ class Product:
         directory.mkdir(mode=0o700)
         self._directory = directory
         self._spark = SparkConnectServer(directory=directory / "spark")
-        self._console = services.plan_console(directory, redis_url=ground.redis.url, spark_url=self._spark.url)
+        self._console = services.plan_console(
+            directory, redis_url=ground.redis.url, spark_url=self._spark.url, copy_workers=POOL
+        )
         self._processes: dict[str, Process] = {}
         self._stack = ExitStack()
-        self._slices = 0
+        self._beside = 0
         self._failed: dict[str, str] = {}
 
     @property
     def faults(self) -> Collection[Fault]:
-        return tuple(Fault)
+        return tuple(one for one in Fault if one is not Fault.CUT_REDIS)  # executors and the others share one way there
 
     def __enter__(self) -> Product:
         """Start the product and wait until every mirror is ACTIVE."""
@@ -84,16 +115,16 @@ class Product:
 
     def strike(self, strike: Strike) -> Blow | None:
         match strike.fault:
-            case Fault.KILL_COPIER:
-                return self._kill_owner(strike)
-            case Fault.STOP_COPIER:
-                return self._freeze_copiers()
+            case Fault.KILL_COPIER | Fault.STOP_COPIER:
+                return self._kill_owner(strike) if strike.fault is Fault.KILL_COPIER else self._freeze_copiers()
             case Fault.KILL_CONNECT | Fault.STOP_CONNECT:
                 return self._strike_spark(strike)
             case Fault.KILL_WORKER:
                 return self._ground.once("worker", self._processes["worker"].kill, partial(self._start_service, "worker"))
             case Fault.SECOND_COPIER | Fault.SECOND_OWNER:
                 return self._second_copier(strike)
+            case _ if strike.fault in _MOVES:
+                return self._moved(_MOVES[strike.fault])
             case _:
                 return self._ground.strike(strike)
 
@@ -184,7 +215,7 @@ class Product:
             self._rest.post(self._mirrors, {"source_topic_name": topic})
         self._wait(self._all_active, "not all mirrors are ACTIVE", timeout_s=SETUP_TIMEOUT_S)
         plan = services.manage(self._console, "shell", "-v0", "-c", _PLAN)
-        self._plan: CopyPlan = pickle.loads(base64.b64decode(plan.splitlines()[-1]))
+        self._plan, self._lease_ttl_ms = pickle.loads(base64.b64decode(plan.splitlines()[-1]))
         self._copiers = Copiers(self._directory / "copiers")
         self._stack.callback(self._copiers.close)
 
@@ -225,17 +256,34 @@ class Product:
         return self._ground.once(self._spark, self._spark.kill, self._restart_spark, proof=lambda: copied)
 
     def _second_copier(self, strike: Strike) -> Blow:
-        pid, slice_id = self._copy_beside(strike.lasts_s)
+        pid, worker_id = self._copy_beside(strike.lasts_s)
         if strike.fault is Fault.SECOND_OWNER:
             return Blow(proof=self._ground.owners.end_leases)
-        return Blow(proof=partial(self._ground.owners.beside, pid, slice_id, self._ground.destination_ports))
+        return Blow(proof=partial(self._ground.owners.beside, pid, worker_id, self._ground.destination_ports))
 
     def _copy_beside(self, seconds: float) -> tuple[int, str]:
-        """Start a copier of all partitions by hand; answer its process id and its slice."""
-        self._slices += 1
-        slice_id = f"by-hand-{self._slices}"
-        tuning = replace(self._plan.tuning, slice_ms=int(seconds * 1000))
-        return self._copiers.copy(replace(self._plan, slice_id=slice_id, tuning=tuning)), slice_id
+        """Start a copy worker for all partitions by hand; answer its process id and its name."""
+        self._beside += 1
+        name, url = worker_id_for(self._beside, uuid.uuid4().hex[:12]), self._ground.redis.url
+        setup = jobs.setup_worker(name, redis_url=url, secret=SECRET, lease_ttl_ms=self._lease_ttl_ms)
+        with suppress(CoordinationUnavailableError):
+            jobs.write_assignments(url, self._plan.link_id, {name: self._plan}, secret=SECRET)
+        timer = threading.Timer(seconds, partial(self._end, name))
+        timer.daemon = True
+        timer.start()
+        return self._copiers.copy(setup), name
+
+    def _end(self, name: str) -> None:
+        with suppress(CoordinationUnavailableError):
+            jobs.end_workers(self._ground.redis.url, [name], secret=SECRET)
+
+    def _moved(self, code: str) -> Blow | None:
+        """Have the product move partitions, by what runs inside it."""
+        before = self._ground.owners.awaited()
+        if not before:
+            return None
+        services.manage(self._console, "shell", "-v0", "-c", code)
+        return Blow(proof=partial(self._ground.owners.taken_over, before))
 
     def _awaited_workers(self) -> list[int]:
         """Answer the workers that copy once there is one; none if nobody comes."""

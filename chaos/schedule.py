@@ -10,7 +10,7 @@ from enum import StrEnum
 FIRST_S = 2.0  # of quiet
 GAP_S = (2.0, 6.0)  # between one fault and the next
 QUIET_END_S = 3.0  # before the storm is over
-SHORT_SEED, SHORT_S, SHORT_GAP_S = 275, 54.0, (1.5, 2.9)
+SHORT_SEED, SHORT_S, SHORT_GAP_S = 34, 64.0, (1.5, 2.9)
 
 
 class Fault(StrEnum):
@@ -41,6 +41,11 @@ class Fault(StrEnum):
     CLOCK_FORWARD = "the lease ends early: Redis's clock jumps forward"
     CLOCK_BACK = "the lease lasts for long: Redis's clock jumps back"
     FAILOVER = "a mirror is failed over"
+    DRAIN = "a copy worker is replaced by another one"
+    REBALANCE = "all partitions change places"
+    TWO_ASSIGNERS = "somebody else deals the partitions out, otherwise, at the same time"
+    CUT_REDIS = "copy workers are cut off from Redis, and from nothing else"
+    STALE_ASSIGNMENT = "copy workers are told again what they were told before"
 
 
 _LASTS_S: dict[Fault, tuple[float, float]] = {
@@ -65,8 +70,11 @@ _LASTS_S: dict[Fault, tuple[float, float]] = {
     Fault.SLOW_DESTINATION: (2.0, 6.0),
     Fault.SECOND_COPIER: (6.0, 10.0),
     Fault.SECOND_OWNER: (6.0, 10.0),
+    Fault.TWO_ASSIGNERS: (2.0, 5.0),
+    Fault.CUT_REDIS: (1.0, 7.0),
 }
-MENDED = frozenset(_LASTS_S) - {Fault.KILL_COPIER, Fault.SECOND_COPIER, Fault.SECOND_OWNER}  # the rest mends itself
+# the rest mends itself
+MENDED = frozenset(_LASTS_S) - {Fault.KILL_COPIER, Fault.SECOND_COPIER, Fault.SECOND_OWNER, Fault.TWO_ASSIGNERS}
 ENGINE_FAULTS = tuple(one for one in Fault if one not in (Fault.KILL_CONNECT, Fault.STOP_CONNECT, Fault.KILL_WORKER))
 
 

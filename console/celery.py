@@ -1,6 +1,6 @@
 """The Celery app: queues, bounds and the beat. Tasks live in ``console.tasks``; others reach them through ``console.dispatch``.
 
-Threads, not processes: tasks wait for Kafka, Spark and the database, and a copy slice blocks its thread for a minute. Tasks are
+Threads, not processes: tasks wait for Kafka, Spark and the database, and a copy worker keeps a thread for hours. Tasks are
 idempotent and acknowledged late; one that a dying worker loses is not waited for: the reconciler sends it again.
 """
 

@@ -13,7 +13,7 @@ broker_use_ssl = {"ssl_cert_reqs": CERT_REQUIRED, "ssl_check_hostname": True} if
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None  # an outage of Redis may last a night; after Celery's hundred tries the worker would end
 broker_transport_options = {
-    "visibility_timeout": 600,  # s; above the longest task (a slice with its overlap), else it would be delivered twice
+    "visibility_timeout": 600,  # s; above the longest task that is acknowledged late, else it would be delivered twice
     "socket_timeout": 5,
     "socket_connect_timeout": 2,
     "max_retries": 1,  # a page must not wait for a broker that is away
@@ -21,9 +21,9 @@ broker_transport_options = {
     "interval_max": 0.2,
 }
 
-task_queues = (Queue("control"), Queue("slices"))  # a worker may take one of them only: ``-Q``
+task_queues = (Queue("control"), Queue("spark"))  # a worker may take one of them only: ``-Q``
 task_default_queue = "control"
-task_routes = {name: {"queue": "slices"} for name in ("run_slice", "verify_mirror", "verify_next")}
+task_routes = {name: {"queue": "spark"} for name in ("run_copy_worker", "verify_mirror", "verify_next")}
 task_serializer = "json"
 accept_content = ["json"]
 task_ignore_result = True  # who waits for an answer gets it by ``console.store``, which outlives an outage of Redis

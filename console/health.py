@@ -16,6 +16,7 @@ from console.presenters.numbers import plural
 from console.queries.metrics import prometheus_text
 from console.queries.rounds import failing_mirrors, rounds_of_links
 from console.queries.scheduled import late_parts
+from console.queries.workers import lacking_workers
 from console.scheduled import PERIODS
 
 _LISTED = 3  # links or mirrors that fail, in an answer
@@ -38,7 +39,7 @@ def readyz(_request: HttpRequest) -> HttpResponse:
     checks: dict[str, Callable[[], str]] = {"database": _database, "redis": _redis, "worker": _worker, "rounds": _rounds}
     problems = {name: problem for name, check in checks.items() if (problem := check())}
     links, none_left = ("unknown", False) if problems else _links()
-    others: dict[str, Callable[[], str]] = {"mirrors": _mirrors, "schedule": _schedule}
+    others: dict[str, Callable[[], str]] = {"copy workers": _copy_workers, "mirrors": _mirrors, "schedule": _schedule}
     parts = {**{name: problems.get(name, "ok") for name in checks}, "links": links, "clocks": _clocks()}
     parts |= {name: "unknown" if problems else tell() for name, tell in others.items()}
     ready = not problems and not none_left
@@ -109,6 +110,16 @@ def _mirrors() -> str:
         return "ok"
     words = "; ".join(f"{link}/{mirror} (fails with {kind})" for (link, mirror), kind in list(failing.items())[:_LISTED])
     return f"{plural(len(failing), 'mirror topic')} not looked after, while others are: {words}. {_WHAT_TO_DO}"
+
+
+def _copy_workers() -> str:
+    """Tell which copy workers do not run, and why; those that run copy what the others would."""
+    try:
+        lacking = lacking_workers()
+    except DatabaseError:
+        return "unknown, since the database does not answer"
+    words = "; ".join(f"copy worker {number}: {why}" for number, why in list(lacking.items())[:_LISTED])
+    return f"{plural(len(lacking), 'copy worker')} of the pool not running: {words}" if lacking else "ok"
 
 
 def _schedule() -> str:

@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from console import store
 
-STEPS = ("comparisons", "coverage", "gates", "drills", "namespaces", "links")  # of a round, once a second; links: sends theirs
+# of a round, once a second; links: sends theirs
+STEPS = ("workers", "comparisons", "coverage", "gates", "drills", "namespaces", "links")
 LATE_MS = 30_000  # a round is due every second
 LINK_LATE_MS = 60_000  # a large link takes some seconds, and waits for a thread of the worker
 _KEPT_S = 86_400  # of the slowest task of beat several periods

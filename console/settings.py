@@ -29,7 +29,7 @@ if BEHIND_TLS and not TRUSTED_PROXIES:  # every form would fail: Django would ta
     raise ImproperlyConfigured("CLUSTERLINK_BEHIND_TLS needs the proxy's address in CLUSTERLINK_TRUSTED_PROXIES.")
 EXPORT_DIR = _env.text("CLUSTERLINK_EXPORT_DIR", str(BASE_DIR / "var" / "exports"))  # records a restore set aside
 WORKER_THREADS = _env.number("CLUSTERLINK_WORKER_THREADS", 64)
-COPY_TASKS = _env.number("CLUSTERLINK_COPY_TASKS", 2)  # Spark tasks of one slice, at most
+COPY_WORKERS = _env.number("CLUSTERLINK_COPY_WORKERS", 0)  # long-lived Spark jobs that copy; 0: half of Spark's slots
 API_RATE_PER_S = _env.number("CLUSTERLINK_API_RATE_PER_S", 50)  # requests of one API key; 0: no limit
 API_RATE_BURST = _env.number("CLUSTERLINK_API_RATE_BURST", 500)  # at once, after a pause
 ATTEMPTS_AT_ONCE = _env.number("CLUSTERLINK_ATTEMPTS_AT_ONCE", 10)  # at a password or a key from one address; 0: no limit

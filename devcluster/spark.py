@@ -32,7 +32,8 @@ THREAD_DUMP_S = 2.0
 START_TIMEOUT_S = 240.0  # about 12 s on two idle cores, a minute on busy ones
 MASTER = "local[16,8]"  # 16 tasks at a time, each may fail 8 times
 PRELOAD_VARIABLE = "DEVCLUSTER_PRELOAD"  # read by warm_daemon.py
-PRELOAD = ("pandas", "pyarrow", "pyspark.sql.pandas.serializers", "linkengine.copyjob.spark", "linkengine.copyjob.partition")
+PRELOAD = ("pandas", "pyarrow", "pyspark.sql.pandas.serializers", "linkengine.copyjob.spark", "linkengine.copyjob.worker")
+DETACHED_TIMEOUT = "1h"  # for so long a copy worker goes on whose Celery worker is gone
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -153,7 +154,7 @@ class SparkConnectServer:
         settings = {**self._settings(), **self._extra}
         options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         return [
-            str(_spark_home() / "bin" / "spark-submit"),
+            str(spark_home() / "bin" / "spark-submit"),
             *("--properties-file", str(self._secrets)),
             *("--class", SERVER_CLASS, "--master", self._master, "--driver-memory", self._heap),
             *("--driver-java-options", " ".join(self._jvm_flags())),
@@ -173,6 +174,7 @@ class SparkConnectServer:
             "spark.authenticate": "true",
             "spark.driver.bindAddress": LOOPBACK,
             "spark.driver.host": LOOPBACK,
+            "spark.connect.execute.manager.detachedTimeout": DETACHED_TIMEOUT,
             "spark.python.daemon.module": "devcluster.warm_daemon",
             "spark.ui.enabled": "false",
             "spark.python.worker.reuse": "true",  # Spark ends idle ones after a minute in which no task began or ended
@@ -185,7 +187,7 @@ class SparkConnectServer:
     def _env(self) -> dict[str, str]:
         path = os.pathsep.join([str(parts.ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         return {
-            "SPARK_HOME": str(_spark_home()),
+            "SPARK_HOME": str(spark_home()),
             "SPARK_LOCAL_IP": LOOPBACK,
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": path,
@@ -220,7 +222,7 @@ def _same(batches: Iterator[object]) -> Iterator[object]:
     return batches
 
 
-def _spark_home() -> Path:
+def spark_home() -> Path:
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise parts.PartsMissingError("The pyspark package is not installed. Run `make setup` first.")

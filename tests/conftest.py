@@ -35,6 +35,7 @@ os.environ.update(
     CLUSTERLINK_SECRET_KEY=secrets.token_urlsafe(50),
     CLUSTERLINK_CREDENTIALS_KEY=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
     CLUSTERLINK_ALLOWED_HOSTS=f"{LOOPBACK},localhost,testserver",
+    CLUSTERLINK_COPY_WORKERS="1",
     CLUSTERLINK_DEBUG="false",
     # brokers and Spark live for minutes here: compiling their code a second time, and better, costs more than it gives
     JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1",

@@ -85,9 +85,8 @@ def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -
     link.tasks.filter(name__in=switched_off_by(wanted)).update(errors=[], error_count=0, failing_since=None, summary="")
     _switch_groups(link, wanted)
     if any(is_connection(name) or name in KNOWN_TO_COPY_TASKS for name in wanted):
-        link.revision = F("revision") + 1  # running copies end, the next ones have the new settings
+        link.revision = F("revision") + 1  # copy workers make new connections, with the new settings
     link.sequence = F("sequence") + 1
-    link.engine_retry_at = None
     link.save()
 
 
@@ -103,7 +102,7 @@ def _other_that_copies(link: ClusterLink, wanted: Iterable[str]) -> ClusterLink 
     used = link.mode == LinkMode.SOURCE and any(name.startswith("local.") and is_connection(name) for name in wanted)
     other = pairs.other_side(link) if used else None
     if other is not None:
-        changes = {"revision": F("revision") + 1, "sequence": F("sequence") + 1, "engine_retry_at": None}
+        changes = {"revision": F("revision") + 1, "sequence": F("sequence") + 1}
         ClusterLink.objects.filter(pk=other.pk).update(**changes)
     return other
 

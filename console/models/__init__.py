@@ -14,8 +14,8 @@ from console.models.places import Cluster, Environment, Organization, SourceTopi
 from console.models.reports import StopReport
 from console.models.restores import RestoreRun
 from console.models.samples import LinkSample, MirrorSample
-from console.models.slices import CopySlice
 from console.models.verification import VerifiedRange, VerifyRun, VerifyWatch
+from console.models.workers import CopyWorker
 
 __all__ = [
     "ApiKey",
@@ -25,7 +25,7 @@ __all__ = [
     "Cluster",
     "ClusterLink",
     "ConfigRevert",
-    "CopySlice",
+    "CopyWorker",
     "Drill",
     "Environment",
     "GapRange",

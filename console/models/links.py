@@ -52,15 +52,13 @@ class ClusterLink(models.Model):
     state_since = models.DateTimeField()
     error_code = models.CharField(max_length=60, blank=True, default="")  # explains the state, does not steer
     error_message = models.TextField(blank=True, default="")
-    revision = models.PositiveBigIntegerField(default=1)  # of everything a copy task must know; grows with each change
+    revision = models.PositiveBigIntegerField(default=1)  # of everything a copy worker must know; grows with each change
     sequence = models.PositiveBigIntegerField(default=0)  # grows whenever something a page shows changed
     probed_at = models.DateTimeField(null=True)  # last look at the source that succeeded; null: how to fill gaps is not chosen
     looked_at = models.DateTimeField(null=True)  # last look, whatever came of it
     topics_at = models.DateTimeField(null=True)  # last list of the source's topics; null: they cannot be listed
     error_since = models.DateTimeField(null=True)  # first of an unbroken row of failed looks
     engine_error = models.TextField(blank=True, default="")  # why nothing copies although the source is fine: Spark, Redis
-    engine_retry_at = models.DateTimeField(null=True)  # no copy job is submitted before
-    engine_failures = models.PositiveIntegerField(default=0)  # in a row
     deletion_requested_at = models.DateTimeField(null=True)  # goes when its last mirror is stopped
     deletion_requested_by = models.CharField(max_length=150, blank=True, default="")
     created_at = models.DateTimeField()

@@ -133,10 +133,11 @@ class MirrorPartition(models.Model):
     records_per_s = models.FloatField(null=True)
     bytes_copied = models.BigIntegerField(default=0)  # since the mirror exists
     records_copied = models.BigIntegerField(default=0)
-    slice_id = models.CharField(max_length=64, blank=True, default="")  # whose counters the next two are
-    slice_bytes = models.BigIntegerField(default=0)
-    slice_records = models.BigIntegerField(default=0)
-    former_slice_id = models.CharField(max_length=64, blank=True, default="")  # likewise of the one before; it ends later
+    worker_id = models.CharField(max_length=64, blank=True, default="", db_index=True)  # which copy worker shall copy it
+    hold_id = models.CharField(max_length=64, blank=True, default="")  # whose counters the next two are
+    hold_bytes = models.BigIntegerField(default=0)
+    hold_records = models.BigIntegerField(default=0)
+    former_hold_id = models.CharField(max_length=64, blank=True, default="")  # likewise of the one before; it ends later
     former_bytes = models.BigIntegerField(default=0)
     former_records = models.BigIntegerField(default=0)
     phase = models.CharField(max_length=30, blank=True, default="")
@@ -146,6 +147,7 @@ class MirrorPartition(models.Model):
     stopped_end = models.BigIntegerField(null=True)  # mirrored end offset recorded at the fence
     fenced_end = models.BigIntegerField(null=True)  # where the fence stands; beyond the former is what a stranger wrote
     fence_epoch = models.IntegerField(null=True)  # leader epoch of the mirror under which the fence stood there
+    since_ms = 0  # not stored: ``PartitionProgress.since_ms`` of the newest report
     failed_again = False  # not stored: another try to read the source failed since the report before the present one
 
     class Meta:

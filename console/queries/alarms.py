@@ -51,7 +51,7 @@ def _shows(code: str) -> Q:
 
 
 def _copied() -> QuerySet[MirrorTopic]:
-    """Choose as the engine does (``reconciling.slicing.is_wanted``); a link that is unavailable or failed says so itself."""
+    """Choose as the engine does (``reconciling.placing.is_wanted``); a link that is unavailable or failed says so itself."""
     absent = Q(link__error_code=ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR)
     return MirrorTopic.objects.filter(EXPECTED & ~absent, link__state=LinkState.ACTIVE)
 

@@ -20,6 +20,7 @@ from console.queries.scheduled import schedule_samples
 from console.queries.taskmetrics import task_samples
 from console.queries.unseen import UNSEEN, with_unseen
 from console.queries.verifymetrics import verify_samples
+from console.queries.workers import worker_samples
 from linkengine.domain.states import GapReason, LinkState, MirrorState, StopReason
 
 _LABELS = {"link": F("mirror__link__name"), "cluster": F("mirror__link__destination__cluster_id")}
@@ -33,6 +34,7 @@ _OTHERS = (
     schedule_samples,
     alarm_samples,
     silence_samples,
+    worker_samples,
 )
 # A sum of a link would fall when one of its mirrors is deleted, and what is left would be taken for a new start and new loss.
 _PER_TOPIC = "of each mirror topic."

@@ -115,7 +115,7 @@ def _is_known(report: PartitionProgress) -> bool:
 
 
 def _name_of(report: PartitionProgress) -> str:
-    return f"set-back:{report.key}:{report.slice_id}:{report.set_backs}:{report.source_kept}"
+    return f"set-back:{report.key}:{report.hold_id}:{report.set_backs}:{report.source_kept}"
 
 
 def _told_end(report: PartitionProgress) -> int | None:

@@ -17,7 +17,7 @@ from django.db.models import F
 from console.actions import transitions
 from console.actors import ENGINE
 from console.errors import ConflictError, NotFoundError
-from console.models import CopySlice, MirrorPartition, MirrorTopic
+from console.models import MirrorPartition, MirrorTopic
 from console.models.mirrors import KEPT, is_fresh
 from console.reconciling import troubles
 from linkengine.domain.errors import ErrorCode, IllegalTransitionError
@@ -52,7 +52,7 @@ class Verdict:
     code: str = ""
     message: str = ""
     again: bool = False  # another try has failed since the last verdict
-    slice_id: str = ""  # whose report it is
+    since_ms: int = 0  # since when the mirror was in its state when that was planned
 
 
 def verdict_on(rows: Iterable[MirrorPartition], *, now: datetime) -> Verdict | None:
@@ -62,7 +62,7 @@ def verdict_on(rows: Iterable[MirrorPartition], *, now: datetime) -> Verdict | N
         for row in fresh:
             if row.phase == phase and (phase is not PartitionPhase.RELEASED or row.error_code == ErrorCode.MIRROR_WAS_STOPPED):
                 again = any(one.failed_again for one in fresh)
-                return Verdict(phase=phase, code=row.error_code, message=row.error_message, again=again, slice_id=row.slice_id)
+                return Verdict(phase=phase, code=row.error_code, message=row.error_message, again=again, since_ms=row.since_ms)
     return None
 
 
@@ -92,8 +92,7 @@ def _found_stopped(mirror: MirrorTopic, verdict: Verdict, *, now: datetime) -> b
 
     A mirror that stops or is reversed right now is fenced for that.
     """
-    planned = CopySlice.objects.filter(slice_id=verdict.slice_id, started_at__gte=mirror.state_since)
-    if mirror.state not in _COUNTED or not planned.exists():
+    if mirror.state not in _COUNTED or verdict.since_ms < int(mirror.state_since.timestamp() * 1000):
         return False
     facts = {"error_code": verdict.code, "error_message": verdict.message}
     return _move(mirror, MirrorEvent.FATAL, now=now, detail=verdict.message, **facts)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from django.conf import settings
-
 from console import pairs
-from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic, StateTransitionError
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from console.models.links import LinkMode
 from console.reconciling import ends
 from console.reconciling.groups import known_offsets
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import follows_start, is_compacted
-from linkengine.domain.dealing import tasks_for
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.linkaddresses import source_properties
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorSync, MirrorTurn
@@ -31,6 +29,7 @@ from linkengine.domain.plans import (
 from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState, StopReason
 
 TUNING = CopyTuning()
+_NOBODY = ClusterAddress(bootstrap_servers="")
 
 
 def load(mirror_id: int) -> MirrorTopic | None:
@@ -99,22 +98,31 @@ def assignments_of(
     )
 
 
-def copy_plan(row: CopySlice, *, mirrors: Iterable[MirrorTopic], slice_ms: int) -> CopyPlan:
-    """Answer the plan of a slice: the partitions its row names, as the rows are now."""
-    link, keys, found = row.link, set(row.keys), list(mirrors)
-    chosen = tuple(one for mirror in found for one in _of_this_topic(mirror) if one.key in keys)
-    rates, seen = _rates(found), _seen(found)
-    return CopyPlan(
+def copy_plans(link: ClusterLink, mirrors: Iterable[MirrorTopic], rows: Mapping[str, MirrorPartition]) -> dict[str, CopyPlan]:
+    """Answer, by copy worker, what it copies of a link; ``rows`` are those of the partitions to copy, by key."""
+    shares: dict[str, list[PartitionAssignment]] = defaultdict(list)
+    for mirror in mirrors:
+        since_ms = int(mirror.state_since.timestamp() * 1000)
+        for one in _of_this_topic(mirror):
+            row = rows.get(one.key)
+            if row is not None and row.worker_id:
+                shares[row.worker_id].append(replace(one, source_seen=_seen(row), since_ms=since_ms))
+    if not shares:
+        return {}
+    common = CopyPlan(
         link_id=link_key(link),
-        revision=row.revision,
-        slice_id=row.slice_id,
+        revision=link.revision,
         source=source_address(link),
         destination=link.destination.address,
-        redis_url=settings.REDIS_URL,
-        assignments=tuple(replace(one, bytes_per_s=rates.get(one.key, 0.0), source_seen=seen.get(one.key)) for one in chosen),
-        tasks=tasks_for([rates.get(one.key) for one in chosen], most=settings.COPY_TASKS),
-        tuning=CopyTuning(slice_ms=slice_ms, bytes_per_s=throughput_limit(link)),
+        workers=len(shares),
+        tuning=replace(TUNING, bytes_per_s=throughput_limit(link)),
     )
+    return {worker: replace(common, assignments=tuple(some)) for worker, some in shares.items()}
+
+
+def empty_plan(link_id: str) -> CopyPlan:
+    """Answer a plan in which nothing is copied, by the engine's name of the link; it needs no addresses."""
+    return CopyPlan(link_id=link_id, revision=0, source=_NOBODY, destination=_NOBODY)
 
 
 def _of_this_topic(mirror: MirrorTopic) -> tuple[PartitionAssignment, ...]:
@@ -131,20 +139,10 @@ def retry_timeout(link: ClusterLink) -> timedelta:
     return timedelta(milliseconds=int(link.config("cluster.link.retry.timeout.ms")))
 
 
-def _rates(mirrors: Iterable[MirrorTopic]) -> dict[str, float]:
-    """Answer what partitions moved lately, by key, where it is known."""
-    keys = {mirror.pk: mirror_key(mirror) for mirror in mirrors}
-    known = MirrorPartition.objects.filter(mirror__in=keys).exclude(bytes_per_s=None)
-    rows = known.values_list("mirror_id", "partition", "bytes_per_s")
-    return {f"{keys[mirror]}/{partition}": float(rate or 0.0) for mirror, partition, rate in rows}
-
-
-def _seen(mirrors: Iterable[MirrorTopic]) -> dict[str, tuple[int, int]]:
-    """Answer under which leader epoch of the source partitions were read how far, by key, where it is known."""
-    keys = {mirror.pk: mirror_key(mirror) for mirror in mirrors}
-    known = MirrorPartition.objects.filter(mirror__in=keys).exclude(source_epoch=None).exclude(source_epoch_end=None)
-    rows = known.values_list("mirror_id", "partition", "source_epoch", "source_epoch_end")
-    return {f"{keys[mirror]}/{partition}": (int(epoch or 0), int(end or 0)) for mirror, partition, epoch, end in rows}
+def _seen(row: MirrorPartition) -> tuple[int, int] | None:
+    """Answer under which leader epoch of the source a partition was read how far, where it is known."""
+    known = row.source_epoch is not None and row.source_epoch_end is not None
+    return (row.source_epoch or 0, row.source_epoch_end or 0) if known else None
 
 
 def setup_of(mirror: MirrorTopic) -> MirrorSetup:

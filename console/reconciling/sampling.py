@@ -1,8 +1,8 @@
 """Reports of copy tasks become MirrorPartition rows: latest offsets, totals, rates.
 
-Counters of a report count since its slice took the partition, so the difference to the last report of the same slice is what
-was copied in between; a slice that is seen first, or whose task began anew, counts from zero. What a slice copied after its
-last report that was read is in its ending, which comes when its successor reports already: so the counters of both are kept.
+Counters of a report count since a worker took the partition (its *hold*), so the difference to the last report of the same hold
+is what was copied in between; a hold that is seen first counts from zero. What was copied after the last report that was read
+is in the hold's ending, which comes when its successor reports already: so the counters of both are kept.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _WRITTEN = (
     "records_per_s",
     "bytes_copied",
     "records_copied",
-    "slice_id",
-    "slice_bytes",
-    "slice_records",
-    "former_slice_id",
+    "hold_id",
+    "hold_bytes",
+    "hold_records",
+    "former_hold_id",
     "former_bytes",
     "former_records",
     "phase",
@@ -69,7 +69,7 @@ def store_progress(
 ) -> bool:
     """Write new reports into their rows (by key), all at once; answer whether a page would show something else than before.
 
-    Of ``endings``, the last words of slices in their order, only the counters count: later ones may have reported since.
+    Of ``endings``, which were kept until now, in their order, only the counters count: later ones may have reported since.
     """
     seen, ended, failures = {one.key: one for one in reports}, _by_key(endings), failures or Failures(strict=True)
     changed, written, moved = False, [], set[str]()
@@ -146,6 +146,7 @@ def take_over(row: MirrorPartition, report: PartitionProgress) -> None:
         row.source_epoch, row.source_epoch_end = report.source_epoch, report.mirror_end
     if report.caught_up_at_ms is not None:
         row.caught_up_at = time_of(report.caught_up_at_ms)
+    row.since_ms = report.since_ms
     row.phase, row.error_code, row.error_message = report.phase, report.error_code, report.error_message
     if row.stopped_end is not None and row.error_code == ErrorCode.MIRROR_WAS_STOPPED:  # of a copier that came late: no news
         row.error_code = row.error_message = ""
@@ -162,7 +163,7 @@ def _copy_known(row: MirrorPartition, report: PartitionProgress) -> None:
 
 
 def _is_new(report: PartitionProgress, row: MirrorPartition, now: datetime) -> bool:
-    if row.observed_at is None or row.observed_at > now + AHEAD or report.slice_id != row.slice_id:
+    if row.observed_at is None or row.observed_at > now + AHEAD or report.hold_id != row.hold_id:
         return True
     later_by = time_of(report.observed_at_ms) - row.observed_at
     return later_by > (SAME if report.phase == row.phase else timedelta(0))
@@ -189,9 +190,9 @@ def _count(row: MirrorPartition, report: PartitionProgress, observed_at: datetim
 
 
 def _count_ending(row: MirrorPartition, ending: PartitionProgress) -> bool:
-    """Add what a slice copied since its last report; of one from before the last two nobody knows what was counted."""
-    current = row.slice_id
-    if ending.slice_id not in {current, row.former_slice_id}:
+    """Add what a hold copied since its last report; of one from before the last two nobody knows what was counted."""
+    current = row.hold_id
+    if ending.hold_id not in {current, row.former_hold_id}:
         return False
     added = _add(row, ending)
     _turn_to(row, current)
@@ -200,24 +201,23 @@ def _count_ending(row: MirrorPartition, ending: PartitionProgress) -> bool:
 
 def _add(row: MirrorPartition, report: PartitionProgress) -> tuple[int, int]:
     """Count what is new in a report, and answer it: bytes and records."""
-    _turn_to(row, report.slice_id)
-    same = report.bytes_copied >= row.slice_bytes  # else its task began anew
-    new_bytes = report.bytes_copied - (row.slice_bytes if same else 0)
-    new_records = report.records_copied - (row.slice_records if same else 0)
+    _turn_to(row, report.hold_id)
+    new_bytes = max(0, report.bytes_copied - row.hold_bytes)  # what was kept may be older than what was reported
+    new_records = max(0, report.records_copied - row.hold_records)
     row.bytes_copied += new_bytes
     row.records_copied += new_records
-    row.slice_bytes, row.slice_records = report.bytes_copied, report.records_copied
+    row.hold_bytes, row.hold_records = row.hold_bytes + new_bytes, row.hold_records + new_records
     return new_bytes, new_records
 
 
-def _turn_to(row: MirrorPartition, slice_id: str) -> None:
-    """Let the row's counters be those of this slice; the last ones stay as the former ones."""
-    if slice_id == row.slice_id:
+def _turn_to(row: MirrorPartition, hold_id: str) -> None:
+    """Let the row's counters be those of this hold; the last ones stay as the former ones."""
+    if hold_id == row.hold_id:
         return
-    known, former = (row.slice_id, row.slice_bytes, row.slice_records), (row.former_bytes, row.former_records)
-    counted = former if slice_id == row.former_slice_id else (0, 0)
-    row.slice_id, (row.slice_bytes, row.slice_records) = slice_id, counted
-    row.former_slice_id, row.former_bytes, row.former_records = known
+    known, former = (row.hold_id, row.hold_bytes, row.hold_records), (row.former_bytes, row.former_records)
+    counted = former if hold_id == row.former_hold_id else (0, 0)
+    row.hold_id, (row.hold_bytes, row.hold_records) = hold_id, counted
+    row.former_hold_id, row.former_bytes, row.former_records = known
 
 
 def _smooth(old: float | None, new: float) -> float:

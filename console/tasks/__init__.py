@@ -6,7 +6,6 @@ that may import ``linkengine.jobs``.
 
 from console.tasks import (
     browsing,
-    copying,
     covering,
     drills,
     gates,
@@ -14,6 +13,7 @@ from console.tasks import (
     looking,
     mirrors,
     namespaces,
+    pool,
     reconcile,
     reparenting,
     restoring,
@@ -25,7 +25,6 @@ from console.tasks import (
 
 __all__ = [
     "browsing",
-    "copying",
     "covering",
     "drills",
     "gates",
@@ -33,6 +32,7 @@ __all__ = [
     "looking",
     "mirrors",
     "namespaces",
+    "pool",
     "reconcile",
     "reparenting",
     "restoring",

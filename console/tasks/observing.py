@@ -15,11 +15,11 @@ from django.conf import settings
 from django.utils import timezone
 
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.reconciling import coverage, gaps, plans, sampling, slicing, tombstones
+from console.reconciling import coverage, gaps, placing, plans, sampling, tombstones
 from console.reconciling.apart import Failures
 from console.reconciling.lateness import time_of
 from console.tasks import endings
-from console.tasks.endings import Ended
+from console.tasks.endings import Kept
 from linkengine import jobs
 from linkengine.domain.plans import PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
@@ -31,16 +31,11 @@ Loss = tuple[str, OffsetRange]
 
 @dataclass(slots=True)
 class Told:
-    """What was told of one mirror since the last round; the endings by slice, the earliest first."""
+    """What was told of one mirror since the last round; what was kept, the earliest first."""
 
     losses: list[Loss] = field(default_factory=list)
-    endings: dict[int, list[PartitionProgress]] = field(default_factory=lambda: defaultdict(list))
+    kept: list[PartitionProgress] = field(default_factory=list)
     reports: list[PartitionProgress] = field(default_factory=list)
-
-    @property
-    def last_words(self) -> list[PartitionProgress]:
-        """The endings as one list."""
-        return [one for some in self.endings.values() for one in some]
 
 
 def ensure_rows(mirrors: Sequence[MirrorTopic], failures: Failures) -> Rows:
@@ -56,32 +51,30 @@ def ensure_rows(mirrors: Sequence[MirrorTopic], failures: Failures) -> Rows:
 
 def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> bool:
     """Take in all that is told; answer whether a page would show something new. Raise CoordinationUnavailableError."""
-    reports = slicing.of_these_lives(mirrors, jobs.read_progress(settings.REDIS_URL, plans.link_key(link)))
-    ended = endings.read(link, mirrors)
+    reports = placing.of_these_lives(mirrors, jobs.read_progress(settings.REDIS_URL, plans.link_key(link)))
+    kept = endings.read(link, mirrors)
     losses = jobs.read_losses(settings.REDIS_URL, plans.link_key(link))
-    told = _by_mirror(mirrors, reports=reports, ended=ended, losses=losses)
+    told = _by_mirror(mirrors, reports=reports, kept=kept, losses=losses)
     changed = False
     for mirror in mirrors:
         if (of_it := told.get(plans.mirror_key(mirror))) is not None and not failures.are_of(mirror.pk):
             with failures.of_mirror(mirror.pk):
                 changed |= _take_in(mirror, of_it, rows=rows)
     sound = {key: row for key, row in rows.items() if not failures.are_of(row.mirror_id)}
-    last_words = [one for some in ended.values() for one in some]
-    changed |= sampling.store_progress(rows=sound, reports=reports, endings=last_words, now=timezone.now(), failures=failures)
-    _let_go(link, mirrors, told=told, ended=ended, failures=failures)
+    changed |= sampling.store_progress(rows=sound, reports=reports, endings=kept.told, now=timezone.now(), failures=failures)
+    _let_go(link, mirrors, told=told, kept=kept, failures=failures)
     _hear(rows, reports, failures)
     return changed
 
 
 def _by_mirror(
-    mirrors: Sequence[MirrorTopic], *, reports: Iterable[PartitionProgress], ended: Ended, losses: Iterable[Loss]
+    mirrors: Sequence[MirrorTopic], *, reports: Iterable[PartitionProgress], kept: Kept, losses: Iterable[Loss]
 ) -> Mapping[str, Told]:
     told: dict[str, Told] = defaultdict(Told)
     for report in reports:
         told[_mirror_of(report.key)].reports.append(report)
-    for number, some in ended.items():
-        for one in some:
-            told[_mirror_of(one.key)].endings[number].append(one)
+    for one in kept.told:
+        told[_mirror_of(one.key)].kept.append(one)
     ours = {key for one in mirrors for key in plans.partition_keys(one)} if losses else set()
     for loss in losses:
         if loss[0] in ours:
@@ -101,22 +94,22 @@ def _take_in(mirror: MirrorTopic, told: Told, *, rows: Rows) -> bool:
     for place, lost in told.losses:
         found = {int(place.rpartition("/")[2]): [Gap(lost, GapReason.LOST)]}
         changed |= gaps.store_gaps(mirror=mirror, gaps=found, now=now)
-    for some in (*told.endings.values(), told.reports):
+    for some in (*([one] for one in told.kept), told.reports):
         filled = {own[one.key].partition: one.gaps for one in some if one.gaps and one.key in own}
-        changed |= gaps.store_gaps(mirror=mirror, gaps=filled, now=now)
+        if filled:
+            changed |= gaps.store_gaps(mirror=mirror, gaps=filled, now=now)
     changed |= tombstones.note_lateness(mirrors=[mirror], rows=own, reports=told.reports, now=now)
-    return changed | coverage.forget_lost(mirrors=[mirror], rows=own, reports=told.reports, endings=told.last_words, now=now)
+    return changed | coverage.forget_lost(mirrors=[mirror], rows=own, reports=told.reports, endings=told.kept, now=now)
 
 
 def _let_go(
-    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, told: Mapping[str, Told], ended: Ended, failures: Failures
+    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, told: Mapping[str, Told], kept: Kept, failures: Failures
 ) -> None:
     """Let go of what is in ledgers and rows; what was told of a mirror that failed is told to the next round again."""
     failed = {plans.mirror_key(one) for one in mirrors if failures.are_of(one.pk)}
     stored = [loss for key, one in told.items() if key not in failed for loss in one.losses]
     jobs.forget_losses(settings.REDIS_URL, plans.link_key(link), stored)
-    kept = {number: [one for one in some if _mirror_of(one.key) in failed] for number, some in ended.items()}
-    endings.forget(kept)
+    endings.forget(link, kept, but_of=failed)
 
 
 def _hear(rows: Rows, reports: Iterable[PartitionProgress], failures: Failures) -> None:
@@ -126,4 +119,4 @@ def _hear(rows: Rows, reports: Iterable[PartitionProgress], failures: Failures) 
         if row is not None and failures.are_of(row.mirror_id):
             with suppress(ValueError, OverflowError, OSError):  # a time beyond all calendars
                 row.observed_at = time_of(report.observed_at_ms)
-                row.phase, row.slice_id = report.phase, report.slice_id
+                row.phase, row.hold_id = report.phase, report.hold_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -24,20 +24,21 @@ from console.reconciling import (
     linkhealth,
     linktasks,
     phases,
+    placing,
     plans,
-    slicing,
     waits,
 )
 from console.reconciling.apart import Failures
 from console.scheduled import watched
 from console.tasks import observing
+from console.tasks.assigning import assign_link
 from console.tasks.covering import look_after_coverage
 from console.tasks.drills import look_after_drills
 from console.tasks.gates import look_after_gates
 from console.tasks.linktasks import SYNCS
 from console.tasks.namespaces import look_after_namespaces
 from console.tasks.observing import Rows
-from console.tasks.orders import write_orders
+from console.tasks.pool import look_after_workers
 from console.tasks.verifying import look_after_runs
 from linkengine import jobs
 from linkengine.domain.leases import CoordinationUnavailableError
@@ -87,9 +88,8 @@ def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_:
 @shared_task(name="forget_old_rows")
 @watched("forget_old_rows")
 def forget_old_rows(**_: Any) -> None:
-    """Delete rows nobody needs any more: slices, verify runs, samples. The audit is kept."""
+    """Delete rows nobody needs any more: verify runs, samples. The audit is kept."""
     now = timezone.now()
-    slicing.forget_old(now=now)
     history.forget_old(now=now)
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
 
@@ -105,6 +105,7 @@ def _send_links() -> None:
 
 
 _STEPS: Mapping[str, Callable[[], None]] = {
+    "workers": look_after_workers,
     "comparisons": lambda: look_after_runs(now=timezone.now()),
     "coverage": lambda: look_after_coverage(now=timezone.now()),
     "gates": look_after_gates,
@@ -162,19 +163,14 @@ def _reconcile(link_id: int) -> bool:
 
 def _look_after(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
     """Take the steps of a round; what fails for a mirror, or as a step, keeps the others from nothing that does not need it."""
-    rows, followed, heard = observing.ensure_rows(mirrors, failures), False, False
+    rows = observing.ensure_rows(mirrors, failures)
     with failures.of_step("reports"):
         changed = observing.observe(link, mirrors, rows=rows, failures=failures)
-        heard = True
         _judge(link, mirrors, rows=rows, failures=failures, changed=changed)
-    with failures.of_step("orders"):
-        followed = write_orders(link, mirrors)
-    if followed:  # else a job of this revision would end at once
-        with failures.of_step("copy"):
-            if heard:  # else jobs that run would be taken for dead
-                _copy(link, mirrors, rows=rows)
-        with failures.of_step("tasks"):  # nor does a database that went back know yet what has become of its mirrors
-            _run_tasks(link, mirrors)
+    with failures.of_step("copy"):
+        assign_link(link, mirrors, rows=rows)
+    with failures.of_step("tasks"):
+        _run_tasks(link, mirrors)
     with failures.of_step("chores"):
         _send_chores(link, mirrors, rows=rows, failures=failures)
     with failures.of_step("samples"):
@@ -229,30 +225,16 @@ def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
 def _judge(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures, changed: bool) -> None:
     """Let what is known of the partitions become events of their mirrors, and the link's state."""
     now, retry_timeout = timezone.now(), plans.retry_timeout(link)
-    verdicts, heard = [], []
+    verdicts = []
     for mirror in failures.sound(mirrors):
         key = plans.mirror_key(mirror)
         own = [rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows]
         with failures.of_mirror(mirror.pk):
             verdict = phases.verdict_on(own, now=now)
             changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now, retry_timeout=retry_timeout)
-            wanted = slicing.is_wanted(mirror, link)
-            verdicts.append(verdict if wanted else None)
-            heard += [(verdict, own)] if wanted else []
+            verdicts.append(verdict if placing.is_wanted(mirror, link) else None)
     changed |= linkhealth.note_verdicts(link=link, verdicts=verdicts, now=now)
-    changed |= slicing.note_copying(link=link, heard=heard, now=now)
     if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and store.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("probe_link", link_id=link.pk)
     if changed:
         show_change(link.pk)
-
-
-def _copy(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows) -> None:
-    keys: dict[bool, list[str]] = defaultdict(list)
-    for mirror in mirrors:
-        keys[slicing.is_wanted(mirror, link)] += plans.partition_keys(mirror)
-    now = timezone.now()
-    orphans = [one for one in slicing.starting(link=link, now=now) if not store.is_held(slicing.hold_of(one))]
-    for one in slicing.next_slices(link=link, wanted=keys[True], rows=rows, now=now, orphans=orphans):
-        if store.claim(slicing.hold_of(one.slice_id), ttl_ms=CLAIM_MS):  # it is decided anew each second until it is taken
-            dispatch.send("run_slice", slice_id=one.slice_id)

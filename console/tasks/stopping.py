@@ -24,13 +24,13 @@ from console import dispatch, lineage, store
 from console.actions import transitions
 from console.actions.stopreports import write_stop_report, write_stop_reports
 from console.actors import ENGINE
-from console.models import ClusterLink, MirrorTopic, RestoreRun
+from console.models import MirrorTopic, RestoreRun
 from console.reconciling import ends, groups, plans, refusals, troubles, waits
 from console.tasks import leases, vouching
 from console.tasks.answers import answering
+from console.tasks.assigning import assign_link
 from console.tasks.groups import group_blockers
 from console.tasks.mirrors import REFUSED_DELETION, follow_source, note_failure
-from console.tasks.orders import write_orders
 from console.tasks.overtaking import OvertakenError, check_wanted, giving_way, hold_name
 from console.tasks.settingaside import set_aside
 from linkengine import jobs
@@ -259,11 +259,13 @@ def check_marks(mirror_ids: Sequence[int], *, marked_at: datetime) -> None:
 
 
 def give_orders(link_id: int) -> None:
-    """Write the orders of a link as its rows are now, without waiting for the reconciler."""
-    link = ClusterLink.objects.get(pk=link_id)
+    """Tell copy workers of a link as its rows are now, without waiting for the reconciler."""
+    link = plans.load_link(link_id)
+    if link is None:
+        return
     mirrors = list(link.mirrors.all())
     try:
-        write_orders(link, mirrors)
+        assign_link(link, mirrors)
     except CoordinationUnavailableError as error:  # the fence does not need them
         _log.warning("orders.not_written", link=link.name, error=str(error))
 

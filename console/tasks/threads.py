@@ -1,4 +1,4 @@
-"""How many threads of a worker slices and comparisons may take: each keeps one for a minute or for hours.
+"""How many threads of a worker copy workers and comparisons may take: each keeps one for hours.
 
 A failover must find one, so some are kept for everything else. A message that finds none left for its kind is done with at once
 and nothing is taken: it is sent again, perhaps to another worker, as if it had been lost on the way.
@@ -38,5 +38,5 @@ def for_long() -> Iterator[bool]:
 def _measure(instance: Any, **_: Any) -> None:
     """Look how many threads the worker has; one that takes nothing else needs none for it."""
     global _room  # noqa: PLW0603 - a process is one worker
-    others = set(instance.app.amqp.queues.consume_from) - {"slices"}
+    others = set(instance.app.amqp.queues.consume_from) - {"spark"}
     _room = BoundedSemaphore(threads_for_long(instance.concurrency) if others else instance.concurrency)

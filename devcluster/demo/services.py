@@ -21,7 +21,7 @@ from devcluster.processes import Process, run
 
 COMMAND_TIMEOUT_S = 120.0
 START_TIMEOUT_S = 180.0  # about 8 s on two idle cores
-STOP_TIMEOUT_S = 4.0  # a worker in the middle of a slice would finish it; copies are safe to cut anywhere
+STOP_TIMEOUT_S = 4.0  # a worker in the middle of a comparison would finish it; copies are safe to cut anywhere
 WEB_PORT = 8000
 SERVICES = ("web", "worker", "beat")
 SOURCES = ("console", "linkengine", "templates", "static/css", "static/js")
@@ -46,7 +46,7 @@ class Console:
         return f"http://{LOOPBACK}:{self.port}"
 
 
-def plan_console(directory: Path, *, redis_url: str, spark_url: str) -> Console:
+def plan_console(directory: Path, *, redis_url: str, spark_url: str, copy_workers: int = 1) -> Console:
     """Choose port and secrets."""
     environment = {
         "DJANGO_SETTINGS_MODULE": "console.settings",
@@ -58,6 +58,7 @@ def plan_console(directory: Path, *, redis_url: str, spark_url: str) -> Console:
         "CLUSTERLINK_CREDENTIALS_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "CLUSTERLINK_ALLOWED_HOSTS": f"{LOOPBACK},localhost",
         "CLUSTERLINK_DEBUG": "false",
+        "CLUSTERLINK_COPY_WORKERS": str(copy_workers),
     }
     return Console(directory=directory, port=preferred_port(WEB_PORT), environment=environment)
 

@@ -1,8 +1,8 @@
-"""The bandwidth limit of a link, shared by all its copy tasks: whoever has fetched something is told how long to pause.
+"""The bandwidth limit of a link, shared by all copy workers: whoever has fetched something is told how long to pause.
 
 One key per link and limit holds the moment (microseconds of Redis' clock) up to which the limit is used up. Each spending moves
-it on by what the bytes cost and answers how far ahead it lies. Tasks that come together queue up behind each other, so the
-link's sum keeps to the limit whatever the shares. Lost data only means that the pause begins from now; so does a new limit,
+it on by what the bytes cost and answers how far ahead it lies. Workers that come together queue up behind each other, so the
+link's sum keeps to the limit whatever their shares. Lost data only means that the pause begins from now; so does a new limit,
 under which nobody pays what bytes cost before.
 """
 
@@ -25,18 +25,19 @@ return string.format('%.0f', used - now)
 """
 
 
-class RedisAllowance:
-    """The budget of one link."""
+class RedisAllowances:
+    """The budgets of links."""
 
-    def __init__(self, url: str, link_id: str, *, bytes_per_s: int) -> None:
-        """Spend nothing yet; the limit is above 0."""
+    def __init__(self, url: str) -> None:
+        """Spend nothing yet."""
         self._redis = client_for(url)
-        self._name = f"allowance:{link_id}:{bytes_per_s}"
-        self._bytes_per_s = bytes_per_s
 
-    def spend(self, size: int) -> float:
-        """Count bytes and answer the pause in seconds; raise CoordinationUnavailableError in an outage."""
-        cost_us = size * 1_000_000 // self._bytes_per_s
+    def spend(self, link_id: str, size: int, *, bytes_per_s: int) -> float:
+        """Count bytes and answer the pause in seconds; raise CoordinationUnavailableError in an outage.
+
+        The limit is above 0.
+        """
+        cost_us = size * 1_000_000 // bytes_per_s
         with redis_answers("count bandwidth"):
-            answer: Any = self._redis.eval(_SPEND, 1, self._name, cost_us, LONGEST_S * 1_000_000)
+            answer: Any = self._redis.eval(_SPEND, 1, f"allowance:{link_id}:{bytes_per_s}", cost_us, LONGEST_S * 1_000_000)
         return int(answer) / 1e6

@@ -1,4 +1,4 @@
-"""What a slice did to one partition, and what it saw: the numbers of PartitionProgress. No I/O."""
+"""What one hold did to one partition, and what it saw: the numbers of PartitionProgress. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RECENT_MS = 10_000  # reports come twice a second and may be lost: each run of f
 
 
 class Account:
-    """Counts of one partition since the slice took it. Unknown is None, never 0."""
+    """Counts of one partition in one hold. Unknown is None, never 0."""
 
     __slots__ = (
         "_catch_up",
@@ -112,6 +112,10 @@ class Account:
     def gaps(self, *, since_ms: int = 0) -> tuple[Gap, ...]:
         """Answer what was filled since then, and what was lost whenever it was."""
         return self._fills.since(since_ms)
+
+    def forget_gaps(self, before_ms: int) -> None:
+        """Let go of what was filled until then: it was told."""
+        self._fills.forget(before_ms)
 
     def _reach(self) -> None:
         if self.mirror_end is not None:

@@ -1,6 +1,8 @@
-"""Blocking work beside the loop: a few threads whose results come back as events, and the wake-up that tells the loop.
+"""Blocking work beside the loop: threads whose results come back as events, and the wake-up that tells the loop.
 
-Whatever may wait (connecting, metadata, reading a log's end) runs here, so that one silent broker never stalls the others.
+Whatever may wait (names, connecting, TLS, tokens, metadata, reading a log's end) runs here, so that one silent broker never
+stalls the others. Each link has a room of its own, with a few threads: those of a link whose clusters answer nothing are all
+asleep, and those of other links are not.
 """
 
 from __future__ import annotations
@@ -14,43 +16,28 @@ from threading import Lock
 from typing import TypeVar
 
 from linkengine.domain.errors import LinkEngineError
+from linkengine.kafka.connection import Connection
 
 T = TypeVar("T")
 Event = Callable[[], None]
 
-THREADS = 8  # mostly asleep in sockets: a frozen broker may hold two or three of them for some seconds
+Guard = Callable[[Event], None]  # runs an event; what it raises concerns one link
+
+THREADS = 8  # of one link, mostly asleep in sockets: a frozen broker may hold two or three of them for some seconds
 
 
 class Background:
-    """Runs jobs in threads and hands their outcomes to the loop's thread."""
+    """Events on their way to the loop's thread."""
 
     def __init__(self) -> None:
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="copy-background")
         self._closed = False
         self._lock = Lock()  # a closed descriptor's number may soon belong to somebody else
 
     def fileno(self) -> int:
         """Readable when events wait."""
         return self._wake
-
-    def submit(self, job: Callable[[], T], *, done: Callable[[T], None], failed: Callable[[LinkEngineError], None]) -> None:
-        """Run ``job`` in a thread, then ``done`` or ``failed`` in the loop. Any other error stops the loop."""
-
-        def run() -> None:
-            try:
-                result = job()
-            except LinkEngineError as error:
-                anticipated = error  # the name of an except clause does not outlive it
-                self.post(lambda: failed(anticipated))
-            except BaseException as error:  # noqa: BLE001 - carried over to the loop's thread and raised there
-                bug = error
-                self.post(lambda: _raise(bug))
-            else:
-                self.post(lambda: done(result))
-
-        self._threads.submit(run)
 
     def post(self, event: Event) -> None:
         """Hand an event to the loop, from any thread."""
@@ -71,11 +58,53 @@ class Background:
             event()
 
     def close(self) -> None:
-        """Stop taking work; running jobs end with their timeouts, their results go nowhere."""
+        """Wake nobody any more; what is posted from now on goes nowhere."""
         with self._lock:
             self._closed = True
             os.close(self._wake)
+
+
+class Room:
+    """The threads of one link. Its events run under ``guard``, and not at all once it is closed."""
+
+    def __init__(self, background: Background, *, guard: Guard) -> None:
+        self._background, self._guard = background, guard
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="copy-background")
+        self._closed = False
+
+    def submit(self, job: Callable[[], T], *, done: Callable[[T], None], failed: Callable[[LinkEngineError], None]) -> None:
+        """Run ``job`` in a thread, then ``done`` or ``failed`` in the loop. Any other error is raised in the loop, under
+        guard.
+        """
+
+        def run() -> None:
+            try:
+                result = job()
+            except LinkEngineError as error:
+                anticipated = error  # the name of an except clause does not outlive it
+                self._post(lambda: failed(anticipated))
+            except BaseException as error:  # noqa: BLE001 - carried over to the loop's thread and raised there
+                bug = error
+                self._post(lambda: _raise(bug))
+            else:
+                self._post(lambda: done(result), unheard=result)
+
+        with suppress(RuntimeError):  # closed: nobody waits for it
+            self._threads.submit(run)
+
+    def close(self) -> None:
+        """Stop taking work; running jobs end with their timeouts, their results go nowhere."""
+        self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _post(self, event: Event, *, unheard: object = None) -> None:
+        def run() -> None:
+            if not self._closed:
+                self._guard(event)
+            elif isinstance(unheard, Connection):
+                unheard.close()
+
+        self._background.post(run)
 
 
 def _raise(error: BaseException) -> None:

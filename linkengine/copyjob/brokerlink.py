@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from linkengine.copyjob.background import Background
+from linkengine.copyjob.background import Room
 from linkengine.copyjob.buffers import BufferPool
 from linkengine.copyjob.pacing import Bandwidth
-from linkengine.copyjob.poller import Poller
+from linkengine.copyjob.poller import GuardedPoller
 from linkengine.copyjob.ports import Clock
 from linkengine.copyjob.retry import Backoff
 from linkengine.domain.errors import LinkEngineError
@@ -24,10 +24,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What every part of the loop uses."""
+    """What every part of a link's copy uses."""
 
-    background: Background
-    poller: Poller
+    background: Room
+    poller: GuardedPoller
     clock: Clock
     tuning: CopyTuning
     pool: BufferPool

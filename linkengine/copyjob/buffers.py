@@ -1,7 +1,8 @@
 """Receive buffers that are used again and again: a page the kernel has mapped once costs nothing the next time.
 
-A buffer is free when the answer in it has been read, planned and every slice of it sent. All brokers of a task share one pool,
-so that its memory is bounded whatever their number. Must not know what is in the buffers.
+A buffer is free when the answer in it has been read, planned and every slice of it sent. All brokers of a link share one pool,
+so that its memory is bounded whatever their number, and the links of a worker share the worker's memory evenly (``share``), so
+that a link whose destination takes nothing holds none of the others' buffers. Must not know what is in the buffers.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import mmap
 from collections.abc import Callable
 from contextlib import suppress
 
-BUDGET = 40 << 20  # of one task; a single answer may be larger (messages up to 100 MB), it is then the only one
+BUDGET = 40 << 20  # of one worker; a single answer may be larger (messages up to 100 MB), it is then its link's only one
 LOOSE_BUDGET = 32 << 20  # of merged batches, and of copies made because a slow destination holds the buffers
+LEAST_BUDGET = 3 << 20  # of one link, however many there are: one answer that is written while another one is read
 SMALLEST = 1 << 20
 HUGE_PAGE = 2 << 20  # of the kernel; larger buffers are multiples of it
 
@@ -38,13 +40,19 @@ class Buffer:
 
 
 class BufferPool:
-    """The buffers of one task: a few are enough unless a destination is slow, ``budget`` bounds their bytes."""
+    """The buffers of one link: a few are enough unless a destination is slow, ``budget`` bounds their bytes."""
 
     def __init__(self, *, budget: int = BUDGET) -> None:
         self._budget = budget
+        self._loose_budget = LOOSE_BUDGET
         self._buffers: list[Buffer] = []
         self._loose = 0
         self._expected = 0  # bytes of a giant that waits until no buffer is in use
+
+    def share(self, links: int) -> None:
+        """Be one of so many; what is in use beyond the share is not taken again."""
+        self._budget = max(LEAST_BUDGET, BUDGET // max(1, links))
+        self._loose_budget = max(LEAST_BUDGET, LOOSE_BUDGET // max(1, links))
 
     @property
     def size(self) -> int:
@@ -79,7 +87,7 @@ class BufferPool:
 
     def loose(self, size: int) -> Buffer | None:
         """Answer a stand-in, used once, for ``size`` bytes of memory of their own; None where there is too much already."""
-        if self._loose + size > LOOSE_BUDGET:
+        if self._loose + size > self._loose_budget:
             return None
         self._loose += size
         stand_in = Buffer(on_free=lambda: self._tied(size))

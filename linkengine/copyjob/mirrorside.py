@@ -1,4 +1,4 @@
-"""All destination brokers of a task: reads where mirrors end, deals partitions out to leaders, and judges what they refuse."""
+"""All destination brokers of a link: reads where mirrors end, deals partitions out to leaders, and judges what they refuse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionPhase
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import LEADER_MOVED, TOO_LARGE, BrokerError, KafkaCode
-from linkengine.kafka.topicviews import TopicView
 
 WAIT_RETRY_S = 0.5  # while a lost marker may still come
 TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics
@@ -63,14 +62,8 @@ class MirrorSide:
         self._brokers: dict[int, MirrorBroker] = {}
         self._resuming: dict[MirrorPartition, None] = {}
         self._fresh = False  # some of them can be resumed at once: all together, at the end of the turn
-        self._cold: set[str] = set()
-        self._known: dict[str, TopicView] = {}  # leaders as of the warm-up; gone with the first surprise
         self._missing = Suspicion(observations=3, seconds=5.0)
         self._upkeep = Upkeep(services, self._cluster, suspicious=self.recheck)
-
-    def warm_up(self, one: MirrorPartition) -> None:
-        """Find the partition's leader and connect to it while its lease is awaited."""
-        self._cold.add(one.assignment.mirror_topic)
 
     def resume(self, one: MirrorPartition) -> None:
         """Read the mirror's end, then go on from there."""
@@ -80,6 +73,8 @@ class MirrorSide:
     def forget(self, one: MirrorPartition) -> None:
         """Write a partition no more."""
         self._resuming.pop(one, None)
+        self._missing.clear(one.key)
+        self._upkeep.forget(one)
         for broker in self._brokers.values():
             broker.forget(one)
 
@@ -99,8 +94,6 @@ class MirrorSide:
 
     def tick(self, now: float) -> None:
         """Resume what is due, give up silent brokers, look after idle mirrors."""
-        if self._cold:
-            self._warm_all()
         self._read_due(now)
         for broker in self._brokers.values():
             broker.check(now)
@@ -130,18 +123,10 @@ class MirrorSide:
             broker.close()
         self._cluster.close()
 
-    def _warm_all(self) -> None:
-        names, self._cold = self._cold, set()
-        self._services.background.submit(lambda: self._cluster.newest_topics(names), done=self._warmed, failed=lambda _: None)
-
-    def _warmed(self, topics: dict[str, TopicView]) -> None:
-        self._known |= topics
-        for broker in {leader.broker for view in topics.values() for leader in view.partitions.values()}:
-            if broker >= 0:
-                self._broker(broker).warm_up()
-
     def _read_due(self, now: float) -> None:
-        self._read([one for one in self._resuming if not one.mirror_retry_at])  # a hand-over does not wait for the others
+        self._read(
+            [one for one in self._resuming if not one.mirror_retry_at]
+        )  # who was just granted does not wait for the others
         if any(0 < one.mirror_retry_at <= now for one in self._resuming):
             self._read([one for one in self._resuming if one.mirror_retry_at <= now + TOGETHER_S])
 
@@ -152,9 +137,8 @@ class MirrorSide:
             del self._resuming[one]
         queries = [tail_query(one) for one in due]
         asked = [(one, one.attempt) for one in due]
-        known = dict(self._known)
         self._services.background.submit(
-            lambda: read_tails(self._cluster, queries, known=known),
+            lambda: read_tails(self._cluster, queries),
             done=lambda results: self._tails_read(asked, results),
             failed=lambda error: self._tails_read(asked, {one.key: error for one, _ in asked}),
         )
@@ -187,7 +171,6 @@ class MirrorSide:
         self._on_resumed(one)
 
     def _not_resumed(self, one: MirrorPartition, error: LinkEngineError) -> None:
-        self._known.clear()
         now = self._services.clock.monotonic()
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._missing.confirmed(one.key, now):
             error = _missing(one)

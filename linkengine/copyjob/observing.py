@@ -19,17 +19,17 @@ def phase_of(one: MirrorPartition) -> PartitionPhase:
         return PartitionPhase.WAITING
     if trouble:
         return trouble.phase
-    # a slice that begins says nothing yet: the trouble that ended in the last one may still be there
+    # a hold that begins says nothing yet: the trouble that ended the last one may still be there
     return PartitionPhase.COPYING if one.account.moving else PartitionPhase.WAITING
 
 
-def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) -> PartitionProgress:
-    """Answer the observation of this moment, with the gaps of the last seconds or of the whole slice."""
+def progress_of(one: MirrorPartition, *, now_ms: int, gaps_of_ms: int | None = RECENT_MS) -> PartitionProgress:
+    """Answer the observation of this moment, with the gaps of so many ms, or all that are remembered (None)."""
     account, trouble, proven = one.account, _trouble(one), one.to_prove is None
     in_sight = one.source_trouble is None and proven  # else it has moved on unseen: the lag is unknown
     return PartitionProgress(
         key=one.key,
-        slice_id=one.slice_id,
+        hold_id=one.hold_id,
         phase=phase_of(one),
         observed_at_ms=now_ms,
         generation=0 if one.grant is None else one.grant.generation,
@@ -52,8 +52,9 @@ def progress_of(one: MirrorPartition, *, now_ms: int, all_gaps: bool = False) ->
         error_message=trouble.message if trouble else "",
         source_kept=trouble.source_kept if trouble else None,
         failed_at_ms=trouble.at_ms if trouble else None,
-        gaps=account.gaps(since_ms=0 if all_gaps else now_ms - RECENT_MS),
+        gaps=account.gaps(since_ms=0 if gaps_of_ms is None else now_ms - gaps_of_ms),
         life=one.assignment.life,
+        since_ms=one.assignment.since_ms,
     )
 
 

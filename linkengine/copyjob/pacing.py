@@ -33,7 +33,7 @@ def due_before_burst(unanswered: int, *, most: int, newest_bytes: int) -> int:
 
 
 class Bandwidth:
-    """The link's limit as this task sees it; ``spend`` asks the shared budget, ``granted`` tells the pause it answered."""
+    """The link's limit as this worker sees it; ``spend`` asks the shared budget, ``granted`` tells the pause it answered."""
 
     def __init__(self, bytes_per_s: int = 0, *, ask: Callable[[int], None] | None = None) -> None:
         self.bytes_per_s = bytes_per_s  # 0: no limit

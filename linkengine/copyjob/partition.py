@@ -1,11 +1,11 @@
-"""One mirror partition during one slice: what it waits for, what it may do next, what became of it. No I/O.
+"""One mirror partition during one hold: what it waits for, what it may do next, what became of it. No I/O.
 
 Life of a partition::
 
     WAITING ──grant──► RESUMING ──tail──► COPYING ──error──► RESUMING …
        ▲                  │                  │
        └── lease lost ────┴──────────────────┤
-                                             └─order, slice over─► STOPPING ──nothing in flight──► ENDED
+                                             └──────order, move───► STOPPING ──nothing in flight──► ENDED
 
 Each resume begins a new *attempt*; answers to earlier requests are ignored: the tail that was read after them counts what they
 did. Steps are sent strictly in offset order; a fill starts when all before it is acknowledged; nothing follows it unverified.
@@ -42,9 +42,9 @@ CHUNKS_AHEAD = 2  # one being written, one waiting: the source never idles while
 class MirrorPartition:
     """State and rules of one partition; the two sides of the loop call it."""
 
-    def __init__(self, assignment: PartitionAssignment, *, slice_id: str) -> None:
+    def __init__(self, assignment: PartitionAssignment, *, hold_id: str) -> None:
         self.assignment = assignment
-        self.key, self.slice_id = assignment.key, slice_id
+        self.key, self.hold_id = assignment.key, hold_id
         self.stage = Stage.WAITING
         self.grant: Grant | None = None
         self.armed: bool | None = None  # the lease knows that we may send markers; False: it is being told

@@ -15,7 +15,7 @@ from linkengine.kafka.topicviews import Leader
 
 
 class Stage(StrEnum):
-    """Where a partition is in its life within the slice."""
+    """Where a partition is in its life with one worker."""
 
     WAITING = "WAITING"  # for the lease
     RESUMING = "RESUMING"  # the mirror's end is not known (any more)

@@ -54,5 +54,24 @@ class Poller:
         self._epoll.close()
 
 
+class GuardedPoller:
+    """A poller as one link sees it: what its handlers raise concerns that link alone."""
+
+    def __init__(self, poller: Poller, *, guard: Callable[[Callable[[], None]], None]) -> None:
+        self._poller, self._guard = poller, guard
+
+    def watch(self, one: Watched, handler: Handler, *, read: bool = True, write: bool = False) -> None:
+        """Do as ``Poller.watch`` does."""
+
+        def guarded(readable: bool, writable: bool) -> None:  # noqa: FBT001 - the poller's order
+            self._guard(lambda: handler(readable, writable))
+
+        self._poller.watch(one, guarded, read=read, write=write)
+
+    def forget(self, one: Watched) -> None:
+        """Do as ``Poller.forget`` does."""
+        self._poller.forget(one)
+
+
 def _mask(*, read: bool, write: bool) -> int:
     return (select.EPOLLIN if read else 0) | (select.EPOLLOUT if write else 0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from linkengine.domain.leases import Grant, OrdersSnapshot
-from linkengine.domain.plans import PartitionProgress
+from linkengine.domain.leases import Grant
+from linkengine.domain.plans import CopyPlan, PartitionProgress
 from linkengine.domain.ranges import OffsetRange
+from linkengine.domain.workers import Heartbeat
 
 
 class Lease(Protocol):
@@ -33,27 +34,53 @@ class Lease(Protocol):
         """Until when (monotonic seconds) the owner may write; in the past once the lease is lost. Cheap, never waits."""
 
 
-class Orders(Protocol):
-    """What people want right now."""
+class Told(Protocol):
+    """What a worker has been told so far."""
 
-    def read(self) -> OrdersSnapshot | None:
-        """Answer the orders of the link, None where none are recorded (carry on)."""
+    @property
+    def plans(self) -> Mapping[str, CopyPlan]:
+        """What to copy, by link; a plan without partitions: let go of the link."""
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """Which assignment that is, by link."""
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """What cannot be followed, by link, and why."""
+
+    @property
+    def ends(self) -> bool:
+        """Let go of everything and end."""
 
 
-class Allowance(Protocol):
-    """The bandwidth limit that all tasks of a link share."""
+class Assignments(Protocol):
+    """The worker's connection to those who say what it copies. Calls may raise CoordinationUnavailableError."""
 
-    def spend(self, size: int) -> float:
+    def read(self) -> Told:
+        """Answer what was told so far: the same object while there is no news."""
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        """Show life."""
+
+
+class Allowances(Protocol):
+    """The bandwidth limits that all workers of a link share."""
+
+    def spend(self, link_id: str, size: int, *, bytes_per_s: int) -> float:
         """Count fetched bytes; answer for how many seconds to fetch nothing. May raise CoordinationUnavailableError."""
 
 
 class ProgressSink(Protocol):
     """Where observations go."""
 
-    def report(self, observations: Sequence[PartitionProgress]) -> None:
-        """Publish the newest observations."""
+    def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
+        """Publish the newest observations of a link."""
 
-    def lose(self, loss: tuple[str, OffsetRange]) -> None:
+    def keep(self, link_id: str, observation: PartitionProgress) -> None:
+        """Publish an observation that is kept until somebody has taken it in."""
+
+    def lose(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
         """Keep which offsets of a partition (by key) are gone for good. May raise CoordinationUnavailableError."""
 
 

@@ -6,7 +6,6 @@ A few partitions at a time: to describe a thousand takes tens of milliseconds, i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from math import ceil
 
 from linkengine.copyjob.observing import phase_of
@@ -20,25 +19,37 @@ EACH_S, MOST_S = 0.004, 2.0  # per partition, between two reports of the same on
 class Turns:
     """Whose turn it is to be reported; times are monotonic seconds."""
 
-    def __init__(self, partitions: Iterable[MirrorPartition], *, every_s: float) -> None:
-        """Begin with all of them. ``every_s``: how often each of a few partitions is reported."""
-        self._row = deque(partitions)
-        self._phases: dict[str, PartitionPhase] = {}
-        self._runs = ceil(len(self._row) / TOGETHER)
-        self._pause_s = max(every_s, min(MOST_S, EACH_S * len(self._row))) / max(1, self._runs)
-        self._due_at = 0.0
+    def __init__(self, *, every_s: float) -> None:
+        """Begin with none. ``every_s``: how often each of a few partitions is reported."""
+        self._row: deque[MirrorPartition] = deque()
+        self._phases: dict[MirrorPartition, PartitionPhase] = {}
+        self._every_s, self._due_at = every_s, 0.0
+
+    def add(self, one: MirrorPartition) -> None:
+        """Report a partition from now on, it first."""
+        self._row.appendleft(one)
+
+    def drop(self, one: MirrorPartition) -> None:
+        """Report a partition no more."""
+        self._row.remove(one)
+        self._phases.pop(one, None)
 
     def changed(self) -> list[MirrorPartition]:
         """Answer whose phase is another one than it was at the last call."""
-        phases = {one.key: phase_of(one) for one in self._row}
-        before, self._phases = self._phases, phases
-        return [one for one in self._row if before.get(one.key) is not phases[one.key]]
+        found = []
+        for one in self._row:
+            phase = phase_of(one)
+            if self._phases.get(one) is not phase:
+                self._phases[one] = phase
+                found.append(one)
+        return found
 
     def due(self, now: float) -> list[MirrorPartition]:
         """Answer those whose turn it is, none if it is nobody's yet."""
         if now < self._due_at or not self._row:
             return []
-        self._due_at = now + self._pause_s
-        some = [self._row.popleft() for _ in range(ceil(len(self._row) / self._runs))]
+        runs = ceil(len(self._row) / TOGETHER)
+        self._due_at = now + max(self._every_s, min(MOST_S, EACH_S * len(self._row))) / runs
+        some = [self._row.popleft() for _ in range(ceil(len(self._row) / runs))]
         self._row.extend(some)
         return some

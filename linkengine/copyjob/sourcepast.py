@@ -1,6 +1,6 @@
 """What one partition's reader knows of its source's past: under which leader epoch everything so far was read. No I/O.
 
-Kept through leaders and attempts of a slice, handed to the next owner with the lease and to the next slice in reports, so
+Kept through leaders and attempts of a hold, handed to the next owner with the lease and in reports, so
 that every new leader of the source can be asked whether it still has that (``history.py``).
 """
 

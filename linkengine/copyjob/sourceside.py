@@ -1,4 +1,4 @@
-"""All source brokers of a task: finds the leaders, deals partitions out to them, and judges what they refuse."""
+"""All source brokers of a link: finds the leaders, deals partitions out to them, and judges what they refuse."""
 
 from __future__ import annotations
 

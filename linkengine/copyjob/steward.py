@@ -1,76 +1,75 @@
-"""The thread that talks to Redis for the loop: leases, orders, progress. A slow or silent Redis never stalls the copying.
+"""The thread that talks to Redis for the loop: assignments, leases, progress. A slow or silent Redis never stalls the copying.
 
-It acquires what the loop wants, renews what it holds, reads the orders, publishes progress, gives back what the loop is done
-with, and posts what it learned as events. Whether the loop may write is decided by the lease's local deadline, which needs
-no Redis.
+It reads what the worker is told, shows life, acquires what the loop wants, renews what it holds, publishes progress, gives back
+what the loop is done with, and posts what it learned as events. Whether the loop may write is decided by the lease's local
+deadline, which needs no Redis. A loop that does not turn is not kept in its leases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from queue import Empty, SimpleQueue
 from threading import Thread
 
 import structlog
 
 from linkengine.copyjob.background import Background
-from linkengine.copyjob.ports import Allowance, Clock, Lease, Orders, ProgressSink
-from linkengine.domain.leases import CoordinationUnavailableError, Grant, OrdersSnapshot
-from linkengine.domain.plans import CopyPlan, PartitionProgress
+from linkengine.copyjob.ports import Allowances, Assignments, Clock, Lease, ProgressSink, Told
+from linkengine.domain.leases import CoordinationUnavailableError, Grant
+from linkengine.domain.plans import PartitionProgress
+from linkengine.domain.workers import Heartbeat, WorkerSetup
 
 _log = structlog.get_logger(__name__)
 
 RENEWALS_PER_TTL = 4  # three may fail before a lease is lost
-ACQUIRE_S = 0.002  # between tries: this is what a hand-over costs
-SAMPLE = 8  # of many partitions these are tried; once one of them is free the others are about to be
-ACQUIRE_ALL_S = 0.1  # between tries for all of them
-ACQUIRE_EACH_S = 0.001  # and so much more per partition, so that thousands do not flood Redis
+RENEWED_TOGETHER = 1_000  # partitions in one request: Redis does nothing else meanwhile
+ACQUIRE_S = 0.05  # between tries for what somebody else has
+ACQUIRE_EACH_S = 0.0002  # and so much more per partition, so that thousands do not flood Redis
 IDLE_S = 0.05
+STUCK_S = 10.0  # since the loop last showed life; a worker that is merely busy does so every second
 OUTAGE_PAUSE_S = 0.25  # a Redis that refuses at once is not asked hundreds of times a second
 OUTAGE_NEWS_S = 5.0  # one line of log per outage
-FAREWELL_S = 5.0  # for the last reports and releases when the task ends
+FAREWELL_S = 5.0  # for the last reports and releases when the worker ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StewardPorts:
+    """Where the steward asks and says."""
+
+    lease: Lease
+    assignments: Assignments
+    progress: ProgressSink
+    allowances: Allowances | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StewardEvents:
     """What the loop wants to hear; called in the loop's thread."""
 
+    told: Callable[[Told], None]
     granted: Callable[[list[Grant]], None]
     armed: Callable[[list[Grant]], None]
     lost: Callable[[set[str]], None]
-    ordered: Callable[[OrdersSnapshot], None]
-    paused: Callable[[float], None]  # by the bandwidth limit, for so many seconds
+    paused: Callable[[str, float], None]  # a link by its bandwidth limit, for so many seconds
 
 
 class Steward:
     """One thread; the loop calls its methods, which only leave notes."""
 
     def __init__(
-        self,
-        plan: CopyPlan,
-        background: Background,
-        *,
-        lease: Lease,
-        orders: Orders,
-        progress: ProgressSink,
-        clock: Clock,
-        events: StewardEvents,
-        allowance: Allowance | None = None,
+        self, setup: WorkerSetup, background: Background, *, ports: StewardPorts, clock: Clock, events: StewardEvents
     ) -> None:
-        self._plan = plan
-        self._background = background
-        self._lease, self._orders, self._progress, self._clock = lease, orders, progress, clock
+        self._setup, self._background, self._clock = setup, background, clock
+        self._ports, self._lease, self._progress = ports, ports.lease, ports.progress
         self._events = events
-        self._allowance = allowance
         self._notes: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wanted: dict[str, None] = {}
         self._held: dict[str, Grant] = {}
         self._unarmed: dict[str, Grant] = {}  # shall be armed
-        self._acquire_at = self._renew_at = self._orders_at = self._arm_at = 0.0
-        self._outage_until = self._acquire_all_at = 0.0
-        self._granting = False  # the last try brought something: more is about to be free
+        self._read_at = self._acquire_at = self._renew_at = self._arm_at = self._outage_until = 0.0
+        self._beaten_at = clock.monotonic()
+        self._told: Told | None = None
         self._ending = False
         self._thread = Thread(target=self._run, name="copy-steward", daemon=True)
 
@@ -78,9 +77,13 @@ class Steward:
         """Begin."""
         self._thread.start()
 
+    def beat(self, heartbeat: Heartbeat) -> None:
+        """Show life: the loop turns."""
+        self._notes.put(lambda: self._beat(heartbeat))
+
     def want(self, key: str) -> None:
         """Try to get the lease of a partition until it is granted."""
-        self._notes.put(lambda: self._wanted.setdefault(key))
+        self._notes.put(lambda: self._want(key))
 
     def unwant(self, key: str, *, settled: Callable[[Grant], bool]) -> None:
         """Do not try any more. A grant that is on its way is given back; ``settled`` tells how, as ``clean`` does."""
@@ -102,13 +105,17 @@ class Steward:
         """Tell the lease's memory which generation is in use."""
         self._notes.put(lambda: self._raise(key, at_least))
 
-    def spend(self, size: int) -> None:
-        """Count fetched bytes against the link's bandwidth limit."""
-        self._notes.put(lambda: self._spend(size))
+    def spend(self, link_id: str, size: int, *, bytes_per_s: int, otherwise_s: float) -> None:
+        """Count fetched bytes against a link's bandwidth limit; ``otherwise_s`` is the pause while Redis is away."""
+        self._notes.put(lambda: self._spend(link_id, size, bytes_per_s, otherwise_s))
 
-    def report(self, observations: Sequence[PartitionProgress]) -> None:
+    def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
         """Publish observations."""
-        self._notes.put(lambda: self._progress.report(observations))
+        self._notes.put(lambda: self._progress.report(link_id, observations))
+
+    def keep(self, link_id: str, observation: PartitionProgress) -> None:
+        """Publish an observation that stays until somebody has taken it in."""
+        self._notes.put(lambda: self._progress.keep(link_id, observation))
 
     def finish(self) -> None:
         """Do what has been asked for, then end; waits for at most FAREWELL_S."""
@@ -117,16 +124,17 @@ class Steward:
 
     def _run(self) -> None:
         while not self._ending:
-            self._guarded(self._read_orders, due=self._orders_at)
+            self._guarded(self._read, due=self._read_at)
             self._guarded(self._renew, due=self._renew_at)
-            self._guarded(self._acquire, due=self._acquire_at)
+            if self._wanted:
+                self._guarded(self._acquire, due=self._acquire_at)
             if self._unarmed:
                 self._guarded(self._arm, due=self._arm_at)
             self._do_notes()
 
     def _do_notes(self) -> None:
         """Wait for notes until the next thing is due, and do them all."""
-        due = min(self._orders_at, self._renew_at, self._acquire_at if self._wanted else float("inf"))
+        due = min(self._read_at, self._renew_at, self._acquire_at if self._wanted else float("inf"))
         now = self._clock.monotonic()
         wait_s = min(IDLE_S, max(0.0005, due - now, self._outage_until - now))
         try:
@@ -150,32 +158,42 @@ class Steward:
             self._background.post(lambda bug=error: _raise(bug))  # type: ignore[misc]
             self._ending = True
 
-    def _read_orders(self) -> None:
-        self._orders_at = self._clock.monotonic() + self._plan.tuning.control_poll_ms / 1000
-        orders = self._orders.read()
-        if orders is not None:
-            self._background.post(lambda: self._events.ordered(orders))
+    def _read(self) -> None:
+        self._read_at = self._clock.monotonic() + self._setup.poll_ms / 1000
+        told = self._ports.assignments.read()
+        if told is not self._told:
+            self._told = told
+            self._background.post(lambda: self._events.told(told))
+
+    def _beat(self, heartbeat: Heartbeat) -> None:
+        self._beaten_at = self._clock.monotonic()
+        self._ports.assignments.beat(heartbeat)
 
     def _renew(self) -> None:
-        self._renew_at = self._clock.monotonic() + self._plan.tuning.lease_ttl_ms / 1000 / RENEWALS_PER_TTL
-        if not self._held:
+        self._renew_at = self._clock.monotonic() + self._setup.lease_ttl_ms / 1000 / RENEWALS_PER_TTL
+        if not self._held or self._clock.monotonic() > self._beaten_at + STUCK_S:
             return
-        lost = set(self._held) - self._lease.renew(list(self._held.values()))
+        grants, kept = list(self._held.values()), set[str]()
+        for begin in range(0, len(grants), RENEWED_TOGETHER):
+            kept |= self._lease.renew(grants[begin : begin + RENEWED_TOGETHER])
+        lost = {grant.key for grant in grants} - kept
         for key in lost:
             del self._held[key]
         if lost:
             self._background.post(lambda: self._events.lost(lost))
 
+    def _want(self, key: str) -> None:
+        self._wanted[key] = None
+        self._acquire_at = 0.0
+
     def _acquire(self) -> None:
-        now = self._clock.monotonic()
-        self._acquire_at = now + ACQUIRE_S
-        if self._granting or now >= self._acquire_all_at or len(self._wanted) <= SAMPLE:
-            self._acquire_all_at = now + ACQUIRE_ALL_S + ACQUIRE_EACH_S * len(self._wanted)
-            keys = list(self._wanted)
-        else:
-            keys = list(islice(self._wanted, 0, None, len(self._wanted) // SAMPLE))  # from all over: of every earlier owner
-        granted = self._lease.acquire_all(keys, self._plan.slice_id) if keys else []
-        self._granting = bool(granted)
+        self._acquire_at = self._clock.monotonic() + ACQUIRE_S + ACQUIRE_EACH_S * len(self._wanted)
+        keys = list(self._wanted)
+        granted = [
+            grant
+            for begin in range(0, len(keys), RENEWED_TOGETHER)
+            for grant in self._lease.acquire_all(keys[begin : begin + RENEWED_TOGETHER], self._setup.worker_id)
+        ]
         for grant in granted:
             del self._wanted[grant.key]
             self._held[grant.key] = grant
@@ -203,20 +221,22 @@ class Steward:
             self._release(grant, grant.vouched, clean=settled(grant))
 
     def _release(self, grant: Grant, seen: tuple[int, int] | None, *, clean: bool) -> None:
-        self._held.pop(grant.key, None)
+        if self._held.get(grant.key) == grant:
+            del self._held[grant.key]
         self._lease.release(grant, seen=seen, clean=clean)
 
     def _forget(self, grant: Grant) -> None:
-        self._held.pop(grant.key, None)
+        if self._held.get(grant.key) == grant:
+            del self._held[grant.key]
 
-    def _spend(self, size: int) -> None:
-        """Ask the shared budget; in an outage keep to this task's even share of the limit."""
-        assert self._allowance is not None
-        pause_s = size * self._plan.tasks / self._plan.tuning.bytes_per_s
+    def _spend(self, link_id: str, size: int, bytes_per_s: int, otherwise_s: float) -> None:
+        """Ask the shared budget; in an outage keep to this worker's even share of the limit."""
+        assert self._ports.allowances is not None
+        pause_s = otherwise_s
         try:
-            pause_s = self._allowance.spend(size)
+            pause_s = self._ports.allowances.spend(link_id, size, bytes_per_s=bytes_per_s)
         finally:
-            self._background.post(lambda: self._events.paused(pause_s))
+            self._background.post(lambda: self._events.paused(link_id, pause_s))
 
     def _raise(self, key: str, at_least: int) -> None:
         self._lease.raise_generation(key, at_least)

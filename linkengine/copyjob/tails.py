@@ -31,7 +31,7 @@ from linkengine.kafka.codes import BrokerError, UnreplicatedError
 from linkengine.kafka.connection import Connection
 from linkengine.kafka.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets
 from linkengine.kafka.producers import ProducerState
-from linkengine.kafka.topicviews import Leader, TopicView
+from linkengine.kafka.topicviews import Leader
 from linkengine.kafka.transactions import EmptyTransactions, TransactionalProducer
 
 
@@ -85,22 +85,14 @@ class StillWaitingError(LinkEngineError):
         )
 
 
-def read_tails(
-    cluster: Cluster, queries: Sequence[TailQuery], *, known: dict[str, TopicView] | None = None
-) -> dict[str, Tail | LinkEngineError]:
-    """Answer, by key, the tail or why it cannot be told. Costs a few requests per broker, however many partitions.
-
-    After clean hand-overs leaders that are ``known`` are good enough: one that leads no more refuses.
-    """
-    names = {query.assignment.mirror_topic for query in queries}
-    fresh = known is None or not names <= known.keys() or not all(query.clean for query in queries)
-    survey = cluster.survey(names) if fresh else None
-    topics = survey.topics if survey is not None else known or {}
+def read_tails(cluster: Cluster, queries: Sequence[TailQuery]) -> dict[str, Tail | LinkEngineError]:
+    """Answer, by key, the tail or why it cannot be told. Costs a few requests per broker, however many partitions."""
+    survey = cluster.survey({query.assignment.mirror_topic for query in queries})
     results: dict[str, Tail | LinkEngineError] = {}
     by_leader: dict[int, list[tuple[TailQuery, Leader, bytes]]] = {}
     for query in queries:
         try:
-            leader, topic_id = locate_mirror(query.assignment, topics, survey)
+            leader, topic_id = locate_mirror(query.assignment, survey)
             _check_waited(query, leader)
             query = _settled(cluster, query)  # noqa: PLW2901 - before any end is read: it may append
         except LinkEngineError as error:

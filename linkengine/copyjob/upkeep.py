@@ -42,6 +42,10 @@ class Upkeep:
                 self._follow_starts(broker, partitions)
                 self._check_ends(broker, partitions)
 
+    def forget(self, one: MirrorPartition) -> None:
+        """Look after a partition no more."""
+        self._undeletable.discard(one)
+
     def _follow_starts(self, broker: int, partitions: Collection[MirrorPartition]) -> None:
         befores = {_place(one): before for one in partitions if (before := self._new_start(one)) is not None}
         if befores:

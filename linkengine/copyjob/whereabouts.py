@@ -10,17 +10,14 @@ from linkengine.copyjob.foreign import check_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.codes import BrokerError, KafkaCode
-from linkengine.kafka.topicviews import Leader, Survey, TopicView, locate
+from linkengine.kafka.topicviews import Leader, Survey, locate
 
 
-def locate_mirror(assignment: PartitionAssignment, topics: dict[str, TopicView], survey: Survey | None) -> tuple[Leader, bytes]:
-    """Answer leader and topic id; raise BrokerError as ``locate`` does, for a missing topic only where every broker says so.
-
-    ``survey`` is where ``topics`` are from, None where they are from before.
-    """
+def locate_mirror(assignment: PartitionAssignment, survey: Survey) -> tuple[Leader, bytes]:
+    """Answer leader and topic id; raise BrokerError as ``locate`` does, for a missing topic only where every broker says so."""
     try:
-        found = locate(topics, assignment.mirror_topic, assignment.partition)
-        check_mirror(assignment, topics[assignment.mirror_topic].topic_id_text)
+        found = locate(survey.topics, assignment.mirror_topic, assignment.partition)
+        check_mirror(assignment, survey.topics[assignment.mirror_topic].topic_id_text)
     except BrokerError as error:
         if error.kafka_code == KafkaCode.UNKNOWN_TOPIC_OR_PARTITION and not _said_by_all(assignment, survey):
             raise _untold(assignment) from error
@@ -28,8 +25,8 @@ def locate_mirror(assignment: PartitionAssignment, topics: dict[str, TopicView],
     return found
 
 
-def _said_by_all(assignment: PartitionAssignment, survey: Survey | None) -> bool:
-    if survey is None or not survey.everywhere:
+def _said_by_all(assignment: PartitionAssignment, survey: Survey) -> bool:
+    if not survey.everywhere:
         return False
     return assignment.mirror_topic_id not in survey.topic_ids.get(assignment.mirror_topic, ())
 

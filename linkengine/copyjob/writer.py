@@ -21,7 +21,7 @@ from linkengine.kafka.producers import ProducerState
 
 LAST_EPOCH = (1 << 15) - 1
 ABOVE_OWNERS = (
-    8  # epochs that a fence leaves to an owner that raises at the same time: one per lost marker, so three in a slice
+    8  # epochs that a fence leaves to an owner that raises at the same time: one per lost marker, so three in a minute
 )
 
 

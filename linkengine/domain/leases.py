@@ -1,4 +1,4 @@
-"""Values of the partition lease and of the orders a running copy task looks up: the words both sides of that door share.
+"""Values of the partition lease: the words both sides of that door share.
 
 A lease decides who *should* write a mirror partition; its generation travels as the coordinator epoch of every marker, by
 which the destination's broker decides who *can*. The lease may therefore be lost at any time without harm: it saves work, the
@@ -7,12 +7,11 @@ broker's epochs and compare-and-append keep the mirror right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 FIRST_GENERATION = 1  # of a mirror's first owner, or of whoever comes first after the lease lost its memory
 
-# nobody has looked at the source since; a hand-over between slices takes no second, a pause or an outage of ours takes longer
+# beyond that nobody has looked at the source since; a planned move takes a second, a pause or an outage of ours takes longer
 VOUCHED_MS = 60_000
 
 
@@ -54,16 +53,3 @@ def generation_of(coordinator_epoch: int) -> int:
 def is_closed(coordinator_epoch: int) -> bool:
     """Tell whether the last marker was a fence: the mirror was stopped, whatever orders and leases say."""
     return coordinator_epoch >= 0 and coordinator_epoch % 2 == 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrdersSnapshot:
-    """What the control record of a link said at one moment."""
-
-    revision: int  # never decreases while the record lives
-    wanted: Mapping[str, bool]  # mirror id -> go on copying; a mirror that is not listed is not wanted
-    lives: Mapping[str, str] = field(default_factory=dict)  # mirror id -> ``PartitionAssignment.life`` it has now, where told
-
-    def let_go_on(self, mirror_id: str, *, life: str) -> bool:
-        """Tell whether a task goes on with a mirror; one that was planned before a restore knows topics that are gone."""
-        return self.wanted.get(mirror_id, False) and self.lives.get(mirror_id, life) == life

@@ -28,18 +28,15 @@ class GapFiller(StrEnum):
 class CopyTuning:
     """Knobs of the copy loop; the defaults are the measured ones of ``docs/benchmarks.md``."""
 
-    slice_ms: int = 60_000  # how long one Spark job owns its partitions
-    overlap_ms: int = 8_000  # how long before that the next job is submitted
     lease_ttl_ms: int = 4_000  # after a dead owner: how long until the next one may write
-    control_poll_ms: int = 100  # how often a task reads its orders
-    progress_ms: int = 500  # how often a task reports
+    progress_ms: int = 500  # how often a partition is reported
     fetch_max_bytes: int = 8 << 20  # one Fetch response, from a source far away; a near one is asked for less
     fetch_partition_max_bytes: int = 8 << 20
     fetch_wait_ms: int = 500
     produce_in_flight: int = 5  # Kafka keeps the last five batches per producer id
     coalesce_bytes: int = 1 << 20  # small neighbouring batches grow to this
     request_timeout_ms: int = 30_000
-    bytes_per_s: int = 0  # of the whole link, all its tasks together; 0: no limit
+    bytes_per_s: int = 0  # of the whole link, all its workers together; 0: no limit
 
 
 def life_of(source_topic_id: str, mirror_topic_id: str) -> str:
@@ -61,7 +58,7 @@ class PartitionAssignment:
     transactional_id: str = ""  # gaps are filled by its empty transactions, and its producer id is used; "": by WriteTxnMarkers
     mirror_topic_id: str = ""  # as it was created; "": not known (yet)
     source_seen: tuple[int, int] | None = None  # leader epoch of the source, and an offset below which all was read by then
-    bytes_per_s: float = 0.0  # moved lately, as far as known: decides which task gets it (``dealing``)
+    since_ms: int = 0  # since when its mirror is in the state in which this was planned; comes back in reports
 
     @property
     def key(self) -> str:
@@ -76,16 +73,14 @@ class PartitionAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlan:
-    """One Spark copy job: which partitions of which link, with which orders and for how long."""
+    """What one copy worker copies of one link."""
 
     link_id: str
-    revision: int  # of the link's settings; a task that sees a newer one ends its slice
-    slice_id: str  # unique; also the owner's name in leases
+    revision: int  # of the link's settings: a higher one means other connections, or other limits
     source: ClusterAddress
     destination: ClusterAddress
-    redis_url: str = field(repr=False)
-    assignments: tuple[PartitionAssignment, ...]
-    tasks: int = 1  # Spark partitions; assignments are dealt out to them
+    assignments: tuple[PartitionAssignment, ...] = ()
+    workers: int = 1  # that have partitions of the link, this one included
     tuning: CopyTuning = CopyTuning()
 
 
@@ -98,15 +93,15 @@ class PartitionPhase(StrEnum):
     DESTINATION_UNREACHABLE = "DESTINATION_UNREACHABLE"  # retrying
     LINK_BROKEN = "LINK_BROKEN"  # the source refuses our credentials or rights; retrying slowly
     FAILED = "FAILED"  # permanent, see the error code
-    RELEASED = "RELEASED"  # slice over or ordered to stop: nothing in flight, lease given back
+    RELEASED = "RELEASED"  # ordered to stop, or fenced: nothing in flight, lease given back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProgress:
-    """Latest observation of one partition, by the task that owns it. Unknown is None, never 0."""
+    """Latest observation of one partition, by the worker that has it. Unknown is None, never 0."""
 
     key: str
-    slice_id: str
+    hold_id: str  # names the worker, and which of its holds on this partition
     phase: PartitionPhase
     observed_at_ms: int
     generation: int = 0  # of the lease under which this was seen; 0: without one
@@ -117,20 +112,21 @@ class PartitionProgress:
     mirror_start: int | None = None
     mirror_end: int | None = None  # log end offset: the checkpoint; all below is the source's
     unproven_end: int | None = None  # instead of it, while the last records are still to be compared with the source
-    set_back_to: int | None = None  # lowest end that it fell back to since the slice took it: what lay beyond was lost
+    set_back_to: int | None = None  # lowest end that it fell back to in this hold: what lay beyond was lost
     set_backs: int = 0  # how often
     source_kept: int | None = None  # the source was cut short or replaced: it is what was copied up to here only
     last_fetch_offset: int | None = None  # highest source offset fetched
     source_epoch: int | None = None  # of the leader that is read; all below mirror_end was read under it or earlier ones
     last_timestamp_ms: int | None = None  # max timestamp of the last batch written
     caught_up_at_ms: int | None = None  # the mirror holds all that was below the high watermark then: age of the lag
-    bytes_copied: int = 0  # since the slice took the partition, as stored
+    bytes_copied: int = 0  # in this hold, as stored
     records_copied: int = 0  # likewise; offsets with a record, fillers not counted
     error_code: str = ""
     error_message: str = ""
     failed_at_ms: int | None = None  # the last try to read the source that failed, while none has succeeded
-    gaps: tuple[Gap, ...] = ()  # runs of fills since the slice took the partition; they only grow
+    gaps: tuple[Gap, ...] = ()  # runs of fills in this hold; they only grow
     life: str = ""  # ``PartitionAssignment.life`` of what was seen; "": not told, by an older version
+    since_ms: int = 0  # ``PartitionAssignment.since_ms`` of what was seen
 
     @property
     def seen_end(self) -> int | None:

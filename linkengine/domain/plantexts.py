@@ -1,16 +1,16 @@
-"""A copy plan on its way to Spark's executors, which may run another version than the worker: by name, with a version.
+"""A copy plan on its way to copy workers, which may run another version than the console: by name, with a version.
 
-Pickled, a plan would be a list of values by position: an executor of another version would take one field for another, and say
+Pickled, a plan would be a list of values by position: a worker of another version would take one field for another, and say
 nothing. Here a field that the reader does not know is dropped, and one that it misses has its default. Where dropping a field
-would copy wrongly, ``PLAN_VERSION`` grows with it, and an executor that knows lower ones only refuses. How the partitions are
-dealt out travels along: executors of two versions might deal them out differently, and leave some to nobody.
+would copy wrongly, ``PLAN_VERSION`` grows with it, and a worker that knows lower ones only refuses.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
@@ -18,13 +18,13 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment
 
-PLAN_VERSION = 1  # grows with each field that must not be ignored
+PLAN_VERSION = 2  # grows with each field that must not be ignored
 _BEFORE = "A Spark executor has another version than the worker: "
 _BEHIND = ". Nothing was copied by it. Bring the Spark nodes to the worker's version, they first; copying goes on by itself."
 _TOLD = re.compile(f"{re.escape(_BEFORE)}(.*?){re.escape(_BEHIND)}")
 # what Python says where the worker's function is not there: an executor of before there were versions, or without the product
 _ABSENT = re.compile(r"Can't get attribute '\w+' on <module 'linkengine[\w.]*'|No module named 'linkengine[\w.]*'")
-Shares = Sequence[tuple[PartitionAssignment, ...]]
+_BY_THE_WAY = ("source_seen",)  # grows while a partition is copied; whoever begins gets what was known then
 T = TypeVar("T")
 
 
@@ -37,21 +37,27 @@ class PlanText(str):
         return "<a copy plan>"
 
 
-def write_plan(plan: CopyPlan, shares: Shares, *, version: int = PLAN_VERSION) -> PlanText:
-    """Write a plan and how its partitions are dealt out."""
-    keys = [[one.key for one in share] for share in shares]
-    return PlanText(json.dumps({"version": version, "plan": asdict(plan), "shares": keys}))
+def write_plan(plan: CopyPlan, *, version: int = PLAN_VERSION) -> PlanText:
+    """Write a plan."""
+    return PlanText(json.dumps({"version": version, "plan": asdict(plan)}))
 
 
-def read_plan(text: str) -> tuple[CopyPlan, Shares]:
+def plan_digest(plan: CopyPlan) -> str:
+    """Answer the same text for plans that ask for the same."""
+    values = asdict(plan)
+    for one in values["assignments"]:
+        for name in _BY_THE_WAY:
+            del one[name]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def read_plan(text: str) -> CopyPlan:
     """Read what ``write_plan`` of any version wrote; raise LinkEngineError where it asks for more than is known here."""
     found = json.loads(text)
     if found["version"] > PLAN_VERSION:
         raise _other_version(f"it was sent a copy plan of version {found['version']}, and knows those up to {PLAN_VERSION}")
     try:
-        plan = _plan(found["plan"])
-        by_key = {one.key: one for one in plan.assignments}
-        return plan, [tuple(by_key[key] for key in share) for share in found["shares"]]
+        return _plan(found["plan"])
     except (KeyError, TypeError) as error:
         raise _other_version(f"it cannot read the copy plan it was sent ({type(error).__name__})") from None
 

@@ -1,23 +1,52 @@
-"""Run slices of the copy job, give running tasks their orders and read how far they are."""
+"""Run copy workers, tell them what to copy and read how far they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from linkengine.coordination import lease, losses, orders, progress
+from linkengine.coordination import lease, losses, pool, progress
 from linkengine.coordination.losses import Loss
 from linkengine.copyjob import spark
 from linkengine.domain.plans import CopyPlan, PartitionProgress
+from linkengine.domain.workers import Heartbeat, WorkerSetup
 
 
-def copy_slice(plan: CopyPlan, *, spark_url: str) -> list[PartitionProgress]:
-    """Copy for one slice (``plan.tuning.slice_ms``) and answer the last observation of every partition. Blocks."""
-    return spark.submit_copy(plan, spark_url=spark_url)
+def setup_worker(worker_id: str, *, redis_url: str, secret: str, lease_ttl_ms: int) -> WorkerSetup:
+    """Answer what a worker is born with; ``secret`` is the installation's, from which its key is derived."""
+    key = pool.key_for(secret, worker_id)
+    return WorkerSetup(worker_id=worker_id, redis_url=redis_url, key=key, lease_ttl_ms=lease_ttl_ms)
 
 
-def interrupt_slice(slice_id: str, *, spark_url: str) -> bool:
-    """Free whoever waits for the slice in this process; its tasks end by their orders. Answer whether there was one."""
-    return spark.interrupt_slice(slice_id, spark_url=spark_url)
+def run_copy_worker(setup: WorkerSetup, *, spark_url: str) -> None:
+    """Run a copy worker in Spark until it has ended. Blocks for hours."""
+    spark.submit_worker(setup, spark_url=spark_url)
+
+
+def interrupt_worker(worker_id: str, *, spark_url: str) -> bool:
+    """End a worker's job that was submitted by this process; answer whether there was one."""
+    return spark.interrupt_worker(worker_id, spark_url=spark_url)
+
+
+def count_slots(*, spark_url: str) -> int:
+    """Answer how many tasks Spark runs at a time, 0 where it does not tell."""
+    return spark.count_slots(spark_url)
+
+
+def read_workers(redis_url: str, *, secret: str) -> list[Heartbeat]:
+    """Read who was heard in the last ten minutes, by name."""
+    return pool.read_workers(redis_url, secret=secret)
+
+
+def write_assignments(
+    redis_url: str, link_id: str, plans: Mapping[str, CopyPlan], *, secret: str, applied: Mapping[str, int] | None = None
+) -> set[str]:
+    """Tell workers (by name) what to copy of a link; answer those to whom it is news. ``applied``: what they follow now."""
+    return pool.write_assignments(redis_url, link_id, plans, secret=secret, applied=applied)
+
+
+def end_workers(redis_url: str, workers: Iterable[str], *, secret: str) -> None:
+    """Order workers to let go of everything and to end."""
+    pool.end_workers(redis_url, workers, secret=secret)
 
 
 def read_progress(redis_url: str, link_id: str) -> list[PartitionProgress]:
@@ -25,14 +54,14 @@ def read_progress(redis_url: str, link_id: str) -> list[PartitionProgress]:
     return progress.read_progress(redis_url, link_id)
 
 
-def write_report(report: PartitionProgress) -> str:
-    """Write what a task answered as one line of text, for who keeps it."""
-    return progress.to_json(report)
+def read_kept(redis_url: str, link_id: str) -> dict[str, PartitionProgress | None]:
+    """Read reports that stay until they are forgotten, by name, the earliest first; None for one that cannot be read."""
+    return progress.read_kept(redis_url, link_id)
 
 
-def read_report(line: str) -> PartitionProgress:
-    """Read what ``write_report`` wrote; raise ValueError for anything else."""
-    return progress.from_json(line)
+def forget_kept(redis_url: str, link_id: str, names: Iterable[str]) -> None:
+    """Let go of reports that were taken in."""
+    progress.forget_kept(redis_url, link_id, names)
 
 
 def read_losses(redis_url: str, link_id: str) -> list[Loss]:
@@ -45,13 +74,6 @@ def forget_losses(redis_url: str, link_id: str, found: Iterable[Loss]) -> None:
     losses.forget_losses(redis_url, link_id, found)
 
 
-def write_orders(
-    redis_url: str, link_id: str, *, revision: int, wanted: Mapping[str, bool], lives: Mapping[str, str] | None = None
-) -> bool:
-    """Tell running tasks which mirrors (by id) go on, and in which life; answer False where a newer revision is written."""
-    return orders.write_orders(redis_url, link_id, revision=revision, wanted=wanted, lives=lives or {})
-
-
 def clear_mirror(redis_url: str, link_id: str, *, mirror_id: str, keys: Iterable[str] = ()) -> None:
     """Forget the reports of a mirror that is gone, what its copiers had lost, and the leases of its partitions (``keys``)."""
     progress.clear_mirror(redis_url, link_id, mirror_id=mirror_id)
@@ -60,7 +82,7 @@ def clear_mirror(redis_url: str, link_id: str, *, mirror_id: str, keys: Iterable
 
 
 def clear_link(redis_url: str, link_id: str, *, keys: Iterable[str] = ()) -> None:
-    """Forget the orders of a link that is gone, what its copiers had lost, and the leases of its mirrors' partitions."""
-    orders.clear_orders(redis_url, link_id)
+    """Forget the reports of a link that is gone, what its copiers had lost, and the leases of its mirrors' partitions."""
+    progress.clear_link(redis_url, link_id)
     losses.clear_losses(redis_url, link_id)
     lease.forget_leases(redis_url, keys)

@@ -54,14 +54,14 @@ def soon(work: Callable[[], object], *, every_s: float = 0.2) -> Iterator[None]:
 
 
 def test_an_owner_that_died_lets_its_lease_run_out(server: RedisServer, owners: Owners) -> None:
-    owner(server, "slice-1")
+    owner(server, "0001-a")
 
     assert owners.died(owners.awaited(), timeout_s=WITHIN_S)
 
 
 def test_who_renews_or_gives_back_has_not_died(server: RedisServer, owners: Owners) -> None:
     lease = RedisLease(server.url, ttl_ms=TTL_MS)
-    grants = lease.acquire_all(KEYS, "slice-1")
+    grants = lease.acquire_all(KEYS, "0001-a")
     before = owners.tokens()
     with soon(lambda: lease.renew(grants)):
         assert not owners.died(before, timeout_s=WITHIN_S)
@@ -73,19 +73,19 @@ def test_who_renews_or_gives_back_has_not_died(server: RedisServer, owners: Owne
 
 def test_a_second_owner_is_seen_and_the_first_one_is_none(server: RedisServer, owners: Owners) -> None:
     first = RedisLease(server.url, ttl_ms=TTL_MS)
-    grants = first.acquire_all(KEYS, "slice-1")
+    grants = first.acquire_all(KEYS, "0001-a")
     before = owners.tokens()
     with soon(lambda: first.renew(grants)):
         assert not owners.taken_over(before, timeout_s=WITHIN_S)
 
     second = RedisLease(server.url, ttl_ms=TTL_MS)
-    with soon(lambda: second.acquire_all(KEYS, "slice-2")):
+    with soon(lambda: second.acquire_all(KEYS, "0002-b")):
         assert owners.taken_over(before, timeout_s=WITHIN_S)
 
 
 def test_leases_are_ended_until_another_has_one_and_not_where_nobody_wants_it(server: RedisServer, owners: Owners) -> None:
-    first, second = owner(server, "slice-1"), RedisLease(server.url, ttl_ms=TTL_MS)
-    with soon(lambda: second.acquire_all(KEYS, "slice-2"), every_s=0.02):
+    first, second = owner(server, "0001-a"), RedisLease(server.url, ttl_ms=TTL_MS)
+    with soon(lambda: second.acquire_all(KEYS, "0002-b"), every_s=0.02):
         assert owners.end_leases()
     del first
 
@@ -99,7 +99,7 @@ def test_a_redis_that_is_away_proves_nothing() -> None:
     assert away.seen() == {}
     assert away.set_expiry(["lease:{1/0}"], 1) == 0
     assert not away.forget_all()
-    assert not away.taken_over({"lease:{1/0}": "slice-1#x"}, timeout_s=0.2)
+    assert not away.taken_over({"lease:{1/0}": "0001-a#x"}, timeout_s=0.2)
 
 
 def test_a_process_is_connected_while_its_connection_is_open() -> None:

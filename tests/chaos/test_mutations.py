@@ -25,7 +25,7 @@ TIMEOUT_S = 180.0
 LEASE_MS = 500
 RECORD_BYTES = 1_000  # many times what a look-up takes
 QUIET_S = 2.0  # in which a copier on a busy machine comes to sending what it has read
-SLICE_S = 300.0
+COPY_S = 300.0
 SHORT_S = 1.2  # the wait before the first marker after a dead owner is longer
 TUNING = CopyTuning(lease_ttl_ms=LEASE_MS, request_timeout_ms=120_000, progress_ms=100)  # nobody gives up what is held
 
@@ -39,15 +39,14 @@ class Scene:
         self._ends = {side: Ends(side.cluster.client(), {topic: 1}) for side in (ground.source, ground.destination)}
 
     def start_copier(self) -> int:
-        self.engine.give_orders()
-        return self.engine.start_copier(slice_s=SLICE_S)
+        return self.engine.start_copier(seconds=COPY_S)
 
     def let_a_short_owner_come(self, generation: int) -> None:
         """Let one more owner have the lease and give it back before it may send a marker."""
         name = f"generation:{{{self.engine.assignments[self.topic][0].key}}}"
         with self.ground.client() as client:
             while int(str(client.hget(name, "generation"))) < generation:  # on a slow machine its slice may be over first
-                pid = self.engine.start_copier(slice_s=SHORT_S)
+                pid = self.engine.start_copier(seconds=SHORT_S)
                 self.until(lambda pid=pid: not psutil.pid_exists(pid))
 
     def write(self, count: int, *, side: Side | None = None) -> None:

@@ -13,6 +13,7 @@ PARTS = {
     "destination's network": {Fault.CUT_DESTINATION, Fault.HOLD_DESTINATION, Fault.SLOW_DESTINATION},
     "Redis": {
         Fault.KILL_REDIS, Fault.LOSE_REDIS, Fault.FLUSH_REDIS, Fault.CLOCK_FORWARD, Fault.CLOCK_BACK, Fault.SECOND_OWNER,
+        Fault.CUT_REDIS,
     },
     "copiers": {Fault.KILL_COPIER, Fault.STOP_COPIER},
 }  # fmt: skip

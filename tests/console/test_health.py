@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from console import rounds, store
-from console.models import ClampedOffset, ClusterLink, Drill, GapRange, LinkTask, MirrorPartition, MirrorTopic
+from console.models import ClampedOffset, ClusterLink, CopyWorker, Drill, GapRange, LinkTask, MirrorPartition, MirrorTopic
 from console.queries.linktasks import list_tasks
 from console.queries.verifymetrics import verify_samples
 from devcluster.ports import free_port
@@ -46,6 +46,7 @@ def test_ready_means_database_redis_and_a_worker(client: Client, own_redis: None
         "worker": "no worker is known to have shown life in the last hour",
         "rounds": answer.json()["parts"]["rounds"],
         "links": "unknown",
+        "copy workers": "unknown",
         "mirrors": "unknown",
         "schedule": "unknown",
         "clocks": "ok",
@@ -58,6 +59,23 @@ def test_ready_means_database_redis_and_a_worker(client: Client, own_redis: None
 
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+
+
+@pytest.mark.django_db
+def test_copy_workers_that_do_not_run_are_told_of_and_why(client: Client, own_redis: None) -> None:
+    store.note_worker()
+    for step in rounds.STEPS:
+        rounds.note_success(step)
+    CopyWorker.objects.create(number=0)
+    CopyWorker.objects.create(number=3, trouble="No Spark.")
+
+    answer = client.get("/readyz")
+
+    assert answer.status_code == 200
+    assert answer.json()["parts"]["copy workers"] == "1 copy worker of the pool not running: copy worker 3: No Spark."
+    metrics = client.get("/metrics").content.decode()
+    assert 'clusterlink_copy_workers{running="yes"} 1' in metrics
+    assert 'clusterlink_copy_workers{running="no"} 1' in metrics
 
 
 @pytest.mark.django_db

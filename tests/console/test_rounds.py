@@ -58,7 +58,7 @@ def test_rounds_that_get_through_are_ready(client: Client, link: ClusterLink, se
 
     assert (answer.status_code, answer.json()["status"]) == (200, "ready")
     assert answer.json()["parts"] == dict.fromkeys(
-        ("database", "redis", "worker", "rounds", "links", "mirrors", "clocks", "schedule"), "ok"
+        ("database", "redis", "worker", "rounds", "links", "copy workers", "mirrors", "clocks", "schedule"), "ok"
     )
     shown = figures()
     assert {shown[f'clusterlink_round_late{{step="{step}"}}'] for step in rounds.STEPS} == {0}

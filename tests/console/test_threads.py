@@ -1,4 +1,4 @@
-"""A real worker with few threads, and a Spark that takes calls and answers none: slices leave threads to everything else."""
+"""A real worker with few threads, and a Spark that answers nothing: copy workers leave threads to everything else."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import Celery
 from django.db import connection
-from django.utils import timezone
 
 from console import store
-from console.models import ClusterLink, CopySlice
+from console.models import CopyWorker
 from console.tasks.threads import threads_for_long
 from devcluster.ports import LOOPBACK
 from devcluster.processes import Process
 
 ROOT = Path(__file__).resolve().parents[2]
-THREADS, SLICES = 4, 6
+THREADS, WORKERS = 4, 6
 
 
 @pytest.mark.parametrize(("threads", "for_long"), [(1, 1), (3, 3), (4, 3), (64, 48), (200, 184)])
@@ -65,18 +63,16 @@ def wait(worker: Process, look: Callable[[], Any], *, timeout_s: float) -> None:
 
 
 def taken() -> int:
-    return CopySlice.objects.exclude(taken_at=None).count()
+    return CopyWorker.objects.exclude(submitted_at=None).count()
 
 
 @pytest.mark.timeout(180)
-def test_slices_leave_threads_to_everything_else(link: ClusterLink, queue: Celery, worker: Process) -> None:
-    now = timezone.now()
-    common = {"link": link, "revision": 1, "started_at": now, "ends_at": now + timedelta(minutes=5)}
-    for number in range(SLICES):
-        CopySlice.objects.create(slice_id=f"slice-{number}", **common)
-        queue.send_task("run_slice", kwargs={"slice_id": f"slice-{number}"}, queue="slices")
+def test_copy_workers_leave_threads_to_everything_else(transactional_db: None, queue: Celery, worker: Process) -> None:
+    for number in range(WORKERS):
+        CopyWorker.objects.create(number=number)
+        queue.send_task("run_copy_worker", kwargs={"number": number}, queue="spark")
     wait(worker, lambda: taken() == THREADS - 1, timeout_s=60)
-    wait(worker, lambda: not store.client().llen("slices"), timeout_s=10)
+    wait(worker, lambda: not store.client().llen("spark"), timeout_s=10)
     assert taken() == THREADS - 1
 
     queue.send_task("reconcile", queue="control")

@@ -18,9 +18,11 @@ from devcluster.kafka import KafkaCluster
 from devcluster.ports import free_port
 from devcluster.spark import SparkConnectServer
 from linkengine import sparkclient
-from linkengine.copyjob.spark import submit_copy
+from linkengine.coordination.pool import end_workers, write_assignments
+from linkengine.copyjob.spark import submit_worker
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
-from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, VerifyPlan
+from linkengine.domain.plans import CopyPlan, VerifyPlan
+from linkengine.domain.workers import worker_id_for
 from linkengine.sparkclient import (
     SparkSilentError,
     SparkUnavailableError,
@@ -31,7 +33,7 @@ from linkengine.sparkclient import (
     tagged,
 )
 from linkengine.verifyjob.job import run_verify
-from tests.linkengine.copyjob.standin import hold_leases
+from tests.linkengine.copyjob.copying import SECRET, setup_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 TIMEOUT_S = 180.0
@@ -177,18 +179,11 @@ def test_credentials_show_up_in_no_log_and_no_event_of_spark(
         sasl_password=password,
         ssl_key_pem=key,
     )
-    one = PartitionAssignment(mirror_id="1", partition=0, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1)
-    plan = CopyPlan(
-        link_id="link",
-        revision=1,
-        slice_id=topic_name,
-        source=guarded,
-        destination=guarded,
-        redis_url=redis_url,
-        assignments=(one,),
-        tuning=CopyTuning(slice_ms=50),
-    )
-    submit_copy(plan, spark_url=own_spark.url, run=hold_leases)
+    setup = setup_for(worker_id_for(0, topic_name), redis_url=redis_url)
+    plan = CopyPlan(link_id="link", revision=1, source=guarded, destination=guarded)
+    write_assignments(redis_url, "link", {setup.worker_id: plan}, secret=SECRET, applied={setup.worker_id: 1})
+    end_workers(redis_url, [setup.worker_id], secret=SECRET)
+    submit_worker(setup, spark_url=own_spark.url)
 
     admin = address_from_properties(source_cluster.client_properties("admin"))
     create_topics(source_cluster, f"{topic_name}-a", f"{topic_name}-b")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from django.db import IntegrityError, connection, transaction
 from console.models import (
     Cluster,
     ClusterLink,
-    CopySlice,
+    CopyWorker,
     GapRange,
     MirrorPartition,
     MirrorTopic,
@@ -82,9 +81,10 @@ def test_a_source_topic_was_seen_one_way(link: ClusterLink) -> None:
     refused(SourceTopic, name="orders", partitions=0, seen_at=NOW, link=link)
 
 
-def test_a_slice_lasts(link: ClusterLink) -> None:
-    refused(CopySlice, link=link, slice_id="s", revision=1, started_at=NOW, ends_at=NOW)
-    CopySlice.objects.create(link=link, slice_id="s", revision=1, started_at=NOW, ends_at=NOW + timedelta(seconds=1))
+def test_a_place_in_the_pool_of_copy_workers_is_there_once(db: None) -> None:
+    CopyWorker.objects.create(number=0)
+
+    refused(CopyWorker, number=0)
 
 
 def test_credentials_are_not_readable_in_the_database(link: ClusterLink) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,9 +12,9 @@ from django.conf import settings as django_settings
 from django.test import Client
 
 from console import rounds, store
-from console.models import ClusterLink, CopySlice, LinkSample, MirrorPartition, MirrorSample, MirrorTopic
+from console.models import ClusterLink, LinkSample, MirrorPartition, MirrorSample, MirrorTopic
 from console.queries.metrics import prometheus_text
-from console.reconciling import plans, slicing, waits
+from console.reconciling import placing, plans, waits
 from console.tasks import endings
 from console.tasks.reconcile import reconcile, reconcile_link
 from linkengine import jobs
@@ -23,7 +22,7 @@ from linkengine.coordination.progress import RedisProgress
 from linkengine.domain.plans import PartitionPhase, PartitionProgress, life_of
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorState
-from tests.console.conftest import NOW, MakeMirror
+from tests.console.conftest import MakeMirror
 
 pytestmark = pytest.mark.django_db(transaction=True)  # as in a worker: what fails must not end the others' transaction
 Sent = list[tuple[str, dict[str, Any]]]
@@ -46,7 +45,7 @@ def mirrors(make_mirror: MakeMirror) -> list[MirrorTopic]:
 
 
 def said(mirror: MirrorTopic, **told: Any) -> PartitionProgress:
-    values = {"slice_id": "one", "phase": PartitionPhase.COPYING, "observed_at_ms": now_ms(), "generation": 1, **told}
+    values = {"hold_id": "one", "phase": PartitionPhase.COPYING, "observed_at_ms": now_ms(), "generation": 1, **told}
     return PartitionProgress(key=f"{plans.mirror_key(mirror)}/0", life=life_of("there", "here"), **values)
 
 
@@ -56,7 +55,7 @@ def now_ms() -> int:
 
 
 def report(link: ClusterLink, *told: PartitionProgress) -> None:
-    RedisProgress(django_settings.REDIS_URL, plans.link_key(link)).report(list(told))
+    RedisProgress(django_settings.REDIS_URL).report(plans.link_key(link), list(told))
 
 
 def figures() -> dict[str, float]:
@@ -125,18 +124,17 @@ def test_what_was_told_of_a_mirror_that_failed_is_told_again_and_nothing_else(
     _, bad, last = mirrors
     report(link, said(bad), said(last))
     reconcile_link(link_id=link.pk)
-    row = CopySlice.objects.create(
-        link=link, slice_id="one", revision=1, started_at=NOW, ends_at=NOW + timedelta(minutes=1), finished_at=NOW
-    )
-    endings.keep(row, [said(one, bytes_copied=5, gaps=(GAP,)) for one in (bad, last)])
+    sink, key = RedisProgress(django_settings.REDIS_URL), plans.link_key(link)
+    for one in (bad, last):
+        sink.keep(key, said(one, bytes_copied=5, gaps=(GAP,)))
     lost = [(plans.partition_keys(one)[0], OffsetRange(30, 40)) for one in (bad, last)]
     for one in lost:
-        RedisProgress(django_settings.REDIS_URL, plans.link_key(link)).lose(one)
+        sink.lose(key, one)
     report(link, fail_ledger(bad))
 
     reconcile_link(link_id=link.pk)
 
-    assert [one.key for one in endings.read(link, mirrors)[row.pk]] == [plans.partition_keys(bad)[0]]
+    assert [one.key for one in endings.read(link, mirrors).told] == [plans.partition_keys(bad)[0]]
     assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link)) == lost[:1]
     assert last.gaps.count() == 2
     assert MirrorPartition.objects.get(mirror=last).bytes_copied == 5
@@ -144,30 +142,10 @@ def test_what_was_told_of_a_mirror_that_failed_is_told_again_and_nothing_else(
     report(link, said(bad, mirror_end=20))
     reconcile_link(link_id=link.pk)
 
-    assert endings.read(link, mirrors) == {}
+    assert endings.read(link, mirrors).names == {}
     assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link)) == []
     assert sorted(bad.gaps.values_list("reason", flat=True)) == [GapReason.ABORTED, GapReason.LOST]
     assert MirrorPartition.objects.get(mirror=bad).bytes_copied == 5
-
-
-def test_the_copy_of_a_mirror_that_fails_is_not_taken_for_dead(
-    link: ClusterLink, mirrors: list[MirrorTopic], sent: Sent
-) -> None:
-    reconcile_link(link_id=link.pk)
-    running = CopySlice.objects.get()
-    long_ago = now_ms() / 1000 - 60
-    CopySlice.objects.update(
-        slice_id="one", taken_at=NOW.fromtimestamp(long_ago, NOW.tzinfo), started_at=NOW.fromtimestamp(long_ago, NOW.tzinfo)
-    )
-    MirrorPartition.objects.update(observed_at=None)
-
-    report(link, *(fail_ledger(one) for one in mirrors))
-    reconcile_link(link_id=link.pk)
-
-    link.refresh_from_db()
-    assert link.engine_error == ""
-    assert CopySlice.objects.get(pk=running.pk).finished_at is None
-    assert CopySlice.objects.count() == 1
 
 
 def test_the_links_figures_are_unknown_while_a_mirrors_are(link: ClusterLink, mirrors: list[MirrorTopic]) -> None:
@@ -203,7 +181,7 @@ def test_a_step_of_the_link_that_fails_keeps_the_next_ones_from_nothing(
     link: ClusterLink, make_mirror: MakeMirror, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_mirror("stops", MirrorState.PENDING_STOPPED, stop_reason="failover")
-    monkeypatch.setattr(slicing, "orders_for", lambda *_: 1 / 0)
+    monkeypatch.setattr(placing, "wanted_rows", lambda *_: 1 / 0)
 
     reconcile_link(link_id=link.pk)
 

@@ -191,7 +191,7 @@ def shorten(mirror: MirrorTopic, *ends: int, name: str = "mirror_end", **told: A
     MirrorPartition.objects.filter(mirror=mirror).update(mirror_end=100)
     rows = {f"{mirror_key(mirror)}/{row.partition}": row for row in mirror.partitions.all()}
     reports = [
-        PartitionProgress(**{"key": key, "slice_id": "s", "phase": COPYING, "observed_at_ms": 0, name: end, **told})
+        PartitionProgress(**{"key": key, "hold_id": "s", "phase": COPYING, "observed_at_ms": 0, name: end, **told})
         for key, end in zip(rows, ends, strict=False)
     ]
     return coverage.forget_lost(mirrors=[mirror], rows=rows, reports=reports, now=LATER)
@@ -224,14 +224,14 @@ def test_a_comparison_that_saw_what_was_lost_since_verifies_nothing_and_ends_no_
 def test_what_a_mirror_lost_and_got_again_between_two_looks_is_not_verified_any_more(mirror: MirrorTopic) -> None:
     """The report tells of it for the rest of the slice; what is compared after it counts."""
     coverage.note_report(mirror=mirror, report=report(checked(0, 100)), now=NOW)
-    slice_id = uuid4().hex
+    hold_id = uuid4().hex
 
-    assert shorten(mirror, 101, set_back_to=60, set_backs=1, slice_id=slice_id)
+    assert shorten(mirror, 101, set_back_to=60, set_backs=1, hold_id=hold_id)
     assert ledger(mirror) == [(0, 0, 60, None)]
     coverage.note_report(mirror=MirrorTopic.objects.get(), report=report(checked(60, 100)), now=LATER)
-    assert not shorten(mirror, 101, set_back_to=60, set_backs=1, slice_id=slice_id)
+    assert not shorten(mirror, 101, set_back_to=60, set_backs=1, hold_id=hold_id)
     assert ledger(mirror) == [(0, 0, 60, None), (0, 60, 100, 40)]
-    assert shorten(mirror, 101, set_back_to=60, set_backs=2, slice_id=slice_id)
+    assert shorten(mirror, 101, set_back_to=60, set_backs=2, hold_id=hold_id)
     assert ledger(mirror) == [(0, 0, 60, None)]
 
 
@@ -241,12 +241,12 @@ def test_what_the_source_lost_is_not_verified_any_more(mirror: MirrorTopic, kept
     """The mirror still holds it; a comparison that saw it on both sides counts for nothing."""
     begun = MirrorTopic.objects.get(pk=mirror.pk)
     coverage.note_report(mirror=mirror, report=report(checked(0, 100)), now=NOW)
-    slice_id = uuid4().hex
+    hold_id = uuid4().hex
 
-    assert shorten(mirror, 100, source_kept=kept, slice_id=slice_id)
+    assert shorten(mirror, 100, source_kept=kept, hold_id=hold_id)
     assert ledger(mirror) == left
     assert not coverage.note_report(mirror=begun, report=report(checked(0, 100)), now=LATER)
-    assert not shorten(mirror, 100, source_kept=kept, slice_id=slice_id)  # it is told for as long as the report is kept
+    assert not shorten(mirror, 100, source_kept=kept, hold_id=hold_id)  # it is told for as long as the report is kept
 
 
 def test_the_last_report_before_a_fence_says_nothing_about_what_was_found_there(mirror: MirrorTopic) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from console.models import CopySlice, LinkConfig, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
+from console.models import LinkConfig, MirrorPartition, MirrorTopic, StateTransition, StateTransitionError
 from console.reconciling import plans, troubles
 from console.reconciling.phases import RETRY_TIMEOUT, Verdict, apply_verdict, verdict_on
 from linkengine.domain.plans import PartitionPhase
@@ -52,7 +52,7 @@ def test_the_worst_fresh_partition_speaks(mirror: MirrorTopic) -> None:
 @pytest.mark.parametrize("state", list(S))
 def test_a_mirror_that_was_stopped_unknown_to_us_fails(state: S, make_mirror: MakeMirror) -> None:
     mirror = make_mirror("orders", state)
-    row = plan_slice(mirror, "late", after_s=1)
+    row = found_fence(after_s=1)
     verdict = verdict_on([MirrorPartition(phase=P.RELEASED, observed_at=NOW), row], now=NOW)
     assert verdict is not None
 
@@ -64,25 +64,24 @@ def test_a_mirror_that_was_stopped_unknown_to_us_fails(state: S, make_mirror: Ma
 
 
 def test_a_copier_of_an_earlier_life_that_finds_its_fence_says_nothing(mirror: MirrorTopic) -> None:
-    before = verdict_on([plan_slice(mirror, "before", after_s=-1)], now=NOW)
+    before = verdict_on([found_fence(after_s=-1)], now=NOW)
 
     assert see(mirror, before, after_s=2).state == S.ACTIVE
     assert see(mirror, replace(COPYING, phase=P.RELEASED, code="MIRROR_WAS_STOPPED"), after_s=2).state == S.ACTIVE
 
 
 def test_who_finds_a_stop_that_was_quicker_gives_way(mirror: MirrorTopic) -> None:
-    verdict = verdict_on([plan_slice(mirror, "late", after_s=1)], now=NOW)
+    verdict = verdict_on([found_fence(after_s=1)], now=NOW)
     MirrorTopic.objects.update(state=S.STOPPED)
 
     assert see(mirror, verdict, after_s=2).state == S.STOPPED
 
 
-def plan_slice(mirror: MirrorTopic, name: str, *, after_s: float) -> MirrorPartition:
-    """Plan a slice that finds a fence; its report."""
-    times = {"started_at": NOW + timedelta(seconds=after_s), "ends_at": NOW + timedelta(minutes=1)}
-    CopySlice.objects.create(link=mirror.link, slice_id=name, revision=1, **times)
-    told = {"error_code": "MIRROR_WAS_STOPPED", "error_message": "Stopped."}
-    return MirrorPartition(phase=P.RELEASED, slice_id=name, observed_at=NOW, **told)
+def found_fence(*, after_s: float) -> MirrorPartition:
+    """The report of a partition in which a fence was found, planned so long after the mirror came into its state."""
+    row = MirrorPartition(phase=P.RELEASED, error_code="MIRROR_WAS_STOPPED", error_message="Stopped.", observed_at=NOW)
+    row.since_ms = int((NOW + timedelta(seconds=after_s)).timestamp() * 1000)
+    return row
 
 
 def test_a_lost_source_must_stay_lost_for_a_moment_and_comes_back(mirror: MirrorTopic) -> None:

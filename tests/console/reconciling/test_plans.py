@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from console import pairs
-from console.models import ClusterLink, CopySlice, LinkConfig, MirrorPartition, MirrorTopic, RestoreRun
+from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic, RestoreRun
 from console.reconciling import plans, troubles
 from console.tasks.mirrors import note_synced
 from console.tasks.reversing import note_mirroring
@@ -17,8 +16,14 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeMirror
 
 
-def slice_of(link: ClusterLink, *, keys: list[str], revision: int = 1) -> CopySlice:
-    return CopySlice(link=link, slice_id="s", revision=revision, keys=keys, started_at=NOW, ends_at=NOW + timedelta(minutes=1))
+def rows_of(*mirrors: MirrorTopic) -> dict[str, MirrorPartition]:
+    return {f"{plans.mirror_key(one)}/{row.partition}": row for one in mirrors for row in one.partitions.all()}
+
+
+def placed(*mirrors: MirrorTopic, worker: str = "0000-w") -> dict[str, MirrorPartition]:
+    """All partitions of mirrors, placed on one worker."""
+    MirrorPartition.objects.filter(mirror__in=mirrors).update(worker_id=worker)
+    return rows_of(*mirrors)
 
 
 def test_names_for_the_engine_are_unique_for_ever(mirror: MirrorTopic, link: ClusterLink) -> None:
@@ -26,63 +31,57 @@ def test_names_for_the_engine_are_unique_for_ever(mirror: MirrorTopic, link: Clu
     assert plans.mirror_key(mirror) == f"{link.link_uuid.hex[:16]}-{mirror.pk}"
 
 
-def test_a_plan_holds_the_partitions_of_its_slice(make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_each_worker_gets_the_partitions_that_are_placed_on_it(make_mirror: MakeMirror, link: ClusterLink) -> None:
     first, second = make_mirror("a", partitions=3, mirror_topic_id="a-id"), make_mirror("b", partitions=3)
-    keys = [one.key for one in plans.assignments_of(first)] + [plans.assignments_of(second)[2].key, "gone/0"]
-    row = slice_of(link, keys=keys, revision=7)
+    ClusterLink.objects.update(revision=7)
+    link.refresh_from_db()
+    rows = placed(first) | placed(second, worker="0001-w")
+    key = next(one.key for one in plans.assignments_of(second))
+    rows[key].worker_id = ""
 
-    plan = plans.copy_plan(row, mirrors=[first, second], slice_ms=1234)
+    found = plans.copy_plans(link, [first, second], rows)
 
-    assert [one.key for one in plan.assignments] == keys[:-1]
-    assert [one.mirror_topic_id for one in plan.assignments] == ["a-id"] * 3 + [""]
-    assert (plan.revision, plan.slice_id, plan.tuning.slice_ms, plan.tasks) == (7, "s", 1234, 1)
-    assert len({one.producer_id for one in plan.assignments}) == 4
+    assert {name: [one.key for one in plan.assignments] for name, plan in found.items()} == {
+        "0000-w": [one.key for one in plans.assignments_of(first)],
+        "0001-w": [one.key for one in plans.assignments_of(second)][1:],
+    }
+    plan = found["0000-w"]
+    assert [one.mirror_topic_id for one in plan.assignments] == ["a-id"] * 3
+    assert (plan.link_id, plan.revision, plan.workers) == (plans.link_key(link), 7, 2)
     assert plan.source.sasl_username == "link"
     assert "secret-of-the-link" not in repr(plan)
 
 
-def test_many_partitions_are_shared_by_more_tasks(make_mirror: MakeMirror, link: ClusterLink) -> None:
-    mirror = make_mirror("a", partitions=9)
-    row = slice_of(link, keys=[one.key for one in plans.assignments_of(mirror)])
-
-    assert plans.copy_plan(row, mirrors=[mirror], slice_ms=1).tasks == 2
-
-
-def test_partitions_that_are_known_to_move_little_are_left_to_one_task(make_mirror: MakeMirror, link: ClusterLink) -> None:
-    mirror = make_mirror("a", partitions=9)
-    MirrorPartition.objects.filter(mirror=mirror).update(bytes_per_s=1e6)
-    row = slice_of(link, keys=[one.key for one in plans.assignments_of(mirror)])
-
-    assert plans.copy_plan(row, mirrors=[mirror], slice_ms=1).tasks == 1
-
-
-def test_what_partitions_moved_lately_decides_who_gets_them(make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_partitions_that_are_not_wanted_are_left_out(make_mirror: MakeMirror, link: ClusterLink) -> None:
     mirror = make_mirror("a", partitions=3)
-    MirrorPartition.objects.filter(mirror=mirror, partition=1).update(bytes_per_s=5e6)
-    row = slice_of(link, keys=[one.key for one in plans.assignments_of(mirror)])
+    rows = placed(mirror)
+    rows.pop(plans.assignments_of(mirror)[1].key)
 
-    plan = plans.copy_plan(row, mirrors=[mirror], slice_ms=1)
+    (plan,) = plans.copy_plans(link, [mirror], rows).values()
 
-    assert [one.bytes_per_s for one in plan.assignments] == [0.0, 5e6, 0.0]
+    assert [one.partition for one in plan.assignments] == [0, 2]
+    assert plans.copy_plans(link, [mirror], {}) == {}
 
 
-def test_the_next_slice_knows_under_which_leader_was_read_how_far(make_mirror: MakeMirror, link: ClusterLink) -> None:
+def test_who_copies_next_knows_under_which_leader_was_read_how_far(make_mirror: MakeMirror, link: ClusterLink) -> None:
     mirror = make_mirror("a", partitions=2)
     MirrorPartition.objects.filter(mirror=mirror, partition=1).update(source_epoch=4, source_epoch_end=30)
-    row = slice_of(link, keys=[one.key for one in plans.assignments_of(mirror)])
 
-    plan = plans.copy_plan(row, mirrors=[mirror], slice_ms=1)
+    (plan,) = plans.copy_plans(link, [mirror], placed(mirror)).values()
 
     assert [one.source_seen for one in plan.assignments] == [None, (4, 30)]
+    assert {one.since_ms for one in plan.assignments} == {int(mirror.state_since.timestamp() * 1000)}
 
 
 @pytest.mark.parametrize(("value", "limit"), [(None, 0), ("-1", 0), ("2500000", 2_500_000)])
-def test_the_bandwidth_limit_of_the_link_travels_with_the_plan(link: ClusterLink, value: str | None, limit: int) -> None:
+def test_the_bandwidth_limit_of_the_link_travels_with_the_plan(
+    mirror: MirrorTopic, link: ClusterLink, value: str | None, limit: int
+) -> None:
     if value is not None:
         LinkConfig.objects.create(link=link, name="link.throughput.limit.bytes.per.second", value=value)
-    row = slice_of(link, keys=[])
+    (plan,) = plans.copy_plans(link, [mirror], placed(mirror)).values()
 
-    assert plans.copy_plan(row, mirrors=[], slice_ms=1).tuning.bytes_per_s == limit
+    assert plan.tuning.bytes_per_s == limit
 
 
 def test_the_registered_cluster_stands_in(mirror: MirrorTopic, link: ClusterLink) -> None:

@@ -17,7 +17,7 @@ MS = int(NOW.timestamp() * 1000)
 
 def report(after_ms: int = 0, **values: Any) -> PartitionProgress:
     at_ms = MS + after_ms
-    defaults: dict[str, Any] = {"key": "k", "slice_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": at_ms}
+    defaults: dict[str, Any] = {"key": "k", "hold_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": at_ms}
     if "source_end" in values:
         defaults["source_seen_at_ms"] = at_ms
     return PartitionProgress(**{**defaults, **values})
@@ -78,7 +78,7 @@ def test_a_fence_is_news_only_where_nobody_remembers_the_stop(row: MirrorPartiti
 
 def test_what_a_report_does_not_know_stays(row: MirrorPartition) -> None:
     store(row, report(source_end=40, mirror_end=30))
-    store(row, report(500, slice_id="next", phase=PartitionPhase.WAITING))
+    store(row, report(500, hold_id="next", phase=PartitionPhase.WAITING))
 
     assert (row.source_end, row.mirror_end, row.phase) == (40, 30, "WAITING")
 
@@ -141,7 +141,7 @@ def test_an_end_that_is_told_again_and_again_is_as_old_as_the_look_at_it(row: Mi
 
 def test_a_slice_that_only_waits_does_not_keep_an_old_lag_alive(row: MirrorPartition) -> None:
     store(row, report(source_end=40, mirror_end=40))
-    store(row, report(16_000, slice_id="next", phase=PartitionPhase.WAITING), after_s=16)
+    store(row, report(16_000, hold_id="next", phase=PartitionPhase.WAITING), after_s=16)
     assert row.source_end is None
 
 
@@ -160,30 +160,30 @@ def test_lag_is_unknown_while_nobody_sees_the_source(row: MirrorPartition, phase
 def test_totals_grow_over_slices_and_restarts(row: MirrorPartition) -> None:
     store(row, report(bytes_copied=100))
     store(row, report(500, bytes_copied=150))
-    store(row, report(1000, bytes_copied=30, slice_id="next"))
-    store(row, report(1500, bytes_copied=40, slice_id="next"))
-    store(row, report(2000, bytes_copied=5, slice_id="next"))  # its task began anew
+    store(row, report(1000, bytes_copied=30, hold_id="next"))
+    store(row, report(1500, bytes_copied=40, hold_id="next"))
+    store(row, report(2000, bytes_copied=5, hold_id="next"))  # its task began anew
 
     assert row.bytes_copied == 150 + 40 + 5
 
 
 def test_two_slices_that_report_in_turns_are_counted_once(row: MirrorPartition) -> None:
-    for after_ms, slice_id, copied in [(0, "one", 100), (500, "two", 10), (1000, "one", 130), (1500, "two", 15)]:
-        store(row, report(after_ms, bytes_copied=copied, records_copied=copied, slice_id=slice_id))
+    for after_ms, hold_id, copied in [(0, "one", 100), (500, "two", 10), (1000, "one", 130), (1500, "two", 15)]:
+        store(row, report(after_ms, bytes_copied=copied, records_copied=copied, hold_id=hold_id))
 
     assert (row.bytes_copied, row.records_copied) == (130 + 15, 130 + 15)
 
 
-@pytest.mark.parametrize(("slice_id", "total"), [("one", 130 + 10), ("two", 100 + 130), ("long ago", 100 + 10)])
-def test_an_ending_adds_what_was_not_reported(row: MirrorPartition, slice_id: str, total: int) -> None:
-    store(row, report(bytes_copied=100, slice_id="one"))
-    store(row, report(500, bytes_copied=10, slice_id="two"))
+@pytest.mark.parametrize(("hold_id", "total"), [("one", 130 + 10), ("two", 100 + 130), ("long ago", 100 + 10)])
+def test_an_ending_adds_what_was_not_reported(row: MirrorPartition, hold_id: str, total: int) -> None:
+    store(row, report(bytes_copied=100, hold_id="one"))
+    store(row, report(500, bytes_copied=10, hold_id="two"))
     for _ in range(2):  # it stays until it is forgotten
-        ending = report(400, bytes_copied=130, slice_id=slice_id)
+        ending = report(400, bytes_copied=130, hold_id=hold_id)
         store_progress(rows={"k": row}, reports=[], endings=[ending], now=NOW)
 
     row.refresh_from_db()
-    assert (row.bytes_copied, row.slice_id) == (total, "two")
+    assert (row.bytes_copied, row.hold_id) == (total, "two")
 
 
 def test_rates_are_measured_between_reports_and_smoothed(row: MirrorPartition) -> None:

@@ -41,7 +41,7 @@ def see(mirror: MirrorTopic, at: datetime, **values: Any) -> None:
     """Take in a report as the heart beat does."""
     key = f"{mirror_key(mirror)}/0"
     at_ms = int(at.timestamp() * 1000)
-    fixed = {"key": key, "slice_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": at_ms, "source_seen_at_ms": at_ms}
+    fixed = {"key": key, "hold_id": "s", "phase": PartitionPhase.COPYING, "observed_at_ms": at_ms, "source_seen_at_ms": at_ms}
     reports, rows = [PartitionProgress(**{**fixed, **values})], {key: MirrorPartition.objects.get(mirror=mirror, partition=0)}
     mirrors = MirrorTopic.objects.filter(pk=mirror.pk).prefetch_related("transition_errors")
     tombstones.note_lateness(mirrors=mirrors, rows=rows, reports=reports, now=at)
@@ -67,7 +67,7 @@ def alarms(mirror: MirrorTopic) -> list[str]:
 def test_who_copies_on_after_the_tombstones_are_gone_is_told_and_compared_anew(mirror: MirrorTopic) -> None:
     back = NOW + timedelta(days=3)
 
-    see(mirror, back, mirror_end=300, source_end=300, slice_id="after the weekend")
+    see(mirror, back, mirror_end=300, source_end=300, hold_id="after the weekend")
 
     (error,) = mirror.transition_errors.all()
     assert error.code == TOMBSTONES_MISSED

@@ -11,21 +11,18 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from django.conf import settings as django_settings
 from django.db import connection
 
 from console import dispatch
-from console.models import Cluster, ClusterLink, CopySlice, Environment, MirrorPartition, MirrorTopic
-from console.tasks import mirrors, reconcile
+from console.models import Cluster, ClusterLink, CopyWorker, Environment, MirrorPartition, MirrorTopic
+from console.tasks import mirrors, pool
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
-from linkengine.coordination.lease import RedisLease
-from linkengine.coordination.orders import RedisOrders
-from linkengine.coordination.progress import RedisProgress
-from linkengine.copyjob.loop import run_task
-from linkengine.copyjob.ports import SystemClock
+from linkengine.copyjob.spark import copy_until_the_end
 from linkengine.domain.addresses import address_from_properties
-from linkengine.domain.plans import CopyPlan, PartitionProgress
 from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.domain.workers import WorkerSetup
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.kills import Lives
@@ -125,6 +122,7 @@ def worker(sent: list[tuple[str, dict[str, Any]]]) -> Iterator[Callable[[], None
 
     assert rooms
     threads: list[Thread] = []
+    looked_at = 0.0
 
     def run(task: str, kwargs: dict[str, Any]) -> None:
         try:
@@ -133,6 +131,10 @@ def worker(sent: list[tuple[str, dict[str, Any]]]) -> Iterator[Callable[[], None
             connection.close()
 
     def work() -> None:
+        nonlocal looked_at
+        if time.monotonic() - looked_at > BEAT_S:
+            looked_at = time.monotonic()
+            pool.look_after_workers()
         while sent:
             task, kwargs = sent.pop(0)
             thread = Thread(target=run, args=(task, kwargs), daemon=True)
@@ -140,18 +142,22 @@ def worker(sent: list[tuple[str, dict[str, Any]]]) -> Iterator[Callable[[], None
             thread.start()
 
     yield work
-    MirrorTopic.objects.update(deletion_requested_at=NOW)
-    for link_id in ClusterLink.objects.values_list("pk", flat=True):
-        app.tasks["reconcile_link"](link_id=link_id)  # tells running copies to end
+    end_copy_workers()
     for thread in threads:
         thread.join(90)
+
+
+def end_copy_workers() -> None:
+    """Tell all that live, or are about to."""
+    names = {one.worker_id for one in pool.heard()} | set(CopyWorker.objects.values_list("worker_id", flat=True))
+    jobs.end_workers(django_settings.REDIS_URL, names - {""}, secret=django_settings.SECRET_KEY)
 
 
 def _situation() -> str:
     partitions = list(MirrorPartition.objects.values_list("partition", "phase", "source_end", "mirror_end", "error_message"))
     links = list(ClusterLink.objects.values_list("state", "error_message", "engine_error"))
-    slices = list(CopySlice.objects.values_list("keys", "taken_at", "finished_at", "error"))
-    return f"Partitions: {partitions}. Links: {links}. Slices: {slices}."
+    workers = list(CopyWorker.objects.values_list("worker_id", "submitted_at", "ended_at", "error"))
+    return f"Partitions: {partitions}. Links: {links}. Workers: {workers}, heard {pool.heard()}."
 
 
 def register(environment: Environment, name: str, cluster: KafkaCluster) -> Cluster:
@@ -168,22 +174,14 @@ def register(environment: Environment, name: str, cluster: KafkaCluster) -> Clus
 
 @pytest.fixture
 def copier(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copy in a thread of this process: the copy loop itself, with its leases, orders and reports, only without Spark."""
+    """Copy in a thread of this process: the copy worker itself, with all that it uses in Redis, only without Spark."""
 
-    def copy(plan: CopyPlan, *, spark_url: str) -> list[PartitionProgress]:
+    def copy(setup: WorkerSetup, *, spark_url: str) -> None:
         assert spark_url
-        return list(
-            run_task(
-                plan,
-                plan.assignments,
-                lease=RedisLease(plan.redis_url, ttl_ms=plan.tuning.lease_ttl_ms),
-                orders=RedisOrders(plan.redis_url, plan.link_id),
-                progress=RedisProgress(plan.redis_url, plan.link_id),
-                clock=SystemClock(),
-            )
-        )
+        copy_until_the_end(setup)
 
-    monkeypatch.setattr(jobs, "copy_slice", copy)
+    monkeypatch.setattr(jobs, "run_copy_worker", copy)
+    monkeypatch.setattr(jobs, "count_slots", lambda **_: 2)
     _answer_questions(monkeypatch)
 
 
@@ -277,6 +275,4 @@ def lives(
         parent_of_workers.append(Lives(tmp_path_factory.mktemp("lives")))
     with parent_of_workers[0].living() as lives:
         yield lives
-    MirrorTopic.objects.update(deletion_requested_at=NOW)
-    for link_id in ClusterLink.objects.values_list("pk", flat=True):
-        reconcile.reconcile_link(link_id=link_id)  # tells running copies to end
+    end_copy_workers()

@@ -40,8 +40,8 @@ import console.urls  # noqa: E402, F401
 from console import store  # noqa: E402
 from console.actions import transitions  # noqa: E402
 from console.celery import app  # noqa: E402
-from console.reconciling import chores, ends, slicing  # noqa: E402
-from console.tasks import drills, reconcile, restoring, reversing, stopping, stoppingmany, verifying  # noqa: E402
+from console.reconciling import chores, ends  # noqa: E402
+from console.tasks import drills, pool, reconcile, restoring, reversing, stopping, stoppingmany, verifying  # noqa: E402
 from linkengine import jobs  # noqa: E402
 
 BEAT_S = 0.4
@@ -54,7 +54,9 @@ READING = frozenset(
         "list_topics",
         "log_ranges",
         "promotion_blockers",
+        "read_kept",
         "read_progress",
+        "read_workers",
         "topic_ends",
         "unvouched",
     }
@@ -111,7 +113,7 @@ def hurry() -> None:
     reconcile.CLAIM_MS = reconcile.WAITING_MS = 200
     drills.RESEND_MS = 200
     verifying.CLAIM_MS = 200
-    slicing.RESEND_AFTER_MS //= 4
+    pool.CLAIM_MS = 200
     stopping.LOOK_EVERY_S = reversing.LOOK_EVERY_S = 0.1
     reversing.SETTLE_S = restoring.SETTLE_S = 0.2
     chores.MANY = stoppingmany.MANY = 3

@@ -31,16 +31,16 @@ pytestmark = [
 S, E = MirrorState, MirrorEvent
 Pair = tuple[ClusterLink, ClusterLink]
 SETUP = around("setup_mirror", "move", task="setup_mirror")
-PROMOTION = around("sync_mirror", "write_orders", "stop_mirror", "record-ends", "move", task="advance_stop") | after(
+PROMOTION = around("sync_mirror", "write_assignments", "stop_mirror", "record-ends", "move", task="advance_stop") | after(
     "promotion_blockers", task="advance_stop"
 )
-FAILOVER = around("write_orders", "stop_mirror", "record-ends", "move", task="advance_stop")
+FAILOVER = around("write_assignments", "stop_mirror", "record-ends", "move", task="advance_stop")
 REVERSAL = (
     around("close_topic", "sync_mirror", "move", task="advance_reversal")
     | after("promotion_blockers", task="advance_reversal")
     | around("turn_mirror", "move", task="turn_into_mirror")
 )
-ROUND = around("write_orders", task="reconcile_link") | after("read_progress", task="reconcile_link")
+ROUND = around("write_assignments", task="reconcile_link") | after("read_progress", task="reconcile_link")
 RESTORE = around("close_topic", "export_records", "delete_diverged", "setup_mirror", "move", task="advance_restore") | after(
     "log_ranges", "find_topic", task="advance_restore"
 )

@@ -36,7 +36,7 @@ pytestmark = [
 ]
 S, E = MirrorState, MirrorEvent
 # a worker that dies in the batch leaves marked mirrors behind, which are then stopped one by one
-TOGETHER = around("write_orders", task="stop_many") | {"stop_many.before-stop_many"}
+TOGETHER = around("write_assignments", task="stop_many") | {"stop_many.before-stop_many"}
 DRILL = around("move", "try_writing", task="advance_drill")
 
 
@@ -118,7 +118,7 @@ def test_a_move_to_another_source_is_measured_again_when_the_worker_dies(
             lives.wait_for(lambda: phases(child) == {PartitionPhase.RELEASED})
     assert fresh(child).link == onward
     assert all("may have died" in one for one in refusals)
-    assert lives.steps() >= around("write_orders", task="measure_reparenting") | after(
+    assert lives.steps() >= around("write_assignments", task="measure_reparenting") | after(
         "find_topic", "log_ranges", task="measure_reparenting"
     )
 

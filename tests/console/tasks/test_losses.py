@@ -34,7 +34,7 @@ def mirror_of(link: ClusterLink) -> MirrorTopic:
 
 def lose(mirror: MirrorTopic) -> str:
     (key,) = plans.partition_keys(mirror)
-    RedisProgress(settings.REDIS_URL, plans.link_key(mirror.link)).lose((key, LOST))
+    RedisProgress(settings.REDIS_URL).lose(plans.link_key(mirror.link), (key, LOST))
     return key
 
 
@@ -62,7 +62,7 @@ def test_who_goes_on_after_it_reports_the_same_loss(link: ClusterLink) -> None:
     rest = Gap(OffsetRange(700, 1_400), GapReason.LOST, after_ms=900)  # the one before it had written fillers up to here
     told = PartitionProgress(
         key=key,
-        slice_id="next",
+        hold_id="next",
         phase=PartitionPhase.COPYING,
         observed_at_ms=time.time_ns() // 1_000_000,
         mirror_end=1_500,
@@ -70,7 +70,7 @@ def test_who_goes_on_after_it_reports_the_same_loss(link: ClusterLink) -> None:
         last_timestamp_ms=950,
         gaps=(rest,),
     )
-    RedisProgress(settings.REDIS_URL, plans.link_key(link)).report([told])
+    RedisProgress(settings.REDIS_URL).report(plans.link_key(link), [told])
 
     reconcile.reconcile_link(link_id=link.pk)
 
@@ -80,7 +80,7 @@ def test_who_goes_on_after_it_reports_the_same_loss(link: ClusterLink) -> None:
 def test_a_loss_of_another_mirror_is_left_to_it(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     other = (f"{plans.mirror_key(mirror)}0/0", LOST)
-    RedisProgress(settings.REDIS_URL, plans.link_key(link)).lose(other)
+    RedisProgress(settings.REDIS_URL).lose(plans.link_key(link), other)
 
     reconcile.reconcile_link(link_id=link.pk)
 
@@ -118,13 +118,13 @@ def test_a_copier_of_the_log_that_is_gone_tells_nothing_of_the_new_one(link: Clu
 def report(mirror: MirrorTopic, key: str, *, life: str) -> None:
     told = PartitionProgress(
         key=key,
-        slice_id="old",
+        hold_id="old",
         phase=PartitionPhase.RELEASED,
         observed_at_ms=time.time_ns() // 1_000_000,
         gaps=(Gap(OffsetRange(700, 1_400), GapReason.HEAD),),
         life=life,
     )
-    RedisProgress(settings.REDIS_URL, plans.link_key(mirror.link)).report([told])
+    RedisProgress(settings.REDIS_URL).report(plans.link_key(mirror.link), [told])
 
 
 def restore(mirror: MirrorTopic, *, in_place: bool = False) -> None:

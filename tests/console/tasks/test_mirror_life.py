@@ -18,7 +18,7 @@ from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.models import (
     ClusterLink,
-    CopySlice,
+    CopyWorker,
     GateRun,
     MirrorPartition,
     MirrorTopic,
@@ -26,7 +26,7 @@ from console.models import (
     VerifyRun,
 )
 from console.reconciling import plans, sampling
-from console.tasks import copying, gates, mirrors, reconcile, stopping, topicconfigs, verifying
+from console.tasks import gates, mirrors, pool, reconcile, stopping, topicconfigs, verifying
 from devcluster.kafka import KafkaCluster
 from linkengine.coordination.lease import RedisLease
 from linkengine.domain.configs import mirror_configs
@@ -201,36 +201,17 @@ def test_a_mirror_that_goes_while_its_link_is_looked_at_disturbs_nobody(
 
 def test_a_spark_that_is_away_is_shown_on_the_link(mirror: MirrorTopic, link: ClusterLink, settings: Any) -> None:
     settings.SPARK_URL = "sc://127.0.0.1:9"
-    reconcile.reconcile_link(link_id=link.pk)
-    row = CopySlice.objects.get()
+    pool.look_after_workers()
 
     for _ in range(2):
-        copying.run_slice(slice_id=row.slice_id)
+        pool.run_copy_worker(number=0)
+    reconcile.reconcile_link(link_id=link.pk)
 
     link.refresh_from_db()
     assert link.engine_error.startswith("Copy engine unavailable: No Spark Connect server answers")
-    assert link.engine_failures == 1
-    reconcile.reconcile_link(link_id=link.pk)
-    assert CopySlice.objects.count() == 1
-
-
-def test_a_mirror_that_is_copied_does_not_hide_that_the_job_of_another_one_fails(
-    mirror: MirrorTopic, link: ClusterLink
-) -> None:
-    now = timezone.now()
-    dated = {"state_since": NOW, "created_at": NOW}
-    MirrorTopic.objects.create(link=link, name="b", source_topic="b", state=S.ACTIVE, num_partitions=1, **dated)
-    job = {"revision": link.revision, "started_at": now, "ends_at": now + timedelta(minutes=1), "taken_at": now}
-    CopySlice.objects.create(link=link, slice_id="alive", keys=plans.partition_keys(mirror), **job)
-    MirrorPartition.objects.filter(mirror=mirror).update(phase="COPYING", slice_id="alive", observed_at=now)
-    ClusterLink.objects.update(engine_error="x", engine_failures=5, engine_retry_at=now + timedelta(seconds=20))
-
-    reconcile.reconcile_link(link_id=link.pk)
-
-    link.refresh_from_db()
-    assert (link.engine_error, link.engine_failures) == ("x", 5)
-    assert link.engine_retry_at is not None
-    assert list(CopySlice.objects.values_list("slice_id", flat=True)) == ["alive"]
+    row = CopyWorker.objects.get()
+    assert row.failures == 2
+    assert row.retry_at is not None
 
 
 def test_comparisons_are_neither_forgotten_nor_left_behind(
@@ -274,7 +255,6 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
         return list(MirrorPartition.objects.filter(mirror=mirror).values_list("mirror_end", flat=True))
 
     until(beat(lambda: ends() == [100, 100]))
-    assert CopySlice.objects.count() == 1
     rows = MirrorPartition.objects.filter(mirror=mirror)
     assert [(row.lag, row.records_copied, row.phase) for row in rows] == [(0, 100, "COPYING")] * 2
 
@@ -287,7 +267,7 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
         producer.produce(mirror.source_topic, f"later {number}", partition=number % 2)
     assert producer.flush(30) == 0
     until(beat(lambda: ends() == [105, 105]))
-    assert set(CopySlice.objects.values_list("revision", flat=True)) == {link.revision, link.revision + 1}
+    assert CopyWorker.objects.count() == 1
 
     run = VerifyRun.objects.create(mirror=mirror, requested_by="test", requested_at=NOW)
     for _ in range(2):
@@ -314,7 +294,7 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
 
     operate(mirror=mirror, operation=MirrorEvent.PAUSE, by=SYSTEM, now=NOW)
     until(beat(lambda: {row.phase for row in rows.all()} == {"RELEASED"}))
-    assert CopySlice.objects.filter(finished_at=None).count() == 0
+    assert set(rows.values_list("worker_id", flat=True)) == {""}
 
     mirror = MirrorTopic.objects.select_related("link__destination__environment").get()
     operate(mirror=mirror, operation=MirrorEvent.PROMOTE, by=SYSTEM, now=NOW)

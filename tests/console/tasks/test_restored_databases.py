@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.models import (
     ClusterLink,
-    CopySlice,
+    CopyWorker,
     GroupOffset,
     LineageRange,
     LinkConfig,
@@ -24,8 +25,9 @@ from console.reconciling import plans
 from console.tasks import reconcile, stopping, topicconfigs
 from devcluster.kafka import KafkaCluster
 from linkengine import jobs
-from linkengine.coordination.orders import RedisOrders
+from linkengine.coordination.pool import RedisAssignments
 from linkengine.domain.states import MirrorEvent, MirrorState
+from linkengine.domain.workers import Heartbeat
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
 from tests.console.tasks.grouping import commit, offsets_of
@@ -42,25 +44,22 @@ def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
     return set_up(new_mirror)
 
 
-def test_a_database_that_went_back_gives_orders_again_and_runs_no_task_before(
+def test_a_database_that_went_back_is_followed_at_once(
     mirror: MirrorTopic, link: ClusterLink, settings: Any, sent: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    key = plans.link_key(link)
-    jobs.write_orders(settings.REDIS_URL, key, revision=link.revision + 2, wanted={})
+    """What workers were told after the backup was made does not count more than what they are told now."""
+    setup = jobs.setup_worker("0000-w", redis_url=settings.REDIS_URL, secret=settings.SECRET_KEY, lease_ttl_ms=4_000)
+    worker, key = RedisAssignments(setup), plans.link_key(link)
+    worker.beat(Heartbeat(worker_id="0000-w"))
+    later = replace(plans.empty_plan(key), revision=link.revision + 2)
+    jobs.write_assignments(settings.REDIS_URL, key, {"0000-w": later}, secret=settings.SECRET_KEY, applied={"0000-w": 1})
+    CopyWorker.objects.create(number=0, worker_id="0000-w")
 
-    for _ in range(2):
-        reconcile.reconcile_link(link_id=link.pk)
-    assert not CopySlice.objects.exists()
-    assert "run_link_task" not in dict(sent)
-    for _ in range(2):
-        reconcile.reconcile_link(link_id=link.pk)
+    reconcile.reconcile_link(link_id=link.pk)
 
-    link.refresh_from_db()
+    told = worker.read().plans[key]
+    assert (told.revision, [one.key for one in told.assignments]) == (link.revision, plans.partition_keys(mirror))
     assert "run_link_task" in dict(sent)
-    orders = RedisOrders(settings.REDIS_URL, key).read()
-    assert orders is not None
-    assert (orders.revision, orders.wanted) == (link.revision, {plans.mirror_key(mirror): True})
-    assert CopySlice.objects.get().revision == link.revision
 
 
 @pytest.mark.usefixtures("copier")

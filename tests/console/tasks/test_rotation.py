@@ -24,7 +24,7 @@ from django.utils import timezone
 
 from console.actions.linkconfigs import ConfigChange, alter_configs
 from console.actors import SYSTEM
-from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic, VerifyRun
+from console.models import ClusterLink, MirrorPartition, MirrorTopic, VerifyRun
 from console.tasks import mirrors, reconcile, verifying
 from devcluster.kafka import KafkaCluster
 from tests.console.conftest import NOW
@@ -113,14 +113,14 @@ def test_credentials_change_while_records_are_copied(
         return once
 
     def taken_over() -> bool:
-        """Tell whether a slice of the link's present settings copies."""
-        revision = ClusterLink.objects.get().revision
-        fresh = CopySlice.objects.filter(revision=revision, taken_at__isnull=False)
-        return fresh.exists() and set(rows.values_list("slice_id", flat=True)) <= set(fresh.values_list("slice_id", flat=True))
+        """Tell whether all partitions were let go of and taken again."""
+        return not before & set(rows.values_list("hold_id", flat=True))
 
     until(copied)
+    before = set(rows.values_list("hold_id", flat=True))
     rotate(first.change_password())  # the same user, another password: the old one is refused at once
     until(beat(taken_over))
+    before = set(rows.values_list("hold_id", flat=True))
     rotate(second.change_password())  # another user
     until(beat(taken_over))
     first.leave()

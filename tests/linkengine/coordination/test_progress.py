@@ -13,7 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devcluster.redis import RedisServer
-from linkengine.coordination.progress import RedisProgress, clear_mirror, from_json, read_progress, to_json
+from linkengine.coordination.client import client_for
+from linkengine.coordination.progress import (
+    RedisProgress,
+    clear_link,
+    clear_mirror,
+    forget_kept,
+    from_json,
+    read_kept,
+    read_progress,
+    to_json,
+)
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
@@ -26,7 +36,7 @@ ranges = st.tuples(offsets, offsets).map(lambda pair: OffsetRange(min(pair), max
 observations = st.builds(
     PartitionProgress,
     key=st.text(min_size=1),
-    slice_id=st.text(),
+    hold_id=st.text(),
     phase=st.sampled_from(PartitionPhase),
     observed_at_ms=offsets,
     generation=st.integers(0, 2**31),
@@ -55,14 +65,14 @@ def link_id() -> str:
 def seen(
     key: str = "mirror/0",
     *,
-    slice_id: str = "s1",
+    hold_id: str = "s1",
     phase: PartitionPhase = PartitionPhase.COPYING,
     generation: int = 1,
     after_ms: int = 0,
 ) -> PartitionProgress:
     return PartitionProgress(
         key=key,
-        slice_id=slice_id,
+        hold_id=hold_id,
         phase=phase,
         generation=0 if phase is PartitionPhase.WAITING else generation,
         observed_at_ms=NOW_MS + after_ms,
@@ -96,28 +106,28 @@ def test_anything_else_is_refused(text: str) -> None:
 
 def test_reports_of_other_versions_are_read_as_far_as_they_are_known() -> None:
     gap = Gap(OffsetRange(3, 5), GapReason.LOST, 2, 10, 20)
-    one = PartitionProgress(key="m/0", slice_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1, mirror_end=9, gaps=(gap,))
+    one = PartitionProgress(key="m/0", hold_id="s", phase=PartitionPhase.COPYING, observed_at_ms=1, mirror_end=9, gaps=(gap,))
     values = json.loads(to_json(one))
 
     newer = {**values, "a_field_of_tomorrow": 7, "gaps": [[*values["gaps"][0], "more of tomorrow"]]}
-    older = {name: values[name] for name in ("key", "slice_id", "phase", "observed_at_ms", "mirror_end")}
+    older = {name: values[name] for name in ("key", "hold_id", "phase", "observed_at_ms", "mirror_end")}
 
     assert from_json(json.dumps(newer)) == one
     assert from_json(json.dumps(older)) == replace(one, gaps=())
 
 
 def test_the_newest_observation_of_every_partition_is_read_by_key(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url, link_id)
-    progress.report([seen("b/1"), seen("a/0")])
-    progress.report([seen("b/1", after_ms=10)])
-    progress.report([])
+    progress = RedisProgress(redis_url)
+    progress.report(link_id, [seen("b/1"), seen("a/0")])
+    progress.report(link_id, [seen("b/1", after_ms=10)])
+    progress.report(link_id, [])
 
     assert told(redis_url, link_id) == [seen("a/0"), seen("b/1", after_ms=10)]
 
 
 def test_offsets_up_to_the_last_one_survive_redis(redis_url: str, link_id: str) -> None:
     last = replace(seen(), mirror_end=2**63 - 1, gaps=(Gap(OffsetRange(2**53 + 1, 2**63 - 1), GapReason.LOST),))
-    RedisProgress(redis_url, link_id).report([last])
+    RedisProgress(redis_url).report(link_id, [last])
 
     (one,) = read_progress(redis_url, link_id)
     assert (one.mirror_end, one.gaps) == (last.mirror_end, last.gaps)
@@ -129,7 +139,7 @@ def test_times_are_told_by_the_readers_clock_whatever_the_writers_says(redis_url
     observed_at_ms = before_ms + wrong_by_ms
     ago = {"caught_up_at_ms": 700, "source_seen_at_ms": 200, "failed_at_ms": 400}
     one = replace(seen(), observed_at_ms=observed_at_ms, **{name: observed_at_ms - ms for name, ms in ago.items()})
-    RedisProgress(redis_url, link_id).report([one])
+    RedisProgress(redis_url).report(link_id, [one])
 
     asked_ms = time.time_ns() // 1_000_000
     (read,) = read_progress(redis_url, link_id)
@@ -139,80 +149,80 @@ def test_times_are_told_by_the_readers_clock_whatever_the_writers_says(redis_url
     assert {name: read.observed_at_ms - getattr(read, name) for name in ago} == ago
 
 
-def test_a_writer_whose_clock_is_ahead_does_not_hide_the_next_slice(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url, link_id)
-    progress.report([seen(slice_id="s1", after_ms=HOUR_MS)])
-    progress.report([seen(slice_id="s2", generation=2, phase=PartitionPhase.FAILED)])
+def test_a_writer_whose_clock_is_ahead_does_not_hide_the_next_hold(redis_url: str, link_id: str) -> None:
+    progress = RedisProgress(redis_url)
+    progress.report(link_id, [seen(hold_id="s1", after_ms=HOUR_MS)])
+    progress.report(link_id, [seen(hold_id="s2", generation=2, phase=PartitionPhase.FAILED)])
 
-    assert told(redis_url, link_id) == [seen(slice_id="s2", generation=2, phase=PartitionPhase.FAILED)]
+    assert told(redis_url, link_id) == [seen(hold_id="s2", generation=2, phase=PartitionPhase.FAILED)]
 
 
 def test_a_clock_of_redis_that_was_set_back_hides_nobody_and_makes_the_age_unknown(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url, link_id)
-    progress.report([seen(slice_id="s1")])
+    progress = RedisProgress(redis_url)
+    progress.report(link_id, [seen(hold_id="s1")])
     age(redis_url, link_id, ms=-HOUR_MS)
     assert read_progress(redis_url, link_id)[0].observed_at_ms > time.time_ns() // 1_000_000 + HOUR_MS // 2
 
-    progress.report([seen(slice_id="s2", phase=PartitionPhase.WAITING)])
+    progress.report(link_id, [seen(hold_id="s2", phase=PartitionPhase.WAITING)])
 
-    assert [one.slice_id for one in read_progress(redis_url, link_id)] == ["s2"]
+    assert [one.hold_id for one in read_progress(redis_url, link_id)] == ["s2"]
 
 
 def test_a_task_that_waits_for_the_lease_does_not_hide_the_owner(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url, link_id)
-    progress.report([seen(slice_id="s1")])
-    progress.report([seen(slice_id="s2", phase=PartitionPhase.WAITING, after_ms=400)])
+    progress = RedisProgress(redis_url)
+    progress.report(link_id, [seen(hold_id="s1")])
+    progress.report(link_id, [seen(hold_id="s2", phase=PartitionPhase.WAITING, after_ms=400)])
 
-    assert told(redis_url, link_id) == [seen(slice_id="s1")]
+    assert told(redis_url, link_id) == [seen(hold_id="s1")]
 
 
 def test_a_waiting_task_is_heard_once_the_owner_has_been_silent_for_long(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url, link_id)
-    waiting = seen(slice_id="s2", phase=PartitionPhase.WAITING)
-    progress.report([seen(slice_id="s1", after_ms=HOUR_MS)])
+    progress = RedisProgress(redis_url)
+    waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING)
+    progress.report(link_id, [seen(hold_id="s1", after_ms=HOUR_MS)])
     age(redis_url, link_id, ms=6_000)
-    progress.report([waiting])
+    progress.report(link_id, [waiting])
 
     assert told(redis_url, link_id) == [waiting]
 
 
 def test_a_waiting_task_is_heard_when_nobody_owns_the_partition(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url, link_id)
-    waiting = seen(slice_id="s2", phase=PartitionPhase.WAITING, after_ms=1)
-    progress.report([seen(slice_id="s1", phase=PartitionPhase.RELEASED)])
-    progress.report([waiting])
+    progress = RedisProgress(redis_url)
+    waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING, after_ms=1)
+    progress.report(link_id, [seen(hold_id="s1", phase=PartitionPhase.RELEASED)])
+    progress.report(link_id, [waiting])
 
     assert told(redis_url, link_id) == [waiting]
 
 
 @pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.FAILED, PartitionPhase.COPYING])
 def test_a_report_of_an_earlier_lease_comes_too_late(redis_url: str, link_id: str, phase: PartitionPhase) -> None:
-    progress = RedisProgress(redis_url, link_id)
-    progress.report([seen(slice_id="s2", generation=5)])
-    progress.report([seen(slice_id="s1", generation=4, phase=phase, after_ms=HOUR_MS)])
+    progress = RedisProgress(redis_url)
+    progress.report(link_id, [seen(hold_id="s2", generation=5)])
+    progress.report(link_id, [seen(hold_id="s1", generation=4, phase=phase, after_ms=HOUR_MS)])
 
-    assert told(redis_url, link_id) == [seen(slice_id="s2", generation=5)]
+    assert told(redis_url, link_id) == [seen(hold_id="s2", generation=5)]
 
 
 def test_what_cannot_be_read_is_left_out_until_it_is_replaced(redis_url: str, link_id: str) -> None:
-    RedisProgress(redis_url, link_id).report([seen("a/0")])
+    RedisProgress(redis_url).report(link_id, [seen("a/0")])
     with redis.Redis.from_url(redis_url) as client:
         client.hset(f"progress:{link_id}", mapping={"b/0": '1 {"of": "another version"}', "c/0": '{"of": "an older version"}'})
 
     assert told(redis_url, link_id) == [seen("a/0")]
-    RedisProgress(redis_url, link_id).report([seen("b/0"), seen("c/0")])
+    RedisProgress(redis_url).report(link_id, [seen("b/0"), seen("c/0")])
     assert [one.key for one in told(redis_url, link_id)] == ["a/0", "b/0", "c/0"]
 
 
 def test_progress_goes_away_by_itself(redis_url: str, link_id: str) -> None:
-    RedisProgress(redis_url, link_id).report([seen()])
+    RedisProgress(redis_url).report(link_id, [seen()])
 
     with redis.Redis.from_url(redis_url) as client:
         assert 590_000 < client.pttl(f"progress:{link_id}") <= 600_000  # type: ignore[operator]
 
 
 def test_the_progress_of_one_mirror_can_be_removed(redis_url: str, link_id: str) -> None:
-    RedisProgress(redis_url, link_id).report([seen("a/0"), seen("a/1"), seen("ab/0")])
+    RedisProgress(redis_url).report(link_id, [seen("a/0"), seen("a/1"), seen("ab/0")])
 
     clear_mirror(redis_url, link_id, mirror_id="a")
 
@@ -220,10 +230,45 @@ def test_the_progress_of_one_mirror_can_be_removed(redis_url: str, link_id: str)
 
 
 def test_without_redis_both_sides_say_so(own_redis: RedisServer, link_id: str) -> None:
-    progress = RedisProgress(own_redis.url, link_id)
+    progress = RedisProgress(own_redis.url)
     own_redis.kill()
 
     with pytest.raises(CoordinationUnavailableError):
-        progress.report([seen()])
+        progress.report(link_id, [seen()])
     with pytest.raises(CoordinationUnavailableError):
         read_progress(own_redis.url, link_id)
+
+
+def test_what_is_kept_stays_until_it_is_forgotten(redis_url: str, link_id: str) -> None:
+    progress = RedisProgress(redis_url)
+    first, last = seen("a/0"), seen("a/0", after_ms=10)
+    other = replace(first, hold_id="s2")
+    for one in (first, last, other):
+        progress.keep(link_id, one)
+        progress.keep(link_id, one)
+
+    kept = read_kept(redis_url, link_id)
+    forget_kept(redis_url, link_id, list(kept)[:1])
+
+    assert sorted(one.mirror_end or 0 for one in kept.values() if one) == sorted(
+        one.mirror_end or 0 for one in (first, last, other)
+    )
+    assert len(read_kept(redis_url, link_id)) == 2
+    clear_link(redis_url, link_id)
+    assert read_kept(redis_url, link_id) == {}
+
+
+def test_a_mirror_that_is_gone_takes_along_what_was_kept_of_it(redis_url: str, link_id: str) -> None:
+    progress = RedisProgress(redis_url)
+    progress.keep(link_id, seen("a/0"))
+    progress.keep(link_id, seen("ab/0"))
+
+    clear_mirror(redis_url, link_id, mirror_id="a")
+
+    assert [one.key for one in read_kept(redis_url, link_id).values() if one] == ["ab/0"]
+
+
+def test_what_is_kept_and_cannot_be_read_is_named(redis_url: str, link_id: str) -> None:
+    client_for(redis_url).hset(f"kept:{link_id}", "a/0 s 1", "nonsense")
+
+    assert read_kept(redis_url, link_id) == {"a/0 s 1": None}

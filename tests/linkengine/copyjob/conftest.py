@@ -1,15 +1,16 @@
-"""The pair of shared clusters that copies run between, and what the parts of one task share."""
+"""The pair of shared clusters that copies run between, and what the parts of one link share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.background import Background
+from linkengine.copyjob.background import Background, Room
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import BufferPool
 from linkengine.copyjob.pacing import Bandwidth
-from linkengine.copyjob.poller import Poller
+from linkengine.copyjob.poller import GuardedPoller, Poller
 from linkengine.copyjob.ports import SystemClock
 from linkengine.domain.plans import CopyTuning
 
@@ -22,16 +23,22 @@ def clusters(source_cluster: KafkaCluster, destination_cluster: KafkaCluster) ->
 
 @pytest.fixture
 def services() -> Iterator[Services]:
-    """What one task's parts share, turned by the test."""
+    """What one link's parts share, turned by the test."""
     background, poller = Background(), Poller()
+    room = Room(background, guard=_at_once)
     poller.watch(background, lambda _readable, _writable: background.run_events())
     yield Services(
-        background=background,
-        poller=poller,
+        background=room,
+        poller=cast(GuardedPoller, poller),
         clock=SystemClock(),
         tuning=CopyTuning(),
         pool=BufferPool(),
         bandwidth=Bandwidth(),
     )
+    room.close()
     background.close()
     poller.close()
+
+
+def _at_once(event: Callable[[], None]) -> None:
+    event()

@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from devcluster.kafka import KafkaCluster
-from linkengine.copyjob.loop import run_task
+from linkengine.coordination.pool import key_for
+from linkengine.copyjob.steward import StewardPorts
+from linkengine.copyjob.worker import run_worker
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
-from linkengine.domain.leases import OrdersSnapshot
 from linkengine.domain.plans import (
     CopyPlan,
     CopyTuning,
@@ -22,12 +23,14 @@ from linkengine.domain.plans import (
     PartitionProgress,
     producer_id_for,
 )
+from linkengine.domain.workers import WorkerSetup
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.producers import ProducerState, describe_producers
-from tests.linkengine.copyjob.memory import MemoryLease, MemoryOrders, MemoryProgress
+from tests.linkengine.copyjob.memory import MemoryAssignments, MemoryLease, MemoryProgress
 from tests.watermarks import watermarks
 
 DEADLINE_S = 60.0
+SECRET = "a secret of the tests"
 T = TypeVar("T")
 Pair = tuple[KafkaCluster, KafkaCluster]  # source, destination
 _mirrors = iter(range(1, 1 << 20))
@@ -81,34 +84,37 @@ def plan_for(
     destination: ClusterAddress,
     assignments: tuple[PartitionAssignment, ...],
     *,
-    slice_id: str = "slice-1",
-    redis_url: str = "",
+    link_id: str = "link-1",
     **tuning: int,
 ) -> CopyPlan:
     return CopyPlan(
-        link_id="link-1",
+        link_id=link_id,
         revision=1,
-        slice_id=slice_id,
         source=source,
         destination=destination,
-        redis_url=redis_url,
         assignments=assignments,
-        tuning=CopyTuning(**({"slice_ms": 120_000, "progress_ms": 50} | tuning)),
+        tuning=CopyTuning(**({"progress_ms": 50} | tuning)),
     )
+
+
+def setup_for(worker_id: str = "0000-worker", *, redis_url: str = "", lease_ttl_ms: int = 4_000) -> WorkerSetup:
+    key = key_for(SECRET, worker_id)
+    return WorkerSetup(worker_id=worker_id, redis_url=redis_url, key=key, lease_ttl_ms=lease_ttl_ms, poll_ms=20)
 
 
 @dataclass
 class Copier:
-    """A copy loop in a thread of its own; use as a context manager, which orders it to stop."""
+    """A copy worker in a thread of its own that copies one plan; as a context manager it is told to end."""
 
     plan: CopyPlan
     lease: MemoryLease = field(default_factory=MemoryLease)
-    orders: MemoryOrders = field(default_factory=MemoryOrders)
     progress: MemoryProgress = field(default_factory=MemoryProgress)
+    worker_id: str = "0000-worker"
     results: list[PartitionProgress] = field(default_factory=list)
     error: BaseException | None = None
 
     def __enter__(self) -> Copier:
+        self.assignments = MemoryAssignments(self.plan)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         return self
@@ -118,13 +124,20 @@ class Copier:
         self.join()
 
     def stop(self) -> None:
-        self.orders.snapshot = OrdersSnapshot(revision=1, wanted={})
+        self.assignments.end()
+
+    def let_go(self) -> None:
+        """Tell the worker to let go of all partitions; it goes on without them."""
+        self.assignments.tell(replace(self.plan, assignments=()))
 
     def join(self) -> list[PartitionProgress]:
+        """Wait until the worker has ended; the last observation of every partition."""
+        self.stop()
         self._thread.join(DEADLINE_S)
-        assert not self._thread.is_alive(), "the copy loop does not end"
+        assert not self._thread.is_alive(), "the copy worker does not end"
         if self.error is not None:
             raise self.error
+        assert self.assignments.errors == []
         return self.results
 
     def wait_until(self, condition: Callable[[PartitionProgress], bool], *, deadline_s: float = DEADLINE_S) -> None:
@@ -143,17 +156,18 @@ class Copier:
         self.wait_until(lambda one: one.mirror_end == ends[int(one.key.split("/")[1])], deadline_s=deadline_s)
 
     def _run(self) -> None:
-        ports = {"lease": self.lease, "orders": self.orders, "progress": self.progress}
+        ports = StewardPorts(lease=self.lease, assignments=self.assignments, progress=self.progress)
         try:
-            self.results = run_task(self.plan, self.plan.assignments, **ports)
+            run_worker(setup_for(self.worker_id), ports=ports)
+            self.results = [self.progress.last_of(one.key) for one in self.plan.assignments]
         except BaseException as error:  # noqa: BLE001 - raised again in join
             self.error = error
 
 
-def plan_of(clusters: Pair, topic: str, *, partitions: int = 1, slice_id: str = "slice-1", **tuning: int) -> CopyPlan:
+def plan_of(clusters: Pair, topic: str, *, partitions: int = 1, **tuning: int) -> CopyPlan:
     source, destination = clusters
     assignments = assignments_for(source, topic, topic, partitions=partitions)
-    return plan_for(address(source), address(destination), assignments, slice_id=slice_id, **tuning)
+    return plan_for(address(source), address(destination), assignments, **tuning)
 
 
 def copy_all(clusters: Pair, topic: str, *, partitions: int = 1, **tuning: int) -> list[PartitionProgress]:

@@ -1,14 +1,18 @@
-"""The copy loop's ports in memory: a lease, orders and a place for reports that keep their contracts within one process."""
+"""A copy worker's ports in memory: a lease, assignments and a place for reports that keep their contracts within one
+process.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from linkengine.domain.leases import Grant, OrdersSnapshot
-from linkengine.domain.plans import PartitionPhase, PartitionProgress
+from linkengine.domain.leases import Grant
+from linkengine.domain.plans import CopyPlan, PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import OffsetRange
+from linkengine.domain.workers import Heartbeat
 
 
 class MemoryLease:
@@ -91,30 +95,68 @@ class NoLease(MemoryLease):
             return Grant(key=key, generation=1, clean=True, valid_until=float("inf"))
 
 
-class MemoryOrders:
-    """Orders as a test writes them."""
+@dataclass(frozen=True)
+class MemoryTold:
+    """What a worker was told, as a test says it."""
 
-    def __init__(self) -> None:
-        self.snapshot: OrdersSnapshot | None = None
+    plans: Mapping[str, CopyPlan]
+    numbers: Mapping[str, int]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    ends: bool = False
 
-    def read(self) -> OrdersSnapshot | None:
-        return self.snapshot
+
+class MemoryAssignments:
+    """Assignments as a test writes them, and the heartbeats that came."""
+
+    def __init__(self, *plans: CopyPlan) -> None:
+        self.beats: list[Heartbeat] = []
+        self.told = MemoryTold(plans={}, numbers={})
+        self.tell(*plans)
+
+    def tell(self, *plans: CopyPlan) -> None:
+        """Replace the plans of these links."""
+        news = {one.link_id: one for one in plans}
+        numbers = {one.link_id: self.told.numbers.get(one.link_id, 0) + 1 for one in plans}
+        self.told = replace(self.told, plans={**self.told.plans, **news}, numbers={**self.told.numbers, **numbers})
+
+    def end(self) -> None:
+        self.told = replace(self.told, ends=True)
+
+    def read(self) -> MemoryTold:
+        return self.told
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        self.beats.append(heartbeat)
+
+    @property
+    def errors(self) -> list[str]:
+        return [share.error for beat in self.beats for share in beat.links.values() if share.error]
 
 
 class MemoryProgress:
-    """All reports, newest by key, and the phases each partition went through."""
+    """All reports, newest by key, what was kept, and the phases each partition went through."""
 
     def __init__(self) -> None:
         self.latest: dict[str, PartitionProgress] = {}
+        self.kept: list[PartitionProgress] = []
         self.lost: list[tuple[str, OffsetRange]] = []
         self.history: list[tuple[str, PartitionPhase, str]] = []
 
-    def lose(self, loss: tuple[str, OffsetRange]) -> None:
+    def lose(self, link_id: str, loss: tuple[str, OffsetRange]) -> None:
         self.lost.append(loss)
 
-    def report(self, observations: Sequence[PartitionProgress]) -> None:
+    def keep(self, link_id: str, observation: PartitionProgress) -> None:
+        self.kept.append(observation)
+
+    def report(self, link_id: str, observations: Sequence[PartitionProgress]) -> None:
         for one in observations:
             entry = (one.key, one.phase, one.error_code)
             if entry not in self.history[-8:]:
                 self.history.append(entry)
             self.latest[one.key] = one
+
+    def last_of(self, key: str) -> PartitionProgress:
+        """The last observation, with all gaps of its hold."""
+        last = self.latest[key]
+        kept = [one for one in self.kept if (one.key, one.hold_id) == (key, last.hold_id)]
+        return replace(last, gaps=kept[-1].gaps) if kept else last

@@ -22,7 +22,7 @@ def partition(number: int = 0) -> MirrorPartition:
     assignment = PartitionAssignment(
         mirror_id="1", partition=number, source_topic="t", mirror_topic="t", source_topic_id="", producer_id=1 << 62
     )
-    return MirrorPartition(assignment, slice_id="slice")
+    return MirrorPartition(assignment, hold_id="slice")
 
 
 UNTIL = 1_000.0

@@ -54,3 +54,29 @@ def test_a_loss_knows_the_times_of_the_records_around_it() -> None:
 
     assert runs.since(0) == (Gap(OffsetRange(10, 2_000), R.LOST, before_ms=500, after_ms=900),)
     assert not runs.awaits_record
+
+
+def test_what_was_told_is_forgotten_but_for_what_may_still_grow() -> None:
+    """A worker fills gaps for months; what it remembers of them stays small."""
+    runs = filled(60_000, every_ms=10)
+    runs.add(700_000, 700_005, R.LOST, now_ms=0, before_ms=None)  # its record has not followed yet
+    runs.add(800_000, 800_005, R.LOST, now_ms=0, before_ms=None)
+    newest = max(gap.range.start for gap in runs.since(0) if gap.reason is R.TRANSACTION_MARKER)
+
+    runs.forget(600_000)
+
+    assert [gap.range.start for gap in runs.since(0)] == [newest, 700_000, 800_000]
+    runs.record_followed(5)
+    runs.forget(600_000)
+    assert [gap.range.start for gap in runs.since(0)] == [newest, 800_000]
+
+
+def test_a_run_that_goes_on_is_told_from_its_start_after_others_were_forgotten() -> None:
+    runs = filled(100)
+    before = runs.since(0)[-1]
+
+    runs.forget(5_000)
+    runs.add(1_009, 1_010, R.TRANSACTION_MARKER, now_ms=10_050, before_ms=None)
+
+    after = runs.since(10_000)[-1]
+    assert (after.range.start, after.filled) == (before.range.start, before.filled + 1)

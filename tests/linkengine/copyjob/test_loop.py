@@ -3,23 +3,19 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from linkengine.domain.leases import OrdersSnapshot
-from linkengine.domain.plans import PartitionPhase
+from linkengine.domain.plans import CopyPlan, PartitionPhase
 from tests.linkengine.copyjob.copying import (
     Copier,
     Pair,
-    address,
     assert_equal_topics,
     assignments_for,
     copy_all,
     create_pair,
     create_topic,
     ends_of,
-    plan_for,
     plan_of,
     producer_for,
     producer_state,
@@ -110,47 +106,52 @@ def test_new_records_arrive_while_the_loop_waits(clusters: Pair, topic_name: str
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 20
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda _: {"wanted": {}},
-        lambda _: {"revision": 2},
-        lambda mirror: {"lives": {mirror: "of topics that a restore has made"}},
-    ],
-    ids=["mirror not wanted", "newer revision", "another life"],
-)
-def test_orders_stop_the_copy_within_a_second(clusters: Pair, topic_name: str, change: Callable[[str], dict[str, Any]]) -> None:
+def _without_partitions(plan: CopyPlan) -> CopyPlan:
+    return replace(plan, assignments=())
+
+
+def _of_another_life(plan: CopyPlan) -> CopyPlan:
+    return replace(plan, assignments=(replace(plan.assignments[0], mirror_topic_id="made by a restore"),))
+
+
+@pytest.mark.parametrize("change", [_without_partitions, _of_another_life], ids=["not wanted", "another life"])
+def test_a_partition_is_let_go_within_a_second(clusters: Pair, topic_name: str, change: Callable[[CopyPlan], CopyPlan]) -> None:
     create_pair(clusters, topic_name)
     plan = plan_of(clusters, topic_name)
-    mirror, life = plan.assignments[0].mirror_id, plan.assignments[0].life
     with Copier(plan) as copier:
-        copier.orders.snapshot = before = OrdersSnapshot(revision=1, wanted={mirror: True}, lives={mirror: life})
         copier.wait_for_ends({0: 0})
-        ordered_at = time.monotonic()
-        copier.orders.snapshot = replace(before, **change(mirror))
-        copier.wait_until(lambda one: one.phase is PartitionPhase.RELEASED)
-        took_s = time.monotonic() - ordered_at
+        told_at = time.monotonic()
+        copier.assignments.tell(change(plan))
+        wait_for(lambda: (plan.assignments[0].key, PartitionPhase.RELEASED, "") in copier.progress.history)
+        took_s = time.monotonic() - told_at
+        if change is _without_partitions:
+            assert copier.lease.acquire(plan.assignments[0].key, "next") is not None
 
     assert took_s < 1.0
-    assert copier.lease.acquire(plan.assignments[0].key, "next") is not None
 
 
-def test_a_slice_ends_by_itself(clusters: Pair, topic_name: str) -> None:
+def test_a_new_revision_goes_on_with_new_connections(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
-    started_at = time.monotonic()
+    plan = plan_of(clusters, topic_name)
+    producer = producer_for(clusters[0])
+    with Copier(plan) as copier:
+        producer.produce(topic_name, "before")
+        producer.flush()
+        copier.wait_for_ends({0: 1})
+        copier.assignments.tell(replace(plan, revision=2, tuning=replace(plan.tuning, fetch_wait_ms=100)))
+        wait_for(lambda: copier.lease.generations[plan.assignments[0].key] == 2)
+        producer.produce(topic_name, "after")
+        producer.flush()
+        copier.wait_for_ends({0: 2})
 
-    with Copier(plan_of(clusters, topic_name, slice_ms=1_500)) as copier:
-        results = copier.join()
-
-    assert 1.4 < time.monotonic() - started_at < 5
-    assert [one.phase for one in results] == [PartitionPhase.RELEASED]
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 2
 
 
-def test_overlapping_slices_hand_over_without_a_gap_or_a_raised_epoch(clusters: Pair, topic_name: str) -> None:
+def test_a_partition_moves_to_another_worker_without_a_raised_epoch(clusters: Pair, topic_name: str) -> None:
     create_pair(clusters, topic_name)
     source, destination = clusters
-    assignments = assignments_for(source, topic_name, topic_name)
-    lease = MemoryLease()
+    plan = plan_of(clusters, topic_name, progress_ms=20)
+    lease, pauses = MemoryLease(), []
     producer = producer_for(source, transactional_id=topic_name, linger_ms=0)
     producer.init_transactions()
 
@@ -160,24 +161,21 @@ def test_overlapping_slices_hand_over_without_a_gap_or_a_raised_epoch(clusters: 
             producer.produce(topic_name, value=f"{number}")
         producer.commit_transaction()
 
-    previous: Copier | None = None
-    for number in range(3):
-        transact(50)
-        plan = plan_for(  # long enough for the next one to start beside it, also on a loaded machine
-            address(source), address(destination), assignments, slice_id=f"slice-{number}", slice_ms=6_000, progress_ms=20
-        )
-        copier = Copier(plan, lease=lease).__enter__()
-        wait_for(lambda due=number + 1: lease.generations.get(assignments[0].key) == due)
-        transact(50)
-        if previous is not None:
-            previous.join()
-        previous = copier
-    ends = ends_of(source, topic_name)
-    copier.wait_for_ends(ends)
-    copier.join()
+    with Copier(plan, lease=lease) as one, Copier(replace(plan, assignments=()), lease=lease, worker_id="0001-other") as other:
+        for number in range(4):
+            giver, taker = (one, other) if number % 2 == 0 else (other, one)
+            transact(50)
+            moved_at = time.monotonic()
+            giver.let_go()
+            taker.assignments.tell(plan)
+            transact(50)
+            end = ends_of(source, topic_name)[0]
+            wait_for(lambda taker=taker, end=end: taker.progress.latest[plan.assignments[0].key].mirror_end == end)
+            pauses.append(time.monotonic() - moved_at)
 
-    assert assert_equal_topics(source, topic_name, destination, topic_name) == 300
+    assert assert_equal_topics(source, topic_name, destination, topic_name) == 400
     assert producer_state(destination, plan).epoch == 0
+    assert max(pauses) < 3.0
 
 
 def test_two_mirrors_of_one_source_topic_are_both_copied_by_one_task(clusters: Pair, topic_name: str) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,10 +17,12 @@ from pathlib import Path
 import pytest
 
 from devcluster.kafka import KafkaCluster
-from linkengine.coordination.orders import write_orders
+from linkengine.coordination.pool import write_assignments
 from linkengine.coordination.progress import read_progress
 from linkengine.domain.plans import CopyPlan
+from linkengine.domain.workers import worker_id_for
 from tests.linkengine.copyjob.copying import (
+    SECRET,
     Copier,
     Pair,
     assert_equal_topics,
@@ -28,12 +31,14 @@ from tests.linkengine.copyjob.copying import (
     ends_of,
     plan_of,
     producer_for,
+    setup_for,
     wait_for,
 )
 from tests.linkengine.copyjob.memory import MemoryLease, NoLease
 
 ROOT = Path(__file__).parents[3]
 LEASE_TTL_MS = 500
+MOST_WORKERS = 25
 
 
 @contextmanager
@@ -67,10 +72,14 @@ def transactions_being_written(cluster: KafkaCluster, topic: str, *, partitions:
 
 
 @contextmanager
-def copier_parent(plan: CopyPlan, directory: Path) -> Iterator[Callable[[], int]]:
-    """Answer a function that starts one more copier process."""
-    plan_file = directory / "plan.pickle"
-    plan_file.write_bytes(pickle.dumps(plan))
+def copier_parent(plan: CopyPlan, redis_url: str, directory: Path) -> Iterator[Callable[[], int]]:
+    """Answer a function that starts one more worker process, told to copy the plan."""
+    lease_ttl_ms = plan.tuning.lease_ttl_ms
+    names = [worker_id_for(number, uuid.uuid4().hex) for number in range(MOST_WORKERS)]
+    setups = [setup_for(name, redis_url=redis_url, lease_ttl_ms=lease_ttl_ms) for name in names]
+    write_assignments(redis_url, plan.link_id, dict.fromkeys(names, plan), secret=SECRET)
+    plan_file = directory / "setups.pickle"
+    plan_file.write_bytes(pickle.dumps(setups))
     command = [sys.executable, str(Path(__file__).with_name("copier_process.py")), str(plan_file)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as parent:
@@ -98,8 +107,8 @@ def with_signal(process: int, number: int) -> None:
         return
 
 
-def mirror_ends(plan: CopyPlan) -> dict[int, int | None]:
-    return {int(one.key.split("/")[1]): one.mirror_end for one in read_progress(plan.redis_url, plan.link_id)}
+def mirror_ends(plan: CopyPlan, redis_url: str) -> dict[int, int | None]:
+    return {int(one.key.split("/")[1]): one.mirror_end for one in read_progress(redis_url, plan.link_id)}
 
 
 @pytest.mark.timeout(600)
@@ -109,16 +118,15 @@ def test_twenty_killed_and_some_frozen_copiers_lose_and_double_nothing(
     source, destination = clusters
     create_pair(clusters, topic_name, partitions=2)
     plan = plan_of(clusters, topic_name, partitions=2, lease_ttl_ms=LEASE_TTL_MS, progress_ms=20, fetch_max_bytes=30_000)
-    plan = replace(plan, redis_url=redis_url, link_id=f"link-{topic_name}")
-    write_orders(redis_url, plan.link_id, revision=1, wanted={plan.assignments[0].mirror_id: True})
+    plan = replace(plan, link_id=f"link-{topic_name}")
     frozen: list[int] = []
 
-    with copier_parent(plan, tmp_path) as start:
+    with copier_parent(plan, redis_url, tmp_path) as start:
         with transactions_being_written(source, topic_name, partitions=2):
             for number in range(20):
-                before = mirror_ends(plan)
+                before = mirror_ends(plan, redis_url)
                 copier = start()
-                wait_for(lambda before=before: mirror_ends(plan) != before)
+                wait_for(lambda before=before: mirror_ends(plan, redis_url) != before)
                 time.sleep(random.uniform(0.0, 0.15))
                 if number % 5 == 3:
                     os.kill(copier, signal.SIGSTOP)
@@ -129,7 +137,7 @@ def test_twenty_killed_and_some_frozen_copiers_lose_and_double_nothing(
             os.kill(copier, signal.SIGCONT)
         start()
         ends = ends_of(source, topic_name, partitions=2)
-        wait_for(lambda: mirror_ends(plan) == ends)
+        wait_for(lambda: mirror_ends(plan, redis_url) == ends)
 
         assert assert_equal_topics(source, topic_name, destination, topic_name, partitions=2) > 100
 
@@ -147,7 +155,7 @@ def test_two_copiers_of_one_partition_double_nothing(clusters: Pair, topic_name:
     ends = ends_of(source, topic_name)
 
     # a lease that does not exclude: only compare-and-append is left
-    with Copier(plan, lease=NoLease()) as one, Copier(replace(plan, slice_id="slice-2"), lease=NoLease()) as other:
+    with Copier(plan, lease=NoLease()) as one, Copier(plan, lease=NoLease()) as other:
         one.wait_for_ends(ends)
         other.wait_for_ends(ends)
 

@@ -98,7 +98,7 @@ def test_a_late_marker_at_the_mirrors_end_is_found_by_the_next_owner(clusters: P
         write_late_marker(clusters[1], one)
     write(clusters[0], topic_name, "c", "d")  # in partition 0 a record stands where the marker is, in 1 nothing does
 
-    with Copier(replace(plan, slice_id="slice-2")) as copier:
+    with Copier(plan) as copier:
         copier.wait_until(failed_with(ErrorCode.MARKER_OVERRUN))
 
         messages = {one.error_message for one in copier.progress.latest.values()}
@@ -134,7 +134,7 @@ def test_records_that_the_source_replaced_while_nobody_copied_are_found_by_the_n
     (assignment,) = plan.assignments
     rewound = replace(assignment, source_topic=f"{topic_name}-after", source_topic_id="")
 
-    with Copier(replace(plan, slice_id="slice-2", assignments=(rewound,))) as copier:
+    with Copier(replace(plan, assignments=(rewound,))) as copier:
         copier.wait_until(failed_with(ErrorCode.UNEXPECTED_TRUNCATION))
         # even the first is another one, of another time
         assert [one.source_kept for one in copier.progress.latest.values()] == [0]
@@ -153,7 +153,7 @@ def test_a_strangers_write_while_nobody_copied_is_found_whatever_is_known_of_the
 
     for lease in (first.lease, None):
         ports = {"lease": lease} if lease else {}
-        with Copier(replace(plan, slice_id=f"slice-{len(ports)}"), **ports) as copier:
+        with Copier(plan, **ports) as copier:
             copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
         write(clusters[0], topic_name, "b")  # the second time the source has a record there
     assert ends_of(clusters[1], topic_name) == {0: 2}
@@ -176,7 +176,7 @@ def test_a_source_that_was_set_back_during_a_pause_is_found_though_its_leader_ha
     assert held is not None
     set_back = replace(assignment, source_topic=f"{topic_name}-again", source_topic_id="")
 
-    with Copier(replace(plan, slice_id="slice-2", assignments=(set_back,)), lease=lease) as after:
+    with Copier(replace(plan, assignments=(set_back,)), lease=lease) as after:
         time.sleep(1.0)  # its source's leader is known by then; before, nobody relies on what was left
         lease.release(held, seen=(0, 3))
         after.wait_until(failed_with(ErrorCode.UNEXPECTED_TRUNCATION))
@@ -197,7 +197,7 @@ def test_a_strangers_transaction_that_shows_no_record_is_found_too(clusters: Pai
     wait_for(lambda: ends_of(clusters[1], topic_name) == {0: end})
     write(clusters[0], topic_name, "b", "c", "d")
 
-    with Copier(replace(plan, slice_id="slice-2")) as copier:
+    with Copier(plan) as copier:
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
 
         (message,) = {one.error_message for one in copier.progress.latest.values()}
@@ -220,7 +220,7 @@ def test_a_strangers_record_that_retention_has_taken_since_is_found_by_where_the
     write(clusters[0], topic_name, "b")
     reported = replace(plan.assignments[0], source_seen=(0, 1))
 
-    with Copier(replace(plan, slice_id="slice-2", assignments=(reported,)), lease=first.lease) as copier:
+    with Copier(replace(plan, assignments=(reported,)), lease=first.lease) as copier:
         copier.wait_until(failed_with(ErrorCode.FOREIGN_WRITE))
 
     (message,) = {one.error_message for one in copier.progress.latest.values()}
@@ -238,7 +238,7 @@ def test_an_end_that_is_the_sources_is_gone_on_from(clusters: Pair, topic_name: 
         producer.flush()
         producer.abort_transaction(30) if number == 1 else producer.commit_transaction(30)
         lease.left.clear()  # what the former owner knew
-        with Copier(replace(plan, slice_id=f"slice-{number}"), lease=lease) as copier:
+        with Copier(plan, lease=lease) as copier:
             copier.wait_for_ends({0: 2 * number + 2})
 
     assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name) == 2
@@ -277,7 +277,7 @@ def test_a_mirror_topic_made_again_between_two_slices_is_not_taken_for_the_mirro
     create_topic(clusters[1], topic_name)
     write(clusters[1], topic_name, "theirs")
 
-    with Copier(replace(plan, slice_id="slice-2"), lease=lease) as copier:
+    with Copier(plan, lease=lease) as copier:
         copier.wait_until(failed_with(code))
 
     assert ends_of(clusters[1], topic_name) == {0: 1}

@@ -16,6 +16,13 @@ def partitions(count: int) -> list[MirrorPartition]:
     return [partition(number) for number in range(count)]
 
 
+def turns_of(some: list[MirrorPartition]) -> Turns:
+    turns = Turns(every_s=EVERY_S)
+    for one in reversed(some):
+        turns.add(one)
+    return turns
+
+
 def reports(turns: Turns, *, seconds: float) -> list[list[MirrorPartition]]:
     ticks = (number / 1000 for number in range(int(seconds * 1000)))
     return [some for now in ticks if (some := turns.due(now))]
@@ -24,21 +31,21 @@ def reports(turns: Turns, *, seconds: float) -> list[list[MirrorPartition]]:
 def test_a_few_partitions_are_reported_together_as_often_as_the_plan_says() -> None:
     some = partitions(3)
 
-    assert reports(Turns(some, every_s=EVERY_S), seconds=2) == [some] * 4
+    assert reports(turns_of(some), seconds=2) == [some] * 4
 
 
 @pytest.mark.parametrize("count", [TOGETHER + 1, 500, 1_000])
 def test_many_are_reported_in_turn_and_nobody_waits_for_longer_than_said(count: int) -> None:
     many = partitions(count)
 
-    runs = reports(Turns(many, every_s=EVERY_S), seconds=MOST_S + 0.1)
+    runs = reports(turns_of(many), seconds=MOST_S + 0.1)
 
     assert max(map(len, runs)) <= TOGETHER
     assert {one.key for run in runs for one in run} == {one.key for one in many}
 
 
 def test_nobody_is_reported_where_there_is_nobody() -> None:
-    turns = Turns([], every_s=EVERY_S)
+    turns = turns_of([])
 
     assert not turns.due(0.0)
     assert not turns.changed()
@@ -46,7 +53,7 @@ def test_nobody_is_reported_where_there_is_nobody() -> None:
 
 def test_a_change_of_phase_is_told_once_and_alone() -> None:
     first, second = partitions(2)
-    turns = Turns([first, second], every_s=EVERY_S)
+    turns = turns_of([first, second])
     assert turns.changed() == [first, second]
 
     second.stage = Stage.COPYING
@@ -54,3 +61,15 @@ def test_a_change_of_phase_is_told_once_and_alone() -> None:
 
     assert turns.changed() == [second]
     assert not turns.changed()
+
+
+def test_partitions_come_and_go() -> None:
+    first, second, third = partitions(3)
+    turns = turns_of([first, second])
+    assert turns.changed() == [first, second]
+
+    turns.drop(first)
+    turns.add(third)
+
+    assert turns.changed() == [third]
+    assert set(turns.due(0.0)) == {second, third}

@@ -7,10 +7,10 @@ import pytest
 
 from linkengine.copyjob.background import Background
 from linkengine.copyjob.ports import SystemClock
-from linkengine.copyjob.steward import Steward, StewardEvents
+from linkengine.copyjob.steward import Steward, StewardEvents, StewardPorts
 from linkengine.domain.leases import VOUCHED_MS
-from tests.linkengine.copyjob.copying import plan_for, wait_for
-from tests.linkengine.copyjob.memory import MemoryLease, MemoryOrders, MemoryProgress
+from tests.linkengine.copyjob.copying import setup_for, wait_for
+from tests.linkengine.copyjob.memory import MemoryAssignments, MemoryLease, MemoryProgress
 from tests.linkengine.copyjob.partitions import partition
 
 KEY = partition().assignment.key
@@ -25,9 +25,9 @@ def lease() -> MemoryLease:
 def steward(lease: MemoryLease) -> Iterator[Steward]:
     """A steward whose loop has ended: what is posted to it is never run."""
     background = Background()
-    ports = {"lease": lease, "orders": MemoryOrders(), "progress": MemoryProgress(), "clock": SystemClock()}
-    events = StewardEvents(granted=Mock(), armed=Mock(), lost=Mock(), ordered=Mock(), paused=Mock())
-    one = Steward(plan_for(Mock(), Mock(), (partition().assignment,)), background, events=events, **ports)
+    ports = StewardPorts(lease=lease, assignments=MemoryAssignments(), progress=MemoryProgress())
+    events = StewardEvents(told=Mock(), granted=Mock(), armed=Mock(), lost=Mock(), paused=Mock())
+    one = Steward(setup_for(), background, ports=ports, clock=SystemClock(), events=events)
     one.start()
     yield one
     one.finish()
@@ -42,7 +42,7 @@ def steward(lease: MemoryLease) -> Iterator[Steward]:
 def test_a_grant_that_comes_while_the_loop_ends_is_given_back_as_it_was_found(
     lease: MemoryLease, steward: Steward, *, settled: bool, rested_ms: int, seen: tuple[int, int] | None
 ) -> None:
-    """Else the next slice would wait until it has run out."""
+    """Else the next owner would wait until it has run out."""
     lease.left[KEY], lease.rested_ms = (3, 40), rested_ms
     steward.want(KEY)
     wait_for(lambda: KEY in lease.generations)

@@ -87,16 +87,6 @@ def test_a_mirror_topic_is_missing_only_where_every_broker_says_so(
     assert found.code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR if missing else ErrorCode.TIMEOUT_ERROR)
 
 
-def test_what_was_known_from_before_does_not_tell_that_a_mirror_topic_is_missing() -> None:
-    assignment = assigned()
-    known = {"t": TopicView(topic_id=bytes(16), partitions={}, error=3)}
-
-    found = read_tails(CLUSTER, [TailQuery(assignment=assignment, clean=True)], known=known)[assignment.key]
-
-    assert isinstance(found, LinkEngineError)
-    assert found.code is ErrorCode.TIMEOUT_ERROR
-
-
 @pytest.mark.parametrize(("broker", "waits"), [(1, True), (2, False)], ids=["elected again", "another one"])
 def test_a_lost_marker_is_outwaited_where_its_broker_leads_again(broker: int, waits: bool) -> None:
     """The request names no leader epoch: who leads under a newer one writes it all the same."""

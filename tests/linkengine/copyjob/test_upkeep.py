@@ -7,9 +7,9 @@ import pytest
 
 from linkengine.copyjob import upkeep
 from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.loop import TICK_S
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.upkeep import Upkeep
+from linkengine.copyjob.worker import TICK_S
 from linkengine.kafka.cluster import Cluster
 from tests.linkengine.copyjob.test_partition import owned
 

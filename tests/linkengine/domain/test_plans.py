@@ -6,7 +6,6 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import (
     PRODUCER_ID_BASE,
     CopyPlan,
-    CopyTuning,
     PartitionAssignment,
     PartitionPhase,
     PartitionProgress,
@@ -45,10 +44,8 @@ def test_a_plan_prints_no_secret() -> None:
     plan = CopyPlan(
         link_id="1",
         revision=4,
-        slice_id="slice",
         source=address,
         destination=address,
-        redis_url="redis://:secret@host/0",
         assignments=(assignment,),
     )
 
@@ -56,15 +53,8 @@ def test_a_plan_prints_no_secret() -> None:
     assert "secret" not in repr(plan)
 
 
-def test_the_next_slice_is_submitted_before_the_lease_of_the_current_one_could_run_out() -> None:
-    tuning = CopyTuning()
-
-    assert tuning.overlap_ms < tuning.slice_ms
-    assert tuning.lease_ttl_ms < tuning.overlap_ms
-
-
 def test_progress_that_has_not_looked_yet_knows_nothing_rather_than_zero() -> None:
-    progress = PartitionProgress(key="7/3", slice_id="s", phase=PartitionPhase.WAITING, observed_at_ms=1)
+    progress = PartitionProgress(key="7/3", hold_id="s", phase=PartitionPhase.WAITING, observed_at_ms=1)
 
     assert progress.source_end is None
     assert progress.mirror_end is None

@@ -16,9 +16,10 @@ from devcluster.tokens import TokenEndpoint
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.mirrorjobs import MirrorSetup
-from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, VerifyPlan, producer_id_for
+from linkengine.domain.plans import CopyPlan, PartitionAssignment, VerifyPlan, producer_id_for
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sparkclient import session
+from tests.linkengine.jobs.copyworkers import SECRET, copy_worker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 RECORDS = 300
@@ -86,16 +87,12 @@ class Loop:
         )  # fmt: skip
         created = jobs.setup_mirror(setup, assignments_factory=self._assignments)
         plan = CopyPlan(
-            link_id=self.link_id, revision=1, slice_id=uuid4().hex, source=self.source, destination=self.destination,
-            redis_url=self.redis_url, assignments=self._assignments(1, created.source_topic_id),
-            tuning=CopyTuning(slice_ms=180_000),
+            link_id=self.link_id, revision=1, source=self.source, destination=self.destination,
+            assignments=self._assignments(1, created.source_topic_id),
         )  # fmt: skip
-        jobs.write_orders(self.redis_url, self.link_id, revision=1, wanted={self.link_id: True})
-        with ThreadPoolExecutor(1) as pool:
-            copying = pool.submit(jobs.copy_slice, plan, spark_url=self.spark_url)
+        with copy_worker(redis_url=self.redis_url, spark_url=self.spark_url) as name:
+            jobs.write_assignments(self.redis_url, self.link_id, {name: plan}, secret=SECRET)
             self._wait_until_copied()
-            jobs.write_orders(self.redis_url, self.link_id, revision=2, wanted={self.link_id: False})
-            copying.result(timeout=COPIED_WITHIN_S)
 
     def verify(self) -> tuple[int, int]:
         """Answer how many records the witness compared, and how many differ."""

@@ -1,21 +1,19 @@
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
 
 from linkengine import jobs
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop
-from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionPhase, PartitionProgress, VerifyPlan
+from linkengine.domain.plans import CopyPlan, PartitionPhase, PartitionProgress, VerifyPlan
 from linkengine.domain.states import StopReason
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from tests.linkengine.jobs.copyworkers import COPIED_WITHIN_S, SECRET, copy_worker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 Send = Callable[..., None]
-SLICE_MS = 90_000  # the slice is ended by orders as soon as all is copied
-COPIED_WITHIN_S = 80.0  # the first task of a fresh Spark server waits for Python workers
 
 
 def wait_until_copied(redis_url: str, link_id: str, ends: dict[str, int]) -> list[PartitionProgress]:
@@ -49,22 +47,17 @@ def test_a_mirror_is_made_copied_verified_promoted_and_written_to(
     plan = CopyPlan(
         link_id=link_id,
         revision=1,
-        slice_id=uuid4().hex,
         source=setup_plan.source,
         destination=setup_plan.destination,
-        redis_url=redis_url,
         assignments=dealt,
-        tuning=CopyTuning(slice_ms=SLICE_MS),
     )
     sides = {"source": setup_plan.source, "destination": setup_plan.destination}
     topics = {"source_topic": source_topic, "mirror_topic": source_topic}
 
-    jobs.write_orders(redis_url, link_id, revision=1, wanted={"7": True})
-    with ThreadPoolExecutor(1) as pool:
-        copying = pool.submit(jobs.copy_slice, plan, spark_url=spark_connect_url)
+    with copy_worker(redis_url=redis_url, spark_url=spark_connect_url) as name:
+        jobs.write_assignments(redis_url, link_id, {name: plan}, secret=SECRET)
         wait_until_copied(redis_url, link_id, {"7/0": 300, "7/1": 50})
-        jobs.write_orders(redis_url, link_id, revision=2, wanted={"7": False})
-        outcomes = copying.result(timeout=COPIED_WITHIN_S)
+    outcomes = jobs.read_progress(redis_url, link_id)
     blockers = jobs.promotion_blockers(**sides, **topics)
     report = jobs.verify(VerifyPlan(**sides, **topics), spark_url=spark_connect_url)
     stopped = jobs.stop_mirror(MirrorStop(**sides, **topics, assignments=dealt, reason=StopReason.PROMOTE, generation=100))

@@ -1,0 +1,339 @@
+"""The pool of copy workers, on a real Redis and without Spark: who is submitted, who copies what, who is told to end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.utils import timezone
+
+from console import store
+from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
+from console.reconciling import placing, plans
+from console.tasks import pool, reconcile
+from linkengine import jobs
+from linkengine.coordination.pool import RedisAssignments
+from linkengine.domain.assignment import Place
+from linkengine.domain.states import LinkState, MirrorState
+from linkengine.domain.workers import Heartbeat, LinkShare, worker_id_for
+from tests.console.conftest import NOW, MakeMirror
+
+Sent = list[tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture(autouse=True)
+def own_redis(settings: Any, redis_url: str, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.REDIS_URL = redis_url.rsplit("/", 1)[0] + "/6"
+    settings.COPY_WORKERS = 2
+    store.client().flushdb()
+    store.client().set("console:copy-workers-since", 1)  # Redis has been there for long
+    monkeypatch.setattr(pool, "HEARD_S", 0.0)
+
+
+class Worker:
+    """A copy worker as the product sees it: it shows life and follows its assignments."""
+
+    def __init__(self, number: int, name: str = "a", *, known: bool = True) -> None:
+        self.worker_id = worker_id_for(number, name)
+        if known:
+            CopyWorker.objects.update_or_create(number=number, defaults={"worker_id": self.worker_id, "submitted_at": NOW})
+        setup = jobs.setup_worker(
+            self.worker_id, redis_url=django_settings.REDIS_URL, secret=django_settings.SECRET_KEY, lease_ttl_ms=4_000
+        )
+        self._assignments = RedisAssignments(setup)
+        self.beat()
+
+    def beat(self, **shown: Any) -> None:
+        told = self._assignments.read()
+        links = {name: LinkShare(applied=number, **shown) for name, number in told.numbers.items()}
+        self._assignments.beat(Heartbeat(worker_id=self.worker_id, host="h", links=links))
+
+    def keys(self, link: ClusterLink) -> set[str]:
+        plan = self._assignments.read().plans.get(plans.link_key(link))
+        return set() if plan is None else {one.key for one in plan.assignments}
+
+    @property
+    def ends(self) -> bool:
+        return self._assignments.read().ends
+
+
+def silence(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let these not have been heard for long."""
+    real = jobs.read_workers
+
+    def read(*args: Any, **kwargs: Any) -> list[Heartbeat]:
+        return [one for one in real(*args, **kwargs) if one.worker_id not in names]
+
+    monkeypatch.setattr(jobs, "read_workers", read)
+
+
+def placed() -> dict[str, int]:
+    names = list(MirrorPartition.objects.values_list("worker_id", flat=True))
+    return {name: names.count(name) for name in set(names)}
+
+
+def submitted(sent: Sent) -> list[int]:
+    return [kwargs["number"] for name, kwargs in sent if name == "run_copy_worker"]
+
+
+def test_as_many_workers_are_submitted_as_there_shall_be(mirror: MirrorTopic, sent: Sent) -> None:
+    for _ in range(2):
+        pool.look_after_workers()
+
+    assert submitted(sent) == [0, 1]
+
+
+def test_without_links_nothing_is_submitted_and_those_that_live_end(db: None, sent: Sent) -> None:
+    worker = Worker(0)
+
+    pool.look_after_workers()
+
+    assert submitted(sent) == []
+    assert worker.ends
+
+
+def test_a_number_that_somebody_waits_for_is_left_alone(mirror: MirrorTopic, sent: Sent) -> None:
+    with store.hold(pool.hold_of(0)), store.hold(pool.hold_of(1)):
+        pool.look_after_workers()
+
+    assert submitted(sent) == []
+
+
+def test_a_job_that_failed_waits_before_it_is_submitted_again(mirror: MirrorTopic, sent: Sent) -> None:
+    for number, wait_s in ((0, 20), (1, -1)):
+        CopyWorker.objects.create(number=number, failures=3, retry_at=timezone.now() + timedelta(seconds=wait_s / 4))
+
+    pool.look_after_workers()
+
+    assert submitted(sent) == [1]
+
+
+def test_a_worker_that_lives_and_that_nobody_waits_for_is_replaced_after_a_while(mirror: MirrorTopic, sent: Sent) -> None:
+    Worker(0), Worker(1)
+
+    pool.look_after_workers()
+    assert submitted(sent) == []
+    CopyWorker.objects.filter(number=1).update(left_at=timezone.now() - pool.REPLACE)
+    pool.look_after_workers()
+
+    assert submitted(sent) == [1]
+
+
+def test_partitions_of_a_replaced_worker_move_a_few_at_a_time_and_it_ends_then(
+    link: ClusterLink, make_mirror: MakeMirror, sent: Sent
+) -> None:
+    make_mirror(partitions=20)
+    old = Worker(0)
+    reconcile.reconcile_link(link_id=link.pk)
+    assert placed() == {old.worker_id: 20}
+    new = Worker(0, "b")
+
+    left = []
+    for _ in range(12):
+        store.unclaim("copy-balance")
+        pool.look_after_workers()
+        reconcile.reconcile_link(link_id=link.pk)
+        left.append(len(old.keys(link)))
+        for one in (old, new):
+            one.beat()
+
+    assert left == [18, 16, 14, 12, 10, 8, 6, 4, 2, 0, 0, 0]
+    assert len(new.keys(link)) == 20
+    assert old.ends
+    assert not new.ends
+
+
+def test_a_smaller_pool_ends_the_workers_of_the_highest_numbers(
+    link: ClusterLink, make_mirror: MakeMirror, settings: Any
+) -> None:
+    make_mirror(partitions=2)
+    first, second = Worker(0), Worker(1)
+    reconcile.reconcile_link(link_id=link.pk)
+    assert placed() == {first.worker_id: 1, second.worker_id: 1}
+    settings.COPY_WORKERS = 1
+
+    for _ in range(2):
+        store.unclaim("copy-balance")
+        pool.look_after_workers()
+
+    assert placed() == {first.worker_id: 2}
+    assert second.ends
+
+
+def test_a_new_partition_is_placed_and_told_in_the_same_round(link: ClusterLink, make_mirror: MakeMirror) -> None:
+    workers = [Worker(0), Worker(1)]
+    mirror = make_mirror(partitions=4)
+
+    reconcile.reconcile_link(link_id=link.pk)
+
+    assert sorted(len(one.keys(link)) for one in workers) == [2, 2]
+    assert workers[0].keys(link) | workers[1].keys(link) == set(plans.partition_keys(mirror))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda mirror: MirrorTopic.objects.update(state=MirrorState.PAUSED),
+        lambda mirror: MirrorTopic.objects.update(state=MirrorState.STOPPED),
+        lambda mirror: MirrorTopic.objects.update(deletion_requested_at=NOW),
+        lambda mirror: ClusterLink.objects.update(state=LinkState.PAUSED),
+    ],
+    ids=["paused", "stopped", "being deleted", "link paused"],
+)
+def test_what_is_not_wanted_any_more_is_let_go_of(
+    link: ClusterLink, make_mirror: MakeMirror, change: Callable[[MirrorTopic], Any]
+) -> None:
+    worker, mirror = Worker(0), make_mirror(partitions=2)
+    reconcile.reconcile_link(link_id=link.pk)
+    assert len(worker.keys(link)) == 2
+
+    change(mirror)
+    reconcile.reconcile_link(link_id=link.pk)
+
+    assert worker.keys(link) == set()
+    assert placed() == {"": 2}
+
+
+def test_a_link_that_is_gone_is_let_go_of(link: ClusterLink, mirror: MirrorTopic) -> None:
+    worker = Worker(0)
+    reconcile.reconcile_link(link_id=link.pk)
+    worker.beat()
+    MirrorTopic.objects.all().delete()
+    ClusterLink.objects.all().delete()
+
+    pool.look_after_workers()
+
+    assert worker.keys(link) == set()
+
+
+def test_the_partitions_of_a_worker_that_is_silent_go_to_others_at_once(
+    link: ClusterLink, make_mirror: MakeMirror, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_mirror(partitions=30)
+    dead, alive = Worker(0), Worker(1)
+    reconcile.reconcile_link(link_id=link.pk)
+    store.claim("copy-balance", ttl_ms=60_000)
+    silence(monkeypatch, dead.worker_id)
+
+    pool.look_after_workers()
+
+    assert placed() == {alive.worker_id: 30}
+    assert ("reconcile_link", {"link_id": link.pk}) in sent
+
+
+def test_a_redis_that_lost_its_memory_moves_nothing(
+    link: ClusterLink, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some workers show life a second later than others."""
+    make_mirror(partitions=30)
+    first, second = Worker(0), Worker(1)
+    reconcile.reconcile_link(link_id=link.pk)
+    before = placed()
+    store.client().flushdb()
+    first.beat()
+
+    pool.look_after_workers()
+    reconcile.reconcile_link(link_id=link.pk)
+
+    assert placed() == before == {first.worker_id: 15, second.worker_id: 15}
+    assert len(second.keys(link)) == 15
+
+
+def test_two_who_place_at_the_same_time_leave_every_partition_with_one_worker(
+    make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one decides by what it read before the first one wrote."""
+    make_mirror(partitions=6)
+    rows = list(MirrorPartition.objects.values_list("pk", flat=True))
+    places = [Place(worker_id="0000-a"), Place(worker_id="0001-b")]
+    real = placing.assign
+
+    def overtaken(wanted: Any, of: Any) -> dict[str, str]:
+        monkeypatch.setattr(placing, "assign", real)
+        placing.place(places[1:], rows)
+        return real(wanted, of)
+
+    monkeypatch.setattr(placing, "assign", overtaken)
+    placing.place(places[:1], rows)
+
+    assert placed() == {"0001-b": 6}
+
+
+def test_why_nothing_is_copied_is_shown_on_the_link_until_it_is(link: ClusterLink, mirror: MirrorTopic) -> None:
+    CopyWorker.objects.create(number=0, error="No Spark.", ended_at=NOW)
+    reconcile.reconcile_link(link_id=link.pk)
+    link.refresh_from_db()
+    assert link.engine_error == "Copy engine unavailable: No Spark."
+
+    Worker(0)
+    reconcile.reconcile_link(link_id=link.pk)
+
+    link.refresh_from_db()
+    assert link.engine_error == ""
+
+
+def test_what_a_worker_cannot_do_for_a_link_is_shown_on_it(link: ClusterLink, mirror: MirrorTopic) -> None:
+    worker = Worker(0)
+    reconcile.reconcile_link(link_id=link.pk)
+
+    worker.beat(error="It failed unexpectedly.")
+    reconcile.reconcile_link(link_id=link.pk)
+
+    link.refresh_from_db()
+    assert link.engine_error == "Copy engine unavailable: It failed unexpectedly."
+
+
+def test_a_job_that_does_not_begin_is_told_of(link: ClusterLink, mirror: MirrorTopic) -> None:
+    long_ago = timezone.now() - 2 * pool.BEGIN
+    CopyWorker.objects.create(number=0, worker_id="0000-a", submitted_at=long_ago)
+
+    with store.hold(pool.hold_of(0)):
+        pool.look_after_workers()
+        reconcile.reconcile_link(link_id=link.pk)
+
+    link.refresh_from_db()
+    assert "no free task slot" in link.engine_error
+    assert "no free task slot" in CopyWorker.objects.get(number=0).trouble
+
+
+@pytest.mark.parametrize(("slots", "size"), [(None, 1), (1, 1), (4, 2), (17, 8)])
+def test_half_of_the_slots_copy_where_nobody_says_otherwise(settings: Any, slots: int | None, size: int) -> None:
+    settings.COPY_WORKERS = 0
+    if slots is not None:
+        store.client().set("console:spark-slots", slots)
+
+    assert pool.pool_size() == size
+
+
+def test_a_worker_that_is_heard_no_more_is_given_up_though_spark_says_nothing(
+    mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted: list[str] = []
+    monkeypatch.setattr(pool, "WATCH_S", 0.05)
+    monkeypatch.setattr(pool, "SILENT", timedelta(seconds=0.2))
+    monkeypatch.setattr(jobs, "count_slots", lambda **_: 2)
+    monkeypatch.setattr(jobs, "run_copy_worker", lambda *_, **__: time.sleep(20))
+    monkeypatch.setattr(jobs, "interrupt_worker", lambda name, **_: interrupted.append(name))
+    CopyWorker.objects.create(number=0)
+    real = pool.heard
+
+    def heard() -> list[Heartbeat]:
+        name = CopyWorker.objects.get(number=0).worker_id
+        return [Heartbeat(worker_id=name, silent_ms=500)] if name else real()
+
+    monkeypatch.setattr(pool, "heard", heard)
+
+    pool.run_copy_worker(number=0)
+
+    row = CopyWorker.objects.get(number=0)
+    assert "not heard for a minute" in row.error
+    assert row.ended_at is not None
+    for _ in range(100):
+        if interrupted:
+            break
+        time.sleep(0.05)
+    assert interrupted == [row.worker_id]

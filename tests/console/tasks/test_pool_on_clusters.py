@@ -1,0 +1,117 @@
+"""The pool of copy workers on real clusters: moves during a promotion, a Connect server that is killed, a new mirror."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
+from console.reconciling import plans
+from console.tasks import mirrors, pool, reconcile
+from devcluster.kafka import KafkaCluster
+from devcluster.spark import SparkConnectServer
+from linkengine import jobs
+from linkengine.domain.states import MirrorEvent, MirrorState
+from tests.console.conftest import NOW
+from tests.console.tasks.conftest import MakeTopic
+from tests.console.tasks.reversal import Drive, do, records, set_up, states, write
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+S = MirrorState
+TURN_S = 0.5
+
+
+def turn_round() -> None:
+    """Give every partition to another worker, as a rebalance would."""
+    names = sorted(CopyWorker.objects.values_list("worker_id", flat=True))
+    for row in MirrorPartition.objects.filter(worker_id__in=names):
+        following = names[(names.index(row.worker_id) + 1) % len(names)]
+        MirrorPartition.objects.filter(pk=row.pk).update(worker_id=following)
+
+
+@pytest.mark.usefixtures("copier")
+def test_partitions_may_change_places_while_their_mirror_is_promoted(
+    new_mirror: MirrorTopic,
+    drive: Drive,
+    settings: Any,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+) -> None:
+    settings.COPY_WORKERS = 2
+    mirror, turned_at, turns = set_up(new_mirror), time.monotonic(), 0
+    drive(lambda: len(pool.standing().beats) == 2 and len(records(destination_cluster, mirror.name)) == 200)
+
+    def turned() -> bool:
+        nonlocal turned_at, turns
+        if time.monotonic() - turned_at > TURN_S:
+            turned_at, turns = time.monotonic(), turns + 1
+            write(source_cluster, mirror.source_topic, f"{turns}", partition=turns % 2)
+            turn_round()
+        return turns >= 6
+
+    drive(turned)
+    do(mirror, MirrorEvent.PROMOTE)
+    turns = 0
+    drive(lambda: states(mirror) == [S.STOPPED] or (turned() and False))
+
+    mirrored = records(destination_cluster, mirror.name)
+    assert mirrored.items() <= records(source_cluster, mirror.source_topic).items()
+    ends = list(MirrorPartition.objects.order_by("partition").values_list("stopped_end", flat=True))
+    assert sum(end or 0 for end in ends) == len(mirrored)
+
+
+@pytest.fixture
+def own_spark(tmp_path: Path, settings: Any) -> Iterator[SparkConnectServer]:
+    with SparkConnectServer(directory=tmp_path / "spark", master="local[4,8]") as server:
+        settings.SPARK_URL = server.url
+        yield server
+
+
+@pytest.mark.spark
+def test_copying_goes_on_by_itself_after_the_connect_server_was_killed(
+    new_mirror: MirrorTopic,
+    own_spark: SparkConnectServer,
+    drive: Drive,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    record_property: Any,
+) -> None:
+    mirror = set_up(new_mirror)
+    drive(lambda: len(records(destination_cluster, mirror.name)) == 200)
+
+    own_spark.kill()
+    write(source_cluster, mirror.source_topic, "while it is away")
+    drive(lambda: "No Spark Connect server" in ClusterLink.objects.get().engine_error)
+    own_spark.start()
+    back_at = time.monotonic()
+    drive(lambda: len(records(destination_cluster, mirror.name)) == 201)
+    took_s = time.monotonic() - back_at
+
+    drive(lambda: not ClusterLink.objects.get().engine_error)
+    record_property("seconds_until_copied", took_s)
+    assert took_s < 30
+    assert records(destination_cluster, mirror.name) == records(source_cluster, mirror.source_topic)
+
+
+@pytest.mark.usefixtures("copier")
+def test_a_new_mirror_is_copied_within_a_second_of_its_topic_without_another_worker(
+    link: ClusterLink, make_topic: MakeTopic, drive: Drive, settings: Any
+) -> None:
+    drive(lambda: len(pool.standing().beats) == 1)
+    before, topic, dated = CopyWorker.objects.get().worker_id, make_topic(), {"state_since": NOW, "created_at": NOW}
+    row = MirrorTopic.objects.create(link=link, name=topic, source_topic=topic, state=S.PENDING_SETUP, **dated)
+
+    mirrors.setup_mirror(mirror_id=row.pk)
+    made_at = time.monotonic()
+    reconcile.reconcile_link(link_id=link.pk)  # which the end of the set-up sends
+    while [one.mirror_end for one in jobs.read_progress(settings.REDIS_URL, plans.link_key(link))] != [100, 100]:
+        assert time.monotonic() - made_at < 20, (pool.standing(), list(MirrorPartition.objects.values()), states(row))
+        time.sleep(0.02)
+    took_s = time.monotonic() - made_at
+
+    assert CopyWorker.objects.get().worker_id == before
+    assert took_s < 2.0  # on a busy machine; the report comes half a second later

@@ -1,0 +1,171 @@
+"""Copy workers on a Spark standalone cluster of two workers: executors, a Spark worker and the master are killed."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from devcluster.kafka import KafkaCluster
+from devcluster.spark import SparkConnectServer
+from devcluster.standalone import StandaloneCluster
+from linkengine.coordination.pool import end_workers, read_workers, write_assignments
+from linkengine.coordination.progress import read_progress
+from linkengine.copyjob.spark import count_slots, submit_worker
+from linkengine.domain.assignment import Place, Wanted, assign
+from linkengine.domain.plans import CopyPlan
+from linkengine.domain.workers import Heartbeat, worker_id_for
+from tests.linkengine.copyjob.copying import (
+    SECRET,
+    Pair,
+    assert_equal_topics,
+    create_pair,
+    ends_of,
+    plan_of,
+    setup_for,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
+PARTITIONS = 8
+LONG_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    with StandaloneCluster(tmp_path_factory.mktemp("standalone")) as one:
+        yield one.start(workers=2)
+
+
+@pytest.fixture(scope="module")
+def connect(cluster: StandaloneCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
+    directory = tmp_path_factory.mktemp("connect")
+    with SparkConnectServer(directory=directory, master=cluster.url, extra=cluster.connect_settings) as server:
+        yield server
+
+
+class Workers:
+    """Copy workers that are kept running, and told what to copy of one plan: what the reconciler does, in a few lines."""
+
+    def __init__(self, redis_url: str, spark_url: str, plan: CopyPlan, *, size: int) -> None:
+        self._redis_url, self._spark_url, self._plan, self._size = redis_url, spark_url, plan, size
+        self._pool, self._jobs = ThreadPoolExecutor(16), dict[str, Future[None]]()
+        self._placed: dict[str, str] = {}
+
+    def alive(self) -> dict[str, Heartbeat]:
+        heard = read_workers(self._redis_url, secret=SECRET)
+        return {one.worker_id: one for one in heard if one.alive and one.worker_id in self._jobs}
+
+    def look_after(self) -> None:
+        running = [name for name, job in self._jobs.items() if not job.done()]
+        for number in range(len(running), self._size):
+            setup = setup_for(worker_id_for(number, uuid.uuid4().hex[:12]), redis_url=self._redis_url)
+            self._jobs[setup.worker_id] = self._pool.submit(submit_worker, setup, spark_url=self._spark_url)
+        alive = self.alive()
+        wanted = [Wanted(key=one.key, link_id="l", worker_id=self._placed.get(one.key, "")) for one in self._plan.assignments]
+        moves = assign(wanted, [Place(worker_id=name) for name in alive])
+        self._placed = {one.key: moves.get(one.key, one.worker_id) for one in wanted}
+        for name in alive:
+            share = tuple(one for one in self._plan.assignments if self._placed[one.key] == name)
+            plan = replace(self._plan, assignments=share)
+            write_assignments(self._redis_url, plan.link_id, {name: plan}, secret=SECRET, applied={name: 1})
+
+    def ends(self) -> dict[int, int | None]:
+        reports = read_progress(self._redis_url, self._plan.link_id)
+        return {int(one.key.split("/")[1]): one.mirror_end for one in reports}
+
+    def until(self, look: Callable[[], bool], *, deadline_s: float = LONG_S) -> None:
+        def looked() -> bool:
+            self.look_after()
+            time.sleep(0.1)
+            return look()
+
+        wait_for(looked, deadline_s=deadline_s)
+
+    def shares(self) -> dict[str, int]:
+        return {name: beat.partitions for name, beat in self.alive().items()}
+
+    def close(self) -> None:
+        end_workers(self._redis_url, list(self._jobs), secret=SECRET)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def workers(redis_url: str, spark_url: str, plan: CopyPlan, *, size: int) -> Iterator[Workers]:
+    one = Workers(redis_url, spark_url, plan, size=size)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def produce(cluster: KafkaCluster, topic: str, *, count: int) -> None:
+    producer = Producer({**cluster.client("admin"), "linger.ms": 5})
+    for number in range(count):
+        producer.produce(topic, value=f"{uuid.uuid4()}", partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+
+
+def executor_of(cluster: StandaloneCluster, pid: int) -> psutil.Process:
+    """The executor below which a copy worker's process runs."""
+    for worker in cluster.workers:
+        for executor in cluster.executors(worker) if worker.running() else ():
+            if any(child.pid == pid for child in executor.children(recursive=True)):
+                return executor
+    raise AssertionError(f"no executor of process {pid}")
+
+
+def test_two_spark_workers_share_the_copy_and_one_that_dies_is_replaced(
+    cluster: StandaloneCluster,
+    connect: SparkConnectServer,
+    clusters: Pair,
+    topic_name: str,
+    redis_url: str,
+    record_property: Callable[[str, object], None],
+) -> None:
+    create_pair(clusters, topic_name, partitions=PARTITIONS)
+    plan = replace(plan_of(clusters, topic_name, partitions=PARTITIONS), link_id=f"link-{topic_name}")
+    assert count_slots(connect.url) == 4
+
+    def copied() -> bool:
+        return pool.ends() == ends_of(clusters[0], topic_name, partitions=PARTITIONS)
+
+    with workers(redis_url, connect.url, plan, size=2) as pool:
+        produce(clusters[0], topic_name, count=800)
+        pool.until(lambda: sorted(pool.shares().values()) == [PARTITIONS // 2] * 2 and copied())
+        pids = [beat.pid for beat in pool.alive().values()]
+
+        executor_of(cluster, pids[0]).kill()  # the process of the executor, with the copy worker in it
+        killed_at = time.monotonic()
+        produce(clusters[0], topic_name, count=800)
+        pool.until(copied)
+        executor_s = time.monotonic() - killed_at
+        pool.until(lambda: sorted(pool.shares().values()) == [PARTITIONS // 2] * 2)
+
+        cluster.workers[0].kill()  # the Spark worker with its executor
+        killed_at = time.monotonic()
+        produce(clusters[0], topic_name, count=800)
+        pool.until(copied)
+        worker_s = time.monotonic() - killed_at
+        cluster.add_worker()
+        pool.until(lambda: sorted(pool.shares().values()) == [PARTITIONS // 2] * 2)
+
+        cluster.kill_master()
+        produce(clusters[0], topic_name, count=800)
+        pool.until(copied, deadline_s=20)  # executors need no master
+        cluster.start_master()
+        produce(clusters[0], topic_name, count=800)
+        pool.until(copied)
+
+    assert assert_equal_topics(clusters[0], topic_name, clusters[1], topic_name, partitions=PARTITIONS) == 4_000
+    record_property("seconds_without_executor", executor_s)
+    record_property("seconds_without_spark_worker", worker_s)
+    assert executor_s < 15
+    assert worker_s < 60  # Spark may have had both copy workers there, and the other executor has no warm Python

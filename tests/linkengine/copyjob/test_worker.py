@@ -1,0 +1,305 @@
+"""One copy worker for several links: they come and go while it runs, and none of them disturbs another."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from linkengine.copyjob import linkcopy, worker
+from linkengine.copyjob.linkcopy import LinkCopy
+from linkengine.copyjob.steward import StewardPorts
+from linkengine.copyjob.worker import run_worker
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.leases import CoordinationUnavailableError, Grant
+from linkengine.domain.plans import CopyPlan, PartitionPhase
+from tests.linkengine.copyjob.copying import (
+    DEADLINE_S,
+    Pair,
+    address,
+    assert_equal_topics,
+    assignments_for,
+    create_pair,
+    ends_of,
+    plan_for,
+    producer_for,
+    setup_for,
+    wait_for,
+)
+from tests.linkengine.copyjob.memory import MemoryAssignments, MemoryLease, MemoryProgress
+
+LINKS = 3
+MANY, ROUNDS, ROUND_S = 50, 60, 0.1
+
+
+@contextmanager
+def working(
+    assignments: MemoryAssignments, progress: MemoryProgress, lease: MemoryLease | None = None
+) -> Iterator[list[BaseException]]:
+    """A worker in a thread, which is told to end behind the block."""
+    errors: list[BaseException] = []
+    ports = StewardPorts(lease=lease or MemoryLease(), assignments=assignments, progress=progress)
+
+    def run() -> None:
+        try:
+            run_worker(setup_for(), ports=ports)
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield errors
+    finally:
+        assignments.end()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+def link_of(clusters: Pair, topic: str, number: int, *, partitions: int = 1) -> CopyPlan:
+    """A link of its own with a topic of its own."""
+    create_pair(clusters, topic, partitions=partitions)
+    assignments = assignments_for(clusters[0], topic, topic, partitions=partitions)
+    return plan_for(address(clusters[0]), address(clusters[1]), assignments, link_id=f"link-{number}")
+
+
+def write(clusters: Pair, topic: str, *values: str) -> None:
+    producer = producer_for(clusters[0], linger_ms=0)
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+
+
+def has_copied(progress: MemoryProgress, plan: CopyPlan, end: int) -> bool:
+    seen = progress.latest.get(plan.assignments[0].key)
+    return seen is not None and seen.mirror_end == end
+
+
+def test_links_come_and_go_while_a_worker_runs(clusters: Pair, topic_name: str) -> None:
+    topics = [f"{topic_name}-{number}" for number in range(LINKS)]
+    plans = [link_of(clusters, topic, number) for number, topic in enumerate(topics)]
+    assignments, progress, lease = MemoryAssignments(), MemoryProgress(), MemoryLease()
+
+    with working(assignments, progress, lease) as errors:
+        for number, plan in enumerate(plans):
+            write(clusters, topics[number], "one")
+            told_at = time.monotonic()
+            assignments.tell(plan)
+            wait_for(lambda plan=plan: has_copied(progress, plan, 1))
+            assert time.monotonic() - told_at < 3.0
+        assignments.tell(replace(plans[0], assignments=()))
+        wait_for(lambda: lease.acquire(plans[0].assignments[0].key, "next") is not None)
+        for topic in topics[1:]:
+            write(clusters, topic, "two")
+        for plan in plans[1:]:
+            wait_for(lambda plan=plan: has_copied(progress, plan, 2))
+
+    assert errors == []
+    assert assignments.errors == []
+    for topic in topics[1:]:
+        assert_equal_topics(clusters[0], topic, clusters[1], topic)
+    last = assignments.beats[-1]
+    assert (last.partitions, last.links) == (0, {})
+
+
+@pytest.fixture
+def mute() -> Iterator[ClusterAddress]:
+    """A cluster that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        host, port = server.getsockname()
+        yield ClusterAddress(bootstrap_servers=f"{host}:{port}", security_protocol="PLAINTEXT")
+
+
+def test_a_source_that_never_answers_delays_no_other_link(clusters: Pair, topic_name: str, mute: ClusterAddress) -> None:
+    plan = link_of(clusters, topic_name, 0)
+    frozen = [
+        replace(
+            plan,
+            link_id=f"frozen-{number}",
+            source=mute,
+            assignments=tuple(replace(one, mirror_id=f"frozen-{number}") for one in plan.assignments),
+        )
+        for number in range(4)
+    ]
+    assignments, progress = MemoryAssignments(*frozen, plan), MemoryProgress()
+
+    with working(assignments, progress) as errors:
+        wait_for(lambda: has_copied(progress, plan, 0))
+        longest_s = 0.0
+        for number in range(40):
+            write(clusters, topic_name, f"{number}")
+            written_at = time.monotonic()
+            wait_for(lambda number=number: has_copied(progress, plan, number + 1))
+            longest_s = max(longest_s, time.monotonic() - written_at)
+
+    assert errors == []
+    assert longest_s < 1.0
+
+
+def test_a_link_that_fails_as_nobody_foresaw_is_told_of_and_the_others_go_on(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = (link_of(clusters, f"{topic_name}-{number}", number) for number in range(2))
+    real, fails = LinkCopy.tick, threading.Event()
+
+    def tick(self: LinkCopy, now: float) -> None:
+        if fails.is_set() and self.plan.link_id == bad.link_id:
+            raise KeyError("a mistake in the code")
+        real(self, now)
+
+    monkeypatch.setattr(LinkCopy, "tick", tick)
+    monkeypatch.setattr(worker, "BROKEN_RETRY_S", 1.0)
+    lease = MemoryLease(ttl_s=0.5)
+    assignments, progress = MemoryAssignments(good, bad), MemoryProgress()
+
+    with working(assignments, progress, lease) as errors:
+        wait_for(lambda: has_copied(progress, bad, 0) and has_copied(progress, good, 0))
+        fails.set()
+        wait_for(lambda: any("KeyError" in error for error in assignments.errors))
+        write(clusters, f"{topic_name}-0", "goes on")
+        wait_for(lambda: has_copied(progress, good, 1))
+        fails.clear()
+        write(clusters, f"{topic_name}-1", "goes on again")
+        wait_for(lambda: has_copied(progress, bad, 1))
+        wait_for(lambda: not assignments.beats[-1].links[bad.link_id].error)
+
+    assert errors == []
+    assert all(not beat.links[good.link_id].error for beat in assignments.beats if good.link_id in beat.links)
+
+
+class CutOff(MemoryLease, MemoryAssignments):
+    """A Redis that may be away."""
+
+    def __init__(self, *plans: CopyPlan) -> None:
+        MemoryLease.__init__(self, ttl_s=1.0)
+        MemoryAssignments.__init__(self, *plans)
+        self.away = threading.Event()
+
+    def renew(self, grants: object) -> set[str]:
+        self._check()
+        return super().renew(grants)  # type: ignore[arg-type]
+
+    def acquire_all(self, keys: object, owner: str) -> list[Grant]:
+        self._check()
+        return super().acquire_all(keys, owner)  # type: ignore[arg-type]
+
+    def read(self) -> object:  # type: ignore[override]
+        self._check()
+        return super().read()
+
+    def _check(self) -> None:
+        if self.away.is_set():
+            raise CoordinationUnavailableError("away")
+
+
+def test_a_worker_without_redis_writes_no_longer_than_its_leases_last(clusters: Pair, topic_name: str) -> None:
+    plan = link_of(clusters, topic_name, 0)
+    redis, progress = CutOff(plan), MemoryProgress()
+
+    with working(redis, progress, redis) as errors:
+        wait_for(lambda: has_copied(progress, plan, 0))
+        redis.away.set()
+        time.sleep(1.5)
+        write(clusters, topic_name, "waits")
+        time.sleep(1.0)
+        assert ends_of(clusters[1], topic_name) == {0: 0}
+        redis.away.clear()
+        wait_for(lambda: has_copied(progress, plan, 1))
+
+    assert errors == []
+
+
+def test_who_was_fenced_and_is_still_wanted_comes_again(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linkcopy, "FENCED_RETRY_S", 0.5)
+    plan = link_of(clusters, topic_name, 0)
+    lease = MemoryLease(ttl_s=0.3)
+    assignments, progress = MemoryAssignments(plan), MemoryProgress()
+    fenced = threading.Event()
+    real = LinkCopy.tick
+
+    def tick(self: LinkCopy, now: float) -> None:
+        if fenced.is_set():
+            fenced.clear()
+            for one in list(self._living.values()):
+                self._fenced(one, LinkEngineError(ErrorCode.MIRROR_WAS_STOPPED, "Fenced."))
+        real(self, now)
+
+    monkeypatch.setattr(LinkCopy, "tick", tick)
+    with working(assignments, progress, lease) as errors:
+        wait_for(lambda: has_copied(progress, plan, 0))
+        first = progress.latest[plan.assignments[0].key].hold_id
+        fenced.set()
+        wait_for(lambda: (plan.assignments[0].key, PartitionPhase.RELEASED, "") in progress.history)
+        write(clusters, topic_name, "later")
+        wait_for(lambda: has_copied(progress, plan, 1))
+
+    assert errors == []
+    assert progress.latest[plan.assignments[0].key].hold_id != first
+
+
+def test_partitions_that_change_only_by_the_way_are_not_let_go_of(clusters: Pair, topic_name: str) -> None:
+    plan = link_of(clusters, topic_name, 0)
+    assignments, progress = MemoryAssignments(plan), MemoryProgress()
+
+    with working(assignments, progress):
+        wait_for(lambda: has_copied(progress, plan, 0))
+        later = tuple(replace(one, source_seen=(0, 0), since_ms=77) for one in plan.assignments)
+        assignments.tell(replace(plan, assignments=later, workers=5))
+        wait_for(lambda: progress.latest[plan.assignments[0].key].since_ms == 77)
+
+    assert [one for one in progress.history if one[1] is PartitionPhase.RELEASED] == [progress.history[-1]]
+
+
+@pytest.mark.timeout(300)
+def test_fifty_links_are_copied_all_the_time_by_one_worker(
+    clusters: Pair, topic_name: str, record_property: Callable[[str, object], None]
+) -> None:
+    """Each record carries when it was written; the mirror's end tells when it came."""
+    create_pair(clusters, topic_name, partitions=MANY)
+    assignments = assignments_for(clusters[0], topic_name, topic_name, partitions=MANY)
+    plans = [
+        plan_for(address(clusters[0]), address(clusters[1]), (one,), link_id=f"link-{number}", progress_ms=500)
+        for number, one in enumerate(assignments)
+    ]
+    told, progress = MemoryAssignments(*plans), MemoryProgress()
+    consumer = Consumer({**clusters[1].client("admin"), "group.id": topic_name, "fetch.wait.max.ms": 10})
+    consumer.assign([TopicPartition(topic_name, number, 0) for number in range(MANY)])
+    producer = producer_for(clusters[0], linger_ms=0)
+    latencies: list[float] = []
+
+    def read() -> None:
+        found = [one for one in consumer.consume(1_000, 0.0) if not one.error()]
+        latencies.extend(time.time() - float(one.value()) for one in found)
+
+    with working(told, progress) as errors:
+        wait_for(lambda: all(has_copied(progress, plan, 0) for plan in plans))
+        used_s, began_at = time.process_time(), time.monotonic()
+        for number in range(ROUNDS):
+            for partition in range(MANY):
+                producer.produce(topic_name, f"{time.time()}", partition=partition)
+            while time.monotonic() < began_at + (number + 1) * ROUND_S:
+                producer.poll(0)
+                read()
+                time.sleep(0.002)
+        deadline = time.monotonic() + DEADLINE_S
+        while len(latencies) < MANY * ROUNDS and time.monotonic() < deadline:
+            read()
+        cores = (time.process_time() - used_s) / (ROUNDS * ROUND_S)
+    consumer.close()
+
+    latencies.sort()
+    record_property("p99_ms", latencies[len(latencies) * 99 // 100] * 1000)
+    record_property("worst_ms", latencies[-1] * 1000)
+    record_property("cores", cores)
+    assert errors == []
+    assert len(latencies) == MANY * ROUNDS
+    assert latencies[-1] < 1.0
