@@ -25,7 +25,7 @@ def fill_keys(apps, _schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("console", "0032_what_may_have_gone_unseen"),
+        ("console", "0035_failover_refused_steps"),
     ]
 
     operations = [

@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('console', '0032_what_may_have_gone_unseen'),
+        ('console', '0036_groups_any_name'),
     ]
 
     operations = [
