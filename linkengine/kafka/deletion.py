@@ -29,10 +29,15 @@ def delete_by_id(address: ClusterAddress, topic_id: str) -> bool:
     cluster = Cluster(address)
     try:
         cluster.topics([])  # learns the brokers; each hands the request to the controller
-        answer = cluster.call(cluster.brokers()[0], build, response=DeleteTopicsResponse, timeout_s=_TIMEOUT_MS / 1000 + 1)
+        error: int = cluster.call(
+            cluster.brokers()[0],
+            build,
+            response=DeleteTopicsResponse,
+            read=lambda answer: answer.responses[0].error_code,
+            timeout_s=_TIMEOUT_MS / 1000 + 1,
+        )
     finally:
         cluster.close()
-    error = answer.responses[0].error_code
     if error and error not in TOPIC_GONE:
         raise BrokerError(error, f"The topic with id {topic_id} cannot be deleted")
     return not error

@@ -50,8 +50,12 @@ def _own(cluster: Cluster, wanted: Mapping[str, Iterable[str]]) -> dict[str, dic
         ]
         return DescribeConfigsRequest(version=version, resources=resources, include_synonyms=False, include_documentation=False)
 
+    return cluster.call_any(build, response=DescribeConfigsResponse, read=_read_own)
+
+
+def _read_own(answer: Any) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    for one in cluster.call_any(build, response=DescribeConfigsResponse).results:
+    for one in answer.results:
         if one.error_code and one.error_code not in _UNSEEN:
             raise BrokerError(one.error_code, f"The configs of topic {one.resource_name!r} cannot be read")
         if not one.error_code:
