@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from random import Random
 from typing import Any
 
 from devcluster.ports import LOOPBACK
@@ -30,6 +31,7 @@ class Proxy:
         self._links: set[_Link] = set()
         self._cut = False
         self._delay_s = 0.0
+        self._mangler: _Mangler | None = None
         self.ended, self.slowed = 0, 0  # connections that a cut ended or refused, chunks that came late; they only grow
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
@@ -42,6 +44,15 @@ class Proxy:
     def slow(self, delay_s: float) -> None:
         """Delay every chunk that passes, until ``hasten``."""
         self._delay_s = delay_s
+
+    def mangle(self, *, every_bytes: int, seed: int) -> None:
+        """Flip about one bit per ``every_bytes`` of what the brokers send, until ``heal``; what clients send stays as it is."""
+        self._mangler = _Mangler(every_bytes, seed)
+
+    @property
+    def mangled(self) -> int:
+        """How many bits were flipped since the last ``mangle``."""
+        return self._mangler.flipped if self._mangler is not None else 0
 
     def mend(self) -> None:
         """Take connections again; what is slow or held stays so."""
@@ -66,6 +77,7 @@ class Proxy:
 
     def heal(self) -> None:
         """Make the weather fine again."""
+        self._mangler = None
         self.mend()
         self.hasten()
         self.release()
@@ -97,21 +109,23 @@ class Proxy:
         link = _Link(writer, here)
         self._links.add(link)
         try:
-            await asyncio.gather(self._pump(reader, here, link), self._pump(there, writer, link))
+            await asyncio.gather(self._pump(reader, here, link), self._pump(there, writer, link, answers=True))
         finally:
             self._links.discard(link)
             link.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: _Link) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: _Link, *, answers: bool = False
+    ) -> None:
         taken: asyncio.Queue[bytes] = asyncio.Queue()
-        await asyncio.gather(_take(reader, taken, link), self._deliver(taken, writer, link))
+        await asyncio.gather(_take(reader, taken, link), self._deliver(taken, writer, link, answers=answers))
 
-    async def _deliver(self, taken: asyncio.Queue[bytes], writer: asyncio.StreamWriter, link: _Link) -> None:
+    async def _deliver(self, taken: asyncio.Queue[bytes], writer: asyncio.StreamWriter, link: _Link, *, answers: bool) -> None:
         try:
             while data := await taken.get():
                 await self._passage(link)
                 link.waiting -= len(data)
-                writer.write(data)
+                writer.write(self._mangler.mangled(data) if answers and self._mangler is not None else data)
                 await writer.drain()
         except OSError:
             link.abort()  # else the other direction would go on taking what nobody gets
@@ -167,6 +181,28 @@ async def _take(reader: asyncio.StreamReader, taken: asyncio.Queue[bytes], link:
             while link.waiting > READ_AHEAD_BYTES and not link.aborted:
                 await asyncio.sleep(FULL_PAUSE_S)
     taken.put_nowait(b"")
+
+
+class _Mangler:
+    """Flips bits at random distances."""
+
+    def __init__(self, every_bytes: int, seed: int) -> None:
+        self._random = Random(seed)
+        self._mean = every_bytes
+        self._left = self._distance()
+        self.flipped = 0
+
+    def mangled(self, data: bytes) -> bytes:
+        changed, at = bytearray(data), self._left
+        while at < len(changed):
+            changed[at] ^= 1 << self._random.randrange(8)
+            self.flipped += 1
+            at += self._distance()
+        self._left = at - len(changed)
+        return bytes(changed)
+
+    def _distance(self) -> int:
+        return 1 + int(self._random.expovariate(1 / self._mean))
 
 
 class _Link:

@@ -182,6 +182,8 @@ class SparkConnectServer:
             "spark.sql.warehouse.dir": self.directory / "warehouse",
             "spark.local.dir": self._scratch,
             "spark.log.level": "WARN",
+            # a record too large for the heap fails the comparison that reads it; by default Spark would end, and all copying
+            "spark.executor.killOnFatalError.depth": 0,
         }
 
     def _env(self) -> dict[str, str]:

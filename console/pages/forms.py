@@ -12,7 +12,8 @@ from django.utils.crypto import salted_hmac
 
 from console.errors import ConflictError, ConsoleError
 from console.presenters.errors import help_for
-from linkengine.domain.addresses import MECHANISMS, OAUTH, PROTOCOLS, TOKEN_URL, ClusterAddress, properties_of
+from linkengine.domain.addresses import MECHANISMS, OAUTH, PROTOCOLS, TOKEN_URL, ClusterAddress, check_token_url, properties_of
+from linkengine.domain.errors import LinkEngineError
 
 # Config names that actions name in a refusal -> the field of a page that holds them.
 FIELD_OF = {
@@ -113,11 +114,15 @@ class ConnectionForm(ConsoleForm):
             for name, word in (("username", "a user name"), ("password", "a password")):
                 if not values.get(name) and not self.may_be_kept(name):
                     self.add_error(name, f"{values['security_protocol']} needs {word}.")
-            if values.get("sasl_mechanism") == OAUTH and not str(values.get("token_url", "")).startswith(
-                ("https://", "http://")
-            ):
-                self.add_error("token_url", f"{OAUTH} needs the URL of a token endpoint.")
+            if values.get("sasl_mechanism") == OAUTH:
+                self._check_token_url(str(values.get("token_url", "")))
         return values
+
+    def _check_token_url(self, url: str) -> None:
+        try:
+            check_token_url(url)
+        except LinkEngineError:
+            self.add_error("token_url", f"{OAUTH} needs the URL of a token endpoint, such as https://idp.example.org/token.")
 
     def asks_connection(self) -> bool:
         """Tell whether the connection fields count; a form that offers another way overrides this."""

@@ -109,6 +109,11 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         "Bring the brokers back that are down. Copying waits for them and goes on by itself.",
     ),
     (
+        _E.MALFORMED_RESPONSE_ERROR,
+        "A broker or a token endpoint sent bytes that cannot be read; the message names it and the request.",
+        "Check bootstrap.servers, security.protocol and what is between: proxies, load balancers. It is retried automatically.",
+    ),
+    (
         _E.INTERNAL_ERROR,
         "The engine met something it did not expect.",
         "It is tried again by itself. If it stays, report it with the message and the time.",
@@ -192,6 +197,11 @@ _ROWS: tuple[tuple[ErrorCode, str, str], ...] = (
         _E.CORRUPT_RECORDS,
         "Records are not what their checksum says; the message names the first one and the side it was read on.",
         "Make a whole replica lead: stop the broker with the damaged one. Copying then goes on; a FAILED mirror is recovered.",
+    ),
+    (
+        _E.RECORDS_TOO_LARGE,
+        "Compressed records are larger than what is decompressed at once; the message names the topic, partition and offset.",
+        "To copy them, rewrite them in smaller batches or mirror from a later offset. To verify them, use your own consumer.",
     ),
     (
         _E.KEYLESS_RECORDS,

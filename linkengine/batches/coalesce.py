@@ -3,7 +3,8 @@
 A *run* is a piece of the log with a record at every offset: either a fetched batch that can pass as it is, or records that were
 decoded for another reason. Records are re-encoded only where that is cheaper than one more batch at the destination; keys,
 values, headers, timestamps and order stay, offsets stay consecutive, the codec stays. Nothing is merged beyond
-``coalesce_bytes`` of uncompressed records, so what consumers unpack at once stays bounded too.
+``coalesce_bytes`` of uncompressed records, so what consumers unpack at once stays bounded too. A batch whose records are larger
+than that is not decompressed any further and passes as it is.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from linkengine.batches.compression import InflatedTooFarError
 from linkengine.batches.records import Chunk, RecordLike, encode_chunks, encode_records, plain_batch
 from linkengine.batches.steps import Append
 from linkengine.batches.view import CODEC_MASK, BatchView
@@ -103,19 +105,30 @@ def _packs(group: Sequence[Run], limit: int) -> Iterator[list[_Member]]:
     pack: list[_Member] = []
     weight = 0
     for run in group:
-        member = _member(run)
+        member = _member(run, limit)
+        if member is None:
+            if pack:
+                yield pack
+            yield [_Member(run, [], limit)]
+            pack, weight = [], 0
+            continue
         if pack and weight + member.weight > limit:
             yield pack
             pack, weight = [], 0
         pack.append(member)
         weight += member.weight
-    yield pack
+    if pack:
+        yield pack
 
 
-def _member(run: Run) -> _Member:
+def _member(run: Run, limit: int) -> _Member | None:
+    """Decompress a run; None where its records are larger than ``limit``."""
     if isinstance(run, RecordRun):
         return _Member(run, run.records, run.weight)
-    plain = plain_batch(run.view, run.payload)
+    try:
+        plain = plain_batch(run.view, run.payload, most=limit)
+    except InflatedTooFarError:
+        return None
     return _Member(run, plain, len(plain) + run.view.record_count * _GROWTH_PER_RECORD)
 
 

@@ -1,7 +1,12 @@
-"""Compresses and decompresses the records of a batch. Knows Kafka's framing of each codec; must not know batches.
+"""Compresses and decompresses the records of a batch, never more at once than the caller allows. Must not know batches.
 
 gzip: RFC 1952. snappy: blocks in the xerial framing of Java producers, bare blocks from librdkafka. lz4: frames with
-independent blocks (KIP-57). zstd: frames (KIP-110). Levels are the codecs' usual ones: a destination keeps what it is sent.
+independent blocks (KIP-57). zstd: frames (RFC 8878, KIP-110). Levels are the codecs' usual ones: a destination keeps what it
+is sent.
+
+A megabyte of zstd may stand for 32 GB, of gzip for 1 GB, of lz4 for 255 MB and of snappy for 21 MB, and sizes that a frame
+declares are the writer's claim. So nothing is decompressed in one call whose output is not limited: ``inflate`` yields pieces
+as they come out, and ``decompress`` stops at the caller's limit (ADR 0031).
 """
 
 from __future__ import annotations
@@ -10,21 +15,53 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from threading import local
+from typing import Protocol
 
 import cramjam
+import zstandard
 from aiokafka import codec as kafka_codec
 
 from linkengine.batches.view import CorruptBatchError
+from linkengine.domain.errors import ErrorCode
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 HEAD_BYTES = 8
+PIECE_BYTES = 256 << 10  # of the output of ``inflate``; an lz4 block may have 4 MB
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 1
 _ZSTD_LEVEL = 3
+_ZSTD_WINDOW_MAX = 64 << 20  # memory of a streaming decoder, up to level 21; content of one piece needs none
+_INPUT_BYTES = 64 << 10  # of gzip at a time: what zlib does not take it copies
+_GZIP_WRAPPED = 16 + zlib.MAX_WBITS
+_LZ4_MAGIC = 0x184D2204
 _LZ4_BLOCK_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _LZ4_STORED = 1 << 31  # top bit of a block's size: the block is not compressed
+_LZ4_INDEPENDENT, _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE = 0x20, 0x10, 0x08
+_XERIAL_MAGIC = b"\x82SNAPPY\0"
+_XERIAL_HEADER = 16  # magic, version, lowest compatible version
+_XERIAL_BLOCK = 32 << 10  # as Java producers write
+_SNAPPY_AT_ONCE = 4 << 20  # larger blocks are decompressed element by element
+_SNAPPY_WINDOW = 64 << 10  # how far back encoders refer
+_SNAPPY_RATIO = 64  # of a bare block, at most: an element of two bytes copies up to 11, one of three bytes up to 64
+_DAMAGE = (cramjam.DecompressionError, zstandard.ZstdError, zlib.error, struct.error, IndexError, KeyError, ValueError)
+_thread = local()
+
+
+class InflatedTooFarError(CorruptBatchError):
+    """Compressed records that are larger than what the reader has room for."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=ErrorCode.RECORDS_TOO_LARGE)
+
+
+class Deflater(Protocol):
+    """Compresses what comes in pieces."""
+
+    def compress(self, data: bytes, /) -> bytes: ...
+    def flush(self) -> bytes: ...
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
@@ -38,12 +75,59 @@ def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
 
 
-_DECODERS: dict[int, Callable[[bytes], bytes]] = {
-    GZIP: kafka_codec.gzip_decode,
-    SNAPPY: kafka_codec.snappy_decode,
-    LZ4: kafka_codec.lz4_decode,
-    ZSTD: kafka_codec.zstd_decode,
-}
+def deflater(codec: int) -> Deflater:
+    """Return a compressor for codec 0 to 4 that takes its input in pieces and writes what ``compress`` would."""
+    makers: dict[int, Callable[[], Deflater]] = {
+        GZIP: lambda: zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WRAPPED),
+        SNAPPY: _SnappyDeflater,
+        LZ4: _Lz4Deflater,
+        ZSTD: lambda: zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compressobj(),
+    }
+    return makers.get(codec, _Plain)()
+
+
+def decompress(codec: int, data: bytes | bytearray | memoryview, *, most: int, room: int = 0) -> bytearray:
+    """Undo ``compress`` and what other producers write, holding little more than ``most`` bytes; ``room`` zeros come first.
+
+    Raises CorruptBatchError when the bytes are not of that codec, InflatedTooFarError where there are more of them.
+    """
+    found = bytearray(room)
+    for piece in _pieces(codec, data):
+        found += piece
+        if len(found) - room > most:
+            raise InflatedTooFarError(f"The records compressed with {NAMES[codec]} are larger than {most} bytes.")
+    return found
+
+
+def inflate(codec: int, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+    """Yield the decompressed bytes in pieces; raise CorruptBatchError where the bytes are not of that codec."""
+    return _checked(_INFLATERS[codec](memoryview(data)), codec)
+
+
+def decompress_head(codec: int, data: memoryview) -> bytes:
+    """Return the first bytes without decompressing the others; 0xff where there are none, or they are damaged."""
+    head = bytearray(b"\xff" * HEAD_BYTES)
+    if codec in _INTO:
+        with suppress(cramjam.DecompressionError):  # there is more than these, which is the rule, or all is damaged: 0xff then
+            _INTO[codec](data, head)
+    elif codec == SNAPPY:
+        found = _snappy_head(data)
+        head[: len(found)] = found
+    return bytes(head[:HEAD_BYTES])
+
+
+def _pieces(codec: int, data: bytes | bytearray | memoryview) -> Iterator[bytes | memoryview]:
+    """Yield one piece where one is enough, which is faster; the slower way also finds out what is damaged."""
+    into = _INTO.get(codec)
+    if into is not None:
+        scratch: memoryview | None = getattr(_thread, "scratch", None)
+        if scratch is None:
+            scratch = _thread.scratch = memoryview(bytearray(PIECE_BYTES))
+        with suppress(cramjam.DecompressionError):
+            size: int = into(data, scratch)
+            return iter((scratch[:size],))
+    return inflate(codec, data)
+
 
 _INTO = {
     GZIP: cramjam.gzip.decompress_into,
@@ -52,47 +136,223 @@ _INTO = {
 }
 
 
-def decompress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
-    """Undo ``compress`` and what other producers write; raises CorruptBatchError when the bytes are not of that codec."""
+def _checked(pieces: Iterator[bytes], codec: int) -> Iterator[bytes]:
     try:
-        return _DECODERS[codec](bytes(data))
-    except (cramjam.DecompressionError, zlib.error, OSError, EOFError, ValueError, struct.error) as error:
+        yield from pieces
+    except _DAMAGE as error:
         raise CorruptBatchError(f"The records cannot be decompressed with {NAMES[codec]}: {error}.") from error
 
 
-def decompress_head(codec: int, data: memoryview) -> bytes:
-    """Answer the first bytes without unpacking the others; 0xff where there are none, and for snappy."""
-    head = bytearray(b"\xff" * HEAD_BYTES)
-    if codec in _INTO:
-        with suppress(cramjam.DecompressionError):  # there is more than these, which is the rule, or all is damaged: 0xff then
-            _INTO[codec](data, head)
-    return bytes(head)
+# --- gzip ----------------------------------------------------------------------------------------------------------------
 
 
-def decompress_old_lz4(data: bytes) -> bytes:
-    """Decompress an lz4 frame of magic 0, whose header checksum Kafka computed wrongly (KAFKA-3160): it is not looked at."""
-    try:
-        return b"".join(_lz4_blocks(data))
-    except (cramjam.DecompressionError, IndexError, KeyError, struct.error) as error:
-        raise CorruptBatchError(f"The records cannot be decompressed with lz4: {error}.") from error
+def _inflate_gzip(data: memoryview) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        decoder, rest = zlib.decompressobj(_GZIP_WRAPPED), b""
+        while not decoder.eof:
+            if not rest:
+                rest = bytes(data[at : at + _INPUT_BYTES])
+                at += len(rest)
+            if not rest:
+                raise ValueError("they end too early")
+            piece = decoder.decompress(rest, PIECE_BYTES)
+            rest = decoder.unconsumed_tail
+            if piece:
+                yield piece
+        at -= len(decoder.unused_data)
+        while at < len(data) and data[at] == 0:  # padding behind a member
+            at += 1
 
 
-def _lz4_blocks(data: bytes) -> Iterator[bytes]:
-    flags, output_max = data[4], _LZ4_BLOCK_MAX[data[5] >> 4 & 7]
-    position = 7 + (8 if flags & 0x08 else 0)  # magic, flags, block size, optional content size, header checksum
+# --- zstd ----------------------------------------------------------------------------------------------------------------
+
+
+def _inflate_zstd(data: memoryview) -> Iterator[bytes]:
+    window: int = zstandard.get_frame_parameters(data).window_size
+    if window > _ZSTD_WINDOW_MAX:
+        message = f"The records compressed with zstd need a window of {window} bytes; {_ZSTD_WINDOW_MAX} are provided."
+        raise InflatedTooFarError(message)
+    reader = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).stream_reader(data, read_across_frames=True)
+    while piece := reader.read(PIECE_BYTES):
+        yield piece
+
+
+# --- lz4 -----------------------------------------------------------------------------------------------------------------
+
+
+def _inflate_lz4(data: memoryview) -> Iterator[bytes]:
+    """Walk over the blocks of one frame; its checksums are left out: the batch has one, and Kafka computed that of the header
+    wrongly in magic 0 (KAFKA-3160).
+    """
+    (magic,) = struct.unpack_from("<I", data)
+    flags, most = data[4], _LZ4_BLOCK_MAX[data[5] >> 4 & 7]
+    if magic != _LZ4_MAGIC or not flags & _LZ4_INDEPENDENT:
+        raise ValueError("they are no frame with independent blocks")
+    at = 7 + (8 if flags & _LZ4_CONTENT_SIZE else 0)  # magic, flags, block size, optional content size, header checksum
     while True:
-        (size,) = struct.unpack_from("<I", data, position)
+        (size,) = struct.unpack_from("<I", data, at)
         if size == 0:
             return
-        start, stored = position + 4, size & _LZ4_STORED
+        start, stored = at + 4, size & _LZ4_STORED
         end = start + (size & ~_LZ4_STORED)
-        block = data[start:end]
-        yield block if stored else _lz4_block(block, output_max)
-        position = end + (4 if flags & 0x10 else 0)  # optional checksum of the block
+        if end > len(data):
+            raise ValueError("they end within a block")
+        yield bytes(data[start:end]) if stored else _lz4_block(bytes(data[start:end]), most)
+        at = end + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
 
 
 def _lz4_block(block: bytes, output_max: int) -> bytes:
-    """Decompress a bare block that does not tell how long it becomes."""
+    """Decompress a bare block that does not declare its decompressed size."""
     output = bytearray(output_max)
     size: int = cramjam.lz4.decompress_block_into(block, output, output_len=output_max)
     return bytes(output[:size])
+
+
+class _Lz4Deflater:
+    """Writes one frame with independent blocks and without a content checksum, as brokers want it."""
+
+    def __init__(self) -> None:
+        self._compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+
+    def compress(self, data: bytes, /) -> bytes:
+        self._compressor.compress(data)
+        return bytes(self._compressor.flush())
+
+    def flush(self) -> bytes:
+        return bytes(self._compressor.finish())
+
+
+# --- snappy --------------------------------------------------------------------------------------------------------------
+
+
+def _inflate_snappy(data: memoryview) -> Iterator[bytes]:
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        yield from _snappy_block(data)
+        return
+    at = _XERIAL_HEADER
+    while at < len(data):
+        (size,) = struct.unpack_from(">i", data, at)
+        at += 4
+        if not 0 <= size <= len(data) - at:
+            raise ValueError(f"a block of {size} bytes")
+        yield from _snappy_block(data[at : at + size])
+        at += size
+
+
+def _snappy_block(block: memoryview) -> Iterator[bytes]:
+    """Decompress a bare block, whose first bytes declare the decompressed size; that is checked before it is allocated."""
+    size, _ = _snappy_size(block)
+    if size > len(block) * _SNAPPY_RATIO:
+        raise ValueError(f"a block of {len(block)} bytes claims {size} bytes")
+    if size <= _SNAPPY_AT_ONCE:
+        yield bytes(cramjam.snappy.decompress_raw(block))
+        return
+    piece = bytearray()
+    for part in _snappy_elements(block):
+        piece += part
+        size -= len(part)
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if size:
+        raise ValueError("a block does not have the size it claims")
+    yield bytes(piece)
+
+
+def _snappy_head(data: memoryview) -> bytes:
+    at = _XERIAL_HEADER + 4 if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else 0
+    head, size = b"", 0
+    with suppress(*_DAMAGE):
+        size = min(HEAD_BYTES, _snappy_size(data[at:])[0])
+        for part in _snappy_elements(data[at:]):
+            head += part[:HEAD_BYTES]
+            if len(head) >= size:
+                break
+    return head[:size]
+
+
+def _snappy_size(block: memoryview) -> tuple[int, int]:
+    """Return the decompressed size that a block claims, and where its elements begin."""
+    size = 0
+    for at in range(5):
+        size |= (block[at] & 0x7F) << 7 * at
+        if block[at] < 0x80:
+            return size, at + 1
+    raise ValueError("a block does not begin with its size")
+
+
+def _snappy_elements(block: memoryview) -> Iterator[bytes]:
+    """Yield what each element of a block stands for: literals, and copies of what came before (google/snappy, format)."""
+    at, window = _snappy_size(block)[1], bytearray()
+    while at < len(block):
+        tag = block[at]
+        at += 1
+        kind, length = tag & 3, (tag >> 2) + 1
+        if kind == 0:
+            if length > 60:
+                width = length - 60
+                length = int.from_bytes(block[at : at + width], "little") + 1
+                at += width
+            part = bytes(block[at : at + length])
+            at += length
+            if len(part) != length:
+                raise ValueError("a block ends within a literal")
+        else:
+            if kind == 1:
+                length, offset, at = (tag >> 2 & 7) + 4, (tag >> 5) << 8 | block[at], at + 1
+            else:
+                width = 2 if kind == 2 else 4
+                offset, at = int.from_bytes(block[at : at + width], "little"), at + width
+            if not 0 < offset <= len(window):
+                raise ValueError("a block copies what is not there")
+            part = bytes(window[-offset:] if length >= offset else window[-offset : len(window) - offset + length])
+            part = (part * (length // offset + 1))[:length]
+        window += part
+        if len(window) > 2 * _SNAPPY_WINDOW:
+            del window[:-_SNAPPY_WINDOW]
+        yield part
+
+
+class _SnappyDeflater:
+    """Writes blocks of 32 KB in the xerial framing."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._head = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+
+    def compress(self, data: bytes, /) -> bytes:
+        self._rest += data
+        out, at = [self._head], 0
+        self._head = b""
+        while len(self._rest) - at >= _XERIAL_BLOCK:
+            out.append(self._block(at))
+            at += _XERIAL_BLOCK
+        del self._rest[:at]
+        return b"".join(out)
+
+    def flush(self) -> bytes:
+        return self._head + (self._block(0) if self._rest else b"")
+
+    def _block(self, at: int) -> bytes:
+        block = bytes(cramjam.snappy.compress_raw(bytes(self._rest[at : at + _XERIAL_BLOCK])))
+        return struct.pack(">i", len(block)) + block
+
+
+class _Plain:
+    """Compresses nothing."""
+
+    def compress(self, data: bytes, /) -> bytes:
+        return data
+
+    def flush(self) -> bytes:
+        return b""
+
+
+_INFLATERS: dict[int, Callable[[memoryview], Iterator[bytes]]] = {
+    0: lambda data: iter([bytes(data)]),
+    GZIP: _inflate_gzip,
+    SNAPPY: _inflate_snappy,
+    LZ4: _inflate_lz4,
+    ZSTD: _inflate_zstd,
+}

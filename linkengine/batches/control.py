@@ -12,6 +12,7 @@ from enum import IntEnum
 from linkengine.batches.records import decode_records
 from linkengine.batches.view import BatchView, CorruptBatchError
 
+_LARGEST = 1 << 10  # bytes of a marker's record; brokers do not compress it
 _KEY = struct.Struct(">hh")  # version, type
 
 
@@ -37,7 +38,8 @@ def control_type(view: BatchView, batch: memoryview) -> ControlType:
     """Read what kind of marker a whole control batch holds."""
     if view.record_count == 0:
         return ControlType.UNKNOWN
-    key = decode_records(view, batch)[0].key
+    record = next(decode_records(view, batch, most=_LARGEST), None)
+    key = record.key if record is not None else None
     if key is None or len(key) < _KEY.size:
         raise CorruptBatchError(f"The control batch at offset {view.base_offset} has no type in its key.")
     _, number = _KEY.unpack_from(key)

@@ -43,7 +43,7 @@ class _Reader:
 
     __slots__ = ("_data", "_position")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         self._data = data
         self._position = 0
 
@@ -66,14 +66,14 @@ class _Reader:
             raise CorruptBatchError(f"The records end before the {size} bytes promised at byte {self._position}.")
         start = self._position
         self._position += size
-        return self._data[start : self._position]
+        return bytes(self._data[start : self._position])
 
     def nullable(self) -> bytes | None:
         size = self.varint()
         return None if size == -1 else self.take(size)
 
 
-def decode(view: BatchView, body: bytes) -> Iterator[Record]:
+def decode(view: BatchView, body: bytes | memoryview) -> Iterator[Record]:
     """Yield the records of ``body``, the uncompressed records of the batch with header ``view``."""
     reader = _Reader(body)
     for _ in range(view.record_count):

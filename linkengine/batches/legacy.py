@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from itertools import pairwise
 
-from linkengine.batches.compression import LZ4, decompress, decompress_old_lz4
+from linkengine.batches.compression import decompress
 from linkengine.batches.exact import Record
 from linkengine.batches.view import (
     LEGACY_HEADER,
@@ -23,37 +22,47 @@ from linkengine.batches.view import (
     iter_batches,
 )
 
+MOST_INFLATED = 64 << 20  # bytes that a message wraps; they cannot be read in pieces, since the last offset shifts all others
 _LENGTH = struct.Struct(">i")
 
 
-def decode_legacy(view: BatchView, message: memoryview) -> list[Record]:
+def decode_legacy(view: BatchView, message: memoryview) -> Iterator[Record]:
     """Decode one whole message of magic 0 or 1, wrapped ones included, with absolute ascending offsets.
 
-    Magic 0 knows no timestamps: they are -1, as brokers convert it. Raises CorruptBatchError for damaged messages.
+    Magic 0 knows no timestamps: they are -1, as brokers convert it. Raises CorruptBatchError for damaged messages,
+    InflatedTooFarError where those it wraps are larger than MOST_INFLATED.
     """
     check_crc(view, message)
     if not view.codec:
-        return [_record(view, message)]
-    records = [_record(inner, data) for inner, data in _unwrap(view, message)]
-    if not records:
+        return iter([_record(view, message)])
+    inner = _unwrap(view, message)
+    newest = before = -1
+    for _, one in _messages(view, inner):
+        newest = one.base_offset
+        if newest <= before:
+            raise CorruptBatchError(f"The messages compressed at offset {view.base_offset} are not in order.")
+        before = newest
+    if newest < 0:
         raise CorruptBatchError(f"The compressed message at offset {view.base_offset} holds no message.")
-    shift = view.base_offset - records[-1].offset if view.magic else 0
-    records = [one._replace(offset=one.offset + shift) for one in records]
-    if view.log_append_time:
-        records = [one._replace(timestamp=view.max_timestamp) for one in records]
-    if any(one.offset >= other.offset for one, other in pairwise(records)):
-        raise CorruptBatchError(f"The messages compressed at offset {view.base_offset} are not in order.")
-    return records
+    return _wrapped(view, inner, shift=view.base_offset - newest if view.magic else 0)
 
 
-def _unwrap(view: BatchView, message: memoryview) -> Iterator[tuple[BatchView, memoryview]]:
-    value = _record(view, message).value or b""
-    old_lz4 = view.magic == 0 and view.codec == LZ4
-    inner = memoryview(decompress_old_lz4(value) if old_lz4 else decompress(view.codec, value))
+def _wrapped(view: BatchView, inner: memoryview, *, shift: int) -> Iterator[Record]:
+    for start, one in _messages(view, inner):
+        record = _record(one, inner[start : start + one.size])
+        timestamp = view.max_timestamp if view.log_append_time else record.timestamp
+        yield record._replace(offset=record.offset + shift, timestamp=timestamp)
+
+
+def _unwrap(view: BatchView, message: memoryview) -> memoryview:
+    return memoryview(decompress(view.codec, _record(view, message).value or b"", most=MOST_INFLATED))
+
+
+def _messages(view: BatchView, inner: memoryview) -> Iterator[tuple[int, BatchView]]:
     for start, one in iter_batches(inner):
         if one.magic != view.magic or one.codec:
             raise CorruptBatchError(f"The compressed message at offset {view.base_offset} holds messages of another format.")
-        yield one, inner[start : start + one.size]
+        yield start, one
 
 
 def _record(view: BatchView, message: memoryview) -> Record:

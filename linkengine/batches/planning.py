@@ -9,19 +9,22 @@ end. The planner walks over them with a cursor, the next offset the mirror needs
    the wanted range. Its records become dense runs and the offsets between them fills.
 
 The result covers each offset from ``next_offset`` to the end of the last whole batch exactly once (or to ``high_end``, if that
-is nearer), and that is checked before it is handed out. Transactions follow KIP-98 and the consumer's reading of it: the
-response lists aborted transactions; a producer counts as aborting from the first batch that reaches its transaction's first
-offset until its ABORT marker.
+is nearer), and that is checked before it is handed out. It ends earlier, maybe within a batch, where what was made anew reaches
+MOST_MADE bytes or MOST_APPENDS batches: compressed records may be a thousand times their size, and what is left is read again.
+Transactions follow KIP-98 and the consumer's reading of it: the response lists aborted transactions; a producer counts as
+aborting from the first batch that reaches its transaction's first offset until its ABORT marker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from linkengine.batches.coalesce import RawRun, RecordRun, Run, coalesce
+from linkengine.batches.compression import InflatedTooFarError
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.decoding import decode_batch
+from linkengine.batches.large import rewrite_large
 from linkengine.batches.neighbours import Neighbourhood
 from linkengine.batches.plain import plain_appends
 from linkengine.batches.records import RecordLike
@@ -41,6 +44,9 @@ from linkengine.domain.states import GapReason
 
 __all__ = ["AbortedTransaction", "AbortedTransactions", "Append", "Fill", "SegmentPlanner", "Step", "gap_reason"]
 
+MOST_MADE = 16 << 20  # bytes of batches that one plan makes anew, about; those that pass lie in the receive buffer
+MOST_APPENDS = 20_000  # of them; a compacted log may have a hole behind every record
+_MOST_PENDING = 4 << 20  # bytes of decoded records before they are encoded
 COALESCE_BYTES = 1 << 20  # the default of Kafka's message.max.bytes is 12 bytes more
 
 
@@ -107,7 +113,14 @@ class SegmentPlanner:
                     return row.end
                 ordinary_until = row.end
             batch = buffer[start : start + view.length + LOG_OVERHEAD]
-            draft.add(view, batch, gap=gap_reason(view, aborted=transactions.contain(view, batch)))
+            try:
+                draft.add(view, batch, gap=gap_reason(view, aborted=transactions.contain(view, batch)))
+            except InflatedTooFarError:
+                if not draft.begun:
+                    raise
+                break  # what comes before it is copied first
+            if draft.is_full:
+                break
         return len(buffer)
 
 
@@ -157,15 +170,28 @@ def _passable(view: BatchView, batch: memoryview) -> BatchView | None:
 class _Draft:
     """The plan so far: its steps, the runs not yet turned into steps, and the cursor."""
 
-    __slots__ = ("_next_offset", "_runs", "_steps", "around", "coalesce_bytes", "cursor", "high_end")
+    __slots__ = (
+        "_appends", "_made", "_next_offset", "_pending", "_runs", "_steps", "around", "coalesce_bytes", "cursor", "high_end"
+    )  # fmt: skip
 
     def __init__(self, around: Neighbourhood, *, next_offset: int, high_end: int, coalesce_bytes: int) -> None:
         self.around = around
+        self._appends = self._made = self._pending = 0
         self._next_offset = self.cursor = next_offset
         self.high_end = high_end
         self.coalesce_bytes = coalesce_bytes
         self._steps: list[Step] = []
         self._runs: list[Run] = []
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a step, or will be."""
+        return self.cursor > self._next_offset
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough was made anew for one plan."""
+        return self._made >= MOST_MADE or self._appends >= MOST_APPENDS
 
     def add_row(self, row: Row) -> None:
         """Take in a merged row that begins at the cursor."""
@@ -190,8 +216,7 @@ class _Draft:
         if passed is not None:
             self._runs.append(RawRun(passed, batch))
             self.cursor = end
-        else:
-            self._decode(view, batch)
+        elif self._decode(view, batch):
             self._fill_to(end, GapReason.COMPACTED)
 
     def finish(self) -> list[Step]:
@@ -206,12 +231,38 @@ class _Draft:
             raise AssertionError(f"plan ends at offset {position}, expected {self.cursor}, limit {self.high_end}")
         return self._steps
 
-    def _decode(self, view: BatchView, batch: memoryview) -> None:
-        wanted = [record for record in decode_batch(view, batch) if self.cursor <= record.offset < self.high_end]
-        for run in _dense_runs(wanted):
+    def _decode(self, view: BatchView, batch: memoryview) -> bool:
+        """Make a batch's records anew; return False where the plan is full before the last of them."""
+        try:
+            records = decode_batch(view, batch)
+        except InflatedTooFarError:
+            if view.magic != CURRENT_MAGIC:
+                raise
+            return self._rewrite(view, batch)
+        for run, weight in _dense_runs(_between(records, self.cursor, self.high_end)):
+            if self.is_full:
+                return False
             self._fill_to(run[0].offset, GapReason.COMPACTED)
-            self._runs.append(RecordRun(run, view.codec, _weight(run), view.size))
+            self._runs.append(RecordRun(run, view.codec, weight, view.size))
             self.cursor = run[-1].offset + 1
+            self._pending += weight
+            if self._pending >= _MOST_PENDING:
+                self._flush()
+        return True
+
+    def _rewrite(self, view: BatchView, batch: memoryview) -> bool:
+        """Do the same for records that are too large to be held in memory."""
+        limit = max(self.coalesce_bytes, view.size)
+        for append in rewrite_large(view, batch, start=self.cursor, end=self.high_end, limit=limit):
+            self._fill_to(append.start, GapReason.COMPACTED)
+            self._flush()
+            self._steps.append(append)
+            self.cursor = append.end
+            self._made += len(append.payload)
+            self._appends += 1
+            if self.is_full:
+                return False
+        return True
 
     def _fill_to(self, end: int, reason: GapReason) -> None:
         end = min(end, self.high_end)
@@ -226,22 +277,39 @@ class _Draft:
         self.cursor = end
 
     def _flush(self) -> None:
-        self._steps.extend(coalesce(self._runs, coalesce_bytes=self.coalesce_bytes))
-        self._runs = []
+        if not self._runs:
+            return
+        decoded = self._pending > 0
+        for append in coalesce(self._runs, coalesce_bytes=self.coalesce_bytes):
+            self._steps.append(append)
+            if decoded:
+                self._made += len(append.payload)
+                self._appends += 1
+        self._runs, self._pending = [], 0
 
 
-def _dense_runs(records: Sequence[RecordLike]) -> Iterator[list[RecordLike]]:
-    """Cut records where their offsets are not consecutive."""
-    run: list[RecordLike] = []
+def _between(records: Iterable[RecordLike], start: int, end: int) -> Iterator[RecordLike]:
     for record in records:
-        if run and record.offset != run[-1].offset + 1:
-            yield run
-            run = []
+        if record.offset >= end:
+            return
+        if record.offset >= start:
+            yield record
+
+
+def _dense_runs(records: Iterable[RecordLike]) -> Iterator[tuple[list[RecordLike], int]]:
+    """Cut records where their offsets are not consecutive, and where they take much memory; each run with its weight."""
+    run: list[RecordLike] = []
+    weight = 0
+    for record in records:
+        if run and (record.offset != run[-1].offset + 1 or weight >= _MOST_PENDING):
+            yield run, weight
+            run, weight = [], 0
         run.append(record)
+        weight += _weight(record)
     if run:
-        yield run
+        yield run, weight
 
 
-def _weight(records: Sequence[RecordLike]) -> int:
-    """Answer about how many bytes the records take uncompressed; headers count by the piece."""
-    return sum(32 + len(one.key or b"") + len(one.value or b"") + 64 * len(one.headers) for one in records)
+def _weight(record: RecordLike) -> int:
+    """Return about how many bytes a record takes uncompressed; headers count by the piece."""
+    return 32 + len(record.key or b"") + len(record.value or b"") + 64 * len(record.headers)

@@ -4,13 +4,15 @@ Record (KIP-82, KIP-98), every number a zigzag varint but the attributes: length
 timestamp delta, offset delta, key length (-1: null), key, value length (-1: null), value, header count, and per header
 key length, key, value length (-1: null), value.
 
-aiokafka's compiled codec does the work. It cannot hold header keys that are not UTF-8 and takes a first timestamp of -1 for
-"not set yet"; such batches go through the exact, slower codec of ``linkengine.batches.exact``.
+aiokafka's compiled codec does the work, on records that are decompressed before: it would do that without a limit. It cannot
+hold header keys that are not UTF-8 and takes a first timestamp of -1 for "not set yet"; such batches go through the exact,
+slower codec of ``linkengine.batches.exact``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
 from aiokafka.errors import CorruptRecordException
@@ -31,6 +33,7 @@ from linkengine.batches.view import (
     check_crc,
 )
 
+MOST_INFLATED = 16 << 20  # bytes of a batch's records that are held in memory; ``large`` reads those that have more
 _UNBOUNDED = 1 << 62
 Headers = list[tuple[str, bytes | None]]
 
@@ -50,44 +53,51 @@ class RecordLike(Protocol):
     def headers(self) -> Headers: ...
 
 
-def decode_records(view: BatchView, batch: memoryview) -> list[RecordLike]:
+def decode_records(view: BatchView, batch: memoryview, *, most: int = MOST_INFLATED) -> Iterator[RecordLike]:
     """Decode all records of one whole batch of magic 2; with LogAppendTime each has the batch's append time.
 
+    The batch is decompressed at once, its records are made one by one: a million of them take 20 times their bytes in memory.
     Raises CorruptBatchError when the checksum is wrong or the records do not add up: offsets must ascend within the batch.
+    Raises InflatedTooFarError where they are larger than ``most``.
     """
-    records = decode_plain(view, plain_batch(view, batch))
+    plain = plain_batch(view, batch, most=most)
+    return _ascending(view, decode_plain(view, plain))
+
+
+def _ascending(view: BatchView, records: Iterator[RecordLike]) -> Iterator[RecordLike]:
     before = view.base_offset - 1
     for record in records:
         if not before < record.offset < view.next_offset:
             raise CorruptBatchError(f"A record of the batch at offset {view.base_offset} claims the offset {record.offset}.")
         before = record.offset
-    return records
+        yield record
 
 
-def plain_batch(view: BatchView, batch: memoryview) -> memoryview | bytes:
-    """Check the checksum and answer the batch without compression (its own checksum and length are then void)."""
+def plain_batch(view: BatchView, batch: memoryview, *, most: int = MOST_INFLATED) -> memoryview | bytearray:
+    """Check the checksum and return the batch without compression (its own checksum and length are then void).
+
+    Raises InflatedTooFarError where its records are larger than ``most``.
+    """
     check_crc(view, batch)
     if not view.codec:
         return batch
-    body = decompress(view.codec, batch[RECORDS_AT:])
-    return _plain_header(view, len(body)) + body
+    plain = decompress(view.codec, batch[RECORDS_AT:], most=most, room=RECORDS_AT)
+    length, attributes = len(plain) - LOG_OVERHEAD, view.attributes & LOG_APPEND_TIME_BIT
+    HEADER.pack_into(plain, 0, *view._replace(length=length, attributes=attributes))
+    return plain
 
 
-def decode_plain(view: BatchView, plain: memoryview | bytes) -> list[RecordLike]:
-    """Decode what ``plain_batch`` answered; the offsets inside are not checked."""
+def decode_plain(view: BatchView, plain: memoryview | bytearray) -> Iterator[RecordLike]:
+    """Decode what ``plain_batch`` returned; the offsets inside are not checked."""
+    made = 0
     try:
-        return list(DefaultRecordBatch(plain))
+        for record in DefaultRecordBatch(plain):
+            yield record
+            made += 1
     except UnicodeDecodeError:
-        return list(exact.decode(view, bytes(plain[RECORDS_AT:])))
-    except CorruptRecordException as error:
+        yield from islice(exact.decode(view, memoryview(plain)[RECORDS_AT:]), made, None)
+    except (CorruptRecordException, ValueError) as error:
         raise CorruptBatchError(f"The records at offset {view.base_offset} cannot be read: {error}.") from error
-
-
-def _plain_header(view: BatchView, body_size: int) -> bytes:
-    """Answer the header the batch would have without compression."""
-    return HEADER.pack(
-        *view._replace(length=RECORDS_AT - LOG_OVERHEAD + body_size, attributes=view.attributes & LOG_APPEND_TIME_BIT)
-    )
 
 
 def encode_records(records: Sequence[RecordLike], *, codec: int) -> bytearray:
@@ -105,7 +115,7 @@ def encode_records(records: Sequence[RecordLike], *, codec: int) -> bytearray:
     )
 
 
-Chunk = Sequence[RecordLike] | memoryview | bytes  # decoded records, or a plain batch
+Chunk = Sequence[RecordLike] | memoryview | bytearray  # decoded records, or a plain batch
 
 
 def encode_chunks(chunks: Sequence[Chunk], *, codec: int, base_offset: int, max_timestamp: int, count: int) -> bytearray | None:
@@ -128,7 +138,7 @@ def _first_timestamp(chunk: Chunk) -> int:
 
 
 def _records_of(chunk: Chunk) -> Iterable[RecordLike]:
-    return DefaultRecordBatch(chunk) if isinstance(chunk, (memoryview, bytes)) else chunk
+    return DefaultRecordBatch(chunk) if isinstance(chunk, (memoryview, bytearray)) else chunk
 
 
 def _compiled_body(chunks: Sequence[Chunk]) -> bytearray | None:

@@ -174,6 +174,12 @@ def last_marker(cluster: Cluster, one: PartitionAssignment, tail: Tail) -> tuple
     return (view.producer_id, control_type(view, records[at : at + view.size])) if view.is_control else None
 
 
+def read_marker_error(answer: Any) -> int:
+    """Return the error of the one marker of a WriteTxnMarkers response."""
+    code: int = answer.markers[0].topics[0].partitions[0].error_code
+    return code
+
+
 def write_marker(
     cluster: Cluster, one: PartitionAssignment, tail: Tail, *, generation: int, commit: bool, tries: int = 0
 ) -> None:
@@ -199,9 +205,13 @@ def write_marker(
     def build(_: Connection) -> Any:
         return WriteTxnMarkersRequest(version=VERSION, markers=[wanted])
 
-    answer = cluster.call(
-        tail.leader.broker, build, response=WriteTxnMarkersResponse, timeout_s=MARKER_TIMEOUT_S, repeatable=False
+    error = cluster.call(
+        tail.leader.broker,
+        build,
+        response=WriteTxnMarkersResponse,
+        read=read_marker_error,
+        timeout_s=MARKER_TIMEOUT_S,
+        repeatable=False,
     )
-    error = answer.markers[0].topics[0].partitions[0].error_code
     if error:
         raise BrokerError(error, f"Mirror {one.mirror_topic}-{one.partition} cannot be marked")

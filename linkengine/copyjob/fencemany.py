@@ -95,7 +95,14 @@ def _write(cluster: Cluster, broker: int, fences: Sequence[_Fence]) -> None:
         return WriteTxnMarkersRequest(version=VERSION, markers=markers)
 
     with suppress(LinkEngineError):
-        cluster.call(broker, build, response=WriteTxnMarkersResponse, timeout_s=MARKER_TIMEOUT_S, repeatable=False)
+        cluster.call(
+            broker,
+            build,
+            response=WriteTxnMarkersResponse,
+            read=lambda _: None,
+            timeout_s=MARKER_TIMEOUT_S,
+            repeatable=False,
+        )
 
 
 def _proven_in_time(cluster: Cluster, fences: Sequence[_Fence]) -> dict[str, tuple[int, int]]:

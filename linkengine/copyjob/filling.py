@@ -23,6 +23,7 @@ from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import BrokerError, KafkaCode
 from linkengine.kafka.markers import MarkerFill, decode_log_ends, decode_markers, encode_log_ends, encode_markers
+from linkengine.kafka.wire import MalformedAnswerError
 
 ROUND_MARKERS = 1_000  # per request: about 40 ms of the broker's time
 
@@ -164,7 +165,7 @@ class Filler:
         for correlation, body in self._frames.read():
             current = self._round
             if current is None or correlation not in (current.markers, current.ends):
-                raise LinkEngineError(ErrorCode.INTERNAL_ERROR, f"Answer {correlation} came unasked.")
+                raise MalformedAnswerError("WriteTxnMarkers", peer=self._link.channel.peer if self._link.channel else "")
             if correlation == current.markers:
                 current.errors = decode_markers(body)
             else:

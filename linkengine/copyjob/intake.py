@@ -30,6 +30,7 @@ from linkengine.kafka.fetch import (
     decode_fetch,
     encode_fetch,
 )
+from linkengine.kafka.wire import MalformedAnswerError
 
 SHORT_WAIT_MS = 15  # long poll while a partition of the same broker is expected back soon
 GRACE_S = 10.0  # beyond the long poll, and between pieces of an answer: a broker silent for longer is gone
@@ -214,11 +215,10 @@ class SourceBroker:
     def _answered(self, correlation: int, body: memoryview) -> None:
         asked, buffer = self._asked, self._filling
         self._asked = self._filling = None
-        assert asked is not None
         assert buffer is not None
         try:
-            if correlation != asked.correlation:
-                raise LinkEngineError(ErrorCode.INTERNAL_ERROR, f"Answer {correlation} came instead of {asked.correlation}.")
+            if asked is None or correlation != asked.correlation:
+                raise self._malformed()
             answer = decode_fetch(body, version=asked.version)
             now = self._services.clock.monotonic()
             self._pace.answered(now, took_s=self._began_at - asked.sent_at, size=len(body), throttle_ms=answer.throttle_ms)
@@ -227,6 +227,9 @@ class SourceBroker:
             self._take_all(asked, answer, buffer, heard_ms=heard_ms, roomy=len(body) < asked.max_bytes / 2)
         finally:
             buffer.release()
+
+    def _malformed(self) -> LinkEngineError:
+        return MalformedAnswerError("Fetch", peer=self._link.channel.peer if self._link.channel is not None else "")
 
     def _take_all(self, asked: Asked, answer: FetchAnswer, buffer: Buffer, *, heard_ms: int, roomy: bool) -> None:
         if answer.error in UNKNOWN_SESSION:

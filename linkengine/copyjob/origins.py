@@ -43,9 +43,14 @@ def locate_sources(
 
 
 def read_extent(cluster: Cluster, leader: Leader, *, topic: str, partition: int) -> SourceExtent:
-    """Answer the extent; raise BrokerError where the leader refuses, for instance because it leads no more."""
+    """Return the extent; raise BrokerError where the leader refuses, for instance because it leads no more.
+
+    The start is asked for twice and the lower one taken: what lies before it counts as lost, and a start only grows, so an
+    answer that was changed on its way loses nothing.
+    """
     place = (topic, partition)
-    start_error, start = list_offsets(cluster, leader.broker, [place], timestamp=EARLIEST)[place]
+    answers = [list_offsets(cluster, leader.broker, [place], timestamp=EARLIEST)[place] for _ in range(2)]
+    start_error, start = next((error for error, _ in answers if error), 0), min(offset for _, offset in answers)
     end_error, end = log_ends(cluster, leader.broker, {place: leader.epoch})[place]
     if start_error or end_error:
         raise BrokerError(start_error or end_error, f"The extent of source {topic}-{partition} cannot be read")

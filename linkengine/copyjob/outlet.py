@@ -29,7 +29,7 @@ from linkengine.kafka import produce
 from linkengine.kafka.channel import Channel, SmallFrames
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.codes import OF_THE_BATCH
-from linkengine.kafka.wire import Bytes
+from linkengine.kafka.wire import Bytes, MalformedAnswerError
 
 REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
 SILENCE_S = 5.0  # in which no answer comes and nothing goes out, until it is shown; the request timeout ends the connection
@@ -228,9 +228,9 @@ class MirrorBroker:
     def _readable(self) -> None:
         assert self._frames is not None
         for correlation, body in self._frames.read():
-            request = self._unanswered.popleft()
-            if correlation != request.correlation:
-                raise LinkEngineError(ErrorCode.INTERNAL_ERROR, f"Answer {correlation} came instead of {request.correlation}.")
+            request = self._unanswered.popleft() if self._unanswered else None
+            if request is None or correlation != request.correlation:
+                raise self._malformed()
             self._answered(request, body)
             while self._giants and self._giants[0][0] == correlation:
                 self._giants.popleft()[1].release()
@@ -243,7 +243,9 @@ class MirrorBroker:
         for one, attempt, step in request.entries:
             if one.attempt != attempt:
                 continue
-            answer = answers[topic_of(one, request.version), one.assignment.partition]
+            answer = answers.get((topic_of(one, request.version), one.assignment.partition))
+            if answer is None:
+                raise self._malformed()
             if answer.error:
                 if answer.error in OF_THE_BATCH:
                     one.refused_at = step.base_offset
@@ -256,6 +258,9 @@ class MirrorBroker:
             else:  # the answer of an earlier batch with these sequences: ours was not written, and the end is not to be trusted
                 one.doubt = Doubt(offset=answer.base_offset, sequence=None, producer_id=one.writer.producer_id)
                 self._events.interrupted(one, repeated(one, step))
+
+    def _malformed(self) -> LinkEngineError:
+        return MalformedAnswerError("Produce", peer=self._link.channel.peer if self._link.channel is not None else "")
 
     def _appended(self, one: MirrorPartition, step: Append, answer: produce.ProducedPartition) -> None:
         one.acknowledged(step)

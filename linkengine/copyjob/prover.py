@@ -11,7 +11,8 @@ from linkengine.copyjob.foreign import foreign_write, marker_overrun, replaced_r
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.proving import Answer, Difference, DifferenceKind, Question, Stretch, compare_all
-from linkengine.domain.errors import LinkEngineError, TruncationError
+from linkengine.copyjob.suspicion import Suspicion
+from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
 from linkengine.kafka.cluster import Cluster
 
 
@@ -31,6 +32,7 @@ class Prover:
     def __init__(self, services: Services, cluster: Cluster, events: ProverEvents) -> None:
         self._services, self._cluster, self._events = services, cluster, events
         self._wanted: dict[MirrorPartition, None] = {}
+        self._different = Suspicion(observations=2, seconds=0.0)
 
     def want(self, one: MirrorPartition) -> None:
         """Compare a partition's stretch, if it has one, as soon as it is known where its source is."""
@@ -76,13 +78,25 @@ class Prover:
         if isinstance(answer, LinkEngineError):
             self._events.refused(one, answer)
         elif answer.difference is not None:
-            self._events.failed(one, _what_it_means(one, stretch, answer.difference))
+            meaning = _what_it_means(one, stretch, answer.difference)
+            if self._different.confirmed(one.key, self._services.clock.monotonic(), of=answer.difference):
+                self._events.failed(one, meaning)
+            else:  # a single answer may have been changed on its way
+                self._events.refused(one, _once_more(one, answer.difference))
         elif not answer.complete:
             self._events.short(one)
         else:
             self.forget(one)
             one.proven(origin)
             self._events.proven(one)
+
+
+def _once_more(one: MirrorPartition, difference: Difference) -> LinkEngineError:
+    return LinkEngineError(
+        ErrorCode.TIMEOUT_ERROR,
+        f"Offset {difference.offset} of mirror {one.assignment.mirror_topic}-{one.assignment.partition} does not look like its "
+        "source. It is compared once more before anything is concluded.",
+    )
 
 
 def _what_it_means(one: MirrorPartition, stretch: Stretch, difference: Difference) -> LinkEngineError:

@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from typing import NamedTuple
 
+from linkengine.batches.compression import InflatedTooFarError
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.decoding import decode_batch
+from linkengine.batches.large import hash_fields, hash_large, read_large
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, SegmentPlanner
-from linkengine.batches.records import RecordLike
 from linkengine.batches.steps import Append, Fill
-from linkengine.batches.view import BatchView, iter_batches
+from linkengine.batches.view import CURRENT_MAGIC, BatchView, iter_batches
 from linkengine.copyjob.pieces import Origin
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import PartitionAssignment
@@ -34,7 +36,8 @@ from linkengine.kafka.reading import FEW_BYTES, read_committed, read_with_aborte
 
 # Offsets to look back until a record is met: the last batch, then more; 1,000 markers go into one request (``filling.py``).
 LOOK_BACK = (1, 32, 1_100)
-Content = tuple[int | None, int]  # timestamp if it can be relied on, and a hash of the rest: the records may be large
+MOST_OFFSETS = 50_000  # of a stretch: one batch may hold millions of records, and each that is compared takes memory
+Content = tuple[int | None, bytes]  # timestamp if it can be relied on, and a hash of the rest: the records may be large
 Place = tuple[str, bytes, int]  # topic, its id, partition
 
 
@@ -91,7 +94,7 @@ def read_stretch(
     for back in LOOK_BACK:
         looked_at = (max(first, end - back), end)
         found = _mirror_batches(connection, topic=topic, leader_epoch=leader_epoch, bounds=looked_at, local_start=local_start)
-        stretch = _gathered(found, first=first, bounds=looked_at, producer_id=producer_id)
+        stretch = _gathered(found, first=max(first, end - MOST_OFFSETS), bounds=looked_at, producer_id=producer_id)
         if stretch.records or looked_at[0] == first:
             break
     return stretch
@@ -122,7 +125,7 @@ def _mirror_batches(
 def _gathered(
     batches: Iterator[tuple[BatchView, memoryview, bool]], *, first: int, bounds: tuple[int, int], producer_id: int
 ) -> Stretch:
-    """Take in whole batches, from the log's ``first`` offset on: many records alike do not look right by chance."""
+    """Take in whole batches, from the offset ``first`` on: many records alike do not look right by chance."""
     start, end = bounds
     records: dict[int, Content] = {}
     markers: set[int] = set()
@@ -138,11 +141,12 @@ def _gathered(
         start = min(start, max(first, view.base_offset))
         if view.is_control or aborted:
             hidden = given_up if aborted else markers if ours else theirs
-            hidden |= set(range(view.base_offset, view.next_offset))
+            hidden |= set(range(max(first, view.base_offset), min(end, view.next_offset)))
         else:
-            timestamps, found = not view.log_append_time, decode_batch(view, batch)
-            records |= {one.offset: _content(one, timestamps=timestamps) for one in found}
-            start = min(start, max(first, found[0].offset if found else end))  # an old wrapper has its last record's offset
+            contents = _contents(view, batch, start=first)
+            found = {one.offset: one.content(timestamps=not view.log_append_time) for one in contents}
+            start = min(start, next(iter(found), end))  # an old wrapper has its last record's offset
+            records |= found
     return Stretch(
         start=start,
         end=end,
@@ -203,17 +207,45 @@ def _slow_storage(of: str, *, what: str) -> LinkEngineError:
 
 def _difference_in(step: Append, stretch: Stretch, compacted: Callable[[], bool]) -> Difference | None:
     _, view = next(iter_batches(step.payload))
-    for one in decode_batch(view, step.payload):
+    for one in _contents(view, step.payload, start=step.start):
         hidden = _hidden_by(one, stretch, compacted)
         if hidden is not None:
             return Difference(offset=one.offset, kind=hidden)
         known = stretch.records.get(one.offset)
-        if known is not None and known != _content(one, timestamps=known[0] is not None):
+        if known is not None and known != one.content(timestamps=known[0] is not None):
             return Difference(offset=one.offset, kind=DifferenceKind.RECORD)
     return None
 
 
-def _hidden_by(one: RecordLike, stretch: Stretch, compacted: Callable[[], bool]) -> DifferenceKind | None:
+class _Hashed(NamedTuple):
+    """A record of which only a hash of key, value and headers is kept."""
+
+    offset: int
+    timestamp: int
+    has_key: bool
+    hash: bytes
+
+    def content(self, *, timestamps: bool) -> Content:
+        return self.timestamp if timestamps else None, self.hash
+
+
+def _contents(view: BatchView, batch: memoryview, *, start: int) -> Iterator[_Hashed]:
+    """Yield a batch's records from the offset ``start`` on; one at a time is in memory, of a large one only pieces."""
+    try:
+        records = decode_batch(view, batch)
+    except InflatedTooFarError:
+        if view.magic != CURRENT_MAGIC:
+            raise
+        yield from (
+            _Hashed(one.offset, one.timestamp, *hash_large(one)) for one in read_large(view, batch) if one.offset >= start
+        )
+        return
+    for one in records:
+        if one.offset >= start:
+            yield _Hashed(one.offset, one.timestamp, one.key is not None, hash_fields(one.key, one.value, one.headers))
+
+
+def _hidden_by(one: _Hashed, stretch: Stretch, compacted: Callable[[], bool]) -> DifferenceKind | None:
     """Tell what stands in the mirror in the place of a source's record and shows nothing to anybody, if that proves anything.
 
     A marker may be a fill of ours for what one replica's cleaner had removed; under another producer id where a coordinator
@@ -223,7 +255,7 @@ def _hidden_by(one: RecordLike, stretch: Stretch, compacted: Callable[[], bool])
         return DifferenceKind.UNSEEN
     kind = DifferenceKind.MARKER if one.offset in stretch.markers else None
     kind = DifferenceKind.UNSEEN if one.offset in stretch.their_markers else kind
-    return None if kind is None or (one.key is not None and compacted()) else kind
+    return None if kind is None or (one.has_key and compacted()) else kind
 
 
 def _record_in(gap: Fill, stretch: Stretch) -> Difference | None:
@@ -232,10 +264,6 @@ def _record_in(gap: Fill, stretch: Stretch) -> Difference | None:
         return None
     found = min((one for one in stretch.records if gap.start <= one < gap.end), default=None)
     return None if found is None else Difference(offset=found, kind=DifferenceKind.RECORD)
-
-
-def _content(one: RecordLike, *, timestamps: bool) -> Content:
-    return one.timestamp if timestamps else None, hash((one.key, one.value, tuple(one.headers)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,14 @@ def silence() -> LinkEngineError:
 
 
 def damaged(one: MirrorPartition, error: LinkEngineError) -> LinkEngineError:
-    """Answer the error of source records that are not what their checksum says; any other as it is."""
+    """Return the error of source records that are damaged or too large, with their place; any other as it is."""
+    if error.code is ErrorCode.RECORDS_TOO_LARGE:
+        return LinkEngineError(
+            error.code,
+            f"Source {one.assignment.source_topic}-{one.assignment.partition} cannot be copied from offset {one.position} on: "
+            f"{error.message} They must be written anew to keep their offsets, and that takes all of them in memory. Rewrite "
+            "them with a current client in smaller batches, or mirror the topic from a later offset.",
+        )
     if error.code is not ErrorCode.CORRUPT_RECORDS:
         return error
     return LinkEngineError(

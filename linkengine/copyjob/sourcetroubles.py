@@ -26,6 +26,7 @@ class SourceTroubles:
         self._clock = clock
         self._gone = Suspicion(observations=2, seconds=0.0)  # unknown topic: metadata of a starting broker may be late
         self._set_back = Suspicion(observations=3, seconds=10.0)  # metadata may be late everywhere, for a moment
+        self._final = Suspicion(observations=2, seconds=0.0)  # a single answer may have been changed on its way
         self._standstill = Suspicion(observations=4, seconds=STANDSTILL_S)  # refused in ways that elections bring
 
     def located(self, one: MirrorPartition) -> None:
@@ -38,10 +39,12 @@ class SourceTroubles:
         self._standstill.clear(one.key)
 
     def final(self, one: MirrorPartition, error: LinkEngineError) -> LinkEngineError | None:
-        """Answer the error that ends copying for good; None where it is tried again."""
+        """Return the error that ends copying permanently; None where it is retried, as is what was seen only once."""
         if isinstance(error, SteppedBackError) and error.everywhere:
             return error.final() if self._set_back.confirmed(one.key, self._clock.monotonic()) else None
-        return error if error.code in _PERMANENT else None
+        if error.code not in _PERMANENT:
+            return None
+        return error if self._final.confirmed(one.key, self._clock.monotonic(), of=error.message) else None
 
     def note(self, one: MirrorPartition, error: LinkEngineError) -> None:
         """Set when to try again; tell why, unless that is no news yet."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.jaas import LoginLine, parse_jaas, write_jaas
@@ -140,6 +141,19 @@ def properties_of(address: ClusterAddress) -> dict[str, str]:
     return properties
 
 
+def check_token_url(url: str) -> None:
+    """Raise MISCONFIGURATION_ERROR for what is not an http or https URL that a request can be sent to."""
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket or a port that is none
+        fine = False
+    _check(
+        fine and url.isascii() and url.isprintable() and not any(letter in url for letter in ' "<>\\^`{|}'),
+        f"{TOKEN_URL} is {url!r}; OAUTHBEARER needs an http or https URL such as https://idp.example.org/token.",
+    )
+
+
 def jaas_config(address: ClusterAddress) -> str:
     """Return the ``sasl.jaas.config`` line of ``address``; contains the password."""
     if address.sasl_mechanism == OAUTH:
@@ -256,9 +270,7 @@ def _password_login(login: LoginLine) -> dict[str, Any]:
 
 def _oauth_login(found: Mapping[str, str], *, token_url: str) -> dict[str, Any]:
     _check("clientId" in found and "clientSecret" in found, 'sasl.jaas.config has no clientId="…" and clientSecret="…".')
-    _check(
-        token_url.startswith(("https://", "http://")), f"{TOKEN_URL} is {token_url!r}; OAUTHBEARER needs an http or https URL."
-    )
+    check_token_url(token_url)
     extensions = {name.removeprefix(_EXTENSION): value for name, value in found.items() if name.startswith(_EXTENSION)}
     return {
         "sasl_username": found["clientId"],

@@ -34,6 +34,7 @@ class ErrorCode(StrEnum):
     UNSUPPORTED_VERSION_ERROR = "UNSUPPORTED_VERSION_ERROR"  # the brokers are too old for a request
     DESTINATION_UNAVAILABLE = "DESTINATION_UNAVAILABLE"
     NOT_ENOUGH_REPLICAS_ERROR = "NOT_ENOUGH_REPLICAS_ERROR"  # a topic's followers are down or too slow
+    MALFORMED_RESPONSE_ERROR = "MALFORMED_RESPONSE_ERROR"  # bytes that are no answer of Kafka, or of a token endpoint
     INTERNAL_ERROR = "INTERNAL_ERROR"
     # a promotion says what it waits for
     WAITING_FOR_LAG = "WAITING_FOR_LAG"
@@ -54,6 +55,7 @@ class ErrorCode(StrEnum):
     UNEXPECTED_TRUNCATION = "UNEXPECTED_TRUNCATION"  # the source's log ends before the mirror's
     UNSUPPORTED_MESSAGE_FORMAT = "UNSUPPORTED_MESSAGE_FORMAT"
     CORRUPT_RECORDS = "CORRUPT_RECORDS"  # their checksum is wrong, time and again
+    RECORDS_TOO_LARGE = "RECORDS_TOO_LARGE"  # compressed records are larger than what is read into memory
     KEYLESS_RECORDS = "KEYLESS_RECORDS"  # a compacted mirror refuses them; its policy is changed until they are copied
     FOREIGN_WRITE = "FOREIGN_WRITE"  # somebody else appended to the mirror
     MARKER_OVERRUN = "MARKER_OVERRUN"  # a gap fill of our own came late and took the place of a record

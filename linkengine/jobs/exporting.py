@@ -2,7 +2,7 @@
 
 One JSON object per record: ``partition``, ``offset``, ``timestamp`` (Unix ms), ``key`` and ``value`` (base64, or null), and
 ``headers`` (pairs of name and base64, or null; names that are not UTF-8 carry surrogate escapes). Markers and aborted records
-are left out. One response at a time is in memory.
+are left out. One response at a time is in memory, and of records that are larger than what is decompressed at once a piece.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 
+from linkengine.batches.compression import InflatedTooFarError
 from linkengine.batches.decoding import decode_batch
+from linkengine.batches.large import LargeRecord, read_large
 from linkengine.batches.planning import AbortedTransaction, AbortedTransactions, gap_reason
 from linkengine.batches.records import RecordLike
-from linkengine.batches.view import check_crc, iter_batches
+from linkengine.batches.view import CURRENT_MAGIC, BatchView, check_crc, iter_batches
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.ranges import OffsetRange
@@ -60,7 +62,8 @@ def _export(
         before = position
         for record, after in _records(data, aborted=aborted):
             if record is not None and max(before, wanted.start) <= record.offset < wanted.end:
-                sink(_line(place[2], record))
+                for part in _line(place[2], record):
+                    sink(part)
                 count += 1
             position = max(position, after)
         if position == before:
@@ -72,7 +75,9 @@ def _export(
     return count
 
 
-def _records(data: memoryview, *, aborted: tuple[tuple[int, int], ...]) -> Iterator[tuple[RecordLike | None, int]]:
+def _records(
+    data: memoryview, *, aborted: tuple[tuple[int, int], ...]
+) -> Iterator[tuple[RecordLike | LargeRecord | None, int]]:
     """List (record, offset after its batch); a batch without visible records tells its end only."""
     transactions = AbortedTransactions([AbortedTransaction(producer_id=one, first_offset=first) for one, first in aborted])
     for at, view in iter_batches(data):
@@ -81,20 +86,62 @@ def _records(data: memoryview, *, aborted: tuple[tuple[int, int], ...]) -> Itera
         if gap_reason(view, aborted=transactions.contain(view, batch)) is not None:
             check_crc(view, batch)  # a damaged header would hide records that are there
             continue
-        for record in decode_batch(view, batch):
+        for record in _decoded(view, batch):
             yield record, view.next_offset
 
 
-def _line(partition: int, record: RecordLike) -> bytes:
-    fields = {
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
+def _decoded(view: BatchView, batch: memoryview) -> Iterator[RecordLike | LargeRecord]:
+    try:
+        return decode_batch(view, batch)
+    except InflatedTooFarError:
+        if view.magic != CURRENT_MAGIC:
+            raise
+        return read_large(view, batch)
+
+
+def _line(partition: int, record: RecordLike | LargeRecord) -> Iterator[bytes]:
+    """Yield one line of JSON in parts."""
+    start = {"partition": partition, "offset": record.offset, "timestamp": record.timestamp}
+    if isinstance(record, LargeRecord):
+        yield json.dumps(start, separators=(",", ":")).encode()[:-1]
+        yield from _large_fields(record)
+        yield b"}\n"
+        return
+    fields = start | {
         "key": _text(record.key),
         "value": _text(record.value),
         "headers": [[name, _text(value)] for name, value in record.headers],
     }
-    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+    yield json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def _large_fields(record: LargeRecord) -> Iterator[bytes]:
+    yield b',"key":'
+    yield from _large_text(record)
+    yield b',"value":'
+    yield from _large_text(record)
+    yield b',"headers":['
+    for number in range(record.count()):
+        name = b"".join(record.take(record.field() or 0)).decode("utf-8", "surrogateescape")
+        yield (b"," if number else b"") + b"[" + json.dumps(name).encode() + b","
+        yield from _large_text(record)
+        yield b"]"
+    yield b"]"
+
+
+def _large_text(record: LargeRecord) -> Iterator[bytes]:
+    size = record.field()
+    if size is None:
+        yield b"null"
+        return
+    yield b'"'
+    rest = b""
+    for piece in record.take(size):
+        data = rest + piece
+        whole = len(data) - len(data) % 3  # base64 of more bytes can be put behind it
+        yield base64.b64encode(data[:whole])
+        rest = data[whole:]
+    yield base64.b64encode(rest) + b'"'
 
 
 def _text(data: bytes | None) -> str | None:

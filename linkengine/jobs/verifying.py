@@ -14,6 +14,7 @@ from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import VerifyPlan, VerifyReport
 from linkengine.domain.ranges import OffsetRange
 from linkengine.jobs.farreading import read_far
+from linkengine.jobs.weighing import weigh
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.newestends import newest_ends
 from linkengine.verifyjob.job import run_verify
@@ -97,11 +98,18 @@ def _verify(plan: VerifyPlan, *, spark_url: str, tag: str) -> VerifyReport:
     Where a log start moves all the time, the last look leaves out what retention was about to take.
     """
     for _ in range(LOOKS - 1):
-        report = run_verify(plan, spark_url=spark_url, tag=tag, read_far=read_far)
+        report = run_verify(plan, spark_url=spark_url, tag=tag, read_far=read_far, weigh=weigh)
         if not report.differences:
             return report
         later = complete(plan)
         if later == plan and report.first_differences:
             return report
         plan = later
-    return run_verify(plan, spark_url=spark_url, tag=tag, read_far=read_far, starts_after=lambda: dict(complete(plan).starts))
+    return run_verify(
+        plan,
+        spark_url=spark_url,
+        tag=tag,
+        read_far=read_far,
+        weigh=weigh,
+        starts_after=lambda: dict(complete(plan).starts),
+    )

@@ -33,7 +33,9 @@ def is_empty(address: ClusterAddress, rule: Any, *, what: str) -> bool:
             operation=rule.operation.value,
             permission_type=rule.permission_type.value,
         )
-        answer = connection.request(request, response=DescribeAclsResponse)
-    if answer.error_code:
-        raise translated(KafkaError(answer.error_code), what=what)
-    return not answer.resources
+        error_code, found = connection.request(
+            request, response=DescribeAclsResponse, read=lambda answer: (answer.error_code, bool(answer.resources))
+        )
+    if error_code:
+        raise translated(KafkaError(error_code), what=what)
+    return not found

@@ -252,13 +252,15 @@ def _coordinators(cluster: Cluster, names: Sequence[str], *, past: Collection[in
         version = connection.version_for(FindCoordinatorRequest.API_KEY, highest=4, lowest=4)
         return FindCoordinatorRequest(version=version, key_type=_GROUP, coordinator_keys=list(names))
 
-    answer = cluster.call_any(build, response=FindCoordinatorResponse, last=past)
-    return {
-        one.key: _error(one.error_code, f"The coordinator of consumer group {shown(one.key)} is not known")
-        if one.error_code
-        else int(one.node_id)
-        for one in answer.coordinators
-    }
+    def read(answer: Any) -> dict[str, int | LinkEngineError]:
+        return {
+            one.key: _error(one.error_code, f"The coordinator of consumer group {shown(one.key)} is not known")
+            if one.error_code
+            else int(one.node_id)
+            for one in answer.coordinators
+        }
+
+    return cluster.call_any(build, response=FindCoordinatorResponse, read=read, last=past)
 
 
 def _groups_of(cluster: Cluster, broker: int) -> Iterator[Group]:
@@ -266,12 +268,17 @@ def _groups_of(cluster: Cluster, broker: int) -> Iterator[Group]:
         version = connection.version_for(ListGroupsRequest.API_KEY, highest=5)  # 5: types of groups (KIP-848)
         return ListGroupsRequest(version=version, states_filter=[], types_filter=[])
 
-    answer = cluster.call(broker, build, response=ListGroupsResponse)
-    if answer.error_code:
-        raise BrokerError(answer.error_code, f"Broker {broker} does not list its consumer groups")
-    for one in answer.groups:
-        kind = (getattr(one, "group_type", "") or "").lower()
-        yield Group(name=one.group_id, kind=kind, state=getattr(one, "group_state", "") or "")
+    def read(answer: Any) -> list[Group]:
+        if answer.error_code:
+            raise BrokerError(answer.error_code, f"Broker {broker} does not list its consumer groups")
+        return [_group(one) for one in answer.groups]
+
+    yield from cluster.call(broker, build, response=ListGroupsResponse, read=read)
+
+
+def _group(one: Any) -> Group:
+    kind = (getattr(one, "group_type", "") or "").lower()
+    return Group(name=one.group_id, kind=kind, state=getattr(one, "group_state", "") or "")
 
 
 def _fetch(
@@ -288,8 +295,10 @@ def _fetch(
         groups = [OneGroup(group_id=name, member_id=None, member_epoch=-1, topics=topics) for name in names]
         return OffsetFetchRequest(version=version, groups=groups, require_stable=stable_at is not None)
 
-    answer = cluster.call(broker, build, response=OffsetFetchResponse)
-    return {group.group_id: _offsets_of(group) for group in answer.groups}
+    def read(answer: Any) -> _Answers[dict[Place, Committed]]:
+        return {group.group_id: _offsets_of(group) for group in answer.groups}
+
+    return cluster.call(broker, build, response=OffsetFetchResponse, read=read)
 
 
 def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
@@ -332,16 +341,18 @@ def _commit_one(
             topics=topics,
         )
 
-    answer = cluster.call(broker, build, response=OffsetCommitResponse)
-    results = {
-        (topic.name, one.partition_index): _error(
-            one.error_code, f"Offsets of consumer group {shown(name)} cannot be committed"
-        )
-        if one.error_code
-        else None
-        for topic in answer.topics
-        for one in topic.partitions
-    }
+    def read(answer: Any) -> dict[Place, LinkEngineError | None]:
+        return {
+            (topic.name, one.partition_index): _error(
+                one.error_code, f"Offsets of consumer group {shown(name)} cannot be committed"
+            )
+            if one.error_code
+            else None
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+
+    results = cluster.call(broker, build, response=OffsetCommitResponse, read=read)
     moving = next((error for error in results.values() if _is_moving(error)), None)
     return results if moving is None else moving
 

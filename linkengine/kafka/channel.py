@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.connection import Connection
+from linkengine.kafka.connection import MAX_SMALL_RESPONSE, Connection
 from linkengine.kafka.wire import INT32, Bytes
 
 SMALL_BUFFER = 64 << 10  # answers to Produce and markers; grows when one is larger
@@ -180,7 +180,7 @@ class SmallFrames:
         frames, at = [], 0
         while self._end - at >= _HEAD.size:
             size, correlation = _HEAD.unpack_from(self._buffer, at)
-            _check_size(size, self._channel.peer)
+            _check_size(size, self._channel.peer, most=MAX_SMALL_RESPONSE)
             end = at + INT32.size + size
             if end > self._end:
                 break
@@ -219,7 +219,7 @@ class LargeFrames:
         if not self._read_head():
             return None
         size, correlation = _HEAD.unpack(self._head)
-        _check_size(size, self._channel.peer)
+        _check_size(size, self._channel.peer, most=MAX_FRAME)
         if self._body is None:
             self._body = self._allocate(size - INT32.size)
         if self._body is None or not self._read_body(self._body):
@@ -246,6 +246,6 @@ class LargeFrames:
         return missing == 0
 
 
-def _check_size(size: int, peer: str) -> None:
-    if not INT32.size <= size <= MAX_FRAME:
+def _check_size(size: int, peer: str, *, most: int) -> None:
+    if not INT32.size <= size <= most:
         raise ChannelClosedError(peer, f"an answer of {size} bytes is no answer of a Kafka broker")

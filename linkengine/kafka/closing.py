@@ -36,7 +36,9 @@ def _denies(cluster: Cluster, broker: int, topic: str) -> bool:
             permission_type=_DENY,
         )
 
-    answer = cluster.call(broker, build, response=DescribeAclsResponse)
-    if answer.error_code:
-        raise BrokerError(answer.error_code, f"Broker {broker} does not tell the ACLs of topic {topic!r}")
-    return bool(answer.resources)
+    error_code, found = cluster.call(
+        broker, build, response=DescribeAclsResponse, read=lambda answer: (answer.error_code, bool(answer.resources))
+    )
+    if error_code:
+        raise BrokerError(error_code, f"Broker {broker} does not tell the ACLs of topic {topic!r}")
+    return bool(found)

@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import SOMEBODY_HAS_TO_ACT, ErrorCode, LinkEngineError
 from linkengine.domain.servers import parse_servers
-from linkengine.kafka.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection, connect
+from linkengine.kafka.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection, as_it_is, connect
 from linkengine.kafka.topicviews import Survey, TopicView, newest, topic_ids, view_of
 
 ASK_ALL_TIMEOUT_S = 2.0  # one look at every broker; whoever is slower is not asked this time
@@ -29,6 +29,7 @@ _ASKERS = 8
 _METADATA_VERSION = 12  # topic ids (10) and queries by id (12); 13 adds nothing we need
 
 
+T = TypeVar("T")
 Seen = tuple[set[int], dict[str, TopicView]]  # by one broker: who is alive, and the topics asked for
 
 
@@ -84,24 +85,36 @@ class Cluster:
         build: Callable[[Connection], Any],
         *,
         response: Any,
+        read: Callable[[Any], T] = as_it_is,
         timeout_s: float | None = None,
         repeatable: bool = True,
-    ) -> Any:
+    ) -> T:
         """Send the request that ``build`` makes for the connection's versions; one more try where an idle one had died.
+
+        Returns what ``read`` makes of the response (``Connection.request``).
 
         It may have died after the broker had done what was asked. What must not be done twice is not ``repeatable``.
         """
         timeout_s = timeout_s or self._timeout_s
-        return self._call_at(self.endpoint(broker), build, response=response, timeout_s=timeout_s, repeatable=repeatable)
+        return self._call_at(
+            self.endpoint(broker), build, response=response, read=read, timeout_s=timeout_s, repeatable=repeatable
+        )
 
-    def call_any(self, build: Callable[[Connection], Any], *, response: Any, last: Collection[int] = ()) -> Any:
+    def call_any(
+        self,
+        build: Callable[[Connection], Any],
+        *,
+        response: Any,
+        read: Callable[[Any], T] = as_it_is,
+        last: Collection[int] = (),
+    ) -> T:
         """Send the request to the first broker that answers, to those in ``last`` last; raise what the first one said."""
         if not self._brokers:
             self.topics([])
         failure: LinkEngineError | None = None
         for broker in sorted(self.brokers(), key=last.__contains__):
             try:
-                return self.call(broker, build, response=response)
+                return self.call(broker, build, response=response, read=read)
             except LinkEngineError as error:
                 failure = failure or error
         assert failure is not None  # metadata names at least the broker that answered it
@@ -209,11 +222,12 @@ class Cluster:
             topics = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
             return MetadataRequest(version=version, topics=topics, allow_auto_topic_creation=False)
 
-        answer = self._call_at(endpoint, build, response=MetadataResponse, timeout_s=timeout_s)
-        self.address.check_identity(answer.cluster_id)
-        if answer.brokers:
-            self._brokers |= {one.node_id: (one.host, one.port) for one in answer.brokers}
-        return {one.node_id for one in answer.brokers}, {topic.name: view_of(topic) for topic in answer.topics}
+        cluster_id, brokers, topics = self._call_at(
+            endpoint, build, response=MetadataResponse, read=_read_metadata, timeout_s=timeout_s
+        )
+        self.address.check_identity(cluster_id)
+        self._brokers |= brokers
+        return set(brokers), topics
 
     def _call_at(
         self,
@@ -221,13 +235,14 @@ class Cluster:
         build: Callable[[Connection], Any],
         *,
         response: Any,
+        read: Callable[[Any], T],
         timeout_s: float,
         repeatable: bool = True,
-    ) -> Any:
+    ) -> T:
         while True:
             with self._borrowed(endpoint, timeout_s=timeout_s) as (connection, reused):
                 try:
-                    return connection.request(build(connection), response=response, timeout_s=timeout_s)
+                    return connection.request(build(connection), response=response, read=read, timeout_s=timeout_s)
                 except LinkEngineError as error:
                     if not repeatable or not reused or error.code != ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR:
                         raise
@@ -267,3 +282,21 @@ class Cluster:
                 idle.append(connection)
                 return
         connection.close()
+
+
+def _read_metadata(answer: Any) -> tuple[str | None, dict[int, tuple[str, int]], dict[str, TopicView]]:
+    """Return the cluster's id, its brokers' addresses, and the topics by name."""
+    brokers = {one.node_id: (_host(one.host), _port(one.port)) for one in answer.brokers}
+    return answer.cluster_id, brokers, {topic.name: view_of(topic) for topic in answer.topics}
+
+
+def _host(name: str | None) -> str:
+    if not name:
+        raise ValueError("a broker without a host name")
+    return name
+
+
+def _port(number: int) -> int:
+    if not 0 < number < 1 << 16:
+        raise ValueError(f"a broker with the port {number}")
+    return number

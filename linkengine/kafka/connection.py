@@ -11,7 +11,8 @@ import socket
 import ssl
 import struct
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
@@ -21,21 +22,49 @@ from kafka.protocol.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from kafka.protocol.schemas.fields.codecs import UnsignedVarInt32
 
 from linkengine.domain.addresses import OAUTH, ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.codes import KafkaCode
 from linkengine.kafka.tls import client_context
 from linkengine.kafka.tokens import BearerTokens
-from linkengine.kafka.wire import CLIENT_ID, INT32
+from linkengine.kafka.wire import CLIENT_ID, INT32, UNREADABLE, MalformedAnswerError, answer_of
 
 CONNECT_TIMEOUT_S = 3.0  # a broker that does not answer within three seconds shall not keep the others waiting
 REQUEST_TIMEOUT_S = 5.0  # small requests: metadata, offsets, producer state
 MAX_SMALL_RESPONSE = 64 << 20  # metadata of a huge cluster; beyond that the peer is no broker
 SLOWEST_BYTES_PER_S = 256 << 10  # at which a large answer may come
+MAX_HANDSHAKE_RESPONSE = 1 << 20  # of a peer that has not shown yet that it is a broker
+MOST_SASL_STEPS = 8  # SCRAM has two
 _FLEXIBLE_API_VERSIONS = 3
 # closing a socket, even by dying, drops what the peer has not got yet; else the kernel would send it for minutes to come
 _NO_LINGER = struct.pack("ii", 1, 0)
+T = TypeVar("T")
+
+
+def _emit_varint(_: type[UnsignedVarInt32], ctx: Any, var_name: str, indent: str) -> None:
+    """Generate what kafka-python generates to read a varint, and end it after five bytes: a longer one takes quadratic time."""
+    byte, shift = ctx.next_var("b"), ctx.next_var("sh")
+    for line in (
+        f"{var_name} = {shift} = 0",
+        "while True:",
+        f"    {byte} = data[pos]",
+        "    pos += 1",
+        f"    {var_name} |= ({byte} & 0x7f) << {shift}",
+        f"    if not ({byte} & 0x80): break",
+        f"    {shift} += 7",
+        f"    if {shift} > 28: raise ValueError('a number of more than five bytes')",
+    ):
+        ctx.emit(indent, line)
+
+
+UnsignedVarInt32.emit_decode_from = classmethod(_emit_varint)
+
+
+def as_it_is(answer: Any) -> Any:
+    """Return the whole response, of which only a part may be there: what is read of it later is not guarded."""
+    return answer
 
 
 class Connection:
@@ -65,17 +94,29 @@ class Connection:
         return version
 
     def request(
-        self, request: Any, *, response: Any, timeout_s: float = REQUEST_TIMEOUT_S, most_bytes: int = MAX_SMALL_RESPONSE
-    ) -> Any:
-        """Send one request of kafka-python's protocol layer and answer its decoded response.
+        self,
+        request: Any,
+        *,
+        response: Any,
+        read: Callable[[Any], T] = as_it_is,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        most_bytes: int = MAX_SMALL_RESPONSE,
+    ) -> T:
+        """Send one request of kafka-python's protocol layer and return what ``read`` makes of its decoded response.
 
-        ``timeout_s`` is for its beginning; what it takes to come depends on its size, which ``most_bytes`` limits.
+        ``timeout_s`` is for its beginning; what it takes to come depends on its size, which ``most_bytes`` limits. Raises
+        MalformedAnswerError where the response cannot be decoded, or ``read`` does not find in it what was asked for; then the
+        connection is of no use any more.
         """
         self._correlation += 1
         request.with_header(correlation_id=self._correlation, client_id=CLIENT_ID.decode())
         deadline = time.monotonic() + timeout_s
         frame = self._exchange(request.encode(header=True, framed=True), deadline=deadline, most_bytes=most_bytes)
-        return response.decode(frame, version=request.API_VERSION, header=True)
+        with answer_of(request.name.removesuffix("Request"), peer=self.peer):
+            answer = response.decode(frame, version=request.API_VERSION, header=True)
+            if answer.header.correlation_id != self._correlation:
+                raise ValueError(f"it answers request {answer.header.correlation_id}, not {self._correlation}")
+            return read(answer)
 
     def close(self) -> None:
         """Close the socket; safe to repeat."""
@@ -170,21 +211,30 @@ def _api_versions(connection: Connection) -> dict[int, tuple[int, int]]:
     request = ApiVersionsRequest(
         version=_FLEXIBLE_API_VERSIONS, client_software_name=CLIENT_ID.decode(), client_software_version="1"
     )
-    answer = connection.request(request, response=ApiVersionsResponse)
-    if answer.error_code:
+    error_code, versions = connection.request(
+        request, response=ApiVersionsResponse, read=_read_versions, most_bytes=MAX_HANDSHAKE_RESPONSE
+    )
+    if error_code:
         raise LinkEngineError(
             ErrorCode.MISCONFIGURATION_ERROR,
-            f"Broker {connection.peer} refused the version handshake (error {answer.error_code}). Use Kafka 3.1 or newer.",
+            f"Broker {connection.peer} refused the version handshake (error {error_code}). Use Kafka 3.1 or newer.",
         )
-    return {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+    return versions
+
+
+def _read_versions(answer: Any) -> tuple[int, dict[int, tuple[int, int]]]:
+    return answer.error_code, {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
 
 
 def _authenticate(connection: Connection, address: ClusterAddress) -> None:
-    handshake = connection.request(
-        SaslHandshakeRequest(version=1, mechanism=address.sasl_mechanism), response=SaslHandshakeResponse
+    error_code, mechanisms = connection.request(
+        SaslHandshakeRequest(version=1, mechanism=address.sasl_mechanism),
+        response=SaslHandshakeResponse,
+        read=lambda answer: (answer.error_code, [str(one) for one in answer.mechanisms or ()]),
+        most_bytes=MAX_HANDSHAKE_RESPONSE,
     )
-    if handshake.error_code:
-        offered = ", ".join(handshake.mechanisms or ()) or "none"
+    if error_code:
+        offered = ", ".join(mechanisms) or "none"
         raise LinkEngineError(
             ErrorCode.AUTHENTICATION_ERROR,
             f"Broker {connection.peer} does not offer sasl.mechanism {address.sasl_mechanism}; it offers {offered}.",
@@ -196,25 +246,33 @@ def _authenticate(connection: Connection, address: ClusterAddress) -> None:
         sasl_oauth_token_provider=BearerTokens(address),
         host=connection.host,
     )
-    while not mechanism.is_done():
+    for _ in range(MOST_SASL_STEPS):
+        if mechanism.is_done():
+            return
         _sasl_step(connection, mechanism, address=address)
+    raise MalformedAnswerError("SaslAuthenticate", peer=connection.peer)
 
 
 def _sasl_step(connection: Connection, mechanism: Any, *, address: ClusterAddress) -> None:
     user = address.sasl_username
     request = SaslAuthenticateRequest(version=1, auth_bytes=mechanism.auth_bytes())
-    answer = connection.request(request, response=SaslAuthenticateResponse)
-    if answer.error_code:
-        wrong = answer.error_code == KafkaCode.SASL_AUTHENTICATION_FAILED
+    error_code, challenge = connection.request(
+        request,
+        response=SaslAuthenticateResponse,
+        read=lambda answer: (answer.error_code, bytes(answer.auth_bytes or b"")),
+        most_bytes=MAX_HANDSHAKE_RESPONSE,
+    )
+    if error_code:
+        wrong = error_code == KafkaCode.SASL_AUTHENTICATION_FAILED
         raise LinkEngineError(
             ErrorCode.AUTHENTICATION_ERROR,
             f"Broker {connection.peer} refused user {user!r}"
-            + (f": {_wrong(address)}. " if wrong else f" (error {answer.error_code}). ")
+            + (f": {_wrong(address)}. " if wrong else f" (error {error_code}). ")
             + "Correct sasl.jaas.config and sasl.mechanism of the link; copying goes on by itself then.",
         )
     try:
-        mechanism.receive(bytes(answer.auth_bytes))
-    except (ValueError, KeyError) as error:  # SCRAM: the broker could not prove that it knows the password
+        mechanism.receive(challenge)
+    except UNREADABLE as error:  # SCRAM: the broker could not prove that it knows the password
         raise LinkEngineError(
             ErrorCode.AUTHENTICATION_ERROR, f"Broker {connection.peer} could not prove its identity to user {user!r}."
         ) from error

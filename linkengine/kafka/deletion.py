@@ -51,10 +51,14 @@ def _setting(cluster: Cluster, broker: int) -> bool | None:
         return DescribeConfigsRequest(version=version, resources=[wanted], include_synonyms=False, include_documentation=False)
 
     try:
-        (answer,) = cluster.call(broker, build, response=DescribeConfigsResponse).results
+        return cluster.call(broker, build, response=DescribeConfigsResponse, read=_read_setting)
     except LinkEngineError:  # a broker that is down says nothing
         return None
-    return next((entry.value == "true" for entry in answer.configs if entry.name == _SETTING), None)
+
+
+def _read_setting(answer: Any) -> bool | None:
+    (result,) = answer.results
+    return next((entry.value == "true" for entry in result.configs if entry.name == _SETTING), None)
 
 
 def delete_by_id(address: ClusterAddress, topic_id: str) -> bool:
@@ -69,10 +73,15 @@ def delete_by_id(address: ClusterAddress, topic_id: str) -> bool:
     cluster = Cluster(address)
     try:
         cluster.topics([])  # learns the brokers; each hands the request to the controller
-        answer = cluster.call(cluster.brokers()[0], build, response=DeleteTopicsResponse, timeout_s=_TIMEOUT_MS / 1000 + 1)
+        error: int = cluster.call(
+            cluster.brokers()[0],
+            build,
+            response=DeleteTopicsResponse,
+            read=lambda answer: answer.responses[0].error_code,
+            timeout_s=_TIMEOUT_MS / 1000 + 1,
+        )
     finally:
         cluster.close()
-    error = answer.responses[0].error_code
     if error and error not in TOPIC_GONE:
         raise BrokerError(error, f"The topic with id {topic_id} cannot be deleted")
     return not error

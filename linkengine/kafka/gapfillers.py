@@ -53,15 +53,20 @@ def _markers_refused(cluster: Cluster) -> str:
         return WriteTxnMarkersRequest(version=version, markers=[probe])
 
     try:
-        answer = cluster.call(cluster.brokers()[0], build, response=WriteTxnMarkersResponse)
+        error_code = cluster.call(cluster.brokers()[0], build, response=WriteTxnMarkersResponse, read=_read_error)
     except LinkEngineError as error:  # not served, or the connection was closed over it
         if error.code == ErrorCode.TIMEOUT_ERROR:
             raise
         return error.message
-    error_code = answer.markers[0].topics[0].partitions[0].error_code if answer.markers else KafkaCode.UNSUPPORTED_VERSION
     if error_code in (KafkaCode.NONE, KafkaCode.UNKNOWN_TOPIC_OR_PARTITION):
         return ""
     return "ALTER on the cluster is missing" if error_code == KafkaCode.CLUSTER_AUTHORIZATION_FAILED else f"error {error_code}"
+
+
+def _read_error(answer: Any) -> int:
+    """Return the error of the one marker; brokers that serve no markers answer without any."""
+    code: int = answer.markers[0].topics[0].partitions[0].error_code if answer.markers else KafkaCode.UNSUPPORTED_VERSION
+    return code
 
 
 def _neither(address: ClusterAddress, markers: str, transactions: LinkEngineError) -> LinkEngineError:

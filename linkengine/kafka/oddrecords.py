@@ -5,6 +5,8 @@ Without producer id: a lost answer is an error, and whoever writes has to look. 
 
 from __future__ import annotations
 
+from typing import Any
+
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from linkengine.batches.exact import Record
@@ -36,8 +38,7 @@ class OddWriter:
         connection = self._connect(partition)
         connection.version_for(ProduceRequest.API_KEY, highest=BY_NAME, lowest=BY_NAME)
         request = ProduceRequest(version=BY_NAME, acks=_ALL_IN_SYNC, timeout_ms=TIMEOUT_MS, topic_data=[topic])
-        answer = connection.request(request, response=ProduceResponse)
-        error = answer.responses[0].partition_responses[0].error_code
+        error = connection.request(request, response=ProduceResponse, read=_read_error)
         if error:
             raise BrokerError(error, f"A record cannot be written to {self._topic}-{partition}")
 
@@ -55,3 +56,8 @@ class OddWriter:
         if leader.broker not in self._connections:
             self._connections[leader.broker] = self._cluster.open(leader.broker)
         return self._connections[leader.broker]
+
+
+def _read_error(answer: Any) -> int:
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code

@@ -1,5 +1,6 @@
 """Where a partition's log begins and ends: ListOffsets, OffsetForLeaderEpoch, DeleteRecords. Blocking; many partitions a call.
 
+A response that leaves out a partition that was asked for is malformed: no broker does that, it names an error instead.
 ListOffsets answers the high watermark (or the last stable offset); only OffsetForLeaderEpoch of the current epoch answers
 the **log end** (KIP-101, KIP-320), because a replica id of -2 may look beyond the high watermark.
 """
@@ -55,10 +56,15 @@ def log_ends(
         ]
         return OffsetForLeaderEpochRequest(version=version, replica_id=_DEBUG_REPLICA, topics=topics)
 
-    answer = cluster.call(broker, build, response=OffsetForLeaderEpochResponse, timeout_s=timeout_s)
-    return {
-        (topic.topic, one.partition): (one.error_code, one.end_offset) for topic in answer.topics for one in topic.partitions
-    }
+    def read(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
+        found = {
+            (topic.topic, one.partition): (one.error_code, one.end_offset)
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+        return {place: found[place] for place in epochs}
+
+    return cluster.call(broker, build, response=OffsetForLeaderEpochResponse, read=read, timeout_s=timeout_s)
 
 
 def epoch_ends(
@@ -79,12 +85,15 @@ def epoch_ends(
         chosen = [Topic(topic=name, partitions=group) for name, group in topics.items()]
         return OffsetForLeaderEpochRequest(version=version, replica_id=_CONSUMER, topics=chosen)
 
-    answer = cluster.call(broker, build, response=OffsetForLeaderEpochResponse)
-    return {
-        (topic.topic, one.partition): (one.error_code, one.leader_epoch, one.end_offset)
-        for topic in answer.topics
-        for one in topic.partitions
-    }
+    def read(answer: Any) -> dict[TopicPartition, tuple[int, int, int]]:
+        found = {
+            (topic.topic, one.partition): (one.error_code, one.leader_epoch, one.end_offset)
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+        return {place: found[place] for place in asked}
+
+    return cluster.call(broker, build, response=OffsetForLeaderEpochResponse, read=read)
 
 
 def list_offsets(
@@ -114,10 +123,15 @@ def list_offsets(
         ]
         return ListOffsetsRequest(version=version, replica_id=_CONSUMER, isolation_level=int(read_committed), topics=topics)
 
-    answer = cluster.call(broker, build, response=ListOffsetsResponse)
-    return {
-        (topic.name, one.partition_index): (one.error_code, one.offset) for topic in answer.topics for one in topic.partitions
-    }
+    def read(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
+        found = {
+            (topic.name, one.partition_index): (one.error_code, one.offset)
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+        return {place: found[place] for place in wanted}
+
+    return cluster.call(broker, build, response=ListOffsetsResponse, read=read)
 
 
 def delete_records(
@@ -139,12 +153,15 @@ def delete_records(
         ]
         return DeleteRecordsRequest(version=version, topics=topics, timeout_ms=_DELETE_TIMEOUT_MS)
 
-    answer = cluster.call(broker, build, response=DeleteRecordsResponse, timeout_s=_DELETE_TIMEOUT_MS / 1000 + 1)
-    return {
-        (topic.name, one.partition_index): (one.error_code, one.low_watermark)
-        for topic in answer.topics
-        for one in topic.partitions
-    }
+    def read(answer: Any) -> dict[TopicPartition, tuple[int, int]]:
+        found = {
+            (topic.name, one.partition_index): (one.error_code, one.low_watermark)
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+        return {place: found[place] for place in befores}
+
+    return cluster.call(broker, build, response=DeleteRecordsResponse, read=read, timeout_s=_DELETE_TIMEOUT_MS / 1000 + 1)
 
 
 def by_topic(values: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:

@@ -23,6 +23,9 @@ def is_compacted(cluster: Cluster, broker: int, topic: str) -> bool:
         )
         return DescribeConfigsRequest(version=version, resources=[wanted])
 
-    (found,) = cluster.call(broker, build, response=DescribeConfigsResponse).results
-    values = [one.value or "" for one in found.configs if one.name == _POLICY]
-    return bool(found.error_code) or not values or "compact" in values[0]
+    def read(answer: Any) -> bool:
+        (found,) = answer.results
+        values = [one.value or "" for one in found.configs if one.name == _POLICY]
+        return bool(found.error_code) or not values or "compact" in values[0]
+
+    return cluster.call(broker, build, response=DescribeConfigsResponse, read=read)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
@@ -62,7 +63,7 @@ def check_reachable(address: ClusterAddress) -> None:
     with first_connection(address) as connection:
         # a listener that wants SASL talks to strangers until the first real request
         version = connection.version_for(MetadataRequest.API_KEY, highest=_METADATA_VERSION)
-        connection.request(MetadataRequest(version=version, topics=[]), response=MetadataResponse)
+        connection.request(MetadataRequest(version=version, topics=[]), response=MetadataResponse, read=lambda _: None)
 
 
 def broker_facts(address: ClusterAddress) -> BrokerFacts:
@@ -75,7 +76,10 @@ def _release(connection: Connection) -> str:
     request = ApiVersionsRequest(
         version=_FEATURES_SINCE_VERSION, client_software_name="linkengine", client_software_version="1"
     )
-    answer = connection.request(request, response=ApiVersionsResponse)
+    return connection.request(request, response=ApiVersionsResponse, read=_read_release)
+
+
+def _read_release(answer: Any) -> str:
     levels = [one.max_version for one in answer.supported_features or () if one.name == _METADATA_FEATURE]
     return next((name for level, name in _RELEASES if levels and level <= levels[0]), "")
 
@@ -93,8 +97,9 @@ def _has_authorizer(connection: Connection) -> bool:
         operation=_ANY,
         permission_type=_ANY,
     )
-    answer = connection.request(request, response=DescribeAclsResponse)
-    return bool(answer.error_code != _SECURITY_DISABLED)
+    return connection.request(
+        request, response=DescribeAclsResponse, read=lambda answer: bool(answer.error_code != _SECURITY_DISABLED)
+    )
 
 
 @contextmanager

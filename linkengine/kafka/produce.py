@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from linkengine.kafka.wire import (
     NO_TAGS,
-    UNREADABLE,
     Bytes,
-    MalformedAnswerError,
     Reader,
+    answer_of,
     compact_string,
     request_frame,
     skip_response_header,
@@ -87,7 +86,7 @@ def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[Produce
         alone = _decode_alone(body)
         if alone is not None:
             return alone
-    try:
+    with answer_of("Produce"):
         reader = Reader(body)
         skip_response_header(reader)
         found = []
@@ -97,8 +96,6 @@ def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[Produce
                 found.append(_partition(reader, topic))  # noqa: PERF401 - twice as fast as a generator of a generator
             reader.tags()
         return reader.int32(), found
-    except UNREADABLE as error:
-        raise MalformedAnswerError("Produce") from error
 
 
 def bytes_of_answers(count: int) -> int:

@@ -35,16 +35,19 @@ def describe_producers(
         ]
         return DescribeProducersRequest(version=version, topics=topics)
 
-    answer = cluster.call(broker, build, response=DescribeProducersResponse, timeout_s=timeout_s)
-    return {
-        (topic.name, one.partition_index): (one.error_code, _ours(one, producer_ids[topic.name, one.partition_index]))
-        for topic in answer.topics
-        for one in topic.partitions
-    }
+    def read(answer: Any) -> dict[TopicPartition, tuple[int, ProducerState]]:
+        found = {
+            (topic.name, one.partition_index): (one.error_code, _ours(one, producer_ids[topic.name, one.partition_index]))
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+        return {place: found[place] for place in producer_ids}
+
+    return cluster.call(broker, build, response=DescribeProducersResponse, read=read, timeout_s=timeout_s)
 
 
 def _ours(partition: Any, producer_id: int) -> ProducerState:
-    for one in partition.active_producers:
+    for one in partition.active_producers or ():  # null beside an error
         if one.producer_id == producer_id:
             return ProducerState(
                 epoch=one.producer_epoch, last_sequence=one.last_sequence, coordinator_epoch=one.coordinator_epoch

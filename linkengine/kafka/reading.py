@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
@@ -29,7 +30,7 @@ def read_batches(
 ) -> tuple[int, memoryview]:
     """Answer (error, batches) from ``offset`` on, uncommitted data included; ``topic`` is (name, id, partition)."""
     first = _read(connection, topic=topic, leader_epoch=leader_epoch, offset=offset, max_bytes=max_bytes, isolation_level=0)
-    return first.error_code, memoryview(first.records or b"")
+    return first.error_code, first.records
 
 
 def read_committed(
@@ -44,8 +45,7 @@ def read_committed(
         max_bytes=max_bytes,
         isolation_level=READ_COMMITTED,
     )
-    aborted = tuple((one.producer_id, one.first_offset) for one in first.aborted_transactions or ())
-    return first.error_code, aborted, memoryview(first.records or b"")
+    return first.error_code, first.aborted, first.records
 
 
 def read_with_aborted(
@@ -67,7 +67,7 @@ def _read(
     offset: int,
     max_bytes: int,
     isolation_level: int,
-) -> Any:
+) -> _Found:
     name, topic_id, partition = topic
     version = connection.version_for(FetchRequest.API_KEY, highest=BY_ID if any(topic_id) else BY_NAME, lowest=BY_NAME)
     wanted = FetchRequest.FetchTopic.FetchPartition(
@@ -84,22 +84,47 @@ def _read(
         isolation_level=isolation_level,
         topics=[_topic(name, topic_id, version=version, partition=wanted)],
     )
-    found = _answered(connection, request, name=name).responses[0].partitions[0]
-    if found.preferred_read_replica >= 0 and not found.records:
+    found = _answered(connection, request, name=name, partition=partition)
+    if found.preferred_read_replica >= 0 and not len(found.records):
         raise RedirectedError(f"{name}-{partition}", replica=found.preferred_read_replica)
     return found
 
 
-def _answered(connection: Connection, request: Any, *, name: str) -> Any:
+class _Found(NamedTuple):
+    """What came of one partition."""
+
+    error_code: int
+    aborted: tuple[tuple[int, int], ...]  # (producer id, first offset)
+    records: memoryview
+    preferred_read_replica: int
+
+
+def _read_partition(answer: Any, *, partition: int) -> tuple[int, float, _Found | None]:
+    """Return the error and the pause in seconds of the whole answer, and its one partition, if there is any."""
+    if answer.error_code or not answer.responses:
+        return answer.error_code, answer.throttle_time_ms / 1000, None
+    one = answer.responses[0].partitions[0]
+    if one.partition_index != partition:
+        raise ValueError(f"partition {one.partition_index} in place of {partition}")
+    aborted = tuple((entry.producer_id, entry.first_offset) for entry in one.aborted_transactions or ())
+    return 0, 0.0, _Found(one.error_code, aborted, memoryview(one.records or b""), one.preferred_read_replica)
+
+
+def _answered(connection: Connection, request: Any, *, name: str, partition: int) -> _Found:
     """Ask until the quota of the link's principal lets an answer through, with the pauses that the broker wants."""
     deadline = time.monotonic() + QUOTA_S
     while True:
-        answer = connection.request(request, response=FetchResponse, most_bytes=MAX_FRAME)  # one batch may be that large
-        if answer.error_code:
-            raise BrokerError(answer.error_code, f"Topic {name!r} cannot be read")
-        if answer.responses:
-            return answer
-        pause_s = max(answer.throttle_time_ms / 1000, _LEAST_PAUSE_S)
+        error_code, wanted_s, found = connection.request(
+            request,
+            response=FetchResponse,
+            read=partial(_read_partition, partition=partition),
+            most_bytes=MAX_FRAME,  # one batch may be that large
+        )
+        if error_code:
+            raise BrokerError(error_code, f"Topic {name!r} cannot be read")
+        if found is not None:
+            return found
+        pause_s = max(wanted_s, _LEAST_PAUSE_S)
         if time.monotonic() + pause_s > deadline:
             raise _throttled(connection, name=name, pause_s=pause_s)
         time.sleep(pause_s)

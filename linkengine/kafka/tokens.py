@@ -12,19 +12,21 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from dataclasses import dataclass
+from http.client import HTTPException
 from threading import Lock
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.addresses import ClusterAddress, check_token_url
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.tls import client_context
 
 FETCH_TIMEOUT_S = 5.0
 MAX_ANSWER = 1 << 20  # bytes; a token is a few thousand
 USED_SHARE = 0.8  # of a token's life; a clock that is a little off must not matter
+LONGEST_LIFE_S = 30 * 86_400.0
 LIFE_UNKNOWN_S = 60.0  # of a token whose endpoint does not say
 _lock = Lock()
 _tokens: dict[tuple[str, str, str, str], _Token] = {}
@@ -73,24 +75,27 @@ def _fetch(address: ClusterAddress) -> _Token:
     asked_at = time.monotonic()
     answer = _ask(address)
     text = answer.get("access_token")
-    if not isinstance(text, str) or not text:
+    if not isinstance(text, str) or not text or not (text.isascii() and text.isprintable()):
         raise _refused(address, "its answer holds no access_token")
     life = answer.get("expires_in")
-    life_s = float(life) if isinstance(life, int | float) and life > 0 else LIFE_UNKNOWN_S
+    life_s = min(float(life), LONGEST_LIFE_S) if isinstance(life, int | float) and 0 < life < 1 << 53 else LIFE_UNKNOWN_S
     return _Token(text=text, use_until=asked_at + life_s * USED_SHARE)
 
 
 def _ask(address: ClusterAddress) -> dict[str, Any]:
+    check_token_url(address.oauth_token_url)
     request = _request(address)
     tls = [urllib.request.HTTPSHandler(context=client_context(address))] if request.type == "https" else []
     try:
         with urllib.request.build_opener(_NoRedirects, *tls).open(request, timeout=FETCH_TIMEOUT_S) as response:
-            answer = json.loads(response.read(MAX_ANSWER))
+            answer = json.loads(response.read(MAX_ANSWER).decode())
     except urllib.error.HTTPError as error:
         error.close()
         raise _refused(address, f"it answered {error.code}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _refused(address, "its answer is not JSON") from error
+    except HTTPException as error:  # what answers there does not speak HTTP
+        raise _refused(address, f"its answer cannot be read ({type(error).__name__})") from error
     except OSError as error:  # no connection, no name, no answer in time
         raise LinkEngineError(
             ErrorCode.TIMEOUT_ERROR,

@@ -47,9 +47,13 @@ def _own(cluster: Cluster, wanted: Mapping[str, Iterable[str]]) -> tuple[dict[st
         ]
         return DescribeConfigsRequest(version=version, resources=resources, include_synonyms=False, include_documentation=False)
 
+    return cluster.call_any(build, response=DescribeConfigsResponse, read=_read_own)
+
+
+def _read_own(answer: Any) -> tuple[dict[str, dict[str, str]], set[str]]:
     found: dict[str, dict[str, str]] = {}
     hidden: set[str] = set()
-    for topic in cluster.call_any(build, response=DescribeConfigsResponse).results:
+    for topic in answer.results:
         if topic.error_code in _HIDDEN:
             hidden.add(topic.resource_name)
         elif topic.error_code and topic.error_code not in _UNKNOWN:

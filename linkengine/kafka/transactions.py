@@ -85,8 +85,7 @@ class EmptyTransactions:
             return DescribeTransactionsRequest(version=version, transactional_ids=[self._id])
 
         def ask() -> tuple[int, Any]:
-            answer = self._ask(build, response=DescribeTransactionsResponse)
-            return answer.transaction_states[0].error_code, answer.transaction_states[0]
+            return self._ask(build, response=DescribeTransactionsResponse, read=_read_state)
 
         try:
             return self._patiently(ask, what="be described")
@@ -108,8 +107,7 @@ class EmptyTransactions:
             )
 
         def ask() -> tuple[int, Any]:
-            answer = self._ask(build, response=InitProducerIdResponse)
-            return answer.error_code, answer
+            return self._ask(build, response=InitProducerIdResponse, read=lambda answer: (answer.error_code, answer))
 
         found = self._patiently(ask, what="begin")
         return TransactionalProducer(producer_id=found.producer_id, epoch=found.producer_epoch)
@@ -142,8 +140,7 @@ class EmptyTransactions:
                 v3_and_below_topics=[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[partition])],
             )
 
-        answer = self._ask(build, response=AddPartitionsToTxnResponse)
-        return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code, None
+        return self._ask(build, response=AddPartitionsToTxnResponse, read=_read_added), None
 
     def _end(self, producer: TransactionalProducer, *, commit: bool) -> tuple[int, None]:
         def build(connection: Connection) -> Any:
@@ -156,13 +153,13 @@ class EmptyTransactions:
                 committed=commit,
             )
 
-        return self._ask(build, response=EndTxnResponse).error_code, None
+        return self._ask(build, response=EndTxnResponse, read=_read_error), None
 
-    def _ask(self, build: Callable[[Connection], Any], *, response: Any) -> Any:
+    def _ask(self, build: Callable[[Connection], Any], *, response: Any, read: Callable[[Any], _T]) -> _T:
         if self._coordinator is None:
             self._coordinator = self._find_coordinator()
         try:
-            return self._cluster.call(self._coordinator, build, response=response)
+            return self._cluster.call(self._coordinator, build, response=response, read=read)
         except LinkEngineError:
             self._coordinator = None
             raise
@@ -186,8 +183,12 @@ class EmptyTransactions:
             return FindCoordinatorRequest(version=version, key=self._id, key_type=_TRANSACTION)
 
         def ask() -> tuple[int, int]:
-            answer = self._cluster.call(self._any_broker(), build, response=FindCoordinatorResponse)
-            return answer.error_code, answer.node_id
+            return self._cluster.call(
+                self._any_broker(),
+                build,
+                response=FindCoordinatorResponse,
+                read=lambda found: (found.error_code, found.node_id),
+            )
 
         deadline = time.monotonic() + PATIENCE_S
         while True:  # the first transaction of a cluster creates the coordinators' topic
@@ -202,6 +203,23 @@ class EmptyTransactions:
         if not self._cluster.brokers():
             self._cluster.topics([])
         return self._cluster.brokers()[0]
+
+
+def _read_state(answer: Any) -> tuple[int, Any]:
+    state = answer.transaction_states[0]
+    for topic in state.topics:  # what is looked at later
+        set(topic.partitions)
+    return state.error_code, state
+
+
+def _read_added(answer: Any) -> int:
+    code: int = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+    return code
+
+
+def _read_error(answer: Any) -> int:
+    code: int = answer.error_code
+    return code
 
 
 def _is_finished(state: Any) -> bool:

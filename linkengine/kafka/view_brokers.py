@@ -79,9 +79,13 @@ def reassignments(address: ClusterAddress, topic: str | None) -> list[Reassignme
             topics = None if topic is None else [named(name=topic, partition_indexes=numbers)]
             return ListPartitionReassignmentsRequest(version=version, timeout_ms=_TIMEOUT_MS, topics=topics)
 
-        answer = cluster.call(cluster.brokers()[0], build, response=ListPartitionReassignmentsResponse)
+        broker = cluster.brokers()[0]
+        return cluster.call(broker, build, response=ListPartitionReassignmentsResponse, read=_read_reassignments)
     finally:
         cluster.close()
+
+
+def _read_reassignments(answer: Any) -> list[ReassignmentView]:
     if answer.error_code:
         raise BrokerError(answer.error_code, "Partitions that are being moved cannot be listed")
     return [_moving(one.name, part) for one in answer.topics for part in one.partitions]

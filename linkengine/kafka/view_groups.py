@@ -103,8 +103,11 @@ def _describe_classic(cluster: Cluster, broker: int, names: Sequence[str]) -> di
         version = connection.version_for(DescribeGroupsRequest.API_KEY, highest=5, lowest=4)
         return DescribeGroupsRequest(version=version, groups=list(names), include_authorized_operations=False)
 
-    answer = cluster.call(broker, build, response=DescribeGroupsResponse)
-    return {one.group_id: _classic(one) for one in answer.groups}
+    return cluster.call(broker, build, response=DescribeGroupsResponse, read=_read_classic)
+
+
+def _read_classic(answer: Any) -> dict[str, Described | LinkEngineError]:
+    return {found.group_id: _classic(found) for found in answer.groups}
 
 
 def _classic(found: Any) -> Described | LinkEngineError:

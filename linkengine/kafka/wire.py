@@ -54,27 +54,37 @@ def request_frame(api_key: int, version: int, *, correlation_id: int, body: Sequ
     return [header, *body]
 
 
-UNREADABLE = (IndexError, struct.error, UnicodeDecodeError)  # what reading an answer that is none ends in
+# What reading an answer ends in that is none: it is too short, its text is not UTF-8, a part is null, missing or not asked for.
+UNREADABLE = (
+    struct.error, IndexError, KeyError, ValueError, TypeError, AttributeError, AssertionError, OverflowError, EOFError,
+)  # fmt: skip
+_VARINT_MAX_SHIFT = 63  # ten bytes; longer numbers would take ever more time
 
 
 class MalformedAnswerError(LinkEngineError):
     """Bytes that are no answer to what was asked."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(ErrorCode.INTERNAL_ERROR, f"A broker's {what} answer cannot be read. Asking again.")
+    def __init__(self, what: str, *, peer: str = "") -> None:
+        broker = f"Broker {peer}" if peer else "A broker"
+        super().__init__(
+            ErrorCode.MALFORMED_RESPONSE_ERROR,
+            f"{broker} sent an answer to {what} that cannot be read. Something on the way changes it, or what answers there is "
+            "not a Kafka broker. The connection is closed and the request repeated. If this stays, check bootstrap.servers, "
+            "security.protocol and the proxies or load balancers in between.",
+        )
 
 
 @contextmanager
-def answer_of(what: str) -> Iterator[None]:
-    """Turn reading beyond the end of an answer, or text that is none, into MalformedAnswerError."""
+def answer_of(what: str, *, peer: str = "") -> Iterator[None]:
+    """Raise MalformedAnswerError where what is read inside is not an answer to ``what``."""
     try:
         yield
     except UNREADABLE as error:
-        raise MalformedAnswerError(what) from error
+        raise MalformedAnswerError(what, peer=peer) from error
 
 
 class Reader:
-    """Walks a response of a flexible version without copying its bytes. Raises IndexError or struct.error beyond the end."""
+    """Walks a response of a flexible version without copying its bytes. Raises one of UNREADABLE beyond the end."""
 
     __slots__ = ("at", "data")
 
@@ -104,17 +114,24 @@ class Reader:
         if value < 0x80:  # nearly always
             return value
         value, shift = value & 0x7F, 7
-        while True:
+        while shift <= _VARINT_MAX_SHIFT:
             byte = self.data[self.at]
             self.at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
             shift += 7
+        raise ValueError(f"a number of more than ten bytes ends at {self.at}")
 
     def compact_length(self) -> int:
-        """Read the length of a compact string, bytes or array; -1 where it is null."""
-        return self.uvarint() - 1
+        """Read the length of a compact string, bytes or array; -1 where it is null.
+
+        No element takes less than a byte, so a length beyond the end of the response is refused before anything is made for it.
+        """
+        length = self.uvarint() - 1
+        if length > len(self.data) - self.at:
+            raise IndexError(f"at least {length} bytes announced at {self.at}, {len(self.data) - self.at} there")
+        return length
 
     def compact_bytes(self) -> memoryview | None:
         """Answer a slice of the response, None where it is null."""
@@ -123,8 +140,6 @@ class Reader:
             return None
         start = self.at
         self.at += length
-        if self.at > len(self.data):
-            raise IndexError(f"{length} bytes announced at {start}, {len(self.data) - start} there")
         return self.data[start : self.at]
 
     def compact_text(self) -> str | None:
@@ -133,13 +148,18 @@ class Reader:
         return None if taken is None else bytes(taken).decode()
 
     def skip(self, count: int) -> None:
+        """Pass over bytes."""
         self.at += count
+        if self.at > len(self.data):
+            raise IndexError(f"the response ends at {len(self.data)}, before {self.at}")
 
     def tags(self, read: dict[int, Callable[[Reader], None]] | None = None) -> None:
         """Pass over tagged fields; ``read`` looks into those it names."""
         for _ in range(self.uvarint()):
             tag, size = self.uvarint(), self.uvarint()
             end = self.at + size
+            if end > len(self.data):
+                raise IndexError(f"a tagged field ends at {end}, the response at {len(self.data)}")
             if read and tag in read:
                 read[tag](self)
             self.at = end

@@ -5,6 +5,8 @@ The story itself is not repeated: a stack trace helps nobody on a page, and exce
 
 from __future__ import annotations
 
+import re
+
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan
 from linkengine.verifyjob.reading import TOO_FAR
@@ -20,13 +22,18 @@ _CAUSES = (
     ("TimeoutException", ErrorCode.TIMEOUT_ERROR, "a cluster does not answer in time"),
     (TOO_FAR, ErrorCode.INTERNAL_ERROR, "a record has a time that Spark's own type does not hold"),
     ("header whose name is not UTF-8", ErrorCode.INTERNAL_ERROR, "beside such times, a header has a name that is not UTF-8"),
+    ("OutOfMemoryError", ErrorCode.RECORDS_TOO_LARGE, "its records are larger than Spark's memory allows"),
     ("OPERATION_CANCELED", ErrorCode.ILLEGAL_STATE, "it was cancelled, or took too long"),
 )
+_OWN_ERROR = re.compile(rf"Error: (?P<code>{'|'.join(ErrorCode)}): (?P<message>.+)")
 
 
 def failure_of(error: Exception, *, plan: VerifyPlan) -> LinkEngineError:
     """Find the cause in Spark's story; INTERNAL_ERROR with the story's first line where it is none we know."""
     story = str(error)
+    own = _OWN_ERROR.search(story)
+    if own is not None:  # of our own code in Spark's Python workers
+        return LinkEngineError(ErrorCode(own["code"]), f"{_what(plan)} could not be compared: {own['message']}")
     for word, code, cause in _CAUSES:
         if word in story:
             return LinkEngineError(code, f"{_what(plan)} could not be compared: {cause}. Correct that and verify again.")

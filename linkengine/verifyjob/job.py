@@ -36,7 +36,16 @@ from linkengine.domain.ranges import OffsetRange
 from linkengine.sparkclient import interrupted_after, session, spark_answers, tagged
 from linkengine.verifyjob.blocks import Block, Pieces, Place, block_of, block_offsets, checked_ranges, doubtful, still_held
 from linkengine.verifyjob.failures import failure_of
-from linkengine.verifyjob.reading import EARLIEST, LATEST, TOO_FAR, TopicPart, TopicReader, read_topic
+from linkengine.verifyjob.reading import (
+    EARLIEST,
+    LATEST,
+    TOO_FAR,
+    TopicPart,
+    TopicReader,
+    TopicWeigher,
+    fitted,
+    read_topic,
+)
 from linkengine.verifyjob.report import difference_of
 
 if TYPE_CHECKING:
@@ -54,6 +63,7 @@ class _Eyes:
 
     spark: SparkSession
     read: TopicReader
+    weigh: TopicWeigher | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +83,13 @@ def run_verify(
     tag: str = "verify",
     starts_after: Callable[[], Mapping[int, int]] | None = None,
     read_far: TopicReader | None = None,
+    weigh: TopicWeigher | None = None,
 ) -> VerifyReport:
     """Compare both topics within ``[plan.starts, plan.ends)``, which the caller gives; block until done.
 
     ``starts_after`` tells where both logs begin by then, by partition: what differs and was being deleted is left out.
-    ``read_far`` reads topics that hold times beyond Spark's own; it is slower.
+    ``read_far`` reads topics that hold times beyond Spark's own; it is slower. ``weigh`` finds the largest record of what is to
+    be read of the mirror, whose batches are those of the source, before Spark reads either side.
     Raises LinkEngineError when the ends are missing or a cluster cannot be read, SparkUnavailableError without Spark.
     """
     if not plan.ends:
@@ -85,7 +97,7 @@ def run_verify(
         raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, message)
     started_at = time.monotonic()
     pieces = {partition: one for partition, one in _pieces(plan).items() if len(one)}
-    eyes = _Eyes(session(spark_url), read_topic)
+    eyes = _Eyes(session(spark_url), read_topic, weigh)
     seen = _seen(eyes, plan, pieces, tag=tag, read_far=read_far)
     if starts_after is not None and any(one.differences for one in seen.blocks):
         pieces = still_held(seen.blocks, pieces, starts=starts_after(), size=seen.block_offsets)
@@ -100,9 +112,24 @@ def _seen(eyes: _Eyes, plan: VerifyPlan, pieces: Pieces, *, tag: str, read_far: 
         return _look(eyes, plan, pieces, tag=tag)
     except PySparkException as error:
         if read_far in (None, eyes.read) or TOO_FAR not in str(error):
-            raise failure_of(error, plan=plan) from error
+            raise _with_place(failure_of(error, plan=plan), eyes, plan, pieces) from error
         _log.info("verify.times_beyond_sparks", topic=plan.mirror_topic, problem=str(error).partition("\n")[0])
-    return _seen(_Eyes(eyes.spark, read_far), plan, pieces, tag=tag, read_far=read_far)
+    return _seen(_Eyes(eyes.spark, read_far, eyes.weigh), plan, pieces, tag=tag, read_far=read_far)
+
+
+def _with_place(failure: LinkEngineError, eyes: _Eyes, plan: VerifyPlan, pieces: Pieces) -> LinkEngineError:
+    """Name the source's largest record where it has been too large for Spark, though that of the mirror was not."""
+    if failure.code is not ErrorCode.RECORDS_TOO_LARGE or eyes.weigh is None:
+        return failure
+    starts, ends = ({number: getattr(one, bound) for number, one in pieces.items()} for bound in ("start", "end"))
+    part = TopicPart(address=plan.source, topic=plan.source_topic, starts=starts, ends=ends, gentle=plan.gentle)
+    try:
+        fitted(part, eyes.weigh(eyes.spark, part))
+    except LinkEngineError as error:
+        return error
+    except Exception:  # noqa: BLE001 - Spark may be busy with its memory; what is known already counts
+        _log.warning("verify.place_unknown", topic=plan.source_topic, exc_info=True)
+    return failure
 
 
 def _look(eyes: _Eyes, plan: VerifyPlan, pieces: Pieces, *, tag: str) -> _Seen:
@@ -197,12 +224,11 @@ def _joined(eyes: _Eyes, sides: tuple[DataFrame, DataFrame], bounds: Pieces) -> 
 def _read(eyes: _Eyes, plan: VerifyPlan, pieces: Pieces, *, all_of_it: bool = False) -> tuple[DataFrame, DataFrame]:
     starts = {partition: EARLIEST if all_of_it else one.start for partition, one in pieces.items()}
     ends = {partition: LATEST if all_of_it else one.end for partition, one in pieces.items()}
-    sides = ((plan.source, plan.source_topic), (plan.destination, plan.mirror_topic))
-    source, mirror = (
-        eyes.read(eyes.spark, TopicPart(address=address, topic=topic, starts=starts, ends=ends, gentle=plan.gentle))
-        for address, topic in sides
-    )
-    return source, mirror
+    part = TopicPart(address=plan.destination, topic=plan.mirror_topic, starts=starts, ends=ends, gentle=plan.gentle)
+    if eyes.weigh is not None:
+        part = fitted(part, eyes.weigh(eyes.spark, part))
+    source = eyes.read(eyes.spark, replace(part, address=plan.source, topic=plan.source_topic))
+    return source, eyes.read(eyes.spark, part)
 
 
 def _report(plan: VerifyPlan, pieces: Pieces, seen: _Seen, *, duration_ms: int) -> VerifyReport:

@@ -13,7 +13,7 @@ RECORDS = {10: Rec(timestamp=3), 11: Rec(timestamp=2, key=None), 14: Rec(timesta
 def decode(data: bytes) -> list[Record]:
     view = read_view(data)
     assert view is not None
-    return decode_legacy(view, memoryview(data))
+    return list(decode_legacy(view, memoryview(data)))
 
 
 def expected(records: dict[int, Rec], *, timestamp: int | None = None) -> list[Record]:

@@ -1,0 +1,259 @@
+"""Reads and rewrites batches whose records, decompressed, are larger than what is held in memory. Must not know who needs it.
+
+An ordinary batch is decompressed as a whole and decoded by the compiled codec (``records``). A batch whose records exceed
+``records.MOST_INFLATED`` is read here instead: its bytes come in pieces of at most a few megabytes, and of each record only the
+numbers in front are looked at. The rest (key, value, headers) is passed on piece by piece, hashed, or skipped. So memory does
+not depend on the size of a batch or of a record in it (ADR 0031). It is slower, about 200,000 records per second.
+
+Record: length varint, attributes int8, timestamp delta varint, offset delta varint, *rest*. Rewriting changes the three numbers
+and the length; the rest is copied as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Protocol
+
+from linkengine.batches.compression import InflatedTooFarError, deflater, inflate
+from linkengine.batches.exact import varint
+from linkengine.batches.patch import seal
+from linkengine.batches.steps import Append
+from linkengine.batches.view import CURRENT_MAGIC, HEADER, LOG_OVERHEAD, RECORDS_AT, BatchView, CorruptBatchError, check_crc
+
+RUN_BYTES = 16 << 20  # of decompressed records in a rewritten batch; a larger single record has one of its own
+DIGEST_BYTES = 16
+_SMALLEST_RUN = 64 << 10
+_BLOCK_BYTES = 64 << 10  # that are handed to a codec at once
+_VARINT_MAX_BYTES = 10
+_ABSENT, _PRESENT = b"\0", b"\1"
+
+
+class Hash(Protocol):
+    """A hash that takes its input in pieces."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+
+class _Source:
+    """Decompressed bytes that are read once, from the beginning to the end."""
+
+    __slots__ = ("_at", "_pieces", "_window", "position")
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._window, self._at = b"", 0
+        self.position = 0
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """Yield the next ``size`` bytes."""
+        while size:
+            if self._at == len(self._window):
+                self._window, self._at = next(self._pieces, b""), 0
+                if not self._window:
+                    raise CorruptBatchError(f"The records end {size} bytes too early, at byte {self.position}.")
+            part = self._window[self._at : self._at + size]
+            self._at += len(part)
+            self.position += len(part)
+            size -= len(part)
+            yield part
+
+    def varint(self) -> int:
+        value = shift = 0
+        for _ in range(_VARINT_MAX_BYTES):
+            if self._at < len(self._window):
+                byte = self._window[self._at]
+                self._at += 1
+                self.position += 1
+            else:
+                byte = next(self.pieces(1))[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value >> 1 ^ -(value & 1)
+            shift += 7
+        raise CorruptBatchError(f"The records hold a number that is too long at byte {self.position}.")
+
+    @property
+    def at_end(self) -> bool:
+        """Whether no byte is left."""
+        if self._at == len(self._window):
+            self._window, self._at = next(self._pieces, b""), 0
+        return not self._window
+
+
+class LargeRecord:
+    """A record of which only the numbers in front were read. Valid until the next one is asked for; its rest is read once."""
+
+    __slots__ = ("_end", "_source", "offset", "timestamp")
+
+    def __init__(self, offset: int, timestamp: int, source: _Source, end: int) -> None:
+        self.offset, self.timestamp = offset, timestamp
+        self._source, self._end = source, end
+
+    @property
+    def rest_bytes(self) -> int:
+        """Size of what was not read of it yet."""
+        return self._end - self._source.position
+
+    def rest(self) -> Iterator[bytes]:
+        """Yield what was not read of it yet."""
+        return self._source.pieces(self.rest_bytes)
+
+    def field(self) -> int | None:
+        """Read the length of the next field, which ``take`` yields then; None where it is null."""
+        size = self._source.varint()
+        if size < -1 or size > self.rest_bytes:
+            raise CorruptBatchError(f"The record at offset {self.offset} has a field of {size} bytes.")
+        return None if size == -1 else size
+
+    def take(self, size: int) -> Iterator[bytes]:
+        """Yield the next ``size`` bytes, a field's whose length was read."""
+        return self._source.pieces(size)
+
+    def count(self) -> int:
+        """Read the number of headers."""
+        count = self._source.varint()
+        if not 0 <= count <= self.rest_bytes:
+            raise CorruptBatchError(f"The record at offset {self.offset} has {count} headers.")
+        return count
+
+
+def read_large(view: BatchView, batch: memoryview) -> Iterator[LargeRecord]:
+    """Yield the records of one whole batch of magic 2, whatever its size; raise CorruptBatchError for a damaged one.
+
+    Each is to be used before the next is asked for.
+    """
+    check_crc(view, batch)
+    source, before = _Source(inflate(view.codec, batch[RECORDS_AT:])), -1
+    for _ in range(view.record_count):
+        size = source.varint()
+        end = source.position + size
+        for _ in source.pieces(1):  # attributes, unused
+            pass
+        timestamp, delta = view.base_timestamp + source.varint(), source.varint()
+        if not before < delta <= view.last_offset_delta or source.position > end:
+            raise CorruptBatchError(
+                f"A record of the batch at offset {view.base_offset} claims {size} bytes at offset {view.base_offset + delta}."
+            )
+        before = delta
+        record = LargeRecord(view.base_offset + delta, view.max_timestamp if view.log_append_time else timestamp, source, end)
+        yield record
+        for _ in record.rest():
+            pass
+    if not source.at_end:
+        raise CorruptBatchError(f"More bytes follow the last record at offset {view.base_offset}.")
+
+
+def rewrite_large(view: BatchView, batch: memoryview, *, start: int, end: int, limit: int) -> Iterator[Append]:
+    """Yield the records of a batch with offsets in ``[start, end)`` as batches of consecutive offsets, in order.
+
+    None of them is larger than ``limit`` unless it holds a single record. The codec stays.
+    """
+    run_bytes = RUN_BYTES
+    while True:
+        for append in _runs(view, batch, start=start, end=end, run_bytes=run_bytes):
+            if len(append.payload) > limit and append.count > 1 and run_bytes > _SMALLEST_RUN:
+                run_bytes //= 4
+                break  # from its first record on once more
+            start = append.end
+            yield append
+        else:
+            return
+
+
+def _runs(view: BatchView, batch: memoryview, *, start: int, end: int, run_bytes: int) -> Iterator[Append]:
+    run: _Run | None = None
+    for record in read_large(view, batch):
+        if record.offset < start:
+            continue
+        if record.offset >= end:
+            break
+        if run is not None and (run.end != record.offset or run.size + record.rest_bytes > run_bytes):
+            yield run.finish()
+            run = None
+        if run is None:
+            run = _Run(record, view.codec)
+        run.add(record)
+    if run is not None:
+        yield run.finish()
+
+
+class _Run:
+    """Consecutive records on their way into a new batch."""
+
+    def __init__(self, first: LargeRecord, codec: int) -> None:
+        self._base_offset, self._base_timestamp = first.offset, first.timestamp
+        self._newest = first.timestamp
+        self._codec, self._deflater = codec, deflater(codec)
+        self._out, self._pending = bytearray(RECORDS_AT), bytearray()
+        self._count = 0
+        self.size = 0  # decompressed
+
+    @property
+    def end(self) -> int:
+        return self._base_offset + self._count
+
+    def add(self, record: LargeRecord) -> None:
+        numbers = b"\0" + varint(record.timestamp - self._base_timestamp) + varint(self._count)
+        size = len(numbers) + record.rest_bytes
+        self._put(varint(size) + numbers)
+        for piece in record.rest():
+            self._put(piece)
+        self._count += 1
+        self.size += size
+        self._newest = max(self._newest, record.timestamp)
+
+    def _put(self, data: bytes) -> None:
+        self._pending += data
+        if len(self._pending) >= _BLOCK_BYTES:
+            self._out += self._deflater.compress(bytes(self._pending))
+            self._pending.clear()
+
+    def finish(self) -> Append:
+        self._out += self._deflater.compress(bytes(self._pending))
+        out, count, times = self._out, self._count, (self._base_timestamp, self._newest)
+        out += self._deflater.flush()
+        head = (self._base_offset, len(out) - LOG_OVERHEAD, -1, CURRENT_MAGIC, 0, self._codec, count - 1)
+        HEADER.pack_into(out, 0, *head, *times, -1, -1, -1, count)
+        seal(out)
+        return Append(self._base_offset, count, memoryview(out), count, self._newest)
+
+
+def hash_large(record: LargeRecord) -> tuple[bool, bytes]:
+    """Return whether the record has a key, and the hash of key, value and headers that ``hash_fields`` returns for them."""
+    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    has_key = _hash_field(record, found)
+    _hash_field(record, found)
+    for _ in range(record.count()):
+        _hash_field(record, found)
+        _hash_field(record, found)
+    return has_key, found.digest()
+
+
+def _hash_field(record: LargeRecord, found: Hash) -> bool:
+    size = record.field()
+    if size is None:
+        found.update(_ABSENT)
+        return False
+    found.update(_PRESENT + size.to_bytes(8, "big"))
+    for piece in record.take(size):
+        found.update(piece)
+    return True
+
+
+def hash_fields(key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> bytes:
+    """Return the hash of a record's contents; equal for equal contents, however a writer has encoded their lengths."""
+    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    fields = [key, value]
+    for name, content in headers:
+        fields += (name.encode("utf-8", "surrogateescape"), content)
+    for field in fields:
+        if field is None:
+            found.update(_ABSENT)
+        else:
+            found.update(_PRESENT + len(field).to_bytes(8, "big"))
+            found.update(field)
+    return found.digest()
+
+
+__all__ = ["InflatedTooFarError", "LargeRecord", "hash_fields", "hash_large", "read_large", "rewrite_large"]

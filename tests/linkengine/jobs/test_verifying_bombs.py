@@ -1,0 +1,155 @@
+"""Records that are too large for Spark end the comparison that meets them, with their place, and nothing else."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from devcluster.kafka import KafkaCluster
+from devcluster.spark import SparkConnectServer
+from linkengine.copyjob.spark import submit_copy
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.domain.plans import VerifyPlan
+from linkengine.jobs.verifying import verify
+from linkengine.jobs.weighing import heaviest_of
+from linkengine.sparkclient import close_session, session
+from linkengine.verifyjob.job import run_verify
+from linkengine.verifyjob.reading import LARGEST_RECORD, POLL_RECORDS, Heaviest, TopicPart, fitted
+from tests.linkengine.batches.batchlog import Rec, dense
+from tests.linkengine.copyjob.bombs import MEGABYTE, NOW, bomb, two_and_three
+from tests.linkengine.copyjob.copying import create_pair, ends_of, plan_of, producer_for, wait_for
+from tests.linkengine.copyjob.rawwriter import send_batches
+from tests.linkengine.verifyjob.recording import create
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(290)]
+HEAP = "1g"  # as in the demo
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkConnectServer]:
+    """A server of its own, which a fault here would end."""
+    with SparkConnectServer(heap=HEAP) as server:
+        yield server
+        close_session(server.url)
+
+
+@pytest.fixture(scope="module")
+def admin(source_cluster: KafkaCluster) -> ClusterAddress:
+    return address_from_properties(source_cluster.client_properties("admin"))
+
+
+def pair_of(cluster: KafkaCluster, admin: ClusterAddress, batches: list[bytes]) -> VerifyPlan:
+    """Two equal topics of one cluster."""
+    topics = [f"topic-{secrets.token_hex(6)}" for _ in range(2)]
+    for topic in topics:
+        create(cluster, topic, **{"max.message.bytes": "110000000"})
+        assert {one.error for one in send_batches(cluster, topic, batches)} == {0}
+    return VerifyPlan(source=admin, destination=admin, source_topic=topics[0], mirror_topic=topics[1])
+
+
+def is_alive(server: SparkConnectServer) -> bool:
+    return session(server.url).range(5).count() == 5
+
+
+def test_bombs_end_their_comparison_with_their_place_while_another_mirror_is_copied(
+    spark: SparkConnectServer,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    admin: ClusterAddress,
+    redis_url: str,
+) -> None:
+    small = dense(0, [Rec(NOW)] * 3, codec=4).encode()
+    plan = pair_of(source_cluster, admin, [small, *two_and_three()])
+    clusters, other = (source_cluster, destination_cluster), f"topic-{secrets.token_hex(6)}"
+    create_pair(clusters, other)
+    producer = producer_for(source_cluster)
+    pid = spark.pid
+    with ThreadPoolExecutor(1) as pool:
+        copying = pool.submit(submit_copy, plan_of(clusters, other, slice_ms=60_000, redis_url=redis_url), spark_url=spark.url)
+
+        with pytest.raises(LinkEngineError) as refused:
+            verify(plan, spark_url=spark.url)
+
+        producer.produce(other, b"after the bombs")
+        assert producer.flush(30) == 0
+        wait_for(lambda: ends_of(destination_cluster, other) == {0: 1})
+        alive = is_alive(spark)
+        copying.result(120)
+    assert refused.value.code is ErrorCode.RECORDS_TOO_LARGE
+    assert f"Topic {plan.mirror_topic!r}" in refused.value.message
+    assert "partition 0 has a record of 250,000" in refused.value.message
+    assert "in the batch at offset 3" in refused.value.message
+    assert alive
+    assert spark.pid == pid
+
+
+def test_what_was_not_foreseen_fails_its_own_comparison_only(
+    spark: SparkConnectServer, source_cluster: KafkaCluster, admin: ClusterAddress
+) -> None:
+    plan = pair_of(source_cluster, admin, two_and_three())
+
+    with pytest.raises(LinkEngineError, match="larger than Spark's memory allows") as refused:
+        run_verify(_to_the_end(plan, 5), spark_url=spark.url)
+
+    assert refused.value.code is ErrorCode.RECORDS_TOO_LARGE
+    assert is_alive(spark)
+
+
+def test_batches_of_many_large_records_are_compared_a_few_at_a_time(
+    spark: SparkConnectServer, source_cluster: KafkaCluster, admin: ClusterAddress
+) -> None:
+    plan = pair_of(source_cluster, admin, [bomb(*[MEGABYTE] * 500), bomb(*[30 * MEGABYTE] * 4)])
+
+    report = verify(_to_the_end(plan, 504), spark_url=spark.url)
+
+    assert (report.records_compared, report.differences) == (504, 0)
+    assert is_alive(spark)
+
+
+def _to_the_end(plan: VerifyPlan, end: int) -> VerifyPlan:
+    return VerifyPlan(
+        source=plan.source,
+        destination=plan.destination,
+        source_topic=plan.source_topic,
+        mirror_topic=plan.mirror_topic,
+        ends=((0, end),),
+    )
+
+
+def test_only_what_committed_readers_see_within_the_bounds_counts(source_cluster: KafkaCluster, admin: ClusterAddress) -> None:
+    plan = pair_of(source_cluster, admin, [bomb(5 * MEGABYTE), bomb(3 * MEGABYTE), bomb(9 * MEGABYTE)])
+
+    found = {
+        bounds: heaviest_of(admin, plan.mirror_topic, {0: bounds}) for bounds in ((0, 2), (1, 2), (1, 3), (-2, -1), (3, 3))
+    }
+
+    sizes = {bounds: [(row["offset"], round(row["bytes"], -6)) for row in rows] for bounds, rows in found.items()}
+    assert sizes == {
+        (0, 2): [(0, 5 * MEGABYTE)],
+        (1, 2): [(1, 3 * MEGABYTE)],
+        (1, 3): [(2, 9 * MEGABYTE)],
+        (-2, -1): [(2, 9 * MEGABYTE)],
+        (3, 3): [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("size", "poll_records", "gentle"),
+    [
+        (0, POLL_RECORDS, False),
+        (1_000, POLL_RECORDS, False),
+        (1 << 20, 16, False),
+        (3 << 20, 5, True),
+        (LARGEST_RECORD, 1, True),
+    ],
+)
+def test_larger_records_are_read_fewer_at_a_time_and_by_fewer_readers(size: int, poll_records: int, gentle: bool) -> None:
+    part = TopicPart(address=ClusterAddress(bootstrap_servers="b:1"), topic="t", starts={}, ends={}, gentle=False)
+
+    found = fitted(part, Heaviest(partition=0, offset=0, bytes=size) if size else None)
+
+    assert (found.poll_records, found.gentle) == (poll_records, gentle)

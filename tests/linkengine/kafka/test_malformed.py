@@ -1,0 +1,380 @@
+"""Answers of real brokers, changed in every way: each decoder returns something or raises MalformedAnswerError, and soon.
+
+The answers are recorded on a real cluster, each with what reads it. A test makes sure that there is one for every kind of
+response that the engine decodes.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import socket
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.metadata import MetadataResponse
+
+import linkengine
+from devcluster.kafka import KafkaCluster
+from linkengine.batches.exact import Record
+from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.configs import ConfigChange
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka import (
+    acl_refusals,
+    admin_groups,
+    closing,
+    connection,
+    deletion,
+    gapfillers,
+    offsets,
+    policies,
+    preflight,
+    producers,
+    reading,
+    topicconfigs,
+    view_brokers,
+)
+from linkengine.kafka.cluster import Cluster, _read_metadata
+from linkengine.kafka.connection import Connection, connect
+from linkengine.kafka.fetch import FetchLimits, FetchPosition, decode_fetch, encode_fetch
+from linkengine.kafka.markers import MarkerFill, decode_log_ends, decode_markers, encode_log_ends, encode_markers
+from linkengine.kafka.oddrecords import OddWriter
+from linkengine.kafka.produce import decode_produce, encode_produce
+from linkengine.kafka.transactions import EmptyTransactions
+from linkengine.kafka.wire import INT32, MalformedAnswerError
+from tests.linkengine.batches.batchlog import Rec, dense
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+SOON_S = 5.0
+NUMBERS = [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xfe\xff\xff\x0f"]
+PACKAGE = Path(linkengine.__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An answer and what decodes and reads it; ``decode`` gets the whole frame without its size."""
+
+    kind: str
+    frame: bytes
+    decode: Callable[[bytes], object]
+
+
+class Recorder:
+    """Takes note of every response that ``Connection.request`` receives."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Recorded] = {}
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        request, exchange, frames = Connection.request, Connection._exchange, []
+
+        def exchanged(own: Connection, frame: bytes, **options: Any) -> bytes:
+            frames.append(exchange(own, frame, **options))
+            return frames[-1]
+
+        def requested(own: Connection, asked: Any, **options: Any) -> Any:
+            answer = request(own, asked, **options)
+            correlation = own._correlation
+            self.found.setdefault(
+                options["response"].__name__,
+                Recorded(options["response"].__name__, frames[-1], _decoder(asked, options, correlation)),
+            )
+            return answer
+
+        patch.setattr(Connection, "_exchange", exchanged)
+        patch.setattr(Connection, "request", requested)
+
+
+def _decoder(asked: Any, options: dict[str, Any], correlation: int) -> Callable[[bytes], object]:
+    def decode(frame: bytes) -> object:
+        stub = Connection.__new__(Connection)
+        stub.host, stub.port, stub._correlation = "broker", 9092, correlation - 1
+        stub._exchange = lambda *_, **__: frame  # type: ignore[method-assign]
+        return stub.request(asked, **options)
+
+    return decode
+
+
+@pytest.fixture(scope="module")
+def recorded(source_cluster: KafkaCluster) -> dict[str, Recorded]:
+    """Everything the engine asks a broker for, answered by one."""
+    admin = address_from_properties(source_cluster.client_properties("admin"))
+    recorder = Recorder()
+    with pytest.MonkeyPatch.context() as patch:
+        recorder.install(patch)
+        _ask_for_everything(source_cluster, admin)
+    own = {one.kind: one for one in _own_decoders(admin)}
+    return recorder.found | own
+
+
+TOPIC = "malformed"
+
+
+def _ask_for_everything(source: KafkaCluster, admin: ClusterAddress) -> None:
+    client = AdminClient(source.client("admin"))
+    client.create_topics([NewTopic(TOPIC, 2, 1), NewTopic("doomed", 1, 1)])[TOPIC].result(30)
+    preflight.broker_facts(admin)
+    cluster = Cluster(admin)
+    try:
+        topic = _await_topic(cluster, TOPIC)
+        place, broker = (TOPIC, 0), topic.partitions[0].broker
+        _write_one(admin)
+        data = cluster.open(broker)
+        reading.read_committed(data, topic=(TOPIC, topic.topic_id, 0), leader_epoch=-1, offset=0)
+        data.close()
+        offsets.list_offsets(cluster, broker, [place], timestamp=offsets.LATEST)
+        offsets.log_ends(cluster, broker, {place: topic.partitions[0].epoch})
+        offsets.delete_records(cluster, broker, {place: 0})
+        producers.describe_producers(cluster, broker, {place: 1})
+        policies.is_compacted(cluster, broker, TOPIC)
+        topicconfigs.not_shown(cluster, {TOPIC: ConfigChange(values={"retention.ms": "1"}, deletions=())})
+        closing.brokers_that_let_write(cluster, TOPIC)
+        transactions = EmptyTransactions(cluster, "malformed")
+        transactions.mark(transactions.settle(), topic=TOPIC, partition=1, commit=True)
+        admin_groups.commit(cluster, {"group": {place: admin_groups.Committed(offset=1, metadata="m")}})
+        admin_groups.committed(cluster, ["group"])
+        admin_groups.list_groups(cluster)
+        gapfillers.choose_gap_filler(admin)
+        view_brokers.reassignments(admin, TOPIC)
+        everything = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        acl_refusals.is_empty(admin, everything, what="Failed to list")
+        doomed = _await_topic(cluster, "doomed")
+        deletion.delete_by_id(admin, base64.urlsafe_b64encode(doomed.topic_id).decode().rstrip("="))
+    finally:
+        cluster.close()
+
+
+def _await_topic(cluster: Cluster, name: str) -> Any:
+    deadline = time.monotonic() + 30
+    while True:
+        view = cluster.topics([name])[name]
+        if not view.error and all(one.broker >= 0 for one in view.partitions.values()):
+            return view
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _write_one(admin: ClusterAddress) -> None:
+    writer = OddWriter(admin, TOPIC)
+    writer.append(0, Record(offset=0, timestamp=1, key=b"k", value=b"v", headers=[("h", b"v")]))
+    writer.close()
+
+
+def _own_decoders(admin: ClusterAddress) -> Iterator[Recorded]:
+    """What the data path sends and reads itself, over a connection of its own."""
+    cluster = Cluster(admin)
+    view = cluster.topics([TOPIC])[TOPIC]
+    leader, topic_id = view.partitions[0], view.topic_id
+    batch, number = dense(0, [Rec()] * 2).encode(), 1
+    fetches = {topic_id: [FetchPosition(0, leader.epoch, 0, 1 << 20)]}
+    fill = MarkerFill(topic=TOPIC, partition=0, producer_id=1 << 61, producer_epoch=0, coordinator_epoch=1, count=2)
+    asked = (
+        ("decode_produce", lambda body: decode_produce(body, version=13),
+         encode_produce({topic_id: [(0, batch), (1, batch)]}, version=13, correlation_id=number, timeout_ms=9000)),
+        ("decode_markers", decode_markers, encode_markers([fill], correlation_id=number)),
+        ("decode_log_ends", decode_log_ends, encode_log_ends([(TOPIC, 0, leader.epoch)], correlation_id=number)),
+        ("decode_fetch", lambda body: decode_fetch(body, version=13),
+         encode_fetch(fetches, version=13, correlation_id=number, limits=FetchLimits(max_bytes=1 << 20, max_wait_ms=100))),
+    )  # fmt: skip
+    data = cluster.open(leader.broker)
+    for name, decode, request in asked:
+        frame = data._exchange(b"".join(bytes(one) for one in request), deadline=time.monotonic() + 20, most_bytes=1 << 20)
+        yield Recorded(name, frame, lambda whole, decode=decode: decode(memoryview(whole)[INT32.size :]))
+    data.close()
+    cluster.close()
+
+
+def decoded_responses() -> set[str]:
+    """The responses of kafka-python's protocol layer that any module of the engine decodes."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kafka.protocol"):
+                found |= {alias.name for alias in node.names if alias.name.endswith("Response")}
+    return found
+
+
+def own_decoders() -> set[str]:
+    return {
+        node.name
+        for path in PACKAGE.joinpath("kafka").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("decode_")
+    }
+
+
+def test_an_answer_of_every_kind_that_is_decoded_is_changed_here(recorded: dict[str, Recorded]) -> None:
+    assert set(recorded) == decoded_responses() | own_decoders()
+
+
+def test_every_request_says_what_reads_its_answer() -> None:
+    """What is read of a decoded response elsewhere is not guarded: a part of it may be null, or missing."""
+    careless = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and any(one.arg == "response" for one in node.keywords)
+        and not any(one.arg == "read" for one in node.keywords)
+    ]
+    assert careless == []
+
+
+def test_each_recorded_answer_is_read_as_it_is(recorded: dict[str, Recorded]) -> None:
+    for one in recorded.values():
+        one.decode(one.frame)
+
+
+def changed(frame: bytes, data: st.DataObject) -> bytes:
+    """Flip bits, write odd numbers over others, cut, or lengthen."""
+    mutable = bytearray(frame)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, max(0, len(mutable) - 1)))
+        way = data.draw(st.sampled_from(["flip", "byte", "number", "cut", "insert"]))
+        if way == "flip" and mutable:
+            mutable[at] ^= 1 << data.draw(st.integers(0, 7))
+        elif way == "byte":
+            mutable[at : at + 1] = bytes([data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))])
+        elif way == "number":
+            mutable[at : at + 4] = data.draw(st.sampled_from(NUMBERS))
+        elif way == "cut":
+            del mutable[at:]
+        else:
+            mutable[at:at] = data.draw(st.binary(max_size=6))
+    return bytes(mutable)
+
+
+@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_changed_answer_is_read_or_refused_by_one_error(recorded: dict[str, Recorded], data: st.DataObject) -> None:
+    one = recorded[data.draw(st.sampled_from(sorted(recorded)))]
+    frame = changed(one.frame, data)
+
+    began = time.monotonic()
+    refusal = refusal_of(one, frame)
+
+    assert refusal is None or refusal.message.endswith("."), refusal.message
+    if isinstance(refusal, MalformedAnswerError):
+        assert refusal.code is ErrorCode.MALFORMED_RESPONSE_ERROR
+        assert "cannot be read. Something on the way changes it" in refusal.message
+    assert time.monotonic() - began < SOON_S
+
+
+def refusal_of(one: Recorded, frame: bytes) -> LinkEngineError | None:
+    """The error of a decoder; another one than MalformedAnswerError is an error code that the answer carries by now."""
+    try:
+        one.decode(frame)
+    except LinkEngineError as error:
+        return error
+    return None
+
+
+def test_every_shortened_answer_is_read_or_refused(recorded: dict[str, Recorded]) -> None:
+    for one in recorded.values():
+        for length in range(len(one.frame)):
+            with suppress(LinkEngineError):
+                one.decode(one.frame[:length])
+
+
+@pytest.mark.parametrize("count", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x80" * 200_000])
+def test_announced_lengths_are_not_allocated_before_their_bytes_are_there(recorded: dict[str, Recorded], count: bytes) -> None:
+    for one in recorded.values():
+        for at in range(4, min(len(one.frame), 80)):
+            tracemalloc.start()
+            began = time.monotonic()
+            with suppress(LinkEngineError):
+                one.decode(one.frame[:at] + count + one.frame[at + 4 :])
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < 40 << 20, (one.kind, at)
+            assert time.monotonic() - began < SOON_S, (one.kind, at)
+
+
+def test_an_answer_to_another_request_is_refused_and_names_the_broker(recorded: dict[str, Recorded]) -> None:
+    one = recorded["MetadataResponse"]
+
+    with pytest.raises(MalformedAnswerError, match="Broker broker:9092 sent an answer to Metadata that cannot be read"):
+        one.decode(b"\0\0\0\x7f" + one.frame[4:])
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@given(data=st.data())
+@settings(deadline=None)
+def test_a_changed_sasl_conversation_ends_in_one_kind_of_error(mechanism: str, data: st.DataObject) -> None:
+    address = ClusterAddress(
+        bootstrap_servers="broker:9092", security_protocol="SASL_SSL", sasl_mechanism=mechanism,
+        sasl_username="user", sasl_password="password",
+    )  # fmt: skip
+    client = get_sasl_mechanism(mechanism)(sasl_plain_username="user", sasl_plain_password="p", sasl_mechanism=mechanism)
+    first = client._scram_client.nonce if mechanism != "PLAIN" else b""
+    honest = b"r=" + first + b"abc,s=" + base64.b64encode(b"salt") + b",i=4096"
+    challenge = changed(honest, data) if data.draw(st.booleans()) else data.draw(st.binary(max_size=40))
+
+    class Stub:
+        peer = "broker:9092"
+
+        def request(self, *_: object, **__: object) -> tuple[int, bytes]:
+            return 0, challenge
+
+    with suppress(LinkEngineError):
+        for _ in range(connection.MOST_SASL_STEPS):
+            if client.is_done():
+                break
+            connection._sasl_step(Stub(), client, address=address)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "broker",
+    [
+        MetadataResponse.MetadataResponseBroker(node_id=1, host="", port=1, rack=None),
+        MetadataResponse.MetadataResponseBroker(node_id=1, host="a", port=0, rack=None),
+        MetadataResponse.MetadataResponseBroker(node_id=1, host="a", port=70_000, rack=None),
+    ],
+    ids=["no host", "port 0", "port 70000"],
+)
+def test_metadata_without_an_address_to_connect_to_is_refused(broker: Any) -> None:
+    answer = MetadataResponse(version=12, throttle_time_ms=0, brokers=[broker], cluster_id="c", controller_id=1, topics=[])
+
+    with pytest.raises(ValueError, match="a broker with"):
+        _read_metadata(answer)
+
+
+def test_a_handshake_larger_than_any_is_refused_before_it_is_read() -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        with server.accept()[0] as theirs:
+            theirs.recv(1000)
+            theirs.sendall(INT32.pack(connection.MAX_HANDSHAKE_RESPONSE + 1) + bytes(100))
+            with suppress(ConnectionError):
+                theirs.recv(1)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    host, port = server.getsockname()
+    with pytest.raises(LinkEngineError, match="1048577 bytes is no answer of a Kafka broker"):
+        connect(host, port, address=ClusterAddress(bootstrap_servers=f"{host}:{port}"))
+    thread.join(10)
+    server.close()
