@@ -51,27 +51,26 @@ def next_records(offsets: list[int], starts: list[int]) -> list[int]:
 def test_offsets_by_time_are_the_sources(
     clusters: Pair, destination: ClusterAddress, topic_name: str, reason: GapReason
 ) -> None:
+    """The source's own lookup counts its markers, which may be younger than the record behind them; nothing else differs."""
     source, mirror = clusters
     results = MAKERS[reason](clusters, topic_name)
     assert reason is GapReason.HEAD or reason in {gap.reason for result in results for gap in result.gaps}
-    records = read_topic(source, topic_name)
-    offsets, times = [record[1] for record in records], sorted({record[4][1] for record in records})
-    mirrored = [record[1] for record in read_topic(mirror, topic_name)]
-    if reason is GapReason.LOST:  # the mirror has older records than the source
-        offsets, times = mirrored, times[1:]
-    moments = sorted({*times, *(time + 1 for time in times)} | ({times[0] - 1} if reason is not GapReason.LOST else set()))
+    records = [(record[1], record[4][1]) for record in read_topic(mirror, topic_name)]
+    start = read_topic(source, topic_name)[0][1]  # of what the source has lost, the mirror has records before it
+    times = sorted({time for offset, time in records if offset >= start})[1:]
+    moments = sorted({*times, *(time + 1 for time in times)})
+    offsets = [offset for offset, _ in records]
+    truth = [next((offset for offset, time in records if time >= moment), END) for moment in moments]
 
-    expected = next_records(offsets, by_kafka(source, topic_name, moments))
-    found, naive = by_product(destination, topic_name, moments), by_kafka(mirror, topic_name, moments)
+    found = by_product(destination, topic_name, moments)
+    of_source, naive = by_kafka(source, topic_name, moments), by_kafka(mirror, topic_name, moments)
 
-    assert offsets == mirrored
-    assert found == expected
-    wrong = [
-        moment for moment, ours, kafkas in zip(moments, found, next_records(offsets, naive), strict=True) if ours != kafkas
-    ]
-    later = [one for one, ours in zip(naive, found, strict=True) if ours != END and (one == END or one > ours)]
-    assert later == []  # Kafka's own lookup is never later
-    assert bool(wrong) is (reason not in (GapReason.HEAD,))
+    assert found == truth
+    compared = [(ours, theirs) for ours, theirs in zip(found, of_source, strict=True) if theirs in (*offsets, END)]
+    assert len(compared) > len(moments) / 3
+    assert all(ours == theirs for ours, theirs in compared)
+    assert all(ours == END or -1 < kafkas <= ours for ours, kafkas in zip(found, naive, strict=True))  # never later
+    assert (next_records(offsets, naive) != found) is (reason is not GapReason.HEAD)  # what this is good for
 
 
 def test_a_moment_before_all_records_and_one_after_them(clusters: Pair, destination: ClusterAddress, topic_name: str) -> None:
