@@ -19,7 +19,7 @@ class MemoryLease:
     """The lease's contract in one process: clean hand-over, expiry, growing generations."""
 
     def __init__(self, *, ttl_s: float = 4.0) -> None:
-        self._ttl_s = ttl_s
+        self.ttl_s = ttl_s
         self._lock = threading.Lock()
         self._holds: dict[str, tuple[int, float]] = {}  # generation, expiry
         self.generations: dict[str, int] = {}
@@ -34,8 +34,8 @@ class MemoryLease:
             if hold is not None and hold[1] > now:
                 return None
             generation = self.generations[key] = self.generations.get(key, 0) + 1
-            self._holds[key] = (generation, now + self._ttl_s)
-            deadline, seen = now + self._ttl_s * 0.9, self.left.get(key) if hold is None else None
+            self._holds[key] = (generation, now + self.ttl_s)
+            deadline, seen = now + self.ttl_s * 0.9, self.left.get(key) if hold is None else None
             armed = hold is not None and key in self.armed
             return Grant(
                 key=key,
@@ -54,7 +54,7 @@ class MemoryLease:
         with self._lock:
             held = {grant.key for grant in grants if self._holds.get(grant.key, (0, 0.0))[0] == grant.generation}
             for key in held:
-                self._holds[key] = (self._holds[key][0], time.monotonic() + self._ttl_s)
+                self._holds[key] = (self._holds[key][0], time.monotonic() + self.ttl_s)
             return held
 
     def arm(self, grants: Iterable[Grant]) -> set[str]:
@@ -83,7 +83,7 @@ class MemoryLease:
 
     def deadline(self, grant: Grant) -> float:
         hold = self._holds.get(grant.key)
-        return hold[1] - self._ttl_s * 0.1 if hold and hold[0] == grant.generation else float("-inf")
+        return hold[1] - self.ttl_s * 0.1 if hold and hold[0] == grant.generation else float("-inf")
 
 
 class NoLease(MemoryLease):
