@@ -22,7 +22,8 @@ Exposed = Mapping[str, Mapping[str, set[str]]]  # metric -> label -> values
 
 
 def documented() -> list[str]:
-    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / "operations.md").read_text(), re.DOTALL)
+    text = "".join(path.read_text() for path in sorted((DOCS / "operations").rglob("*.md")))
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     rules = [rule for block in blocks for group in (yaml.safe_load(block) or {}).get("groups", []) for rule in group["rules"]]
     assert len({rule["alert"] for rule in rules}) == len(rules)
     return [rule["expr"] for rule in rules]
