@@ -16,10 +16,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets $(STATE)/archive
 
-.PHONY: help setup demo dev test check fix bench chaos clients docs clean
+.PHONY: help setup demo dev test check fix bench chaos clients docs audit sbom image-digests part-hashes clean
 
 help: ## List the verbs
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 setup: $(PARTS) $(STATE)/kafka-3.9.1 $(STATE)/programs-test ## Install everything that demo and tests need; nothing twice
 
@@ -67,6 +67,18 @@ docs: $(STATE)/venv ## Write the generated documents anew
 	$(RUN) manage.py render_states
 	$(RUN) manage.py render_errors
 
+audit: $(STATE)/venv ## Look for known vulnerabilities and for parts that nothing pins; status 2 if the database is unreachable
+	@$(RUN) -m scripts.audit $(ARGS)
+
+sbom: $(STATE)/venv $(STATE)/spark $(STATE)/webjars ## Write the bill of materials, var/sbom.cdx.json (CycloneDX)
+	@$(RUN) -m scripts.sbom
+
+image-digests: ## Write the present digests of the base images into Dockerfile and docker-compose.yml; needs docker
+	@$(PYTHON) -m scripts.image_digests
+
+part-hashes: ## Record the hashes of the Java parts after a change of devcluster/pom.xml
+	@$(PYTHON) -m scripts.check_parts --write kafka kafka-3.9.1 kafka-4.4.0 spark webjars
+
 clean: ## Remove everything that was installed or generated
 	rm -rf .venv var static/vendor staticfiles .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
@@ -91,10 +103,11 @@ $(STATE)/venv: requirements.txt | $(STATE)/tools
 	  || $(RUN) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@touch $@
 
-$(STATE)/kafka $(STATE)/kafka-3.9.1 $(STATE)/kafka-4.4.0 $(STATE)/spark $(STATE)/webjars: $(STATE)/%: devcluster/pom.xml | $(STATE)/tools
+$(STATE)/kafka $(STATE)/kafka-3.9.1 $(STATE)/kafka-4.4.0 $(STATE)/spark $(STATE)/webjars: $(STATE)/%: devcluster/pom.xml | $(STATE)/tools devcluster/parts.sha256
 	@echo "Java parts: $* ..."
 	@rm -rf var/parts/$*.new
 	@mvn -q -B -f devcluster/pom.xml -P$* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/var/parts/$*.new
+	@$(PYTHON) -m scripts.check_parts $*
 	@rm -rf var/parts/$* && mv var/parts/$*.new var/parts/$*
 	@mkdir -p $(STATE) && touch $@
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -29,10 +30,12 @@ class SteadyScheduler(PersistentScheduler):
     """Celery's scheduler, less two ways to come to a stop; it tells that it sends."""
 
     _told_s = -TELL_S  # monotonic
+    schedule_filename: str  # of Celery's class, which has no type hints
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Send what is due; answer in how many seconds to come again."""
         self._tell()
+        Path(f"{self.schedule_filename}.alive").touch()  # for the health check of the container
         ahead = [entry for entry in self.schedule.values() if _is_ahead(entry)]
         for entry in ahead:
             _log.warning("beat.clock_was_set_back", entry=entry.name)

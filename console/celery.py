@@ -16,6 +16,7 @@ from kombu.transport import TRANSPORT_ALIASES
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
 TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "console.redisqueue:Transport")
+TRANSPORT_ALIASES |= {"sentinel": "console.redisqueue:SentinelTransport"}
 app = Celery("console")
 app.config_from_object("console.celeryconfig")
 app.autodiscover_tasks(["console"])

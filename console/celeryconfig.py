@@ -1,15 +1,12 @@
 """Celery's settings. Read lazily, when the app is first used, so that importing the app needs no environment."""
 
-from ssl import CERT_REQUIRED
-
 from django.conf import settings
 from kombu import Queue
 
+from console.redisqueue import broker_settings
 from console.scheduled import EVERY_S
 
-broker_url = settings.REDIS_URL
-# Where the address says nothing of certificates (``?ssl_…``) kombu takes any; what it says is taken instead of this.
-broker_use_ssl = {"ssl_cert_reqs": CERT_REQUIRED, "ssl_check_hostname": True} if broker_url.startswith("rediss://") else False
+broker_url, broker_use_ssl, _sentinel = broker_settings(settings.REDIS_URL)
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None  # an outage of Redis may last a night; after Celery's hundred tries the worker would end
 broker_transport_options = {
@@ -19,6 +16,7 @@ broker_transport_options = {
     "max_retries": 1,  # a page must not wait for a broker that is away
     "interval_start": 0,
     "interval_max": 0.2,
+    **_sentinel,
 }
 
 task_queues = (Queue("control"), Queue("spark"))  # a worker may take one of them only: ``-Q``
@@ -44,6 +42,7 @@ beat_schedule = {
     "reconcile": {"task": "reconcile", "schedule": 1.0, "options": {"expires": 2}},
     "refresh-topics": {"task": "refresh_topics", "schedule": EVERY_S["refresh_topics"], "options": {"expires": 25}},
     "probe-clusters": {"task": "probe_clusters", "schedule": EVERY_S["probe_clusters"], "options": {"expires": 50}},
+    "probe-spark": {"task": "probe_spark", "schedule": EVERY_S["probe_spark"], "options": {"expires": 25}},
     "forget-old-rows": {"task": "forget_old_rows", "schedule": EVERY_S["forget_old_rows"], "options": {"expires": 3000}},
 }
 beat_schedule_filename = str(settings.BASE_DIR / "var" / "beat-schedule")

@@ -51,6 +51,8 @@ def call(task_name: str, *, timeout_s: float, **kwargs: Any) -> Any:
         raise _no_queue("so what the engine was asked, it may have done, and its answer is lost") from error
     if answer is None:
         raise UnavailableError(_why_silent(task_name, timeout_s), code="WORKER_UNAVAILABLE")
+    if "unavailable" in answer:
+        raise UnavailableError(answer["unavailable"], code="DATABASE_UNAVAILABLE")
     if "error" in answer:
         raise LinkEngineError(ErrorCode(answer["error"]["code"]), answer["error"]["message"])
     return answer["result"]

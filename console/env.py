@@ -17,10 +17,14 @@ from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
 
 from linkengine.domain.networks import parse_network
+from linkengine.redisaddress import SENTINEL_SCHEMES, BadRedisAddressError, parse_sentinel, with_password
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _MAKE_A_KEY = "It has to be 32 bytes in url-safe base64, 44 characters; .env.example says how to make one."
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
+_POSTGRES_PORT = "5432"
+# s to open a connection, per host; ms until a peer that acknowledges nothing counts as gone, as after a power cut
+_POSTGRES_TIMEOUTS = {"connect_timeout": 3, "tcp_user_timeout": 10_000}
 SQLITE_BUSY_TIMEOUT_S = 20  # writers queue up; the longest transaction of ours takes well below a second
 
 
@@ -38,14 +42,19 @@ class Environment:
         raise ImproperlyConfigured(f"The environment variable {name} is not set. See .env.example for what it means.")
 
     def secret(self, name: str, default: str | None = None) -> str:
-        """Answer a secret, from the variable or from the file that ``<name>_FILE`` names."""
+        """Return a secret, from the variable or from the file that ``<name>_FILE`` names."""
         path = self.variables.get(f"{name}_FILE", "")
         if not path:
             return self.text(name, default)
         try:
-            return Path(path).read_text().strip()
+            secret = Path(path).read_text().strip()
         except OSError as error:
             raise ImproperlyConfigured(f"{name}_FILE names {path}, which cannot be read: {error.strerror}.") from error
+        except UnicodeDecodeError:
+            raise ImproperlyConfigured(f"{name}_FILE names {path}, which is not a text file in UTF-8.") from None
+        if not secret:
+            raise ImproperlyConfigured(f"{name}_FILE names {path}, which is empty.")
+        return secret
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """Answer a yes or no."""
@@ -90,14 +99,35 @@ class Environment:
             raise ImproperlyConfigured(f"{name} names no key. {_MAKE_A_KEY}")
         return keys
 
-    def database(self, name: str) -> dict[str, Any]:
-        """Answer Django's settings for ``sqlite:///path`` (relative) or ``sqlite:////path`` or ``postgres://…``."""
+    def redis(self, name: str, password_name: str = "") -> str:
+        """Return the address of Redis with the password that a variable of its own holds, unless the address has one."""
+        url = self.secret(name)
+        if password_name:
+            url = with_password(url, self.secret(password_name, ""))
+        try:
+            if urlsplit(url).scheme in SENTINEL_SCHEMES:
+                parse_sentinel(url)
+        except BadRedisAddressError as error:
+            raise ImproperlyConfigured(f"{name} cannot be read: {error} See .env.example.") from None
+        return url
+
+    def database(self, name: str, password_name: str = "") -> dict[str, Any]:
+        """Return Django's settings for ``sqlite:///path`` (relative) or ``sqlite:////path`` or ``postgres://…``.
+
+        The variable ``password_name`` holds the password if the address has none.
+        """
         url = self.secret(name)
         scheme = urlsplit(url).scheme
         if scheme == "sqlite":
             return sqlite_settings(url.removeprefix("sqlite:///"))
         if scheme in _POSTGRES_SCHEMES:
-            return postgres_settings(url)
+            try:
+                found = postgres_settings(url)
+            except ValueError as error:
+                raise ImproperlyConfigured(f"{name} cannot be read: {error} See .env.example.") from None
+            if password_name and not found["PASSWORD"]:
+                found["PASSWORD"] = self.secret(password_name, "")
+            return found
         raise ImproperlyConfigured(f"{name} must begin with sqlite:/// or postgres://. See .env.example.")
 
 
@@ -132,16 +162,35 @@ def sqlite_settings(path: str) -> dict[str, Any]:
 
 
 def postgres_settings(url: str) -> dict[str, Any]:
-    """Read ``postgres://user:password@host:port/name?sslmode=require``; a socket folder may be given as ``?host=/folder``."""
+    """Read ``postgres://user:password@host:port,host:port/name?option=value``; raise ValueError.
+
+    With several hosts they are tried in turn, and ``target_session_attrs=read-write`` chooses the primary. A socket folder may
+    be given as ``?host=/folder``. Options are libpq's.
+    """
     parts = urlsplit(url)
+    user_info, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = user_info.partition(":")
+    places = [_host_and_port(host) for host in hosts.split(",")] if hosts else []
     options = dict(parse_qsl(parts.query))
+    several = len(places) > 1
+    ports = [port or (_POSTGRES_PORT if several else "") for _, port in places]
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": unquote(parts.path.lstrip("/")),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": options.pop("host", parts.hostname or ""),
-        "PORT": str(parts.port or ""),
-        "CONN_MAX_AGE": 0,  # threads of the worker come and go
-        "OPTIONS": {"connect_timeout": 5, **options},
+        "USER": unquote(user),
+        "PASSWORD": unquote(password),
+        "HOST": options.pop("host", ",".join(host for host, _ in places)),
+        "PORT": options.pop("port", ",".join(ports)),
+        "CONN_MAX_AGE": 0,  # threads of the worker come and go; every request finds the present primary
+        "OPTIONS": {**_POSTGRES_TIMEOUTS, **({"connect_timeout": 2} if several else {}), **options},
     }
+
+
+def _host_and_port(text: str) -> tuple[str, str]:
+    parts = urlsplit(f"//{text.strip()}")
+    if not parts.hostname:
+        raise ValueError("a host is missing between commas, or in front of a port.")
+    try:
+        return parts.hostname, str(parts.port or "")
+    except ValueError:
+        raise ValueError(f"the port of {parts.hostname} is not a number up to 65535.") from None

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Event, Lock, Thread
 
 import redis
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from console import clocks, rounds, store
+from console import clocks, outages, rounds, sparkhealth, store
 from console.dispatch import WORKER_SILENT_MS
 from console.presenters.numbers import plural
+from console.queries.alarms import silences
 from console.queries.metrics import prometheus_text
 from console.queries.rounds import failing_mirrors, rounds_of_links
 from console.queries.scheduled import late_parts
 from console.queries.workers import lacking_workers
 from console.scheduled import PERIODS
 
+DATABASE_WAIT_S = 4.0  # /readyz reports an outage within 5 s, whatever name servers, firewalls or several hosts do
+SPARK_COPY_LATE_S = 30.0  # as the alert on clusterlink_copy_silence_seconds
 _LISTED = 3  # links or mirrors that fail, in an answer
 _WHAT_TO_DO = "The worker's log tells why in full; once that is mended, the next round gets through by itself"
 
@@ -31,19 +35,29 @@ def healthz(_request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def readyz(_request: HttpRequest) -> HttpResponse:
-    """Answer 200 when database, Redis and a worker answer and its rounds get through, else 503 and what is wrong.
+    """Return 200 when database, Redis and a worker answer and its rounds succeed, else 503 and the reason.
 
-    A link, or a mirror, that is not looked after while others are is told of, too, with 200, as are clocks that differ and
-    tasks of beat that do not end well: whoever takes the console away for that keeps people from failing the others over.
+    Single links and mirrors that are not looked after, Spark, clocks and the tasks of beat are reported with 200: without the
+    console nobody could fail over, and a failover needs none of them.
     """
-    checks: dict[str, Callable[[], str]] = {"database": _database, "redis": _redis, "worker": _worker, "rounds": _rounds}
-    problems = {name: problem for name, check in checks.items() if (problem := check())}
-    links, none_left = ("unknown", False) if problems else _links()
+    redis_problem = _redis()
+    problems = {"database": _database(), "redis": redis_problem}
+    if redis_problem:
+        problems |= dict.fromkeys(("worker", "rounds"), "unknown, since Redis does not answer")
+    else:
+        problems |= {"worker": _worker(), "rounds": _rounds()}
+    ready = not any(problems.values())
+    links, none_left = _links() if ready else ("unknown", False)
+    spark = None if redis_problem else _spark_state()
+    parts = {name: problem or "ok" for name, problem in problems.items()}
+    parts |= {"links": links, "clocks": "unknown, since Redis does not answer" if redis_problem else _clocks()}
     others: dict[str, Callable[[], str]] = {"copy workers": _copy_workers, "mirrors": _mirrors, "schedule": _schedule}
-    parts = {**{name: problems.get(name, "ok") for name in checks}, "links": links, "clocks": _clocks()}
-    parts |= {name: "unknown" if problems else tell() for name, tell in others.items()}
-    ready = not problems and not none_left
-    return JsonResponse({"status": "ready" if ready else "not ready", "parts": parts}, status=200 if ready else 503)
+    parts |= {name: check() if ready else "unknown" for name, check in others.items()}
+    parts |= {"spark": _spark(spark), "copy": "unknown" if problems["database"] else _copy()}
+    slots = spark.slots if spark is not None and spark.is_known else None
+    ready = ready and not none_left
+    answer = {"status": "ready" if ready else "not ready", "parts": parts, "spark_slots": slots}
+    return JsonResponse(answer, status=200 if ready else 503)
 
 
 @require_GET
@@ -52,13 +66,49 @@ def metrics(_request: HttpRequest) -> HttpResponse:
     return HttpResponse(prometheus_text(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _database() -> str:
-    try:
-        with connection.cursor() as cursor:
+class _DatabaseCheck:
+    """One query at a time, in a thread of its own, because nothing else bounds every step of a connection attempt."""
+
+    _lock = Lock()
+    _running: _DatabaseCheck | None = None
+
+    def __init__(self) -> None:
+        self._done = Event()
+        self._problem = ""
+        Thread(target=self._run, name="database-check", daemon=True).start()
+
+    @classmethod
+    def problem(cls) -> str:
+        """Return what is wrong with the database, "" if nothing. A check that still runs is waited for again."""
+        with cls._lock:
+            check = cls._running = cls._running or cls()
+        if not check._done.wait(DATABASE_WAIT_S):  # noqa: SLF001 - its own
+            return outages.AWAY
+        return check._problem  # noqa: SLF001 - its own
+
+    def _run(self) -> None:
+        try:
+            self._problem = _ask_database()
+        except (DatabaseError, InterfaceError) as error:
+            self._problem = outages.outage_of(error) or outages.AWAY
+        finally:
+            connection.close()
+            with self._lock:
+                type(self)._running = None  # noqa: SLF001 - its own
+            self._done.set()
+
+
+def _ask_database() -> str:
+    with connection.cursor() as cursor:
+        if connection.vendor != "postgresql":
             cursor.execute("SELECT 1")
-    except DatabaseError:
-        return "does not answer"
-    return ""
+            return ""
+        cursor.execute("SHOW transaction_read_only")
+        return outages.READ_ONLY if cursor.fetchone() == ("on",) else ""
+
+
+def _database() -> str:
+    return _DatabaseCheck.problem()
 
 
 def _redis() -> str:
@@ -92,7 +142,7 @@ def _links() -> tuple[str, bool]:
     """Answer what is wrong with links, and whether none is looked after."""
     try:
         known = rounds_of_links(now=timezone.now())
-    except (redis.RedisError, DatabaseError):
+    except (redis.RedisError, DatabaseError, InterfaceError):
         return "unknown, since Redis or the database does not answer", True
     late = {link: one for link, one in known.items() if one.is_late(after_ms=rounds.LINK_LATE_MS)}
     if not late:
@@ -104,7 +154,7 @@ def _links() -> tuple[str, bool]:
 def _mirrors() -> str:
     try:
         failing = failing_mirrors()
-    except (redis.RedisError, DatabaseError):
+    except (redis.RedisError, DatabaseError, InterfaceError):
         return "unknown, since Redis or the database does not answer"
     if not failing:
         return "ok"
@@ -125,12 +175,42 @@ def _copy_workers() -> str:
 def _schedule() -> str:
     try:
         late = late_parts(now=timezone.now())
-    except (redis.RedisError, DatabaseError):
+    except (redis.RedisError, DatabaseError, InterfaceError):
         return "unknown, since Redis or the database does not answer"
     words = "; ".join(_words(part.name, one) for part, one in list(late.items())[:_LISTED])
     return (
         f"{plural(len(late), 'task')} of beat did not end well for {PERIODS} periods: {words}. {_WHAT_TO_DO}" if late else "ok"
     )
+
+
+def _spark_state() -> sparkhealth.SparkState | None:
+    try:
+        return sparkhealth.read()
+    except redis.RedisError:
+        return None
+
+
+def _spark(state: sparkhealth.SparkState | None) -> str:
+    if state is None:
+        return "unknown, since Redis does not answer"
+    if not state.is_known:
+        return "unknown: no worker has reported on Spark in the last 90 s"
+    if state.problem:
+        return (
+            f"{state.problem}: nothing is copied or verified. Restart the Spark Connect server; the worker's log has the error"
+        )
+    return "ok"
+
+
+def _copy() -> str:
+    try:
+        silent = {link: s for link, s in silences(now=timezone.now()).items() if s > SPARK_COPY_LATE_S}
+    except (DatabaseError, InterfaceError):
+        return "unknown, since the database does not answer"
+    if not silent:
+        return "ok"
+    words = "; ".join(f"{name} ({seconds:.0f} s)" for (_, name), seconds in list(silent.items())[:_LISTED])
+    return f"no report from a copy task of {plural(len(silent), 'link')}: {words}. Check Spark, Redis and the worker"
 
 
 def _clocks() -> str:

@@ -13,8 +13,10 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_asy
 from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.middleware.common import CommonMiddleware
 from django.utils.decorators import sync_and_async_middleware
 
+from console.requestmetrics import PROBE_PATHS
 from linkengine.domain.networks import is_within, parse_address
 
 HEADER = "X-Request-ID"
@@ -145,3 +147,15 @@ async def _read_later(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
 def template_context(request: HttpRequest) -> dict[str, Any]:
     """Give templates the product's name and the nonce under the name that django-htmx's tags look for."""
     return {"product_name": settings.PRODUCT_NAME, "csp_nonce": getattr(request, "csp_nonce", None)}
+
+
+class HostCheckMiddleware(CommonMiddleware):
+    """Django's CommonMiddleware, which checks the Host header, except on the probe paths.
+
+    Kubernetes and load balancers probe by address, and Prometheus scrapes by service name: such names cannot all be listed in
+    ``ALLOWED_HOSTS``. The probe views never use the host name.
+    """
+
+    def process_request(self, request: HttpRequest) -> Any:
+        """Refuse unknown hosts; accept any host on a probe path."""
+        return None if request.path_info in PROBE_PATHS else super().process_request(request)

@@ -15,7 +15,9 @@ from typing import Any, cast
 
 from console import rounds, store
 
-EVERY_S: Mapping[str, float] = MappingProxyType({"refresh_topics": 30.0, "probe_clusters": 60.0, "forget_old_rows": 3600.0})
+EVERY_S: Mapping[str, float] = MappingProxyType(
+    {"refresh_topics": 30.0, "probe_clusters": 60.0, "probe_spark": 30.0, "forget_old_rows": 3600.0}
+)
 PERIODS = 4  # without a success
 _SINCE, _KEPT_S = "console:scheduled:since:", 86_400  # told again and again while beat lives
 

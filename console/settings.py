@@ -17,8 +17,8 @@ _env = Environment()
 # --- secrets and places -------------------------------------------------------------------------------------------
 SECRET_KEY = _env.secret("CLUSTERLINK_SECRET_KEY")
 CREDENTIALS_KEYS = _env.cipher_keys("CLUSTERLINK_CREDENTIALS_KEY")  # Fernet, newest first
-DATABASES = {"default": _env.database("CLUSTERLINK_DATABASE_URL")}
-REDIS_URL = _env.secret("CLUSTERLINK_REDIS_URL")
+DATABASES = {"default": _env.database("CLUSTERLINK_DATABASE_URL", "CLUSTERLINK_DATABASE_PASSWORD")}
+REDIS_URL = _env.redis("CLUSTERLINK_REDIS_URL", "CLUSTERLINK_REDIS_PASSWORD")
 SPARK_URL = spark_address(_env.secret("CLUSTERLINK_SPARK_URL"), _env.secret("CLUSTERLINK_SPARK_TOKEN", ""))
 DEBUG = _env.flag("CLUSTERLINK_DEBUG")
 ALLOWED_HOSTS = _env.words("CLUSTERLINK_ALLOWED_HOSTS")
@@ -36,6 +36,8 @@ ATTEMPTS_AT_ONCE = _env.number("CLUSTERLINK_ATTEMPTS_AT_ONCE", 10)  # at a passw
 ATTEMPT_EVERY_S = _env.number("CLUSTERLINK_ATTEMPT_EVERY_S", 10)  # from then on
 API_TOKEN_LIFE_S = _env.number("CLUSTERLINK_API_TOKEN_LIFE_S", 3600)  # of a bearer token, at most
 PRODUCT_NAME = "Clusterlink"
+VERSION = "0.1.0"  # as in pyproject.toml
+REVISION = _env.text("CLUSTERLINK_REVISION", "unknown")  # of the source; the image build sets it
 
 # --- the project --------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -55,7 +57,8 @@ INSTALLED_APPS = [
     "csp",
 ]
 MIDDLEWARE = [
-    "console.middleware.client_address",  # first: the others read the address and the scheme
+    "console.requestmetrics.time_requests",  # first: it measures all the others
+    "console.middleware.client_address",  # the others read the address and the scheme
     "console.middleware.RequestIdMiddleware",
     "console.api.paths.keep_path_encoded",
     "django.middleware.security.SecurityMiddleware",
@@ -63,12 +66,13 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "console.readable.NoNulMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.common.CommonMiddleware",
+    "console.middleware.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "console.outages.DatabaseOutageMiddleware",
 ]
 ROOT_URLCONF = "console.urls"
 ASGI_APPLICATION = "console.asgi.application"
@@ -141,7 +145,7 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": PRODUCT_NAME,
     "DESCRIPTION": "Cluster linking for stock Apache Kafka.",
-    "VERSION": "0.1.0",
+    "VERSION": VERSION,
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

@@ -20,6 +20,7 @@ import structlog
 from django.conf import settings
 
 from linkengine.domain.moments import AHEAD_MS
+from linkengine.redisaddress import connect
 
 _log = structlog.get_logger(__name__)
 _WORKER_SEEN = "console:worker-seen"
@@ -68,7 +69,7 @@ TIMEOUT_S = 1.0  # a health check or a page waits no longer than this
 
 @lru_cache(maxsize=4)
 def _client(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, decode_responses=True)
+    return connect(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, decode_responses=True)
 
 
 def client() -> redis.Redis:

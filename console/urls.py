@@ -6,6 +6,7 @@ from django.urls import include, path, re_path
 from console import health
 from console.api.views import UnknownEndpointView
 
+handler500 = "console.outages.handle_500"
 urlpatterns = [
     path("kafka/v3/", include("console.api.kafka_urls")),
     path("v3/", include("console.api.kafka_urls")),

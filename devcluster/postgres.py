@@ -9,6 +9,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,9 +27,10 @@ DATABASE = "postgres"
 class PostgresServer:
     """One local server with one user; also a context manager that starts and stops it."""
 
-    def __init__(self) -> None:
-        """Plan a server in a temporary folder."""
+    def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
+        """Plan a server in a temporary folder, with additional ``settings`` of postgresql.conf."""
         self.port = free_port()
+        self._settings = {"fsync": "off", **(settings or {})}  # a test database need not survive a power cut
         self._password = secrets.token_hex(16)
         self._directory = Path(tempfile.mkdtemp(prefix="postgres-"))
         self._process: Process | None = None
@@ -47,11 +49,30 @@ class PostgresServer:
         data = str(self._directory / "data")
         self._run("initdb", "-D", data, "-U", SYSTEM_USER, "-A", "scram-sha-256", f"--pwfile={password}", "--no-sync")
         password.unlink()
-        command = [*_as_user(), _binary("postgres"), "-D", data, "-h", LOOPBACK, "-p", str(self.port)]
-        command += ["-k", str(self._directory), "-c", "fsync=off"]  # a test database need not survive a power cut
+        self.resume_service()
+        return self
+
+    def resume_service(self) -> None:
+        """Start the server on its data, also after `kill`."""
+        command = [*_as_user(), _binary("postgres"), "-D", str(self._directory / "data"), "-h", LOOPBACK, "-p", str(self.port)]
+        command += ["-k", str(self._directory), *(word for item in self._settings.items() for word in ("-c", "=".join(item)))]
         self._process = Process(command, name="postgres", log=self._directory / "postgres.log")
         self._process.wait_until(lambda: accepts(self.port), timeout_s=START_TIMEOUT_S)
-        return self
+
+    def kill(self) -> None:
+        """Kill the server with SIGKILL; its data stay."""
+        if self._process is not None:
+            self._process.kill()
+
+    def pause(self) -> None:
+        """Freeze the server: the kernel accepts connections, and nothing answers."""
+        if self._process is not None:
+            self._process.pause()
+
+    def resume(self) -> None:
+        """Continue a frozen server."""
+        if self._process is not None:
+            self._process.resume()
 
     def stop(self) -> None:
         """Stop the server and remove its data. Safe to repeat."""

@@ -10,13 +10,14 @@ A server that hangs accepts connections and answers nothing; gRPC waits for it w
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from threading import Lock, Timer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import structlog
@@ -31,6 +32,7 @@ TURN_TIMEOUT_S = CALL_TIMEOUT_S + 5  # until another thread of the process has i
 INTERRUPT_TIMEOUT_S = 30.0  # until a job that was interrupted has ended; then nobody waits for it any more
 RECONNECT_MS = 2_000  # between two attempts; gRPC's own grow to two minutes, for which a server that is back would not be found
 RETRIES = 4  # of one call, 50 ms to 1 s apart: a hiccup of the network; a restart is met by a new session
+_LEAST_PARALLELISM = 2  # CoarseGrainedSchedulerBackend.defaultParallelism: max(cores of all executors, 2)
 # in the text of an exception: the server does not answer, does not know the session, or the client has given it up for that
 _SILENT = "DEADLINE_EXCEEDED"
 _REFUSED = "UNAUTHENTICATED"
@@ -73,6 +75,25 @@ def close_session(url: str) -> None:
         known = _sessions.pop((os.getpid(), url), None)
     if known is not None:
         _close(known)
+
+
+def count_slots(url: str) -> int | None:
+    """Return how many tasks the server's executors run at a time, None if that is unknown; raise SparkUnavailableError.
+
+    Spark Connect has no call for it. The physical plan of a range without a number of partitions shows the default parallelism,
+    which is the number of cores of all executors; planning it starts no job. With a cluster manager Spark reports at least 2,
+    also without any executor, and ``spark.default.parallelism`` replaces the number: both mean unknown.
+    """
+    spark: Any = session(url)
+    with spark_answers("plan a query"):
+        master = spark.conf.get("spark.master", "") or ""
+        overridden = spark.conf.get("spark.default.parallelism", "")
+        plan = spark.range(0, 1)._explain_string()  # noqa: SLF001 - what `explain` prints
+    found = re.search(r"Range \(.*splits=(\d+)\)", plan)
+    if overridden or found is None:
+        return None
+    slots = int(found[1])
+    return slots if master.startswith("local") or slots > _LEAST_PARALLELISM else None
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""What `make setup` runs: unpack front-end assets, make sure that system programs are there. Standard library only."""
+"""The scripts behind verbs of `make` such as setup, audit and sbom. What setup runs needs the standard library only."""

@@ -1,6 +1,7 @@
-"""docker-compose.yml, Dockerfile and .env.example say the same as the settings, and nothing in them floats."""
+"""docker-compose.yml, Dockerfile and .env.example agree with the settings and the documents, and nothing in them floats."""
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -8,19 +9,38 @@ import pytest
 import yaml
 
 from devcluster.demo.services import Console, web_command
+from devcluster.spark import MASTER
+from scripts import check_parts, image_digests
 
 ROOT = Path(__file__).resolve().parents[1]
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+EXAMPLE = (ROOT / ".env.example").read_text()
 SETTING = re.compile(r"CLUSTERLINK_[A-Z_]+")
-PINNED = re.compile(r"[a-z0-9/.-]+:v?\d+\.\d+(\.\d+)?[a-z0-9.-]*")
-PARTS = {"web", "worker", "beat", "postgres", "redis", "spark-master", "spark-worker", "spark-connect", "kafka-source",
-         "kafka-destination"}  # fmt: skip
+VARIABLE = re.compile(r"\$\{([A-Z_]+)")
+PINNED = re.compile(r"[a-z0-9/.-]+:v?\d+\.\d+(\.\d+)?[a-z0-9.-]*@sha256:[0-9a-f]{64}")
+OWN = ("migrate", "web", "worker", "beat")
+SPARK = ("spark-master", "spark-worker", "spark-connect")
+PARTS = {*OWN, *SPARK, "postgres", "redis", "kafka-source", "kafka-destination"}
+SECRETS = {"CLUSTERLINK_SECRET_KEY", "CLUSTERLINK_CREDENTIALS_KEY", "CLUSTERLINK_DATABASE_URL", "CLUSTERLINK_DATABASE_PASSWORD",
+           "CLUSTERLINK_REDIS_URL", "CLUSTERLINK_REDIS_PASSWORD", "CLUSTERLINK_SPARK_URL",
+           "CLUSTERLINK_SPARK_TOKEN"}  # fmt: skip
+NAMED = set(re.findall(r"^([A-Z_]+)=", EXAMPLE, re.MULTILINE))
 
 
 def known_settings() -> set[str]:
-    read = set(SETTING.findall((ROOT / "console" / "settings.py").read_text()))
-    return read | {f"{name}_FILE" for name in read}
+    return set(re.findall(r'"(CLUSTERLINK_[A-Z_]+)"', (ROOT / "console" / "settings.py").read_text()))
+
+
+def megabytes(text: str) -> int:
+    """Read a size of Compose, with or without a variable around it."""
+    number, unit = re.fullmatch(r"(?:\$\{\w+:-)?(\d+)([mg])\}?", text).groups()  # type: ignore[union-attr]
+    return int(number) * (1024 if unit == "g" else 1)
+
+
+def seconds(text: str) -> int:
+    return int(text.removesuffix("s"))
 
 
 def test_compose_describes_every_part() -> None:
@@ -31,62 +51,126 @@ def test_compose_describes_every_part() -> None:
 def test_image_is_pinned_and_depends_on_services_that_exist(name: str) -> None:
     service = SERVICES[name]
 
-    assert PINNED.fullmatch(service["image"]), service["image"]
+    assert service["image"] == "clusterlink:0.1.0" or PINNED.fullmatch(service["image"]), service["image"]
     assert set(service.get("depends_on", ())) <= set(SERVICES)
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
-def test_every_setting_that_is_passed_exists(name: str) -> None:
-    passed = SETTING.findall(str(SERVICES[name].get("environment", {})) + str(SERVICES[name].get("command", "")))
+def test_every_service_has_an_init_process_a_memory_limit_and_a_health_check(name: str) -> None:
+    service = SERVICES[name]
 
-    assert set(passed) <= known_settings()
+    assert service["init"] is True
+    assert megabytes(service["mem_limit"]) >= 256
+    if name == "migrate":
+        assert service["healthcheck"] == {"disable": True}
+    else:
+        assert service["healthcheck"]["test"][0] in {"CMD", "CMD-SHELL"}
+        assert seconds(service["healthcheck"]["timeout"]) <= seconds(service["healthcheck"]["interval"])
 
 
-def test_every_required_setting_is_passed_to_the_product() -> None:
-    required = {name for name in known_settings() if f'("{name}")' in (ROOT / "console" / "settings.py").read_text()}
-    flags = {"CLUSTERLINK_DEBUG", "CLUSTERLINK_BEHIND_TLS", "CLUSTERLINK_LOG_JSON"}
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_no_secret_is_an_argument_of_a_process(name: str) -> None:
+    """Compose replaces ``${…}`` before a process starts; ``$$`` is left to the shell, which reads the environment."""
+    words = str([SERVICES[name].get("command"), SERVICES[name].get("entrypoint"), SERVICES[name].get("healthcheck")])
 
-    assert required - flags <= set(SERVICES["web"]["environment"])
+    assert not re.search(r"(?<!\$)\$\{", words)
+    assert not re.search(r"(requirepass|redis-cli[^|]* -a|--password)", words)
 
 
-def test_example_environment_names_all_that_compose_wants() -> None:
-    wanted = set(re.findall(r"\$\{([A-Z_]+)", (ROOT / "docker-compose.yml").read_text()))
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_a_service_requires_only_services_that_are_started_with_it(name: str) -> None:
+    for other, condition in SERVICES[name].get("depends_on", {}).items():
+        optional = set(SERVICES[other].get("profiles", ())) - set(SERVICES[name].get("profiles", ()))
+        assert not optional or condition.get("required") is False
 
-    assert wanted <= set(re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+
+def test_the_profiles_of_the_example_start_everything_but_kafka() -> None:
+    profiles = re.search(r"^COMPOSE_PROFILES=(.*)$", EXAMPLE, re.MULTILINE)
+    assert profiles is not None
+    needed = {profile for service in SERVICES.values() for profile in service.get("profiles", ())}
+
+    assert set(profiles[1].split(",")) == needed - {"kafka"}
+
+
+def test_each_variable_of_the_example_takes_effect_and_no_other_is_used() -> None:
+    used = set(VARIABLE.findall(COMPOSE_TEXT))
+    secrets = SECRETS | {"POSTGRES_PASSWORD", "REDIS_PASSWORD"}
+
+    assert used - {f"{name}_FILE" for name in secrets} == NAMED - {"COMPOSE_PROFILES"}
+    assert {f"{name}_FILE" for name in secrets} <= used
+    assert {name for name in secrets if name not in EXAMPLE.partition("# Signs sessions")[0]} == set()
 
 
 def test_every_setting_reaches_the_product() -> None:
-    from_a_file = {name for name in known_settings() if name.endswith("_FILE")}
+    for name in OWN:
+        assert set(SERVICES[name]["environment"]) == known_settings() | {f"{secret}_FILE" for secret in SECRETS}
+    assert {name for name in NAMED if name.startswith("CLUSTERLINK_")} == known_settings()
 
-    assert set(SERVICES["web"]["environment"]) == known_settings() - from_a_file
+
+def test_every_secret_setting_may_come_from_a_file() -> None:
+    text = (ROOT / "console" / "settings.py").read_text()
+    read_as_secret = set(re.findall(r'_env\.(?:secret|cipher_keys|database|redis)\("(\w+)"', text))
+    read_as_secret |= set(re.findall(r', "(CLUSTERLINK_\w+_PASSWORD)"\)', text))
+
+    assert read_as_secret == SECRETS
 
 
-def test_what_a_restore_sets_aside_lies_where_the_web_process_and_later_containers_find_it() -> None:
-    place = SERVICES["web"]["environment"]["CLUSTERLINK_EXPORT_DIR"]
+@pytest.mark.parametrize("name", SPARK)
+def test_spark_gets_no_setting_of_the_product(name: str) -> None:
+    assert not SETTING.findall(str(SERVICES[name]["environment"]))
+    assert "/run/secrets" not in str(SERVICES[name].get("volumes", ""))
 
-    assert {f"exports:{place}"} == set(SERVICES["web"]["volumes"]) == set(SERVICES["worker"]["volumes"])
+
+def test_memory_limits_are_those_of_the_documents() -> None:
+    text = "".join(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))
+    table = dict(re.findall(r"^\| `([a-z-]+)` \|[^|]*\| (\d+ [MG]B)\b", text, re.MULTILINE))
+
+    for name in PARTS - {"kafka-source", "kafka-destination"}:
+        number, unit = table[name].split()
+        assert int(number) * (1024 if unit == "GB" else 1) == megabytes(SERVICES[name]["mem_limit"]), name
+
+
+def test_a_spark_worker_has_room_for_its_executors_and_copy_tasks() -> None:
+    environment = SERVICES["spark-worker"]["environment"]
+    cores = int(environment["SPARK_WORKER_CORES"].rpartition(":-")[2].rstrip("}"))
+    heap = megabytes(environment["SPARK_WORKER_MEMORY"])
+
+    assert heap >= megabytes(SERVICES["spark-connect"]["environment"]["SPARK_EXECUTOR_MEMORY"])
+    assert megabytes(SERVICES["spark-worker"]["mem_limit"]) >= heap + cores * 256 + 1024
+    assert f"local[{cores}," in MASTER  # as many as in the demo
+
+
+def test_spark_recovers_from_a_restart_of_its_master_and_logs_as_in_the_demo() -> None:
+    assert "spark-recovery:/recovery" in SERVICES["spark-master"]["volumes"]
+    assert SERVICES["spark-master"]["environment"]["SPARK_RECOVERY_DIR"] == "/recovery"
+    assert "install -d -o clusterlink -g clusterlink -m 700 /recovery" in (ROOT / "Dockerfile").read_text()
+    assert {SERVICES[name]["environment"]["SPARK_LOG_LEVEL"] for name in SPARK} == {"${SPARK_LOG_LEVEL:-WARN}"}
+
+
+def test_exports_lie_where_the_web_process_and_later_containers_find_them() -> None:
+    assert "${CLUSTERLINK_EXPORT_DIR:-exports}:/exports" in SERVICES["web"]["volumes"]
+    assert SERVICES["web"]["volumes"] == SERVICES["worker"]["volumes"]
+    assert SERVICES["web"]["environment"]["CLUSTERLINK_EXPORT_DIR"] == "/exports"
     assert "exports" in COMPOSE["volumes"]
-    assert f"install -d -o clusterlink -g clusterlink -m 700 {place}" in (ROOT / "Dockerfile").read_text()
+    assert "install -d -o clusterlink -g clusterlink -m 700 /exports" in (ROOT / "Dockerfile").read_text()
 
 
 def test_the_two_clusters_to_try_it_on_are_two() -> None:
     assert len({SERVICES[name]["environment"]["CLUSTER_ID"] for name in ("kafka-source", "kafka-destination")}) == 2
 
 
-def test_the_spark_worker_may_write_where_it_works() -> None:
-    command = SERVICES["spark-worker"]["command"]
+@pytest.mark.parametrize("script", sorted((ROOT / "deploy").glob("*.sh")), ids=lambda path: path.name)
+def test_scripts_are_executable_and_can_be_read_by_sh(script: Path) -> None:
+    assert script.stat().st_mode & 0o111
+    assert subprocess.run(["sh", "-n", script], check=False).returncode == 0
 
-    assert command[command.index("--work-dir") + 1].startswith("/tmp/")
 
-
-@pytest.mark.parametrize("name", ["spark-master", "spark-worker", "spark-connect"])
-def test_spark_gets_its_secrets_from_a_file_and_none_of_the_products(name: str) -> None:
+@pytest.mark.parametrize("name", SPARK)
+def test_spark_gets_its_secrets_from_a_file(name: str) -> None:
     service, secrets = SERVICES[name], COMPOSE["configs"]["spark-secrets"]["content"]
 
-    assert not SETTING.findall(str(service["environment"]))
     assert service["configs"] == ["spark-secrets"]
-    assert service["command"][service["command"].index("--properties-file") + 1] == "/spark-secrets"
-    assert not [word for word in service["command"] if "TOKEN" in word or "SECRET" in word]
+    assert service["environment"]["SPARK_SECRETS"] == "/spark-secrets"
     assert {line.split()[0] for line in secrets.splitlines()} == {
         "spark.authenticate",
         "spark.authenticate.secret",
@@ -94,11 +178,25 @@ def test_spark_gets_its_secrets_from_a_file_and_none_of_the_products(name: str) 
     }
 
 
-def test_example_environment_names_exactly_the_settings() -> None:
-    example = (ROOT / ".env.example").read_text()
-    named = set(re.findall(r"^(CLUSTERLINK_[A-Z_]+)=", example, re.MULTILINE))
+@pytest.mark.parametrize(
+    ("text", "starts"),
+    [
+        ("spark.authenticate.secret abc\nspark.connect.authenticate.token def\n", True),
+        ("spark.authenticate.secret abc\nspark.connect.authenticate.token \n", False),
+        ("spark.connect.authenticate.token def\n", False),
+    ],
+)
+def test_spark_does_not_start_without_its_secrets(tmp_path: Path, text: str, starts: bool) -> None:
+    secrets = tmp_path / "secrets.conf"
+    secrets.write_text(text)
+    command = [ROOT / "deploy" / "spark-secrets.sh", "spark.authenticate.secret", "spark.connect.authenticate.token"]
 
-    assert named == {name for name in known_settings() if not name.endswith("_FILE")}
+    environment = {"SPARK_SECRETS": str(secrets), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    assert (done.returncode == 0) is starts
+    assert done.stdout == (f"{secrets}\n" if starts else "")
+    assert starts or "is not set in" in done.stderr
 
 
 def test_no_web_server_evaluates_forwarding_headers_itself(tmp_path: Path) -> None:
@@ -112,14 +210,23 @@ def test_no_web_server_evaluates_forwarding_headers_itself(tmp_path: Path) -> No
         assert "--forwarded-allow-ips" not in command
 
 
-def test_dockerfile_builds_on_pinned_images_with_hashed_requirements() -> None:
+def test_dockerfile_builds_on_pinned_images_with_hashed_requirements_and_recorded_java_parts() -> None:
     text = (ROOT / "Dockerfile").read_text()
     images = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
 
     assert images
     assert all(PINNED.fullmatch(image) for image in images)
     assert "--require-hashes -r requirements-run.txt" in text
+    assert "sha256sum --check --strict --quiet wanted.sha256" in text
     assert set(SETTING.findall(text)) <= known_settings()
+    assert image_digests.without_digest() == []
+
+
+def test_each_java_part_that_is_installed_has_its_recorded_hash() -> None:
+    profiles = {name.split("/")[0] for name in check_parts.read_record()}
+
+    assert profiles == set(re.findall(r"<id>([\w.-]+)</id>", (ROOT / "devcluster" / "pom.xml").read_text()))
+    assert check_parts.main([]) == 0
 
 
 @pytest.mark.parametrize("file", ["requirements.txt", "requirements-run.txt"])

@@ -6,8 +6,10 @@ import hmac
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
+from django.db import DatabaseError
 from django.db.models import Q
 
+from console import outages
 from console.access import Permission, can
 from console.access.handing import reach_of
 from console.access.keys import hash_secret
@@ -52,7 +54,11 @@ def user_of_key(*, key: str, secret: str, now: datetime) -> User | None:
         return None
     stale = Q(last_used_at=None) | Q(last_used_at__lt=now - _USED_PRECISION)
     if row.last_used_at is None or row.last_used_at < now - _USED_PRECISION:
-        ApiKey.objects.filter(stale, pk=row.pk).update(last_used_at=now)
+        try:
+            ApiKey.objects.filter(stale, pk=row.pk).update(last_used_at=now)
+        except DatabaseError as error:
+            if outages.outage_of(error) != outages.READ_ONLY:  # reading requests work with a standby
+                raise
     return row.user
 
 

@@ -36,14 +36,18 @@ def silence_samples() -> list[_Metric]:
 
     What was never heard of counts from when it was to be copied, so that a copy that never begins is noticed. One query.
     """
-    now = timezone.now()
-    copied = MirrorPartition.objects.filter(mirror__in=_copied()).order_by().values(**_PLACE)
-    rows: list[Any] = list(copied.annotate(since=Min(_heard(now))))
     samples: list[Sample] = [
-        ({"cluster": row["cluster"], "link": row["link"]}, max(0.0, (now - row["since"]).total_seconds())) for row in rows
+        ({"cluster": cluster, "link": link}, silence_s) for (cluster, link), silence_s in silences(now=timezone.now()).items()
     ]
     text = "How long the most silent partition was not heard of; no sample where none is to be copied."
     return [("clusterlink_copy_silence_seconds", "gauge", text, samples)]
+
+
+def silences(*, now: datetime) -> dict[tuple[str, str], float]:
+    """Return by (cluster id, link) for how long the most silent partition to copy has not reported."""
+    copied = MirrorPartition.objects.filter(mirror__in=_copied()).order_by().values(**_PLACE)
+    rows: list[Any] = list(copied.annotate(since=Min(_heard(now))))
+    return {(row["cluster"], row["link"]): max(0.0, (now - row["since"]).total_seconds()) for row in rows}
 
 
 def _shows(code: str) -> Q:

@@ -1,14 +1,19 @@
-"""Figures for Prometheus, written in its text format (version 0.0.4) by hand: a dozen lines need no client library."""
+"""Metrics for Prometheus. The ``*_samples`` functions return plain tuples; prometheus_client writes the text format."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import redis
+from django.db import DatabaseError
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.utils import timezone
+from prometheus_client import generate_latest
+from prometheus_client.core import Metric
 
+from console import requestmetrics, store
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StopReport
 from console.models.mirrors import incomplete, measured_rates, unknown_ages, unknown_lags
 from console.queries.acls import acl_samples
@@ -39,11 +44,49 @@ _OTHERS = (
 # A sum of a link would fall when one of its mirrors is deleted, and what is left would be taken for a new start and new loss.
 _PER_TOPIC = "of each mirror topic."
 Sample = tuple[dict[str, str], float]
+QUEUES = ("control", "slices")
+
+
+class _Families:
+    """What ``generate_latest`` needs of a registry."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
 
 
 def prometheus_text() -> str:
-    """Answer all metrics; a dozen queries, and one look at Redis."""
-    lines = [
+    """Return all metrics: some twenty queries and a few requests to Redis.
+
+    While the database is away its metrics are left out; those of this process and of the queue are still useful then.
+    """
+    try:
+        stored, database_up = _stored(), 1
+    except DatabaseError:
+        stored, database_up = [], 0
+    text = "1 if the database answered this scrape. If 0, every metric that comes from the database is left out."
+    up = _metric("clusterlink_database_up", "gauge", text, [({}, database_up)])
+    families = [*stored, *up, *_queue_depths()]
+    return (generate_latest(_Families(families)) + generate_latest(requestmetrics.REGISTRY)).decode()
+
+
+def _queue_depths() -> list[Metric]:
+    """Return how many messages wait in each queue; no sample while Redis does not answer."""
+    pipeline = store.client().pipeline(transaction=False)
+    for queue in QUEUES:
+        pipeline.llen(queue)
+    try:
+        depths: list[Sample] = [({"queue": queue}, depth) for queue, depth in zip(QUEUES, pipeline.execute(), strict=True)]
+    except redis.RedisError:
+        depths = []
+    return list(_metric("clusterlink_queue_messages", "gauge", "Messages that wait in Redis for a thread of a worker.", depths))
+
+
+def _stored() -> list[Metric]:
+    """Return the metrics that need the database."""
+    return [
         *_metric("clusterlink_links", "gauge", "Cluster links by state.", _by_state(ClusterLink.objects.all(), LinkState)),
         *_metric(
             "clusterlink_mirror_topics",
@@ -54,9 +97,9 @@ def prometheus_text() -> str:
         *_partition_metrics(),
         *_metric("clusterlink_last_failover_seconds", "gauge", "RTO of the last failover, as measured.", _recovery_times()),
         *_metric("clusterlink_lost_records", "counter", f"Offsets lost to retention on the source; {_PER_TOPIC}", _lost()),
-        *(line for samples in _OTHERS for one in samples() for line in _metric(*one)),
+        *_topic_lags(),
+        *(family for samples in _OTHERS for described in samples() for family in _metric(*described)),
     ]
-    return "\n".join(lines) + "\n"
 
 
 def _by_state(rows: QuerySet[ClusterLink] | QuerySet[MirrorTopic], states: Iterable[str]) -> list[Sample]:
@@ -64,7 +107,7 @@ def _by_state(rows: QuerySet[ClusterLink] | QuerySet[MirrorTopic], states: Itera
     return [({"state": str(state)}, counts.get(str(state), 0)) for state in states]
 
 
-def _partition_metrics() -> list[str]:
+def _partition_metrics() -> list[Metric]:
     rows, totals = _lags(), _copied()
     # a lag above 0 alarms also while others are unknown; 0 is only claimed where all are known
     lags = [(_of(row), row["largest"] or 0) for row in rows if row.get("known") and (row["largest"] or not row["hidden"])]
@@ -135,6 +178,33 @@ def _lags() -> list[dict[str, Any]]:
     ]
 
 
+def _topic_lags() -> list[Metric]:
+    """Return the lag of each mirror topic. A topic of which any partition's value is unknown has no sample of that value."""
+    now = timezone.now()
+    hidden = unknown_lags(now)
+    measured = MirrorPartition.objects.filter(mirror__drill=None).exclude(mirror__state=MirrorState.STOPPED).order_by()
+    rows = measured.values(topic=F("mirror__name"), **_LABELS).annotate(
+        behind=Sum(F("source_end") - F("mirror_end"), filter=Q(source_end__gt=F("mirror_end"))),
+        hidden=Count("pk", filter=hidden),
+        since=Min("caught_up_at", filter=incomplete(now)),
+        lacking=Count("pk", filter=incomplete(now)),
+        never=Count("pk", filter=incomplete(now) & unknown_ages(now)),
+    )
+    found: list[Any] = list(rows)
+    messages = [(_of_topic(row), row["behind"] or 0) for row in found if not row["hidden"]]
+    ages = [(_of_topic(row), age) for row in found if not row["never"] and (age := _age_s(row)) is not None]
+    text = "Messages that a mirror topic lags behind its source; no sample while the lag of one of its partitions is unknown."
+    age_text = "Age of the oldest record that a mirror topic lacks; no sample while that of one of its partitions is unknown."
+    return [
+        *_metric("clusterlink_mirror_lag_messages", "gauge", text, messages),
+        *_metric("clusterlink_mirror_lag_seconds", "gauge", age_text, ages),
+    ]
+
+
+def _of_topic(row: Mapping[str, object]) -> dict[str, str]:
+    return {**_of(row), "topic": str(row["topic"])}
+
+
 def _age_s(row: Mapping[str, Any]) -> float | None:
     """Answer the age of the oldest record that is known to be missing; None where nobody knows how old any of them is."""
     if not row["lacking"]:
@@ -149,7 +219,7 @@ def _copied() -> list[dict[str, Any]]:
 
 
 def _each(rows: Iterable[Mapping[str, Any]], column: str) -> list[Sample]:
-    return [({**_of(row), "topic": str(row["topic"])}, row[column] or 0) for row in rows]
+    return [(_of_topic(row), row[column] or 0) for row in rows]
 
 
 def _recovery_times() -> list[Sample]:
@@ -173,19 +243,9 @@ def _of(row: Mapping[str, object]) -> dict[str, str]:
     return {"cluster": str(row["cluster"]), "link": str(row["link"])}
 
 
-def _metric(name: str, kind: str, text: str, samples: Iterable[Sample]) -> list[str]:
-    full = f"{name}_total" if kind == "counter" else name
-    return [
-        f"# HELP {full} {text}",
-        f"# TYPE {full} {kind}",
-        *(f"{full}{_labels(labels)} {value}" for labels, value in samples),
-    ]
-
-
-def _labels(labels: dict[str, str]) -> str:
-    pairs = ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items())
-    return f"{{{pairs}}}"
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _metric(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Iterator[Metric]:
+    family = Metric(name, text, kind)
+    suffix = "_total" if kind == "counter" else ""
+    for labels, value in samples:
+        family.add_sample(name + suffix, labels, value)
+    yield family

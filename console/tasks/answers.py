@@ -7,8 +7,9 @@ from functools import wraps
 from typing import Any
 
 import structlog
+from django.db import DatabaseError, InterfaceError
 
-from console import store
+from console import outages, store
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 _log = structlog.get_logger(__name__)
@@ -30,7 +31,17 @@ def _outcome(work: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]
         return {"result": work(**kwargs)}
     except LinkEngineError as error:
         return {"error": {"code": error.code, "message": error.message}}
+    except (DatabaseError, InterfaceError) as error:
+        outage = outages.outage_of(error)
+        if outage is None:
+            return _bug(work)
+        _log.warning("database.unavailable", outage=outage, task=work.__name__)
+        return {"unavailable": f"For the worker: {outages.sentence(outage)}"}
     except Exception:  # noqa: BLE001 - logged in full; the caller must hear of it
-        _log.exception("task.failed", task=work.__name__)
-        message = "The engine failed unexpectedly; the worker's log has the details. Please report it."
-        return {"error": {"code": ErrorCode.INTERNAL_ERROR, "message": message}}
+        return _bug(work)
+
+
+def _bug(work: Callable[..., Any]) -> dict[str, Any]:
+    _log.exception("task.failed", task=work.__name__)
+    message = "The engine failed unexpectedly; the worker's log has the details. Please report it."
+    return {"error": {"code": ErrorCode.INTERNAL_ERROR, "message": message}}

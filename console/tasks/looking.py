@@ -7,11 +7,13 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+import structlog
 from celery import shared_task
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from console import dispatch, pairs
+from console import dispatch, pairs, sparkhealth, store
 from console.actions import clusters
 from console.models import Cluster, ClusterLink, MirrorTopic, SourceTopic
 from console.models.fields import unseal
@@ -26,9 +28,11 @@ from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
 from linkengine.domain.restoring import CommonPart, RestorePoint
+from linkengine.sparkclient import SparkSilentError, SparkUnavailableError, count_slots
 
 _NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR}
 _LINKS = ("destination", "source")
+_log = structlog.get_logger(__name__)
 
 
 @shared_task(name="check_link")
@@ -120,6 +124,21 @@ def probe_cluster(*, cluster_pk: int, **_: Any) -> None:
 
 def _probe(address: ClusterAddress) -> dict[str, Any]:
     return asdict(jobs.probe_cluster(address)) | {"deletes_topics": jobs.deletes_topics(address)}
+
+
+@shared_task(name="probe_spark")
+@watched("probe_spark")
+def probe_spark(**_: Any) -> None:
+    """Store whether the Spark Connect server answers, for /readyz. A server that hangs blocks one thread at most."""
+    with store.hold("probe_spark") as ours:
+        if not ours:
+            return
+        try:
+            sparkhealth.note(slots=count_slots(settings.SPARK_URL))
+        except SparkUnavailableError as error:
+            _log.warning("spark.unavailable", error=str(error))
+            silent = isinstance(error, SparkSilentError)
+            sparkhealth.note(problem="accepts connections but answers no call" if silent else "does not answer")
 
 
 @shared_task(name="probe_link")

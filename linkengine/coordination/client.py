@@ -13,6 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from linkengine.domain.leases import CoordinationUnavailableError
+from linkengine.redisaddress import connect
 
 SOCKET_TIMEOUT_S = 0.5  # local round trips take 0.1 ms; with the one retry the worst call blocks for 2 s, half a lease
 RETRIES = 1  # a pooled connection that died with a restarted server fails once, the retry connects anew
@@ -42,7 +43,7 @@ def client_for(url: str) -> redis.Redis:
 
 @lru_cache(maxsize=16)
 def _client_for(url: str, _pid: int) -> redis.Redis:
-    return redis.Redis.from_url(
+    return connect(
         url,
         socket_timeout=SOCKET_TIMEOUT_S,
         socket_connect_timeout=SOCKET_TIMEOUT_S,

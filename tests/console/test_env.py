@@ -87,8 +87,53 @@ def test_postgres_urls_are_read_with_all_their_parts() -> None:
     assert settings["OPTIONS"]["sslmode"] == "require"
 
 
+@pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe"])
+def test_a_secret_file_without_text_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "secret").write_bytes(content)
+
+    with pytest.raises(ImproperlyConfigured, match=r"X_FILE names .*(empty|not a text file)"):
+        Environment({"X_FILE": str(tmp_path / "secret")}).secret("X")
+
+
+def test_several_postgres_hosts_are_passed_to_libpq() -> None:
+    url = "postgres://u:p@db1:5433,[::1],db3/links?target_session_attrs=read-write&connect_timeout=7"
+
+    settings = Environment({"X": url}).database("X")
+
+    assert (settings["HOST"], settings["PORT"]) == ("db1,::1,db3", "5433,5432,5432")
+    assert settings["OPTIONS"]["target_session_attrs"] == "read-write"
+    assert settings["OPTIONS"]["connect_timeout"] == "7"
+
+
+@pytest.mark.parametrize("hosts", ["db1,", ",db2", "db1:port", "db1:70000,db2", ":5432"])
+def test_hosts_that_cannot_be_read_stop_the_start(hosts: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"X cannot be read: .*\.env\.example") as caught:
+        Environment({"X": f"postgres://u:secret@{hosts}/links"}).database("X")
+    assert "secret" not in str(caught.value)
+
+
+def test_passwords_of_their_own_are_used_unless_the_address_has_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("p@ss/word:1\n")
+    variables = {"P_FILE": str(tmp_path / "file")}
+
+    assert Environment({"X": "postgres://u@h/d", **variables}).database("X", "P")["PASSWORD"] == "p@ss/word:1"
+    assert Environment({"X": "postgres://u:other@h/d", **variables}).database("X", "P")["PASSWORD"] == "other"
+    assert Environment({"X": "redis://h:1/0", **variables}).redis("X", "P") == "redis://:p%40ss%2Fword%3A1@h:1/0"
+    assert Environment({"X": "redis://:other@h/0", **variables}).redis("X", "P") == "redis://:other@h/0"
+    assert Environment({"X": "redis://h:1/0"}).redis("X", "P") == "redis://h:1/0"
+    expected = "redis+sentinel://:p%40ss%2Fword%3A1@h:1,h2/main/0"
+    assert Environment({"X": "redis+sentinel://h:1,h2/main/0", **variables}).redis("X", "P") == expected
+
+
+@pytest.mark.parametrize("rest", ["h:1", "h:1/", "h:1/main/x", "h:port/main", ",h/main", "h/main?socket_timeout=soon"])
+def test_a_sentinel_address_that_cannot_be_read_stops_the_start(rest: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"X cannot be read: .*\.env\.example") as caught:
+        Environment({"X": f"redis+sentinel://:secret@{rest}"}).redis("X")
+    assert "secret" not in str(caught.value)
+
+
 def test_every_variable_that_is_read_is_explained() -> None:
-    read = set(re.findall(r'_env\.\w+\("(CLUSTERLINK_\w+)"', (ROOT / "console/settings.py").read_text()))
+    read = set(re.findall(r'"(CLUSTERLINK_\w+)"', (ROOT / "console/settings.py").read_text()))
     explained = set(re.findall(r"^(CLUSTERLINK_\w+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
 
     assert read == explained

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+import tomllib
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +15,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from console import rounds, store
+from console import rounds, sparkhealth, store
 from console.models import ClampedOffset, ClusterLink, CopyWorker, Drill, GapRange, LinkTask, MirrorPartition, MirrorTopic
 from console.queries.linktasks import list_tasks
 from console.queries.verifymetrics import verify_samples
+from console.tasks.looking import probe_spark
 from devcluster.ports import free_port
 from linkengine.domain.linktasks import TaskName
 from linkengine.domain.states import MirrorState
@@ -50,7 +55,10 @@ def test_ready_means_database_redis_and_a_worker(client: Client, own_redis: None
         "mirrors": "unknown",
         "schedule": "unknown",
         "clocks": "ok",
+        "spark": "unknown: no worker has reported on Spark in the last 90 s",
+        "copy": "ok",
     }
+    assert answer.json()["spark_slots"] is None
 
     store.note_worker()
     assert client.get("/readyz").status_code == 503  # it lives, and nothing gets through
@@ -107,7 +115,7 @@ def test_what_a_drill_lost_and_set_back_is_no_alarm_of_the_link(
     samples = [line for line in client.get("/metrics").content.decode().splitlines() if not line.startswith("#")]
 
     assert not [line for line in samples if line.startswith(("clusterlink_lost_records", "clusterlink_clamped_offsets"))]
-    assert 'clusterlink_alarms{cluster="destination-id",link="west-to-east",code="RECORDS_LOST"} 0' in samples
+    assert 'clusterlink_alarms{cluster="destination-id",code="RECORDS_LOST",link="west-to-east"} 0.0' in samples
     assert list_tasks(link=link)[0].errors == ()
 
 
@@ -144,16 +152,17 @@ def test_metrics_are_prometheus_text(client: Client, link: ClusterLink, make_mir
     of_topic = labels.replace("}", ',topic="orders"}')
     assert answer["Content-Type"].startswith("text/plain; version=0.0.4")
     for line in (
-        'clusterlink_links{state="ACTIVE"} 1',
-        'clusterlink_mirror_topics{state="ACTIVE"} 1',
-        'clusterlink_mirror_topics{state="FAILED"} 0',
-        f"clusterlink_max_lag_messages{labels} 7",
-        f"clusterlink_copied_bytes_total{of_topic} 1024",
-        f"clusterlink_lost_records_total{of_topic} 4",
+        'clusterlink_links{state="ACTIVE"} 1.0',
+        'clusterlink_mirror_topics{state="ACTIVE"} 1.0',
+        'clusterlink_mirror_topics{state="FAILED"} 0.0',
+        f"clusterlink_max_lag_messages{labels} 7.0",
+        f"clusterlink_copied_bytes_total{of_topic} 1024.0",
+        f"clusterlink_lost_records_total{of_topic} 4.0",
     ):
         assert line in lines
     names = {line.split()[2] for line in lines if line.startswith("# TYPE")}
-    assert {line.split("{")[0] for line in lines if not line.startswith("#")} <= names
+    exposed = {line.split("{")[0].split(" ")[0] for line in lines if not line.startswith("#")}
+    assert {re.sub("_(bucket|count|sum)$", "", name) for name in exposed} <= names
 
 
 def samples(client: Client) -> dict[str, float]:
@@ -277,7 +286,7 @@ def test_a_copy_that_falls_silent_or_never_begins_is_heard_of(
 
 
 def test_alarms_that_stand_are_counted_from_0_on(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
-    name = 'clusterlink_alarms{cluster="destination-id",link="west-to-east",code="%s"}'
+    name = 'clusterlink_alarms{cluster="destination-id",code="%s",link="west-to-east"}'
     for topic in ("a", "b"):
         trouble = {"message": "Keys may be left over.", "since": NOW, "last_seen_at": NOW}
         make_mirror(topic).transition_errors.create(code="TOMBSTONES_MISSED", **trouble)
@@ -285,6 +294,125 @@ def test_alarms_that_stand_are_counted_from_0_on(client: Client, link: ClusterLi
     shown = samples(client)
 
     assert [shown[name % code] for code in ("RECORDS_LOST", "RECORDS_DIFFER", "TOMBSTONES_MISSED")] == [0, 0, 2]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+@pytest.mark.parametrize("host", ["10.1.2.3:8000", "clusterlink-web.prod.svc", "not a host", "[", ""])
+@pytest.mark.django_db
+def test_probes_answer_whatever_the_host_header_says(client: Client, path: str, host: str, own_redis: None) -> None:
+    assert client.get(path, headers={"Host": host}).status_code == (503 if path == "/readyz" else 200)  # no worker runs
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/healthz/", "/metrics/x", "/links/", "/api/v1/x", "/kafka/v3/clusters", "/sign-in/", "/admin/"]
+)
+@pytest.mark.django_db
+def test_every_other_path_refuses_an_unknown_host(client: Client, path: str) -> None:
+    assert client.get(path, headers={"Host": "10.1.2.3:8000"}).status_code == 400
+
+
+@pytest.mark.django_db
+def test_ready_reports_spark_slots_and_problems(client: Client, own_redis: None) -> None:
+    sparkhealth.note(slots=18)
+    answer = client.get("/readyz").json()
+    assert (answer["parts"]["spark"], answer["spark_slots"]) == ("ok", 18)
+
+    sparkhealth.note(problem="does not answer")
+    answer = client.get("/readyz").json()
+    assert answer["parts"]["spark"].startswith("does not answer: nothing is copied")
+    assert answer["spark_slots"] is None
+
+    old_ms = int(timezone.now().timestamp() * 1000) - sparkhealth.STALE_MS - 1000
+    store.client().set("console:spark", json.dumps({"at_ms": old_ms, "slots": 18, "problem": ""}))
+    answer = client.get("/readyz").json()
+    assert answer["parts"]["spark"].startswith("unknown")
+    assert answer["spark_slots"] is None
+
+
+@pytest.mark.spark
+@pytest.mark.django_db
+def test_a_probe_finds_the_slots_of_a_server_and_that_there_is_none(
+    client: Client, own_redis: None, settings: Any, spark_connect_url: str
+) -> None:
+    settings.SPARK_URL = spark_connect_url
+    probe_spark()
+    assert client.get("/readyz").json()["spark_slots"] == 16
+
+    settings.SPARK_URL = f"sc://127.0.0.1:{free_port()}"
+    probe_spark()
+    answer = client.get("/readyz").json()
+    assert (answer["parts"]["spark"][:15], answer["spark_slots"]) == ("does not answer", None)
+
+
+def test_ready_names_links_that_copy_nothing(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
+    mirror = make_mirror()
+    mirror.partitions.update(observed_at=timezone.now())
+    assert client.get("/readyz").json()["parts"]["copy"] == "ok"
+
+    old = timezone.now() - timedelta(seconds=50)
+    type(mirror).objects.update(state_since=old)
+    ClusterLink.objects.update(state_since=old)
+    mirror.partitions.update(observed_at=old)
+
+    assert re.match(
+        r"no report from a copy task of 1 link: west-to-east \(5\d s\)", client.get("/readyz").json()["parts"]["copy"]
+    )
+
+
+def test_each_mirror_topic_has_its_lag_unless_it_is_unknown(client: Client, link: ClusterLink, make_mirror: MakeMirror) -> None:
+    of_topic = '{cluster="destination-id",link="west-to-east",topic="%s"}'
+    now, old = timezone.now(), timezone.now() - timedelta(minutes=10)
+    for name in ("behind", "half seen", "unseen age"):
+        make_mirror(name).partitions.update(source_end=40, last_high_watermark=40, last_source_seen_at=now, caught_up_at=old)
+    MirrorPartition.objects.filter(mirror__name="half seen", partition=0).update(last_source_seen_at=old)
+    MirrorPartition.objects.filter(mirror__name="unseen age", partition=0).update(caught_up_at=None)
+
+    shown = samples(client)
+
+    lags, ages = "clusterlink_mirror_lag_messages" + of_topic, "clusterlink_mirror_lag_seconds" + of_topic
+    expected = sum(p.source_end - p.mirror_end for p in MirrorPartition.objects.filter(mirror__name="behind"))
+    assert shown[lags % "behind"] == shown[lags % "unseen age"] == expected > 0
+    assert 600 <= shown[ages % "behind"] < 1200
+    assert lags % "half seen" not in shown
+    assert ages % "unseen age" not in shown
+
+
+@pytest.mark.django_db
+def test_waiting_messages_are_counted(client: Client, own_redis: None) -> None:
+    store.client().rpush("slices", "a", "b")
+
+    shown = samples(client)
+
+    assert (shown['clusterlink_queue_messages{queue="control"}'], shown['clusterlink_queue_messages{queue="slices"}']) == (0, 2)
+
+
+@pytest.mark.django_db
+def test_an_unreachable_queue_has_no_depth(client: Client, no_redis: None) -> None:
+    assert not [name for name in samples(client) if name.startswith("clusterlink_queue_messages")]
+
+
+@pytest.mark.django_db
+def test_request_times_are_counted_by_area_method_and_status(client: Client) -> None:
+    def count(area: str, method: str, status: int) -> float:
+        labels = f'{{area="{area}",method="{method}",status="{status}"}}'
+        return samples(client).get(f"clusterlink_request_seconds_count{labels}", 0)
+
+    before = (count("rest", "GET", 401), count("page", "GET", 200), count("page", "OTHER", 405))
+    client.get("/kafka/v3/clusters")
+    client.get("/sign-in/")
+    client.generic("BREW", "/sign-in/")
+
+    assert (count("rest", "GET", 401), count("page", "GET", 200), count("page", "OTHER", 405)) == tuple(n + 1 for n in before)
+
+
+@pytest.mark.django_db
+def test_the_build_is_described(client: Client) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+    (line,) = [name for name in samples(client) if name.startswith("clusterlink_build_info{")]
+
+    assert f'version="{project["version"]}"' in line
+    assert 'revision="unknown"' in line
 
 
 @pytest.mark.django_db

@@ -57,9 +57,8 @@ def test_rounds_that_get_through_are_ready(client: Client, link: ClusterLink, se
     answer = client.get("/readyz")
 
     assert (answer.status_code, answer.json()["status"]) == (200, "ready")
-    assert answer.json()["parts"] == dict.fromkeys(
-        ("database", "redis", "worker", "rounds", "links", "copy workers", "mirrors", "clocks", "schedule"), "ok"
-    )
+    names = ("database", "redis", "worker", "rounds", "links", "copy workers", "mirrors", "clocks", "schedule", "copy")
+    assert {name: answer.json()["parts"][name] for name in names} == dict.fromkeys(names, "ok")
     shown = figures()
     assert {shown[f'clusterlink_round_late{{step="{step}"}}'] for step in rounds.STEPS} == {0}
     assert {shown[f'clusterlink_round_failures_total{{step="{step}"}}'] for step in rounds.STEPS} == {0}

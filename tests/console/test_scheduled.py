@@ -15,7 +15,7 @@ from console import rounds, scheduled, store
 from console.celery import app
 from console.models import Cluster, ClusterLink
 from console.queries.metrics import prometheus_text
-from console.tasks.looking import probe_clusters, refresh_topics
+from console.tasks.looking import probe_clusters, probe_spark, refresh_topics
 from console.tasks.reconcile import forget_old_rows, reconcile, reconcile_link
 from devcluster.ports import free_port
 
@@ -70,6 +70,7 @@ def test_tasks_that_end_well_are_nothing_to_tell_of(client: Client, known: Clust
     forget_old_rows()
     refresh_topics()
     probe_clusters()
+    probe_spark()
 
     assert told(client) == (200, "ok")
     assert (
@@ -123,10 +124,10 @@ def test_after_a_new_start_several_periods_are_given(client: Client, known: Clus
 
 def test_where_nobody_sends_all_is_late(client: Client, known: ClusterLink, settings: Any) -> None:
     store.client().delete(*(f"console:scheduled:since:{task}" for task in scheduled.EVERY_S))
-    assert told(client)[1].startswith("8 tasks of beat")
+    assert told(client)[1].startswith("9 tasks of beat")
 
     settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
-    assert [figure("late", task) for task in scheduled.EVERY_S] == [1, 1, 1]
+    assert [figure("late", task) for task in scheduled.EVERY_S] == [1, 1, 1, 1]
     assert figure("failures_total", "refresh_topics") is None
 
 

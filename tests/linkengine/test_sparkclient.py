@@ -61,6 +61,19 @@ def test_a_server_that_is_not_there_is_named_with_what_to_do() -> None:
         session("sc://127.0.0.1:1")
 
 
+def test_slots_are_counted_without_a_job(own_spark: SparkConnectServer) -> None:
+    sparkclient.session(own_spark.url)
+    jobs = told(own_spark).count("Got job")
+
+    assert sparkclient.count_slots(own_spark.url) == 16  # devcluster.spark.MASTER
+    assert told(own_spark).count("Got job") == jobs
+
+
+def test_slots_of_a_server_that_is_not_there_are_an_error() -> None:
+    with pytest.raises(SparkUnavailableError):
+        sparkclient.count_slots("sc://127.0.0.1:1")
+
+
 def test_closing_a_session_that_was_never_opened_is_no_error() -> None:
     close_session("sc://127.0.0.1:1")
 

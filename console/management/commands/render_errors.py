@@ -1,54 +1,83 @@
-"""``render_errors [--check]``: write the table of error codes into docs/api.md, or tell whether it is up to date."""
+"""``render_errors [--check]``: write the page of each error code and the table of all, or check whether they are up to date.
+
+The pages are in docs/operations/troubleshoot/. What follows the generated part of a page is written by hand and kept.
+"""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from console.models.mirrors import KEPT
-from console.presenters.errors import ERROR_HELP
+from console.presenters.errors import ERROR_HELP, ErrorHelp
 from linkengine.domain.errors import ErrorCode
 
-PATH = "docs/api.md"
+PLACE = "docs/operations/troubleshoot"
+INDEX = "README.md"
 BEGIN = "<!-- from here to the end of the table: written by `make docs`, compared by `make check` -->\n"
 END = "<!-- the end of the table -->\n"
+PAGE_END = "<!-- written by `make docs` up to here; what follows is written by hand -->\n"
+CODES = tuple(str(code) for code in (*ErrorCode, *KEPT) if code != ErrorCode.NO_ERROR)
 
 
 class Command(BaseCommand):
-    help = "Write the table of error codes into docs/api.md; with --check change nothing and fail if it differs."
+    help = "Write the pages of the error codes; with --check change nothing and fail if one differs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--check", action="store_true")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        path = settings.BASE_DIR / PATH
-        present = path.read_text()
-        text = with_table(present)
-        if not options["check"]:
-            path.write_text(text)
-        elif present != text:
-            raise CommandError(f"The error codes of {PATH} are not those of the code. Run `make docs`.")
+        folder = settings.BASE_DIR / PLACE
+        wanted = wanted_pages(folder)
+        different = [name for name, text in wanted.items() if read(folder / name) != text]
+        obsolete = sorted(path.name for path in folder.glob("*.md") if path.name not in wanted)
+        if obsolete:
+            raise CommandError(f"{PLACE} has pages of codes that do not exist: {', '.join(obsolete)}. Delete them.")
+        if options["check"] and different:
+            raise CommandError(f"In {PLACE} {', '.join(different)} differ from the code. Run `make docs`.")
+        for name in different:
+            (folder / name).write_text(wanted[name])
+
+
+def wanted_pages(folder: Path) -> dict[str, str]:
+    """Return the text of every page by its file name, with the parts written by hand that are there now."""
+    pages = {f"{code}.md": page(ERROR_HELP[code], by_hand=by_hand(read(folder / f"{code}.md"))) for code in CODES}
+    return {INDEX: with_table(read(folder / INDEX)), **pages}
+
+
+def page(row: ErrorHelp, *, by_hand: str) -> str:
+    """Return one page."""
+    fix = f"**What to do.** {row.fix}\n\n" if row.fix else ""
+    return f"# {row.code}\n\n**What it means.** {row.meaning}\n\n{fix}{PAGE_END}{by_hand}"
+
+
+def by_hand(document: str) -> str:
+    """Return the part after the generated one; all of a page that has never been generated."""
+    _, mark, rest = document.partition(PAGE_END)
+    return rest if mark else f"\n{document}" if document else ""
 
 
 def with_table(document: str) -> str:
-    """Put the present table between its marks; raise CommandError where a mark is missing."""
+    """Put the present table between its marks; raise CommandError if a mark is missing."""
     head, begin, rest = document.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (begin and end):
-        raise CommandError(f"{PATH} has lost the marks around the table of error codes.")
+        raise CommandError(f"{PLACE}/{INDEX} has lost the marks around the table of error codes.")
     return "".join([head, BEGIN, *_table(), END, tail])
 
 
+def read(path: Path) -> str:
+    """Return the text of a file, "" if there is none."""
+    return path.read_text() if path.exists() else ""
+
+
 def _table() -> Iterator[str]:
-    yield "| code | what it means | what to do |\n|---|---|---|\n"
-    for code in (*ErrorCode, *KEPT):
-        row = ERROR_HELP[code]
-        yield f"| `{row.code}` | {_cell(row.meaning)} | {_cell(row.fix)} |\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    yield "| code | what it means |\n|---|---|\n"
+    for code in CODES:
+        meaning = ERROR_HELP[code].meaning.replace("|", "\\|")
+        yield f"| [`{code}`]({code}.md) | {meaning} |\n"

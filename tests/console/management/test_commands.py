@@ -12,9 +12,10 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from console.management.commands.render_errors import BEGIN, END, with_table
+from console.management.commands.render_errors import BEGIN, CODES, END, INDEX, PAGE_END, PLACE, with_table
 from console.management.commands.render_states import render
 from console.models import Cluster, MirrorTopic, VerifyRun
+from console.models.mirrors import STAYING
 from console.queries.access import user_of_key
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import TRANSITIONS
@@ -84,9 +85,31 @@ def test_the_table_of_error_codes_is_up_to_date_and_has_them_all() -> None:
 
     text = with_table(BEGIN + "not ours\n" + END)
     assert "not ours" not in text
-    assert [code for code in (*ErrorCode, "RECORDS_LOST", "RECORDS_DIFFER") if f"| `{code}` | " not in text] == []
+    assert [code for code in CODES if f"| [`{code}`]({code}.md) | " not in text] == []
+    assert set(CODES) == {*ErrorCode, *STAYING} - {ErrorCode.NO_ERROR}
     with pytest.raises(CommandError, match="has lost the marks"):
         with_table("no table")
+
+
+def test_what_is_written_by_hand_on_the_page_of_an_error_code_is_kept(settings: Any, tmp_path: Path) -> None:
+    settings.BASE_DIR = tmp_path
+    folder = tmp_path / PLACE
+    folder.mkdir(parents=True)
+    (folder / INDEX).write_text(BEGIN + END)
+    (folder / "CORRUPT_RECORDS.md").write_text("## In detail\n")
+    with pytest.raises(CommandError, match="differ from the code"):
+        call_command("render_errors", "--check")
+
+    call_command("render_errors")
+    call_command("render_errors")
+    call_command("render_errors", "--check")
+
+    text = (folder / "CORRUPT_RECORDS.md").read_text()
+    assert text.count("## In detail\n") == text.count(PAGE_END) == 1
+    assert {path.stem for path in folder.glob("*.md")} == {*CODES, "README"}
+    (folder / "NO_SUCH_CODE.md").touch()
+    with pytest.raises(CommandError, match=r"NO_SUCH_CODE\.md\. Delete them"):
+        call_command("render_errors", "--check")
 
 
 def test_every_edge_is_in_the_document() -> None:

@@ -133,7 +133,7 @@ def test_a_mirror_that_is_not_made_yet_is_no_mirror_without_lag(
 
     assert (listed.unknown_lags, figures.unknown_lags) == (1, 1)
     assert (listed.oldest_lag_ms, figures.oldest_lag_ms, listed.lag_bytes) == (None, None, None)
-    assert 'clusterlink_unknown_lag_partitions{cluster="destination-id",link="west-to-east"} 1' in metrics
+    assert 'clusterlink_unknown_lag_partitions{cluster="destination-id",link="west-to-east"} 1.0' in metrics
     assert "clusterlink_max_lag_messages{" not in metrics  # 0 would claim that the unknown one lags by nothing
 
 

@@ -185,8 +185,8 @@ def test_a_mirror_that_stands_before_an_open_transaction_has_no_lag_and_yet_an_a
     assert (summary.max_lag, link_figures(link=link, by=ENGINE).max_lag) == (0, 0)
     for age in (row.lag_ms, summary.oldest_lag_ms, link_figures(link=link, by=ENGINE).oldest_lag_ms):
         assert 15 * 60_000 <= (age or 0) < 16 * 60_000
-    assert 'clusterlink_held_back_offsets{cluster="destination-id",link="west-to-east"} 49000' in metrics
-    assert 'clusterlink_max_lag_messages{cluster="destination-id",link="west-to-east"} 0' in metrics
+    assert 'clusterlink_held_back_offsets{cluster="destination-id",link="west-to-east"} 49000.0' in metrics
+    assert 'clusterlink_max_lag_messages{cluster="destination-id",link="west-to-east"} 0.0' in metrics
     assert 'clusterlink_max_lag_seconds{cluster="destination-id",link="west-to-east"} 9' in metrics
     assert preview(mirror, MirrorEvent.FAILOVER).records_at_risk == 49_000
     assert preview(mirror, MirrorEvent.PROMOTE).records_to_copy == 0

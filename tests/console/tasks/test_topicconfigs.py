@@ -90,7 +90,7 @@ def test_what_a_mirror_that_cannot_grow_lacks_is_unknown_and_says_why(
     assert [one.code for one in outcome.errors] == [ErrorCode.AUTHORIZATION_ERROR]
     assert (lacking.error_code, lacking.error_message) == (refusal.code, refusal.message)
     assert (summary.max_lag, summary.total_lag, summary.lag_ms) == (None, None, None)
-    assert re.search(r"clusterlink_unknown_lag_partitions{.*} 1\n", prometheus_text())
+    assert re.search(r"clusterlink_unknown_lag_partitions{.*} 1.0\n", prometheus_text())
     assert run(mirror.link).errors == ()
     assert MirrorTopic.objects.get().num_partitions == before + 1
 

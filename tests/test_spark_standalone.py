@@ -1,0 +1,154 @@
+"""The Spark cluster of docker-compose.yml as plain processes: its scripts, its environment, a master that is restarted."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql.connect.session import SparkSession
+
+from deploy.check import problem
+from devcluster.ports import LOOPBACK, accepts, free_port
+from devcluster.processes import Process
+from linkengine import sparkclient
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(290)]
+ROOT = Path(__file__).resolve().parents[1]
+SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+CORES = 3
+
+
+@dataclass
+class Standalone:
+    """Master, worker and Connect server, each on a port of its own."""
+
+    directory: Path
+    ports: dict[str, int] = field(default_factory=lambda: {name: free_port() for name in ("master", "worker", "connect")})
+    running: dict[str, Process] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"sc://{LOOPBACK}:{self.ports['connect']}"
+
+    def start(self, name: str) -> None:
+        (command,) = SERVICES[f"spark-{name}"]["command"]
+        log = self.directory / f"{name}.log"
+        process = Process([str(ROOT / command)], name=name, log=log, env=self._environment(), cwd=ROOT)
+        self.running[name] = process
+        process.wait_until(lambda: accepts(self.ports[name]), timeout_s=120)
+
+    def log(self, name: str) -> str:
+        return (self.directory / f"{name}.log").read_text(errors="replace")
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_MASTER_HOST": LOOPBACK,
+            "SPARK_MASTER_PORT": str(self.ports["master"]),
+            "SPARK_MASTER_WEBUI_PORT": str(free_port()),
+            "SPARK_MASTER_URL": f"spark://{LOOPBACK}:{self.ports['master']}",
+            "SPARK_RECOVERY_DIR": str(self.directory / "recovery"),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_WORKER_PORT": str(self.ports["worker"]),
+            "SPARK_WORKER_WEBUI_PORT": str(free_port()),
+            "SPARK_WORKER_CORES": str(CORES),
+            "SPARK_WORKER_MEMORY": "600m",
+            "SPARK_WORK_DIR": str(self.directory / "work"),
+            "SPARK_EXECUTOR_MEMORY": "500m",
+            "SPARK_DRIVER_MEMORY": "600m",
+            "SPARK_CONNECT_PORT": str(self.ports["connect"]),
+            "SPARK_CONNECT_OPTIONS": "--conf spark.python.worker.faulthandler.enabled=true --conf spark.driver.host=127.0.0.1",
+            "SPARK_LOG_LEVEL": "WARN",
+        }
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    cluster = Standalone(tmp_path_factory.mktemp("standalone"))
+    (cluster.directory / "recovery").mkdir()
+    try:
+        for name in ("master", "worker", "connect"):
+            cluster.start(name)
+        yield cluster
+    finally:
+        sparkclient.close_session(cluster.url)
+        for process in reversed(cluster.running.values()):
+            process.stop()
+
+
+def run_job(session: SparkSession, words: str) -> int:
+    """Run a Python task on an executor that writes `words` to its standard error."""
+
+    def work(batches: Iterator[Any]) -> Iterator[Any]:
+        import sys as there  # noqa: PLC0415 - on the executor
+
+        there.stderr.write(f"{words}\n")
+        there.stderr.flush()
+        yield from batches
+
+    return session.range(0, 1, 1, 1).mapInArrow(work, "id long").count()
+
+
+def wait_for(condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_a_job_runs_and_its_logs_reach_the_workers_output(spark: Standalone) -> None:
+    words = f"written by a task {secrets.token_hex(4)}"
+
+    assert run_job(sparkclient.session(spark.url), words) == 1
+
+    wait_for(lambda: words in spark.log("worker"))
+    (line,) = [line for line in spark.log("worker").splitlines() if words in line]
+    assert line.startswith("app-")
+    assert line.split(":")[0].endswith("stderr")
+
+
+def test_the_slots_of_all_executors_are_counted(spark: Standalone) -> None:
+    run_job(sparkclient.session(spark.url), "warm")
+
+    assert sparkclient.count_slots(spark.url) == CORES
+
+
+def test_options_and_log_level_take_effect(spark: Standalone) -> None:
+    conf = sparkclient.session(spark.url).conf
+
+    assert conf.get("spark.python.worker.faulthandler.enabled") == "true"
+    assert conf.get("spark.task.maxFailures") == "8"
+    assert conf.get("spark.sql.shuffle.partitions") == "4"
+    for name in spark.running:
+        assert " INFO " not in spark.log(name), name
+
+
+def test_a_restarted_master_keeps_the_application_and_its_executors(spark: Standalone) -> None:
+    session = sparkclient.session(spark.url)
+    run_job(session, "before")
+    before = sorted(path.name for path in (spark.directory / "work").glob("app-*/*"))
+
+    spark.running["master"].kill()
+    assert run_job(session, "while the master is away") == 1
+    spark.start("master")
+    time.sleep(20)  # workers try again every 10 to 20 s; an application that was not recovered would be ended now
+
+    assert run_job(sparkclient.session(spark.url), "after") == 1
+    assert sparkclient.count_slots(spark.url) == CORES
+    assert sorted(path.name for path in (spark.directory / "work").glob("app-*/*")) == before  # the same executor
+
+
+def test_the_health_checks_of_compose_succeed_while_the_part_lives(spark: Standalone) -> None:
+    for name in ("master", "worker", "connect"):
+        assert problem("tcp", LOOPBACK, str(spark.ports[name])) == ""
+    assert "refused" in problem("tcp", LOOPBACK, str(free_port()))
