@@ -7,7 +7,7 @@ LinkCopy: where that changes, the worker lets this one end and makes another.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, KeysView, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -156,9 +156,10 @@ class LinkCopy:
         """Bytes copied since the link is copied here."""
         return self._moved_bytes + sum(one.account.bytes_copied for one in self._living.values())
 
-    def has(self, key: str) -> bool:
-        """Whether a partition is here."""
-        return key in self._partitions
+    @property
+    def keys(self) -> KeysView[str]:
+        """Names of the partitions that are here."""
+        return self._partitions.keys()
 
     # --- turns -------------------------------------------------------------------------------------------------------
 

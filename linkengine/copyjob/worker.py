@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
+from typing import TypeVar
 
 import structlog
 
@@ -28,6 +29,7 @@ from linkengine.domain.plans import CopyPlan
 from linkengine.domain.workers import HEARTBEAT_MS, Heartbeat, LinkShare, WorkerSetup
 
 _log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 TICK_S = 0.02  # how late a timer may be; sockets and events wake the loop at once
 IDLE_S = 0.25  # of a worker without links
@@ -218,26 +220,25 @@ class CopyWorker:
     # --- what the steward tells --------------------------------------------------------------------------------------
 
     def _granted(self, grants: list[Grant]) -> None:
-        for grant in grants:
-            self._with(grant.key, lambda link, grant=grant: link.granted(grant))  # type: ignore[misc]
+        self._each({one.key: one for one in grants}, LinkCopy.granted)
 
     def _armed(self, grants: list[Grant]) -> None:
-        for grant in grants:
-            self._with(grant.key, lambda link, grant=grant: link.armed(grant))  # type: ignore[misc]
+        self._each({one.key: one for one in grants}, LinkCopy.armed)
 
     def _lost(self, keys: set[str]) -> None:
-        for key in keys:
-            self._with(key, lambda link, key=key: link.lost(key))  # type: ignore[misc]
+        self._each({key: key for key in keys}, LinkCopy.lost)
 
     def _paused(self, link_id: str, pause_s: float) -> None:
         link = self._links.get(link_id)
         if link is not None:
             self._guarded(link_id, partial(link.paused, pause_s))
 
-    def _with(self, key: str, work: Callable[[LinkCopy], None]) -> None:
-        found = next(((link_id, link) for link_id, link in self._links.items() if link.has(key)), None)
-        if found is not None:
-            self._guarded(found[0], partial(work, found[1]))
+    def _each(self, news: Mapping[str, T], tell: Callable[[LinkCopy, T], None]) -> None:
+        """Tell the links that have these partitions, each under its own guard."""
+        for link_id, link in list(self._links.items()):
+            for key in link.keys & news.keys():
+                if self._links.get(link_id) is link:  # else it has just failed
+                    self._guarded(link_id, partial(tell, link, news[key]))
 
     # --- signs of life ---------------------------------------------------------------------------------------------------
 
