@@ -226,7 +226,9 @@ def test_each_java_part_that_is_installed_has_its_recorded_hash() -> None:
     profiles = {name.split("/")[0] for name in check_parts.read_record()}
 
     assert profiles == set(re.findall(r"<id>([\w.-]+)</id>", (ROOT / "devcluster" / "pom.xml").read_text()))
-    assert check_parts.main([]) == 0
+    installed = sorted(profile for profile in profiles if (check_parts.PARTS / profile).is_dir())
+    assert len(profiles) - len(installed) <= 1  # kafka-4.4.0 comes with `make test KAFKA=4.4.0`
+    assert check_parts.main(installed) == 0
 
 
 @pytest.mark.parametrize("file", ["requirements.txt", "requirements-run.txt"])
