@@ -54,6 +54,7 @@ MIDDLEWARE = [
     "console.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "console.middleware.NoStoreMiddleware",  # inside WhiteNoise: static files may be stored
     "csp.middleware.CSPMiddleware",
     "console.readable.NoNulMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

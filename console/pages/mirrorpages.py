@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from console import pairs
-from console.access import Permission, can
+from console.access import Permission, can, cluster_names
 from console.actions.reparenting import possible_links
 from console.actors import Actor
 from console.gatepolicies import newest_run
@@ -41,7 +41,7 @@ from console.queries import mirrors as mirror_queries
 from console.queries import operations as operation_queries
 from console.queries import stopreports as report_queries
 from console.queries import verification
-from console.queries.lineage import cluster_names, lineage_of
+from console.queries.lineage import lineage_of
 from console.queries.mirrorconfigs import followed_configs, list_reverts
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, MirrorEvent, MirrorState
 
@@ -132,7 +132,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "tiles": mirror_tiles(summary),
         "partitions": [partition_row(row, now=now) for row in summary.partitions],
         "gaps": gap_groups(mirror.gaps.all()),
-        "lineage": origin_rows(lineage_of(mirror), names=cluster_names(), now=now),
+        "lineage": origin_rows(lineage_of(mirror, by=by), names=cluster_names(by), now=now),
         "configs": followed_configs(mirror),
         "reverts": [{"row": one, "at": moment(one.at, now=now)} for one in list_reverts(mirror)],
         **_newest(mirror, now=now),
