@@ -129,6 +129,37 @@ class RequestIdMiddleware:
         return stream_without_blocking(response) if streams_later else response
 
 
+class NoStoreMiddleware:
+    """Forbids browsers and proxies to store responses: pages and REST responses depend on the person who is signed in.
+
+    Stands inside WhiteNoise, whose responses for static files keep their own ``Cache-Control``. Works sync and async.
+    """
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        """Keep the rest of the chain."""
+        self.get_response = get_response
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> Any:
+        """Return the response, or a coroutine that does."""
+        if iscoroutinefunction(self):
+            return self._respond_later(request)
+        return _not_stored(self.get_response(request))
+
+    async def _respond_later(self, request: HttpRequest) -> HttpResponse:
+        return _not_stored(await self.get_response(request))
+
+
+def _not_stored(response: HttpResponse) -> HttpResponse:
+    if "no-store" not in response.get("Cache-Control", ""):
+        response["Cache-Control"] = "no-store"
+    return response
+
+
 def stream_without_blocking(response: HttpResponse) -> HttpResponse:
     """Let a file be read bit by bit in a thread; Django would read all of it into memory before the first byte is sent."""
     if isinstance(response, StreamingHttpResponse) and not response.is_async:

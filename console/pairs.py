@@ -15,6 +15,7 @@ from django.db.models.functions import Coalesce
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.models.links import ConnectionMode, LinkMode
 from console.models.mirrors import RECORDS_DIFFER
+from linkengine.domain.linkaddresses import inbound_properties, own_properties, registered_properties
 from linkengine.domain.plans import GapFiller
 from linkengine.domain.restoring import CommonPart
 from linkengine.domain.states import BECOMING, GapReason, MirrorEvent, MirrorState
@@ -49,9 +50,26 @@ def has_two_sides(link: ClusterLink) -> bool:
 
 def needs_other_side(link: ClusterLink) -> bool:
     """Tell whether the link does nothing without its other side: the source of an INBOUND link opens the connection."""
-    return link.mode == LinkMode.SOURCE or (
-        link.mode == LinkMode.DESTINATION and link.connection_mode == ConnectionMode.INBOUND
-    )
+    return link.mode == LinkMode.SOURCE or is_inbound(link)
+
+
+def is_inbound(link: ClusterLink) -> bool:
+    """Return whether the link is the destination's side of a source-initiated link."""
+    return link.mode == LinkMode.DESTINATION and link.connection_mode == ConnectionMode.INBOUND
+
+
+def properties_of_source(link: ClusterLink) -> dict[str, str]:
+    """Return the properties with which a link reaches its source; contains secrets.
+
+    Raises LinkEngineError where the link would send the registered cluster's credentials to an address that is not registered.
+    """
+    registered = link.source.properties if link.source else {}
+    if is_inbound(link):  # the source's side decides how to sign in there
+        other = other_side(link)
+        return inbound_properties(other.properties if other else {}, registered)
+    if link.uses_cluster_credentials and link.source:
+        return registered_properties(own_properties(link.properties), registered)
+    return own_properties(link.properties)
 
 
 def missing_side(link: ClusterLink) -> str:

@@ -274,7 +274,7 @@ def _source_can_turn(mirror: MirrorTopic, other: ClusterLink) -> str:
         return _holds_others(mirror) or _would_lose_its_beginning(mirror)
     if taken.link_id == other.pk and taken.source_topic == mirror.name:
         return f"Topic '{name}' on the other side is {taken.state} itself."
-    return f"Topic '{name}' on the other side is a mirror topic of link '{taken.link.name}', so it cannot turn round."
+    return f"Topic '{name}' on the other side is a mirror topic of another link, so it cannot turn round."
 
 
 def _holds_others(mirror: MirrorTopic) -> str:
@@ -316,7 +316,7 @@ def _can_be_restored(mirror: MirrorTopic, other: ClusterLink) -> str:
         )
     taken = _mirror_there(mirror.link, mirror.name)
     if taken is not None:
-        return f"Topic '{mirror.name}' is a mirror topic of link '{taken.link.name}' in state {taken.state}."
+        return f"Topic '{mirror.name}' is a mirror topic of another link, in state {taken.state}."
     return ""
 
 

@@ -26,8 +26,8 @@ def only_known_charsets(application: Application) -> Application:
         if scope["type"] != "http" or _codec(scope["headers"]) in _CHARSETS:
             await application(scope, receive, send)
             return
-        text = (b"content-type", b"text/plain; charset=utf-8")
-        await send({"type": "http.response.start", "status": 400, "headers": [text]})
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 400, "headers": headers})
         await send({"type": "http.response.body", "body": b"The charset of the request is not understood here. Send UTF-8.\n"})
 
     return answer

@@ -63,6 +63,7 @@ MIDDLEWARE = [
     "console.api.paths.keep_path_encoded",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "console.middleware.NoStoreMiddleware",  # inside WhiteNoise: static files may be stored
     "csp.middleware.CSPMiddleware",
     "console.readable.NoNulMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

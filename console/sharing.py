@@ -6,12 +6,19 @@ from typing import TypeVar
 
 from django.db.models import Prefetch, QuerySet
 
+from console.access.visibility import with_sight
+from console.actors import Actor
 from console.models import ClusterLink, MirrorTopic
 
 _Mirror = TypeVar("_Mirror", bound=MirrorTopic)  # or one with annotations
 
 
-def with_links(mirrors: QuerySet[_Mirror]) -> QuerySet[_Mirror]:
-    """Read links, clusters and configs with the mirrors, by two queries more; mirrors of one link share one object."""
+def with_links(mirrors: QuerySet[_Mirror], *, by: Actor | None = None) -> QuerySet[_Mirror]:
+    """Read links, clusters and configs with the mirrors, by two queries more; mirrors of one link share one object.
+
+    ``by`` is the reader, where there is one (``access.with_sight``).
+    """
     links = ClusterLink.objects.select_related("destination__environment__organization", "source")
+    if by is not None:
+        links = with_sight(links, by)
     return mirrors.prefetch_related(Prefetch("link", queryset=links.prefetch_related("configs")))

@@ -2,7 +2,16 @@
 
 from console.access.policies import can, check_permission, role_needed
 from console.access.roles import ROLE_DESCRIPTIONS, ROLE_PERMISSIONS, Permission
-from console.access.visibility import visible_clusters, visible_environments, visible_links, visible_mirrors
+from console.access.visibility import (
+    cluster_names,
+    link_words,
+    visible_clusters,
+    visible_environments,
+    visible_links,
+    visible_mirrors,
+    whole_cluster_names,
+    with_sight,
+)
 
 __all__ = [
     "ROLE_DESCRIPTIONS",
@@ -10,9 +19,13 @@ __all__ = [
     "Permission",
     "can",
     "check_permission",
+    "cluster_names",
+    "link_words",
     "role_needed",
     "visible_clusters",
     "visible_environments",
     "visible_links",
     "visible_mirrors",
+    "whole_cluster_names",
+    "with_sight",
 ]

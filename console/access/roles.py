@@ -24,6 +24,7 @@ class Permission(StrEnum):
     READ_RECORDS = "read records"  # the pieces of them that a comparison shows where copies differ
     VERIFY = "verify mirror topics"  # start comparisons of mirror and source
     MANAGE_CLUSTER = "manage clusters"  # register clusters, change their credentials
+    USE_CREDENTIALS = "use the stored credentials of clusters"  # let a link sign in at the cluster as it is registered
     MANAGE_ACCESS = "manage access"  # grant and revoke roles
     VIEW_AUDIT = "view the audit"
     MANAGE_ORGANIZATION = "manage the organization"  # environments
@@ -46,7 +47,8 @@ ROLE_PERMISSIONS: Mapping[Role, frozenset[Permission]] = MappingProxyType(
     {
         Role.ORGANIZATION_ADMIN: _ALL,
         Role.ENVIRONMENT_ADMIN: _ALL - {Permission.MANAGE_ORGANIZATION},
-        Role.CLOUD_CLUSTER_ADMIN: _LINKS | {Permission.MANAGE_CLUSTER, Permission.MANAGE_ACLS, Permission.VIEW_AUDIT},
+        Role.CLOUD_CLUSTER_ADMIN: _LINKS
+        | {Permission.MANAGE_CLUSTER, Permission.USE_CREDENTIALS, Permission.MANAGE_ACLS, Permission.VIEW_AUDIT},
         Role.RESOURCE_OWNER: _LINKS | {Permission.MANAGE_ACCESS},
         Role.DEVELOPER_MANAGE: _MIRRORS,
         Role.DEVELOPER_READ: frozenset({Permission.VIEW}),

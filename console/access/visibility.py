@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from collections.abc import Callable
+
+from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Left
 from django.db.models.lookups import Exact
 
+from console.access.policies import can
+from console.access.roles import Permission
 from console.actors import Actor
 from console.models import Cluster, ClusterLink, Environment, MirrorTopic, RoleBinding
 
@@ -39,13 +43,39 @@ def visible_clusters(by: Actor) -> QuerySet[Cluster]:
 
 
 def visible_links(by: Actor) -> QuerySet[ClusterLink]:
-    """Answer the links the actor may see: of a whole cluster, by name, or because a topic of theirs is mirrored by it."""
+    """Answer the links the actor may see: of a whole cluster, by name, or because a topic of theirs is mirrored by it.
+
+    Each row has ``sees_source``: whether the actor may see the registered cluster behind its source.
+    """
     if by.may_do_all:
-        return ClusterLink.objects.all()
+        return with_sight(ClusterLink.objects.all(), by)
     scope = _NOTHING
     for one in by.bindings:
         scope |= _link_scope(one)
-    return ClusterLink.objects.filter(scope)
+    return with_sight(ClusterLink.objects.filter(scope), by)
+
+
+def with_sight(links: QuerySet[ClusterLink], by: Actor) -> QuerySet[ClusterLink]:
+    """Add ``sees_source`` to links; ``ClusterLink.known_source`` needs it."""
+    sight = Value(value=True) if by.may_do_all else Exists(visible_clusters(by).filter(pk=OuterRef("source")))
+    return links.annotate(sees_source=ExpressionWrapper(sight, output_field=BooleanField()))
+
+
+def cluster_names(by: Actor) -> dict[str, str]:
+    """Return the names of the registered clusters of which the actor may see something, by Kafka's id."""
+    return dict(visible_clusters(by).values_list("cluster_id", "name"))
+
+
+def whole_cluster_names(by: Actor) -> dict[str, str]:
+    """Return the names of the registered clusters of which the actor may see everything, by Kafka's id."""
+    clusters = visible_clusters(by).select_related("environment")
+    return {cluster.cluster_id: cluster.name for cluster in clusters if can(by, Permission.VIEW, cluster=cluster)}
+
+
+def link_words(by: Actor, destination: Cluster) -> Callable[[str], str]:
+    """Return a function that names a link of a cluster in a sentence, or only says that there is one the actor may not see."""
+    names = set(visible_links(by).filter(destination=destination).order_by().values_list("name", flat=True))
+    return lambda name: f"cluster link '{name}'" if name in names else "another cluster link"
 
 
 def visible_mirrors(by: Actor) -> QuerySet[MirrorTopic]:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
@@ -72,6 +73,24 @@ def revoke_role(*, binding: RoleBinding, by: Actor, now: datetime) -> None:
     with transaction.atomic():
         audit.record(by=by, action="RevokeRole", resource=_path(binding), now=now, detail=_facts(binding))
         binding.delete()
+
+
+def change_own_password(*, new: str, by: Actor, now: datetime) -> None:
+    """Set the actor's password; the caller has checked the present one. Ends the sessions that were begun with it.
+
+    API keys and their tokens stay valid: they are secrets of their own. Raises InvalidInputError for a password that the
+    installation's rules (``AUTH_PASSWORD_VALIDATORS``) do not allow.
+    """
+    user = by.user
+    assert user is not None  # programs have keys, no passwords
+    try:
+        validate_password(new, user)
+    except ValidationError as error:
+        raise InvalidInputError(" ".join(error.messages), field="new_password") from None
+    with transaction.atomic():
+        user.set_password(new)
+        user.save(update_fields=["password"])
+        audit.record(by=by, action="ChangePassword", resource=f"user/{user.get_username()}", now=now)
 
 
 def create_api_key(

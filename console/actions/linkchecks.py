@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from console import dispatch, pairs
-from console.access import Permission, check_permission, visible_clusters
+from console.access import visible_clusters
+from console.actions import linkcredentials
 from console.actors import Actor
 from console.errors import BadRequestError, InvalidInputError, from_engine
 from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic
@@ -17,7 +18,6 @@ from console.models.fields import seal
 from console.models.links import ConnectionMode, LinkMode
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.linkaddresses import source_properties, uses_registered_security
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection, is_set
 from linkengine.domain.linkrules import LinkConfigError, check_configs, with_canonical_names
 from linkengine.domain.plans import GapFiller
@@ -40,7 +40,7 @@ class LinkDraft:
     cluster_link_id: str = ""
 
     def shown_configs(self) -> dict[str, str]:
-        """Answer all configs for the audit, secrets masked."""
+        """Return all configs for the audit, secrets masked."""
         return shown(self.link.properties) | dict(self.others)
 
 
@@ -80,11 +80,12 @@ def draft_link(
         created_at=now,
         created_by=by.name,
     )
-    _check_inbound(link)
-    check_address(link)
-    check_lender(link, by=by)
-    join_pair(link, cluster_link_id)
     others = {key: value for key, value in values.items() if not is_connection(key)}
+    _check_inbound(link)
+    linkcredentials.choose(link, by=by)
+    linkcredentials.check_acl_sync(link, others.get, by=by)
+    check_address(link)
+    join_pair(link, cluster_link_id)
     return LinkDraft(link=link, others=others, cluster_link_id=cluster_link_id)
 
 
@@ -100,7 +101,7 @@ def _check_length(field: str, cluster_id: str) -> None:
 
 def _check_inbound(link: ClusterLink) -> None:
     """Refuse the destination's half of a source-initiated link where nobody would know how to reach the source."""
-    if link.mode == LinkMode.DESTINATION and pairs.needs_other_side(link) and link.source is None:
+    if pairs.is_inbound(link) and link.source is None:
         raise InvalidInputError(
             "An INBOUND link reaches its source as that is registered here, and source_cluster_id names no registered cluster "
             "that you may see. Register the source first, or leave connection.mode OUTBOUND.",
@@ -124,7 +125,7 @@ def check_draft(draft: LinkDraft) -> None:
 
 def ask_source(link: ClusterLink) -> dict[str, str]:
     """Run the engine's check of a link that need not be stored; the answer holds ``cluster_id``."""
-    sealed = seal({"source": properties_of_source(link), "destination": link.destination.properties})
+    sealed = seal({"source": pairs.properties_of_source(link), "destination": link.destination.properties})
     try:
         found: dict[str, str] = dispatch.call(
             "check_link",
@@ -179,22 +180,11 @@ def check_address(link: ClusterLink) -> None:
     """Raise InvalidInputError unless the link says, or its registered source knows, how to reach the source."""
     local = {name.removeprefix("local."): value for name, value in link.properties.items() if name.startswith("local.")}
     try:
-        address_from_properties(properties_of_source(link))
+        address_from_properties(pairs.properties_of_source(link))
         if local:
             address_from_properties({**link.destination.properties, **local})
     except LinkEngineError as error:
         raise InvalidInputError(error.message, code=error.code, field="bootstrap.servers") from error
-
-
-def check_lender(link: ClusterLink, *, by: Actor) -> None:
-    """Raise DeniedError where the link signs in as its registered source does, and the actor may not see all of that."""
-    if link.source and uses_registered_security(link.properties, link.source.properties):
-        check_permission(by, Permission.VIEW, cluster=link.source)
-
-
-def properties_of_source(link: ClusterLink) -> dict[str, str]:
-    """Answer how the link reaches its source; contains secrets."""
-    return source_properties(link.properties, link.source.properties if link.source else None)
 
 
 def registered_source(source_cluster_id: str, *, by: Actor) -> Cluster | None:

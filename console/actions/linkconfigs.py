@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -12,7 +13,7 @@ from django.db.models import F
 
 from console import audit, dispatch, pairs
 from console.access import Permission, check_permission
-from console.actions import groups, linkchecks
+from console.actions import groups, linkchecks, linkcredentials
 from console.actions.rows import lock_link
 from console.actors import Actor
 from console.errors import InvalidInputError
@@ -26,6 +27,7 @@ from linkengine.domain.states import LinkState
 
 # beside the connection: whether log starts follow the source, and how fast to copy
 KNOWN_TO_COPY_TASKS = {"topic.config.sync.include", "link.throughput.limit.bytes.per.second"}
+_ACL_CONFIGS = {linkcredentials.ACL_SYNC, linkcredentials.ACL_FILTERS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ def alter_configs(
         return
     with transaction.atomic():
         locked = lock_link(link)
-        _check(locked, wanted, by=by)
+        locked.uses_cluster_credentials = _check(locked, wanted, by=by)
         _write(locked, wanted, now=now)
         other = _other_that_copies(locked, wanted)
         _audit(locked, wanted, by=by, now=now)
@@ -61,15 +63,19 @@ def alter_configs(
             dispatch.send("reconcile_link", link_id=one.pk, probe=True)
 
 
-def _check(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor) -> None:
+def _check(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor) -> bool:
+    """Check the changes; return whether the link then signs in with the registered cluster's credentials."""
     stored = dict(link.configs.values_list("name", "value"))
     present: dict[str, str | None] = {**link.properties, **stored, "link.mode": link.mode}
     linkchecks.check_values(wanted, present=present)
-    changed = ClusterLink(
-        destination=link.destination, source=link.source, properties=_merged(link.properties, wanted), name=link.name
-    )
+    linkcredentials.check_secrets(link.properties, {name: v for name, v in wanted.items() if is_connection(name)})
+    changed = copy(link)
+    changed.properties = _merged(link.properties, wanted)
+    linkcredentials.choose(changed, by=by, before=link)
+    if changed.properties != link.properties or _ACL_CONFIGS & set(wanted):
+        linkcredentials.check_acl_sync(link, {**present, **wanted}.get, by=by)
     linkchecks.check_address(changed)
-    linkchecks.check_lender(changed, by=by)
+    return changed.uses_cluster_credentials
 
 
 def _write(link: ClusterLink, wanted: dict[str, str | None], *, now: datetime) -> None:
@@ -120,4 +126,5 @@ def _merged(properties: dict[str, str], wanted: dict[str, str | None]) -> dict[s
 
 def _audit(link: ClusterLink, wanted: dict[str, str | None], *, by: Actor, now: datetime) -> None:
     shown = {name: linkchecks.MASK if value and LINK_CONFIGS[name].sensitive else value for name, value in wanted.items()}
-    audit.record(by=by, action="AlterClusterLinkConfigs", resource=audit.path_of(link), now=now, detail={"configs": shown})
+    detail = {"configs": shown, "uses_cluster_credentials": link.uses_cluster_credentials}
+    audit.record(by=by, action="AlterClusterLinkConfigs", resource=audit.path_of(link), now=now, detail=detail)

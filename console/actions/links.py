@@ -42,9 +42,8 @@ def create_link(  # noqa: PLR0913 - what a client sends, one keyword each
     ``destination`` is the cluster the row belongs to and ``source_cluster_id`` the other one, whatever the link's mode; the
     second side of a pair takes over the first one's id (``cluster_link_id``, if given, must be that).
     ``source_cluster_id`` may be empty: then the source tells its own. Where the source is registered here and the configs carry
-    no security that could work with it, the registered cluster's credentials are used (``source_properties``); the actor must
-    be allowed to see that cluster for it. With ``validate_link`` the source is asked, which takes up to
-    ``linkchecks.CHECK_TIMEOUT_S``.
+    no security that could work with it, the registered cluster's credentials are used, if the actor may use them
+    (``linkcredentials.choose``). With ``validate_link`` the source is asked, which takes up to ``linkchecks.CHECK_TIMEOUT_S``.
     """
     path = f"{audit.path_of(destination)}/link/{name}"
     check_permission(
@@ -166,7 +165,11 @@ def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterL
                 action="CreateClusterLink",
                 resource=audit.path_of(link),
                 now=now,
-                detail={"source_cluster_id": link.source_cluster_id, "configs": draft.shown_configs()},
+                detail={
+                    "source_cluster_id": link.source_cluster_id,
+                    "configs": draft.shown_configs(),
+                    "uses_cluster_credentials": link.uses_cluster_credentials,
+                },
             )
     except IntegrityError:  # somebody was quicker
         return _answer_quicker(draft, by=by, now=now)

@@ -9,13 +9,13 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from console import audit, dispatch
-from console.access import Permission, check_permission
+from console.access import Permission, check_permission, link_words, whole_cluster_names
 from console.actions import linkchecks, transitions
 from console.actions.namespaces import check_free
 from console.actions.rows import lock_clusters
 from console.actors import ENGINE, Actor
 from console.errors import BadRequestError, ConflictError, InvalidInputError, from_engine
-from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic, RoleBinding
+from console.models import ClusterLink, LinkConfig, MirrorTopic, RoleBinding
 from console.models.links import LinkMode, show_change
 from console.models.mirrors import DELETION_REFUSED
 from console.policies import auto_creates, why_not, why_not_deletable
@@ -27,11 +27,11 @@ from linkengine.domain.states import LinkState, MirrorEvent, MirrorState
 
 CHECK_TIMEOUT_S = 20.0  # see linkchecks
 _MIRRORING = (
-    "It is a mirror topic of cluster link '{link}' in state {state}, and stays as it is. There is nothing to do where that is "
+    "It is a mirror topic of {link} in state {state}, and stays as it is. There is nothing to do where that is "
     "the mirror you want; for a second copy, use a link with a prefix."
 )
 _STOPPED = (
-    "It was a mirror topic of cluster link '{link}' and is {state}: applications may write to it and rely on it. Use a link "
+    "It was a mirror topic of {link} and is {state}: applications may write to it and rely on it. Use a link "
     "with a prefix; delete the stopped mirror topic, with all its records, only if nobody needs them."
 )
 _FIELD_OF: dict[str, str | None] = {
@@ -70,8 +70,8 @@ def create_mirror(
     if known is not None:  # whatever became of the link since: the first request was taken
         return _check_repeat(known, mirror, by=by, now=now)
     check_link_state(link)
-    check_free(cluster=link.destination, topic=name, link=link)
-    check_ring(mirror)
+    check_free(cluster=link.destination, topic=name, link=link, by=by)
+    check_ring(mirror, by=by)
     _ask_clusters(link, source_topic, name, replication_factor=replication_factor, configs=overrides)
     return mirror if validate_only else _store(mirror, by=by, now=now)
 
@@ -128,7 +128,7 @@ def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
     """Store the mirror; where an equal request was quicker, the answer is that one's row."""
     try:
         with transaction.atomic():
-            _reserve(mirror)
+            _reserve(mirror, by=by)
             known = _known(mirror.link, mirror.name)
             if known is not None:
                 return _check_repeat(known, mirror, by=by, now=now)
@@ -148,7 +148,7 @@ def _store(mirror: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
     return mirror
 
 
-def _reserve(mirror: MirrorTopic) -> None:
+def _reserve(mirror: MirrorTopic, *, by: Actor) -> None:
     """Look again, and let nobody else look until this row is there: two links would copy into one topic.
 
     The link too: one that is to go fails over the mirrors it has, and knows of no other.
@@ -158,7 +158,7 @@ def _reserve(mirror: MirrorTopic) -> None:
     if link is None:
         raise ConflictError(f"Cluster link '{mirror.link.name}' has been deleted.")
     check_link_state(link)
-    check_free(cluster=mirror.link.destination, topic=mirror.name, link=link)
+    check_free(cluster=mirror.link.destination, topic=mirror.name, link=link, by=by)
     if mirror.auto_created and not auto_creates(link, mirror.source_topic):
         raise ConflictError(
             f"The auto-create filters of cluster link '{link.name}' do not choose '{mirror.source_topic}' any more."
@@ -206,7 +206,9 @@ def check_link_state(link: ClusterLink) -> None:
 
 
 def _known(link: ClusterLink, name: str) -> MirrorTopic | None:
-    return MirrorTopic.objects.filter(link__destination=link.destination_id, name=name).select_related("link").first()
+    return (
+        MirrorTopic.objects.filter(link__destination=link.destination_id, name=name).select_related("link__destination").first()
+    )
 
 
 def _check_repeat(known: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now: datetime) -> MirrorTopic:
@@ -215,16 +217,19 @@ def _check_repeat(known: MirrorTopic, wanted: MirrorTopic, *, by: Actor, now: da
     same = all(getattr(known, name) == getattr(wanted, name) for name in fields)
     if same and linkchecks.is_recent(known, by=by, now=now):
         return known
-    raise _taken(known)
+    raise _taken(known, by=by)
 
 
-def check_ring(mirror: MirrorTopic) -> None:
-    """Refuse a mirror whose records would come back to the cluster they come from."""
+def check_ring(mirror: MirrorTopic, *, by: Actor) -> None:
+    """Refuse a mirror whose records would come back to the cluster they come from.
+
+    The message shows the way of the records as far as ``by`` may see it.
+    """
     link = mirror.link
     place = Place(link.destination.cluster_id, mirror.name)
     ring = find_ring(_source_of, source=Place(link.source_cluster_id, mirror.source_topic), mirror=place)
     if ring:
-        way = ring_words(ring, names=dict(Cluster.objects.values_list("cluster_id", "name")))
+        way = ring_words(ring, names=whole_cluster_names(by))
         message = (
             f"'{mirror.name}' would be fed by its own cluster: {way}. Mirror the topic that they come from, or stop one of "
             "the mirrors of this ring first."
@@ -247,10 +252,11 @@ def _ask_clusters(link: ClusterLink, source_topic: str, name: str, **asked: Any)
         raise from_engine(error, field=_FIELD_OF.get(error.code, "source_topic_name")) from error
 
 
-def _taken(known: MirrorTopic) -> BadRequestError:
+def _taken(known: MirrorTopic, *, by: Actor) -> BadRequestError:
     """Say whose it is: the advice for an ordinary topic of the name, to delete it, would cost a copy."""
     what = _STOPPED if known.state == MirrorState.STOPPED else _MIRRORING
-    said = f"Topic '{known.name}' already exists. {what.format(link=known.link.name, state=known.state)}"
+    words = link_words(by, known.link.destination)(known.link.name)
+    said = f"Topic '{known.name}' already exists. {what.format(link=words, state=known.state)}"
     return BadRequestError(said, code=ErrorCode.MIRROR_EXISTS_ERROR, field="mirror_topic_name")
 
 

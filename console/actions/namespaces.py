@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 
 from console import audit, dispatch
-from console.access import Permission, check_permission
+from console.access import Permission, check_permission, link_words
 from console.actors import Actor
 from console.errors import ConflictError, InvalidInputError, NotFoundError
 from console.models import Cluster, ClusterLink, Namespace
@@ -20,7 +20,7 @@ LONGEST_PREFIX = 200
 
 def create_namespace(*, cluster: Cluster, prefix: str, reserved: bool = False, by: Actor, now: datetime) -> Namespace:
     """Name a group of topics; a reserved one lets nobody create topics in it but the link it follows."""
-    check_permission(by, Permission.MANAGE_LINK, cluster=cluster)
+    _check_rights(cluster, by)
     _check_prefix(prefix)
     try:
         with transaction.atomic():
@@ -37,7 +37,7 @@ def create_namespace(*, cluster: Cluster, prefix: str, reserved: bool = False, b
 
 def reserve(*, namespace: Namespace, reserved: bool, by: Actor, now: datetime) -> Namespace:
     """Reserve a namespace, or let everybody create topics in it again; one that follows a link stays reserved."""
-    check_permission(by, Permission.MANAGE_LINK, cluster=namespace.cluster)
+    _check_rights(namespace.cluster, by)
     if namespace.link_id and not reserved:
         raise ConflictError(f"Namespace '{namespace}' follows a link: detach it first.")
     with transaction.atomic():
@@ -49,7 +49,7 @@ def reserve(*, namespace: Namespace, reserved: bool, by: Actor, now: datetime) -
 def attach(*, namespace: Namespace, link: ClusterLink, leader_prefix: str, by: Actor, now: datetime) -> Namespace:
     """Let a namespace follow the one that begins with ``leader_prefix`` at the link's source; it becomes reserved."""
     check_permission(by, Permission.MANAGE_LINK, link=link)
-    check_permission(by, Permission.MANAGE_LINK, cluster=namespace.cluster)
+    _check_rights(namespace.cluster, by)
     if link.destination_id != namespace.cluster_id:
         raise InvalidInputError(f"Cluster link '{link.name}' does not end at this cluster.", field="link_name")
     expected = link.prefix + leader_prefix
@@ -58,7 +58,7 @@ def attach(*, namespace: Namespace, link: ClusterLink, leader_prefix: str, by: A
         raise InvalidInputError(message, field="leader_prefix")
     with transaction.atomic():
         Cluster.objects.select_for_update().get(pk=namespace.cluster_id)  # one at a time looks for neighbours
-        _check_neighbours(namespace, link)
+        _check_neighbours(namespace, link, by=by)
         values = {"link": link, "leader_prefix": leader_prefix, "reserved": True, "guarded": None, "guard_problem": ""}
         _change(namespace, **values)
         _audit("AttachNamespace", namespace, by=by, now=now, link=link.name, leader_prefix=leader_prefix)
@@ -67,7 +67,7 @@ def attach(*, namespace: Namespace, link: ClusterLink, leader_prefix: str, by: A
 
 def detach(*, namespace: Namespace, by: Actor, now: datetime) -> Namespace:
     """End the following; the namespace stays reserved until somebody says otherwise. Mirrors are not touched."""
-    check_permission(by, Permission.MANAGE_LINK, cluster=namespace.cluster)
+    _check_rights(namespace.cluster, by)
     with transaction.atomic():
         _change(namespace, link=None, leader_prefix="")
         _audit("DetachNamespace", namespace, by=by, now=now)
@@ -76,7 +76,7 @@ def detach(*, namespace: Namespace, by: Actor, now: datetime) -> Namespace:
 
 def delete_namespace(*, namespace: Namespace, by: Actor, now: datetime) -> None:
     """Forget a namespace; its topics stay. Until the cluster keeps nobody out any more the row says so; safe to repeat."""
-    check_permission(by, Permission.MANAGE_LINK, cluster=namespace.cluster)
+    _check_rights(namespace.cluster, by)
     with transaction.atomic():
         found = Namespace.objects.select_for_update().filter(pk=namespace.pk).first()
         if found is None:
@@ -98,13 +98,19 @@ def _let_go(namespace: Namespace, *, now: datetime) -> None:
         namespace.delete()
 
 
-def check_free(*, cluster: Cluster, topic: str, link: ClusterLink | None = None) -> None:
+def check_free(*, cluster: Cluster, topic: str, link: ClusterLink | None = None, by: Actor) -> None:
     """Raise ConflictError where a topic would be created in a reserved namespace by anybody but the link it follows."""
     for one in Namespace.objects.filter(cluster=cluster, reserved=True).select_related("link"):
         if contains(one.prefix, topic) and (link is None or one.link_id != link.pk):
-            owner = f"cluster link '{one.link.name}'" if one.link else "nobody yet"
+            owner = link_words(by, cluster)(one.link.name) if one.link else "nobody yet"
             message = f"'{topic}' is in the reserved namespace '{one}', in which {owner} creates topics. Choose another name."
             raise ConflictError(message, code="NAMESPACE_RESERVED")
+
+
+def _check_rights(cluster: Cluster, by: Actor) -> None:
+    """A namespace is kept by ACLs that the cluster's stored credentials create and delete, for all principals."""
+    check_permission(by, Permission.MANAGE_LINK, cluster=cluster)
+    check_permission(by, Permission.MANAGE_ACLS, cluster=cluster)
 
 
 def _check_prefix(prefix: str) -> None:
@@ -118,12 +124,13 @@ def _check_prefix(prefix: str) -> None:
         raise InvalidInputError(error.message, field="prefix") from error
 
 
-def _check_neighbours(namespace: Namespace, link: ClusterLink) -> None:
+def _check_neighbours(namespace: Namespace, link: ClusterLink, *, by: Actor) -> None:
     others = Namespace.objects.filter(cluster=namespace.cluster_id).exclude(link=None).exclude(pk=namespace.pk)
     for one in others.select_related("link"):
         if one.link_id != link.pk and overlap(one.prefix, namespace.prefix):
             assert one.link is not None
-            raise ConflictError(f"Namespace '{one}' shares topics with '{namespace}' and follows '{one.link.name}' already.")
+            other = link_words(by, namespace.cluster)(one.link.name)
+            raise ConflictError(f"Namespace '{one}' shares topics with '{namespace}' and follows {other} already.")
     if Namespace.objects.filter(pk=namespace.pk).exclude(link=None).exclude(link=link).exists():
         raise ConflictError(f"Namespace '{namespace}' follows another link already: a namespace follows one at a time.")
 

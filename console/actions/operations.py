@@ -201,7 +201,7 @@ def _operate_row(
 
 
 def _mirrors_of(link: ClusterLink, by: Actor) -> list[MirrorTopic]:
-    return list(with_links(visible_mirrors(by).filter(link=link)))
+    return list(with_links(visible_mirrors(by).filter(link=link), by=by))
 
 
 def _matching(known: Mapping[str, MirrorTopic], pattern: str | None) -> list[str]:

@@ -81,14 +81,14 @@ def reparent(*, mirror: MirrorTopic, link_name: str, validate_only: bool, by: Ac
         raise NotFoundError(f"Cluster link '{link_name}' does not exist on this cluster.", code="UNKNOWN_LINK")
     topic = RoleBinding.ResourceType.TOPIC
     check_permission(by, Permission.MANAGE_MIRROR, link=link, resource_type=topic, resource_name=mirror.name)
-    parent = _check_rows(mirror, link)
+    parent = _check_rows(mirror, link, by=by)
     points = _measure(mirror, link, parent)
     if not validate_only:
         mirror = _move(mirror, link, parent, ends={one.partition: one.end for one in points}, by=by, now=now)
     return Reparenting(mirror=mirror, link=link, parent=parent, points=points)
 
 
-def _check_rows(mirror: MirrorTopic, link: ClusterLink) -> MirrorTopic:
+def _check_rows(mirror: MirrorTopic, link: ClusterLink, *, by: Actor) -> MirrorTopic:
     """Answer the stopped mirror at the link's source that shall become the parent."""
     if link.pk == mirror.link_id:
         raise ConflictError(f"'{mirror.name}' is a mirror topic of cluster link '{link.name}' already.")
@@ -111,7 +111,7 @@ def _check_rows(mirror: MirrorTopic, link: ClusterLink) -> MirrorTopic:
             "verify all of it first; else mirror it anew here.",
             code=ErrorCode.SIDES_DIVERGED,
         )
-    mirrors.check_ring(MirrorTopic(link=link, name=mirror.name, source_topic=parent.name))
+    mirrors.check_ring(MirrorTopic(link=link, name=mirror.name, source_topic=parent.name), by=by)
     return parent
 
 

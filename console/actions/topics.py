@@ -38,7 +38,7 @@ def create_topic(
 ) -> dict[str, Any] | None:
     """Create a topic and answer its description, None for ``validate_only``; what is None is the cluster's default."""
     _check(cluster, topic, by=by)
-    check_free(cluster=cluster, topic=topic)
+    check_free(cluster=cluster, topic=topic, by=by)
     _check_no_mirror(cluster, topic)
     detail = {"partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
     create = partial(

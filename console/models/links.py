@@ -34,7 +34,9 @@ class ClusterLink(models.Model):
 
     ``source`` is the registered cluster behind ``source_cluster_id`` if there is one; a link may also name a cluster nobody
     registered. ``properties`` are the Kafka client properties with which the source is reached (configs bootstrap.servers,
-    security.*, sasl.*, ssl.*); ``LinkConfig`` holds all other configs that were set.
+    security.*, sasl.*, ssl.*); ``LinkConfig`` holds all other configs that were set. With ``uses_cluster_credentials`` the link
+    signs in at its source with the credentials with which ``source`` is registered. Only an action whose actor may use them
+    sets it (``console.actions.linkcredentials``); a later change of the registration never does.
     """
 
     link_uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -46,6 +48,7 @@ class ClusterLink(models.Model):
     mode = models.CharField(max_length=20, choices=LinkMode, default=LinkMode.DESTINATION)
     connection_mode = models.CharField(max_length=20, choices=ConnectionMode, default=ConnectionMode.OUTBOUND)
     properties = EncryptedJSONField()
+    uses_cluster_credentials = models.BooleanField(default=False)
     gap_filler = models.CharField(max_length=20, choices=[(f.value, f.value) for f in GapFiller], default=GapFiller.MARKERS)
     prefix = models.CharField(max_length=12, blank=True, default="")
     state = models.CharField(max_length=20, choices=[(s.value, s.value) for s in LinkState], default=LinkState.ACTIVE)
@@ -81,6 +84,11 @@ class ClusterLink(models.Model):
             return self.mode
         default = LINK_CONFIGS[name].default or ""
         return next((one.value for one in self.configs.all() if one.name == name), default)
+
+    @property
+    def known_source(self) -> Cluster | None:
+        """Return the registered cluster behind the source if the reader may see it; only ``access.with_sight`` says so."""
+        return self.source if getattr(self, "sees_source", False) else None
 
     @property
     def sync_include(self) -> tuple[str, ...] | None:

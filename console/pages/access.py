@@ -31,10 +31,18 @@ _TABS = (
 
 
 class GrantForm(ConsoleForm):
-    """Principal, role, place; a resource narrows a place that is a cluster."""
+    """Principal, role, place; a resource narrows a place that is a cluster.
 
-    user = forms.ModelChoiceField(
-        label="Principal", queryset=User.objects.filter(is_active=True).order_by("username"), empty_label="Choose a user"
+    The principal is typed: a list would show every user of the installation to the owner of one topic.
+    """
+
+    user = forms.CharField(
+        label="Principal",
+        max_length=150,
+        help_text="The exact user name.",
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false", "list": "user-names"}
+        ),
     )
     role = forms.ChoiceField(label="Role", choices=[("", "Choose a role"), *RoleBinding.Role.choices])
     place = forms.ChoiceField(label="Scope")
@@ -52,6 +60,13 @@ class GrantForm(ConsoleForm):
         """Offer the places whose access the person manages."""
         super().__init__(*args, **kwargs)
         self.fields["place"].choices = [("", "Choose a scope"), *places]  # type: ignore[attr-defined]
+
+    def clean_user(self) -> User:
+        """Return the user of the name."""
+        user = User.objects.filter(username=self.cleaned_data["user"], is_active=True).first()
+        if user is None:
+            raise forms.ValidationError("No active user has this name. Check the spelling; names are case-sensitive.")
+        return user
 
 
 @page("access")
@@ -71,11 +86,11 @@ def grant(request: HttpRequest) -> HttpResponse:
     """Add a role binding."""
     by = actor_of(request)
     places = grantable(by)
-    if not places:  # the form names all users
+    if not places:
         raise DeniedError("You manage nobody's access. Ask for the role ResourceOwner, or a higher one.", code="NOT_AUTHORIZED")
     form = GrantForm(request.POST or None, places=[(one.key, one.label) for one in places])
     if request.method == "GET":
-        return reply(request, "access/grant.html", _context("bindings", last="Add role binding") | {"form": form})
+        return _grant_form(request, form)
     if form.is_valid():
         values = form.cleaned_data
         node = node_of(values.pop("place"), by=by)
@@ -85,10 +100,15 @@ def grant(request: HttpRequest) -> HttpResponse:
             if error.kind == "denied":
                 raise
             problem = {} if form.refuse(error) else problem_of(error)
-            context = _context("bindings", last="Add role binding") | {"form": form, "problem": problem}
-            return reply(request, "access/grant.html", context, status=status_of(error))
+            return _grant_form(request, form, problem=problem, status=status_of(error))
         return done(request, "/access/", f"{binding.user.get_username()} has the role {binding.role} now.")
-    return reply(request, "access/grant.html", _context("bindings", last="Add role binding") | {"form": form}, status=422)
+    return _grant_form(request, form, status=422)
+
+
+def _grant_form(request: HttpRequest, form: GrantForm, *, status: int = 200, **more: object) -> HttpResponse:
+    context = _context("bindings", last="Add role binding") | {"form": form}
+    context["names"] = access_queries.known_user_names(by=actor_of(request))  # suggestions; other names can be typed
+    return reply(request, "access/grant.html", context | more, status=status)
 
 
 @page("access")
@@ -133,9 +153,7 @@ def api_keys(request: HttpRequest) -> HttpResponse:
         key, secret = access_actions.create_api_key(user=user, description=description, by=by, now=now)
         made, status = {"key": key.key, "secret": secret}, 201
     rows = [key_row(one, now=now) for one in access_queries.list_api_keys(by=by)]
-    response = reply(request, "access/api_keys.html", _context("keys") | {"rows": rows, "made": made}, status=status)
-    response["Cache-Control"] = "no-store"  # the secret must not be found again with the back button
-    return response
+    return reply(request, "access/api_keys.html", _context("keys") | {"rows": rows, "made": made}, status=status)
 
 
 @page("access")

@@ -31,7 +31,7 @@ from console.queries import mirrors as mirror_queries
 from console.queries.mirrors import MirrorSummary, sum_if_known
 from linkengine.domain.addresses import TOKEN_URL, address_from_properties, properties_of
 from linkengine.domain.errors import LinkEngineError
-from linkengine.domain.linkaddresses import source_properties, uses_registered_security
+from linkengine.domain.linkaddresses import own_properties, registered_properties, secrets_to_repeat
 from linkengine.domain.linkconfigs import LINK_CONFIGS
 from linkengine.domain.states import MirrorState
 
@@ -59,24 +59,32 @@ class EditLinkForm(ConnectionForm):
     )
 
     def __init__(self, *args: Any, link: ClusterLink, lent: dict[str, str], **kwargs: Any) -> None:
-        """Begin with what is set; ``lent`` is how the registered source is reached, as far as the person may see it."""
-        self._is_lent = uses_registered_security(link.properties, lent or None)
+        """Begin with what is set; ``lent`` are the registered credentials, if the link and the person use them."""
+        self._is_lent, self._own = bool(lent), dict(link.properties)
         self.stored = _effective(link, lent)
         self.stored_password = _password(self.stored)
         self.seen = fingerprint(link.properties, self.stored, _is_paused(link))
         super().__init__(*args, initial=_initial(link, self.stored), **kwargs)
-        self.fields["password"].help_text = "Left empty, the stored one is kept. It is never shown."
+        self.fields[
+            "password"
+        ].help_text = "Left empty, the stored one is kept. It is never shown. Another address, security or CA needs it again."
 
     def may_be_kept(self, name: str) -> bool:
         return name == "password" and bool(self.stored_password)
 
     def clean(self) -> dict[str, Any] | None:
-        """Let nobody make the password of a registered cluster one of the link, which then goes wherever the link says."""
+        """Require the password where the stored one would be sent elsewhere, or would become one of the link."""
         values = super().clean() or {}
-        if self.errors or not self._is_lent or values["password"]:
+        if self.errors or values["password"]:
             return values
-        if any(one.name == JAAS and one.value for one in self._connection()):
+        changes = {change.name: change.value for change in self._connection()}
+        if self._is_lent and changes.get(JAAS):
             self.add_error("password", "Enter it. The registered cluster's is not used with another user or mechanism.")
+            return values
+        kept = {name: value for name, value in changes.items() if name != JAAS or value is None}  # not typed: no proof
+        for secret, config in secrets_to_repeat(self._own, kept):
+            if secret == JAAS:
+                self.add_error("password", f"Enter it again. With another {config} the stored one would be sent elsewhere.")
         return values
 
     def changes(self, link: ClusterLink) -> list[ConfigChange]:
@@ -87,10 +95,13 @@ class EditLinkForm(ConnectionForm):
         values = self.cleaned_data | {"password": self.cleaned_data["password"] or self.stored_password}
         address = replace(address_of(values), oauth_extensions=_extensions(self.stored))
         wanted = properties_of(address)
-        changes = _differences(wanted, self.stored)
-        if self._is_lent and any(one.name == JAAS for one in changes):
+        changes = {change.name: change for change in _differences(wanted, self.stored)}
+        typed = bool(self.cleaned_data["password"]) and JAAS in wanted
+        if self._is_lent and (typed or JAAS in changes):
             return _differences(wanted, {})  # credentials of its own: what was lent is the link's from now on, apart from them
-        return changes
+        if typed:  # also where it equals the stored one: it allows the other changes
+            changes[JAAS] = _change(JAAS, wanted[JAAS])
+        return list(changes.values())
 
     def _pause_change(self, link: ClusterLink) -> list[ConfigChange]:
         wanted = self.cleaned_data["paused"]
@@ -105,7 +116,7 @@ def edit(request: HttpRequest, cluster_id: str, link_name: str) -> HttpResponse:
     by = actor_of(request)
     link = link_queries.get_link(cluster_id=cluster_id, name=link_name, by=by)
     check_permission(by, Permission.MANAGE_LINK, link=link)
-    lent = link.source.properties if link.source and can(by, Permission.VIEW, cluster=link.source) else {}
+    lent = _lent(link, by)
     if request.method == "GET":
         return _edit_form(request, link, EditLinkForm(link=link, lent=lent))
     form = EditLinkForm(request.POST, link=link, lent=lent)
@@ -202,12 +213,20 @@ def _edit_form(
     return reply(request, "links/edit.html", context | more, status=status)
 
 
+def _lent(link: ClusterLink, by: Actor) -> dict[str, str]:
+    """Return the registered credentials that the link uses, if the person may use them."""
+    if not link.uses_cluster_credentials or link.source is None:
+        return {}
+    return dict(link.source.properties) if can(by, Permission.USE_CREDENTIALS, cluster=link.source) else {}
+
+
 def _effective(link: ClusterLink, lent: dict[str, str]) -> dict[str, str]:
-    """Answer how the source is reached now, as far as it may be seen."""
+    """Return how the source is reached now, as far as it may be seen."""
+    own = own_properties(link.properties)
     try:
-        return source_properties(link.properties, lent or None)
-    except LinkEngineError:  # its own part does not go with what is lent: the person is here to mend it
-        return dict(link.properties)
+        return registered_properties(own, lent) if lent else own
+    except LinkEngineError:  # the link names servers that are not registered; this page is where that is corrected
+        return own
 
 
 def _initial(link: ClusterLink, stored: dict[str, str]) -> dict[str, object]:

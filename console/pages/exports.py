@@ -116,7 +116,7 @@ def _file(name: str, columns: Sequence[str], rows: Cells) -> HttpResponse:
     writer.writerow(columns)
     writer.writerows([_cell(value) for value in row] for row in rows)
     disposition = f'attachment; filename="{name}.csv"'  # names of links and topics need no quoting
-    headers = {"Content-Disposition": disposition, "Cache-Control": "no-store"}
+    headers = {"Content-Disposition": disposition}
     return HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8", headers=headers)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from console import pairs
-from console.access import Permission, can
+from console.access import Permission, can, cluster_names
 from console.actions.reparenting import possible_links
 from console.actors import Actor
 from console.gatepolicies import newest_run
@@ -41,7 +41,7 @@ from console.queries import mirrors as mirror_queries
 from console.queries import operations as operation_queries
 from console.queries import stopreports as report_queries
 from console.queries import verification
-from console.queries.lineage import cluster_names, lineage_of
+from console.queries.lineage import lineage_of
 from console.queries.mirrorconfigs import followed_configs, list_reverts
 from linkengine.domain.states import BIDIRECTIONAL_ONLY, GapReason, MirrorEvent, MirrorState
 
@@ -134,7 +134,7 @@ def mirror_context(mirror: MirrorTopic, *, by: Actor, now: datetime) -> dict[str
         "partitions": [partition_row(row, now=now) for row in summary.partitions],
         "gaps": gap_groups(gaps),
         "has_dated_fillers": any(gap.reason != GapReason.HEAD for gap in gaps),  # those of the head are deleted again
-        "lineage": origin_rows(lineage_of(mirror), names=cluster_names(), now=now),
+        "lineage": origin_rows(lineage_of(mirror, by=by), names=cluster_names(by), now=now),
         "configs": followed_configs(mirror),
         "reverts": [{"row": one, "at": moment(one.at, now=now)} for one in list_reverts(mirror)],
         **_newest(mirror, now=now),

@@ -80,7 +80,7 @@ def _show(request: HttpRequest, cluster: Cluster, *, status: int = 200, **more: 
         "cluster": {"name": cluster.name, "url": url},
         "environment_name": environment.name,
         "rows": [namespace_row(one, links=links) for one in queries.list_namespaces(cluster=cluster)],
-        "may_manage": can(by, Permission.MANAGE_LINK, cluster=cluster),
+        "may_manage": can(by, Permission.MANAGE_LINK, cluster=cluster) and can(by, Permission.MANAGE_ACLS, cluster=cluster),
         "crumbs": [
             Crumb(label=environment.name, url=f"/environments/{environment.slug}/"),
             Crumb(label=cluster.name, url=url),

@@ -1,15 +1,23 @@
-"""Sign in, sign out, appearance."""
+"""Sign in, sign out, change the password, appearance."""
 
 from __future__ import annotations
 
-from django.contrib.auth import login, logout
+from typing import Any
+
+from django import forms
+from django.contrib.auth import login, logout, update_session_auth_hash
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from console.pages.doors import reply
-from console.pages.shell import THEME_COOKIE, THEMES
+from console import guessing
+from console.actions import access as access_actions
+from console.errors import ConsoleError
+from console.pages.doors import actor_of, done, page, problem_of, reply, status_of
+from console.pages.forms import ConsoleForm
+from console.pages.shell import THEME_COOKIE, THEMES, Crumb
 from console.signin import SignInForm
 
 _YEAR_S = 365 * 24 * 3600
@@ -44,6 +52,76 @@ def sign_out(request: HttpRequest) -> HttpResponse:
     """End the session."""
     logout(request)
     return HttpResponseRedirect("/sign-in/")
+
+
+class PasswordForm(ConsoleForm):
+    """The present password and, twice, the new one; none of them is ever rendered."""
+
+    password = forms.CharField(
+        label="Current password", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
+    )
+    new_password = forms.CharField(
+        label="New password",
+        strip=False,
+        help_text="At least 8 characters; not your name, and not a common password.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+    repeated = forms.CharField(
+        label="New password again", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
+    )
+
+    def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._request = request
+        self.wait_s = 0
+
+    def clean(self) -> dict[str, Any] | None:
+        """Check the present password, with the same throttle as a sign-in: a session may be in the wrong hands."""
+        values = super().clean() or {}
+        if self.errors:
+            return values
+        if values["new_password"] != values["repeated"]:
+            self.add_error("repeated", "This is not the new password. Enter the same one in both fields.")
+            return values
+        name = self._request.user.get_username()
+        attempts = guessing.attempts_at("password", name, self._request)
+        self.wait_s = guessing.count(attempts)
+        if self.wait_s:
+            guessing.note_refusal(self._request, action="ThrottlePasswordChange", resource=f"user/{name}")
+            self.add_error("password", f"Too many attempts. Wait {self.wait_s} seconds, then try again.")
+        elif not self._request.user.check_password(values["password"]):
+            self.add_error("password", "This is not your current password. It is case-sensitive.")
+        else:
+            guessing.forget(attempts)
+        return values
+
+
+@page("access")
+@sensitive_post_parameters("password", "new_password", "repeated")
+@require_http_methods(["GET", "POST"])
+def change_password(request: HttpRequest) -> HttpResponse:
+    """Change one's own password. This session continues, all others of the user end."""
+    form = PasswordForm(request.POST or None, request=request)
+    if request.method == "GET":
+        return _password_page(request, form)
+    if not form.is_valid():
+        return _password_page(request, form, status=429 if form.wait_s else 422)
+    by = actor_of(request)
+    try:
+        access_actions.change_own_password(new=form.cleaned_data["new_password"], by=by, now=timezone.now())
+    except ConsoleError as error:
+        problem = {} if form.refuse(error) else problem_of(error)
+        return _password_page(request, form, status=status_of(error), problem=problem)
+    update_session_auth_hash(request, by.user)  # type: ignore[arg-type]  # the action needs a user
+    return done(request, "/access/me/", "Your password is changed. Your other sessions have ended; API keys are still valid.")
+
+
+def _password_page(request: HttpRequest, form: PasswordForm, *, status: int = 200, **more: object) -> HttpResponse:
+    crumbs = [Crumb(label="Access", url="/access/"), Crumb(label="Change password")]
+    response = reply(request, "session/password.html", {"form": form, "crumbs": crumbs} | more, status=status)
+    if form.wait_s:
+        response["Retry-After"] = str(form.wait_s)
+    return response
 
 
 @require_POST

@@ -37,7 +37,7 @@ def topics(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespons
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
     query, standing = request.GET.get("q", "").strip(), request.GET.get("standing", "")
-    judged = judge_source(link=link, search=query)
+    judged = judge_source(link=link, by=by, search=query)
     shown, where = page_of(request, [one for one in judged if standing in ("", one.standing)])
     context = {
         "rows": [source_topic_row(one) for one in shown],
@@ -57,7 +57,7 @@ def topic(request: HttpRequest, cluster_id: str, link_name: str, topic_name: str
     """Answer for one topic of the source, seen or not, why it is mirrored or not."""
     by, now = actor_of(request), timezone.now()
     link = link_queries.get_whole_link(cluster_id=cluster_id, name=link_name, by=by)
-    verdict = judge_topic(link=link, name=topic_name)
+    verdict = judge_topic(link=link, name=topic_name, by=by)
     context = {
         "row": source_topic_row(verdict),
         "checks": check_rows(verdict),
@@ -91,7 +91,7 @@ def filters(request: HttpRequest, cluster_id: str, link_name: str) -> HttpRespon
     if save:
         said = "The filters are saved; they are applied now." if enabled else "Auto-create is off; its filters are cleared."
         return done(request, f"{link_url(link)}topics/", said)
-    preview = _preview(judge_source(link=link, filters=rows) if enabled else [])
+    preview = _preview(judge_source(link=link, by=by, filters=rows) if enabled else [])
     return _form(request, link, rows=rows, enabled=enabled, preview=preview)
 
 

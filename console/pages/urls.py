@@ -95,6 +95,7 @@ urlpatterns = [
     path("access/<int:binding_id>/remove/", access.revoke, name="revoke"),
     path("access/roles/", access.roles, name="roles"),
     path("access/me/", access.me, name="me"),
+    path("access/password/", session.change_password, name="password"),
     path("access/api-keys/", access.api_keys, name="api-keys"),
     path("access/api-keys/<str:key>/delete/", access.delete_api_key, name="delete-api-key"),
     path("audit/", audit.index, name="audit"),

@@ -27,6 +27,7 @@ PERMISSION_WORDS: Mapping[Permission, str] = MappingProxyType(
         Permission.READ_RECORDS: "See the pieces of records in which a mirror topic differs from its source",
         Permission.VERIFY: "Compare mirror topics with their source",
         Permission.MANAGE_CLUSTER: "Register clusters and change their credentials",
+        Permission.USE_CREDENTIALS: "Create links that sign in with a cluster's stored credentials",
         Permission.MANAGE_ACCESS: "Grant and revoke roles",
         Permission.VIEW_AUDIT: "Read the audit",
         Permission.MANAGE_ORGANIZATION: "Create environments",

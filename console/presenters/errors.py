@@ -274,6 +274,11 @@ _CONSOLE_ROWS: tuple[tuple[str, str, str], ...] = (
     ("CLUSTER_EXISTS", "A cluster is registered once.", "Use the registered one, or choose another name."),
     ("INVALID_CONFIG", "A setting has a value that cannot be used.", "The message names it and says what is possible."),
     ("NOT_AUTHORIZED", "None of your roles allows this here.", "Ask for the role that the message names."),
+    (
+        "SECRET_NEEDED",
+        "A stored password or key would be sent to another address, or over another connection.",
+        "Enter it again together with the change.",
+    ),
 )
 ERROR_HELP: Mapping[str, ErrorHelp] = MappingProxyType(
     {str(code): ErrorHelp(code=str(code), meaning=meaning, fix=fix) for code, meaning, fix in (*_ROWS, *_CONSOLE_ROWS)}

@@ -31,10 +31,11 @@ class OriginRow:
     since: Moment | None
     until: Moment | None
     behind: Sequence[str]  # the chain behind the origin, nearest first
+    hidden: bool
 
 
 def origin_rows(origins: Iterable[Origin], *, names: Mapping[str, str], now: datetime) -> list[OriginRow]:
-    """Present origins, oldest first; ``names`` are those of registered clusters by id."""
+    """Present origins, oldest first; ``names`` are those of the clusters that the reader may see, by id."""
     groups: dict[tuple[datetime, str, str, str], list[Origin]] = defaultdict(list)
     for one in origins:
         groups[one.since, one.cluster_id, one.topic, one.link_name].append(one)
@@ -55,6 +56,7 @@ def _row(group: Sequence[Origin], *, names: Mapping[str, str], now: datetime) ->
         since=moment(first.since, now=now),
         until=moment(until, now=now) if until else None,
         behind=list(dict.fromkeys(_chain(group, names))),
+        hidden=first.hidden,
     )
 
 
@@ -62,6 +64,9 @@ def _chain(origins: Iterable[Origin], names: Mapping[str, str]) -> list[str]:
     found: list[str] = []
     for one in origins:
         for behind in one.upstream:
+            if behind.hidden:
+                found.append("a topic that you may not see")
+                continue
             found.append(f"{behind.topic} on {names.get(behind.cluster_id, behind.cluster_id)}, over {behind.link_name}")
             found += _chain([behind], names)
     return found

@@ -96,8 +96,8 @@ def mode_words(link: ClusterLink) -> str:
 
 
 def source_name(link: ClusterLink) -> str:
-    """Name the cluster that the row calls the source: as registered, else by its id."""
-    return link.source.name if link.source else link.source_cluster_id or "other cluster"
+    """Name the cluster that the row calls the source: as registered, if the reader may see that cluster, else by its id."""
+    return link.known_source.name if link.known_source else link.source_cluster_id or "other cluster"
 
 
 def ends_of(link: ClusterLink) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -108,9 +108,9 @@ def ends_of(link: ClusterLink) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 def source_servers(link: ClusterLink) -> str:
-    """Answer the bootstrap servers of the source: the link's own, else the registered cluster's."""
+    """Return the bootstrap servers of the source: the link's own, else those of a registered cluster that may be seen."""
     own: str = link.properties.get("bootstrap.servers", "")
-    return own or (link.source.bootstrap_servers if link.source else link.source_cluster_id)
+    return own or (link.known_source.bootstrap_servers if link.known_source else link.source_cluster_id)
 
 
 def state_counts(counts: Mapping[MirrorState, int]) -> list[tuple[Look, int]]:

@@ -32,7 +32,7 @@ class OtherSide:
 
 def other_side(link: ClusterLink, other: ClusterLink | None, *, may_see: bool, may_create: bool) -> OtherSide:
     """Present the pair; ``may_create`` tells whether the other cluster is one at which the person may create links."""
-    cluster = link.source.name if link.source else f"cluster {link.source_cluster_id}"
+    cluster = link.known_source.name if link.known_source else f"cluster {link.source_cluster_id}"
     direction = opposite(link.mode)
     if other is not None:
         return OtherSide(

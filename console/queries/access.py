@@ -31,6 +31,14 @@ def list_bindings(*, by: Actor) -> list[RoleBinding]:
     return [one for one in rows if (by.user and one.user_id == by.user.pk) or can(by, manages, **reach_of(one))]
 
 
+def known_user_names(*, by: Actor) -> list[str]:
+    """Return the names of the active users that the actor may know: of the role bindings that ``list_bindings`` returns."""
+    users = User.objects.filter(is_active=True).order_by("username")
+    if not by.may_do_all:
+        users = users.filter(pk__in={binding.user_id for binding in list_bindings(by=by)})
+    return list(users.values_list("username", flat=True))
+
+
 def my_bindings(*, by: Actor) -> list[RoleBinding]:
     """List the actor's own bindings."""
     if by.user is None:

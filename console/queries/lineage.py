@@ -6,8 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from console.models import Cluster, LineageRange, MirrorPartition, MirrorTopic
+from console.access import Permission, can, visible_clusters
+from console.actors import Actor
+from console.models import Cluster, ClusterLink, LineageRange, MirrorPartition, MirrorTopic, RoleBinding
 
 DEEPEST = 8  # links in a chain; a ring of reversed links would never end
 _FAR = 1 << 63
@@ -16,7 +19,10 @@ _Place = tuple[str, str, str]  # cluster id, topic, topic id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Offsets ``[start, end)`` of a partition and where they came from; ``end`` grows while ``until`` is None."""
+    """Offsets ``[start, end)`` of a partition and where they came from; ``end`` grows while ``until`` is None.
+
+    Of a ``hidden`` one the reader may see neither link nor topic: their names are empty, and what lies behind is left out.
+    """
 
     partition: int
     start: int
@@ -27,29 +33,28 @@ class Origin:
     link_name: str
     since: datetime
     until: datetime | None
+    hidden: bool = False
     upstream: Sequence[Origin] = ()  # where the origin itself had them from, cut to these offsets
 
 
-def lineage_of(mirror: MirrorTopic, *, limit: int = 1000) -> list[Origin]:
-    """Answer the origins of a mirror's records by partition and offset, earlier links of the same topic included.
+def lineage_of(mirror: MirrorTopic, *, by: Actor, limit: int = 1000) -> list[Origin]:
+    """Return the origins of a mirror's records by partition and offset, earlier links of the same topic included.
 
-    Two queries per topic of the chain, however many partitions there are.
+    Copies over links that the actor may not see are hidden, except those over the link of the mirror itself. Two queries per
+    topic of the chain, however many partitions there are.
     """
-    known = _Known()
+    known = _Known(by, mirror.link)
     place = (mirror.link.destination.cluster_id, mirror.name, mirror.mirror_topic_id)
     rows = [row for rows in known.rows(place).values() for row in rows]
     return [known.origin(row, within=(0, _FAR), depth=0) for row in rows[:limit]]
 
 
-def cluster_names() -> dict[str, str]:
-    """Answer the names of registered clusters by Kafka's id."""
-    return dict(Cluster.objects.values_list("cluster_id", "name"))
-
-
 class _Known:
-    """Lineage by topic, read once each."""
+    """Lineage by topic, read once each, as far as a reader may see it."""
 
-    def __init__(self) -> None:
+    def __init__(self, by: Actor, link: ClusterLink) -> None:
+        self._by, self._link = by, link
+        self._clusters: dict[str, Cluster] | None = None  # those of which the reader may see something
         self._rows: dict[_Place, dict[int, list[LineageRange]]] = {}
         self._ends: dict[tuple[int, int], int] = {}  # mirror, partition
 
@@ -66,18 +71,32 @@ class _Known:
     def origin(self, row: LineageRange, *, within: tuple[int, int], depth: int) -> Origin:
         """Answer a row, cut to some offsets, and what lies behind it."""
         start, end = max(row.start, within[0]), min(self._end(row), within[1])
+        common: dict[str, Any] = {"partition": row.partition, "start": start, "end": end}
+        common |= {"since": row.opened_at, "until": row.closed_at}
+        if not self._may_see(row):
+            return Origin(**common, cluster_id="", topic="", topic_id="", link_name="", hidden=True)
         return Origin(
-            partition=row.partition,
-            start=start,
-            end=end,
+            **common,
             cluster_id=row.origin_cluster_id,
             topic=row.origin_topic,
             topic_id=row.origin_topic_id,
             link_name=row.link_name,
-            since=row.opened_at,
-            until=row.closed_at,
             upstream=self._upstream(row, within=(start, end), depth=depth + 1),
         )
+
+    def _may_see(self, row: LineageRange) -> bool:
+        """Return whether the reader may see the copy that a row is about: the topic it was written to, or its link."""
+        if row.link_uuid == self._link.link_uuid:
+            return True
+        if self._clusters is None:
+            visible = visible_clusters(self._by).select_related("environment")
+            self._clusters = {cluster.cluster_id: cluster for cluster in visible}
+        cluster = self._clusters.get(row.cluster_id)
+        if cluster is None:
+            return False
+        kinds = ((RoleBinding.ResourceType.TOPIC, row.topic), (RoleBinding.ResourceType.CLUSTER_LINK, row.link_name))
+        view = Permission.VIEW
+        return any(can(self._by, view, cluster=cluster, resource_type=kind, resource_name=name) for kind, name in kinds)
 
     def _upstream(self, row: LineageRange, *, within: tuple[int, int], depth: int) -> tuple[Origin, ...]:
         if depth >= DEEPEST:

@@ -92,7 +92,9 @@ def list_links(
         links = links.filter(destination__environment=environment)
     if search:
         links = links.filter(
-            Q(name__icontains=search) | Q(source__name__icontains=search) | Q(destination__name__icontains=search)
+            Q(name__icontains=search)
+            | Q(source__name__icontains=search, sees_source=True)
+            | Q(destination__name__icontains=search)
         )
     if state:
         links = links.filter(state=state)
@@ -131,9 +133,9 @@ def effective_configs(*, link: ClusterLink) -> list[EffectiveConfig]:
 def _effective(spec: LinkConfigSpec, stored: Mapping[str, str], link: ClusterLink) -> EffectiveConfig:
     value = None if spec.sensitive else stored.get(spec.name, spec.default)
     is_default = spec.name not in stored
-    if is_default and is_connection(spec.name) and link.source and not spec.sensitive:
-        # The registered cluster's own address stands in; say so instead of showing a default that does not count.
-        value = link.source.properties.get(spec.name, value)
+    if is_default and is_connection(spec.name) and link.uses_cluster_credentials and not spec.sensitive:
+        # The link is connected as the registered cluster is; a default that does not count would mislead.
+        value = link.known_source.properties.get(spec.name, value) if link.known_source else None
     return EffectiveConfig(
         name=spec.name,
         value=value,

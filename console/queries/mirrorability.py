@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from django.db.models import prefetch_related_objects
 
-from console.models import AutoCreateFailure, Cluster, ClusterLink, MirrorTopic, Namespace, SourceTopic
+from console.access import link_words, whole_cluster_names
+from console.actors import Actor
+from console.models import AutoCreateFailure, ClusterLink, MirrorTopic, Namespace, SourceTopic
 from linkengine.domain.filters import NameFilter, known_filters
 from linkengine.domain.linkrules import AUTO_CREATE, AUTO_CREATE_FILTERS
 from linkengine.domain.linktasks import TaskError
@@ -23,9 +25,14 @@ _TROUBLES = {
 }
 
 
-def surroundings_of(link: ClusterLink, *, taken: Iterable[str] | None = None) -> Surroundings:
-    """Gather what is known around a link; seven queries. ``taken`` are the destination's topics if they were just listed."""
+def surroundings_of(link: ClusterLink, *, by: Actor | None = None, taken: Iterable[str] | None = None) -> Surroundings:
+    """Gather what is known around a link; eight queries. ``taken`` are the destination's topics if they were just listed.
+
+    ``by`` is the reader; other links and clusters are named only as far as that person may see them. Without a reader, for
+    findings that are stored and shown to many, none is named.
+    """
     prefetch_related_objects([link], "configs")
+    words = link_words(by, link.destination) if by else _unnamed
     if taken is None:
         taken = SourceTopic.objects.filter(cluster=link.destination_id).values_list("name", flat=True)
     return Surroundings(
@@ -35,11 +42,11 @@ def surroundings_of(link: ClusterLink, *, taken: Iterable[str] | None = None) ->
         auto_create=link.config(AUTO_CREATE) == "true",
         filters=filters_of(link),
         link_trouble=_trouble(link),
-        mirrors=_mirrors(link),
+        mirrors=_mirrors(link, words),
         taken=frozenset(taken),
-        reserved=_reserved(link),
+        reserved=_reserved(link, words),
         sources=sources(),
-        cluster_names=dict(Cluster.objects.values_list("cluster_id", "name")),
+        cluster_names=whole_cluster_names(by) if by else {},
         failures=_failures(link),
     )
 
@@ -56,19 +63,21 @@ def sources() -> Mapping[Place, Place]:
     return {Place(here, name): Place(there, topic) for here, name, there, topic in values}
 
 
-def judge_topic(*, link: ClusterLink, name: str) -> Verdict:
+def judge_topic(*, link: ClusterLink, name: str, by: Actor | None = None) -> Verdict:
     """Answer why one topic of the source, by name, is mirrored or not; a name nobody has seen is answered too."""
     row = SourceTopic.objects.filter(link=link, name=name).first()
     topic = _topic(row) if row else Topic(name=name, exists=False)
-    return judge(topic, surroundings_of(link))
+    return judge(topic, surroundings_of(link, by=by))
 
 
-def judge_source(*, link: ClusterLink, search: str = "", filters: tuple[NameFilter, ...] | None = None) -> list[Verdict]:
+def judge_source(
+    *, link: ClusterLink, by: Actor, search: str = "", filters: tuple[NameFilter, ...] | None = None
+) -> list[Verdict]:
     """Judge every topic of the source that was last seen, by name; eight queries. ``filters``: as if auto-create had these."""
     rows = SourceTopic.objects.filter(link=link)
     if search:
         rows = rows.filter(name__icontains=search)
-    around = surroundings_of(link)
+    around = surroundings_of(link, by=by)
     if filters is not None:
         around = replace(around, auto_create=True, filters=filters)
     return list(judge_all([_topic(row) for row in rows], around))
@@ -78,20 +87,24 @@ def _topic(row: SourceTopic) -> Topic:
     return Topic(name=row.name, internal=row.internal, is_mirror=row.is_mirror)
 
 
-def _mirrors(link: ClusterLink) -> dict[str, KnownMirror]:
+def _unnamed(_link: str) -> str:
+    return "another cluster link"
+
+
+def _mirrors(link: ClusterLink, words: Callable[[str], str]) -> dict[str, KnownMirror]:
     rows = MirrorTopic.objects.filter(link__destination=link.destination_id, drill=None).order_by()
     known: dict[str, KnownMirror] = {}
     for name, link_id, link_name, state in rows.values_list("name", "link_id", "link__name", "state"):
-        one = KnownMirror(link=link_name, state=MirrorState(state), own=link_id == link.pk)
+        one = KnownMirror(link=words(link_name), state=MirrorState(state), own=link_id == link.pk)
         if one.own or name not in known:
             known[name] = one
     return known
 
 
-def _reserved(link: ClusterLink) -> dict[str, str]:
+def _reserved(link: ClusterLink, words: Callable[[str], str]) -> dict[str, str]:
     """Answer the namespaces of the destination in which nobody may create a mirror topic of this link, by hand or not."""
     rows = Namespace.objects.filter(cluster=link.destination_id, reserved=True).exclude(link=link.pk)
-    return {prefix: name or "" for prefix, name in rows.values_list("prefix", "link__name")}
+    return {prefix: words(name) if name else "" for prefix, name in rows.values_list("prefix", "link__name")}
 
 
 def _failures(link: ClusterLink) -> dict[str, TaskError]:

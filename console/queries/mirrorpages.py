@@ -97,7 +97,7 @@ def mirror_page(
     """
     found = _filtered(visible_mirrors(by), link=link, search=search, state=state, names=names)
     ordered = _ordered(found, order).annotate(total=Window(Count("pk")), error_rows=_error_rows())
-    chosen = with_links(ordered).prefetch_related("partitions")
+    chosen = with_links(ordered, by=by).prefetch_related("partitions")
     rows = list(chosen[start : start + size])
     if not rows and start:
         total = found.count()

@@ -68,7 +68,7 @@ def sum_if_known(counts: Sequence[int | None]) -> int | None:
 
 def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) -> MirrorTopic:
     """Answer a mirror with link, clusters, partitions and transition errors."""
-    found = _complete(visible_mirrors(by)).filter(
+    found = _complete(visible_mirrors(by), by=by).filter(
         link__destination__cluster_id=cluster_id, link__name=link_name, name=mirror_name
     )
     mirror = found.first()
@@ -80,7 +80,7 @@ def get_mirror(*, cluster_id: str, link_name: str, mirror_name: str, by: Actor) 
 
 def find_by_topic(*, cluster_id: str, topic: str, by: Actor) -> MirrorTopic | None:
     """Answer the mirror behind a topic of a cluster, None if it is an ordinary one; the newest if there were several."""
-    found = _complete(visible_mirrors(by)).filter(link__destination__cluster_id=cluster_id, name=topic)
+    found = _complete(visible_mirrors(by), by=by).filter(link__destination__cluster_id=cluster_id, name=topic)
     return found.order_by("-created_at").first()
 
 
@@ -94,7 +94,7 @@ def list_mirrors(
     order: str = "",
 ) -> list[MirrorSummary]:
     """List mirrors; ``status`` is a state as shown, ``order`` one of name, state, lag, rate, with "-" for the reverse."""
-    mirrors = _complete(visible_mirrors(by))
+    mirrors = _complete(visible_mirrors(by), by=by)
     if link is not None:
         mirrors = mirrors.filter(link=link)
     if cluster_id:
@@ -154,9 +154,9 @@ def list_transitions(*, mirror: MirrorTopic, limit: int = 100) -> list[StateTran
     return list(mirror.transitions.all()[:limit])
 
 
-def _complete(mirrors: QuerySet[MirrorTopic]) -> QuerySet[MirrorTopic]:
+def _complete(mirrors: QuerySet[MirrorTopic], *, by: Actor) -> QuerySet[MirrorTopic]:
     errors = Prefetch("transition_errors", queryset=StateTransitionError.objects.order_by("since", "pk"))
-    return with_links(mirrors).prefetch_related("partitions", errors)
+    return with_links(mirrors, by=by).prefetch_related("partitions", errors)
 
 
 def _lag_ms(mirror: MirrorTopic, partitions: Sequence[MirrorPartition], now: datetime) -> int | None:

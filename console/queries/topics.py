@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
-from console.access import Permission, can
+from console.access import Permission, can, link_words
 from console.actors import Actor
 from console.models import ClusterLink, MirrorTopic, SourceTopic
 
@@ -33,6 +33,8 @@ def source_topics_for(*, link: ClusterLink, by: Actor, search: str = "") -> list
     if search:
         topics = topics.filter(name__icontains=search)
     mirrored = dict(MirrorTopic.objects.filter(link__destination=link.destination_id).values_list("name", "link__name"))
+    others = link_words(by, link.destination)
+    mirrored = {name: "" if owner == link.name else others(owner) for name, owner in mirrored.items()}
     taken = set(SourceTopic.objects.filter(cluster=link.destination_id).values_list("name", flat=True))
     choices = [_choice(topic, link, mirrored=mirrored, taken=taken) for topic in topics[:LIMIT]]
     return sorted(choices, key=lambda one: (not one.available, one.name))
@@ -53,12 +55,13 @@ def _topics(link: ClusterLink) -> QuerySet[SourceTopic]:
 
 
 def _choice(topic: SourceTopic, link: ClusterLink, *, mirrored: dict[str, str], taken: set[str]) -> SourceTopicChoice:
+    """Present a topic; ``mirrored`` maps names at the destination to the other link that has it, "" for this one."""
     name = link.prefix + topic.name
     reason = ""
     if topic.internal:
         reason = "Internal topic of Kafka"
     elif name in mirrored:
-        reason = "Already mirrored" if mirrored[name] == link.name else f"'{name}' is a mirror of link '{mirrored[name]}'"
+        reason = f"'{name}' is a mirror topic of {mirrored[name]}" if mirrored[name] else "Already mirrored"
     elif name in taken:
         reason = f"The destination already has a topic '{name}'"
     return SourceTopicChoice(

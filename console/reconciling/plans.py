@@ -9,13 +9,11 @@ from datetime import timedelta
 
 from console import pairs
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
-from console.models.links import LinkMode
 from console.reconciling import ends
 from console.reconciling.groups import known_offsets
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.configs import follows_start, is_compacted
 from linkengine.domain.errors import ErrorCode
-from linkengine.domain.linkaddresses import source_properties
 from linkengine.domain.mirrorjobs import MirrorSetup, MirrorStop, MirrorSync, MirrorTurn
 from linkengine.domain.plans import (
     TRANSACTIONAL_ID_PREFIX,
@@ -61,18 +59,8 @@ def partition_keys(mirror: MirrorTopic) -> list[str]:
 
 
 def source_address(link: ClusterLink) -> ClusterAddress:
-    """Answer how the link reaches its source, and which cluster has to answer there."""
-    return replace(_given_address(link), cluster_id=link.source_cluster_id)
-
-
-def _given_address(link: ClusterLink) -> ClusterAddress:
-    """Answer where the source is said to be; of an inbound link the other side says how to sign in there."""
-    if link.mode == LinkMode.DESTINATION and pairs.needs_other_side(link):
-        there, other = link.source.properties if link.source else {}, pairs.other_side(link)
-        given = other.properties if other else {}
-        local = {name.removeprefix("local."): value for name, value in given.items() if name.startswith("local.")}
-        return address_from_properties({**there, **local})
-    return address_from_properties(source_properties(link.properties, link.source.properties if link.source else None))
+    """Return how the link reaches its source, and which cluster has to answer there."""
+    return replace(address_from_properties(pairs.properties_of_source(link)), cluster_id=link.source_cluster_id)
 
 
 def assignments_of(

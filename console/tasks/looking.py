@@ -30,7 +30,7 @@ from linkengine.domain.plans import TopicDescription
 from linkengine.domain.restoring import CommonPart, RestorePoint
 from linkengine.sparkclient import SparkSilentError, SparkUnavailableError, count_slots
 
-_NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR}
+_NO_LIST = {ErrorCode.AUTHORIZATION_ERROR, ErrorCode.AUTHENTICATION_ERROR, ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR}
 _LINKS = ("destination", "source")
 _log = structlog.get_logger(__name__)
 
@@ -192,9 +192,13 @@ def store_topics(topics: Sequence[TopicDescription], *, now: datetime, **owner: 
         SourceTopic.objects.filter(**owner, seen_at__lt=now).delete()
 
 
-def _check_source(link: ClusterLink) -> None:
+def _check_side(link: ClusterLink) -> None:
     if pairs.needs_other_side(link) and pairs.other_side(link) is None:
         raise LinkEngineError(ErrorCode.REMOTE_LINK_NOT_FOUND_ERROR, pairs.missing_side(link))
+
+
+def _check_source(link: ClusterLink) -> None:
+    _check_side(link)
     probe = jobs.probe_cluster(plans.source_address(link))
     if probe.cluster_id != link.source_cluster_id:
         message = (
@@ -233,6 +237,7 @@ def _refresh_link(link_id: int) -> None:
         return
     now = timezone.now()
     try:
+        _check_side(link)  # without it the source's side does not allow its topics to be listed
         topics = jobs.list_topics(plans.source_address(link))
     except LinkEngineError as error:
         if error.code in _NO_LIST:  # otherwise the last list is still worth something

@@ -1,30 +1,70 @@
-"""How a link reaches its source: by what the link says, or by what is known about the registered cluster behind it."""
+"""How a link reaches its source: with credentials of its own, or with those of the registered cluster behind it.
+
+Three rules keep stored secrets from being used or sent by a person who was not given them:
+
+1. A link uses the credentials of the registered source only where its row says so (``uses_cluster_credentials``). The decision
+   is made when the link is created or changed, by a person who may use them, and is not derived again when a copy starts.
+2. Registered credentials go to registered addresses only (``registered_properties``).
+3. A stored secret goes only where it was meant to go when it was entered: a change of the address, of the protocol, or of what
+   the connection trusts needs the secret again (``secrets_to_repeat``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from linkengine.domain.addresses import protocol_of
+from linkengine.domain.addresses import TOKEN_URL, protocol_of
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.linkconfigs import is_connection
 from linkengine.domain.servers import parse_servers
 
+LOCAL = "local."
+SECRETS = ("sasl.jaas.config", "ssl.keystore.key")
+_HOST_NAMES = "ssl.endpoint.identification.algorithm"
+# Where secrets go, and how well they are protected on the way. What is listed in linksecurity and not here has no effect.
+RECIPIENT = (
+    "bootstrap.servers",
+    "security.protocol",
+    "sasl.mechanism",
+    TOKEN_URL,
+    "ssl.truststore.certificates",
+    _HOST_NAMES,
+)
+_IDENTITY = ("sasl.jaas.config", "ssl.keystore.", "ssl.key.")  # beginnings of the names of what signs in
 
-def source_properties(given: Mapping[str, str], registered: Mapping[str, str] | None) -> dict[str, str]:
-    """Answer the properties with which a link reaches its source.
 
-    What the link says counts. The registered cluster's own address stands in for a part the link leaves out, and for security
-    that cannot work at the listener named: Confluent's Terraform provider always sends SASL_SSL with PLAIN, whatever the broker
-    speaks. A different listener, or the same protocol and mechanism with other credentials, is taken at its word.
+def own_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the connection to the source out of all properties of a link."""
+    return {name: value for name, value in given.items() if is_connection(name) and not name.startswith(LOCAL)}
 
-    Raises LinkEngineError (MISCONFIGURATION_ERROR) where the security is left out and a server is named that is not among the
-    registered ones: whoever names it would be sent the registered cluster's credentials.
+
+def local_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the connection to the link's own cluster (``local.*``) out of all properties of a link, without the prefix."""
+    return {name.removeprefix(LOCAL): v for name, v in given.items() if is_connection(name) and name.startswith(LOCAL)}
+
+
+def uses_registered_security(given: Mapping[str, str], registered: Mapping[str, str]) -> bool:
+    """Return whether a link with these configs needs the registered cluster's credentials to work.
+
+    True where the link leaves a part out, and where its security cannot work at the listener that it names: Confluent's
+    Terraform provider always sends SASL_SSL with PLAIN, whatever the broker speaks. False for another listener, and for other
+    credentials with the same protocol and mechanism.
     """
-    own = _connection(given)
-    if registered is None or not _borrows(own, registered):
-        return own
-    named = _servers(own)
-    strangers = [one for one in named if one not in _servers(registered)]
+    own = own_properties(given)
+    if not is_complete(own):
+        return True
+    same_listeners = set(_servers(own)) <= set(_servers(registered))
+    return same_listeners and _security_of(own) != _security_of(registered)
+
+
+def registered_properties(given: Mapping[str, str], registered: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties with which a link reaches its source with the registered cluster's credentials.
+
+    The link may name some of the registered servers, and nothing else of it counts. Raises LinkEngineError
+    (MISCONFIGURATION_ERROR) where it names another server, which would be sent these credentials.
+    """
+    named = _servers(given)
+    strangers = [server for server in named if server not in _servers(registered)]
     if strangers:
         raise LinkEngineError(
             ErrorCode.MISCONFIGURATION_ERROR,
@@ -35,27 +75,51 @@ def source_properties(given: Mapping[str, str], registered: Mapping[str, str] | 
     return {**registered, "bootstrap.servers": ",".join(named) or registered["bootstrap.servers"]}
 
 
-def uses_registered_security(given: Mapping[str, str], registered: Mapping[str, str] | None) -> bool:
-    """Tell whether ``source_properties`` would sign in with the registered cluster's credentials."""
-    return registered is not None and _borrows(_connection(given), registered)
+def inbound_properties(source_side: Mapping[str, str], registered: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties with which an INBOUND link reaches its source.
+
+    ``source_side`` are the properties of the link's other side, which is at the source. Its ``local.*`` configs replace the
+    registered credentials as a whole: nothing that signs in is taken from the registration as soon as one of them is set.
+    """
+    local = local_properties(source_side)
+    if not local:
+        return dict(registered)
+    return {**{name: value for name, value in registered.items() if not name.startswith(_IDENTITY)}, **local}
 
 
-def _connection(given: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in given.items() if is_connection(name) and not name.startswith("local.")}
-
-
-def _borrows(own: Mapping[str, str], registered: Mapping[str, str]) -> bool:
-    if not _is_complete(own):
-        return True
-    same_listeners = set(_servers(own)) <= set(_servers(registered))
-    return same_listeners and _way_in(own) != _way_in(registered)
-
-
-def _is_complete(own: Mapping[str, str]) -> bool:
-    protocol = protocol_of(own)
-    if not _servers(own) or not protocol:
+def is_complete(given: Mapping[str, str]) -> bool:
+    """Return whether the properties suffice to sign in: servers, a protocol and, with SASL, credentials."""
+    protocol = protocol_of(given)
+    if not _servers(given) or not protocol:
         return False
-    return not protocol.startswith("SASL") or bool(own.get("sasl.jaas.config"))
+    return not protocol.startswith("SASL") or bool(given.get("sasl.jaas.config"))
+
+
+def differs_in_recipient(before: Mapping[str, str], after: Mapping[str, str], *, prefix: str = "") -> tuple[str, ...]:
+    """Return the names, of those that decide where secrets go, whose values differ."""
+    names = (prefix + name for name in RECIPIENT)
+    return tuple(name for name in names if _value(before, name) != _value(after, name))
+
+
+def secrets_to_repeat(stored: Mapping[str, str], changes: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
+    """Return (secret, config) for each stored secret that a change of that config would send elsewhere.
+
+    None as a value stands for the default. A secret that the changes set again, or remove, is not returned. Whether the secret
+    is in use does not count: otherwise it could be switched off, redirected and switched on in three harmless steps.
+    """
+    merged = {**stored, **changes}
+    after = {name: value for name, value in merged.items() if value is not None}
+    found = []
+    for prefix in ("", LOCAL):
+        moved = differs_in_recipient(stored, after, prefix=prefix)
+        kept = [prefix + name for name in SECRETS if stored.get(prefix + name) and after.get(prefix + name)]
+        found += [(name, moved[0]) for name in kept if moved and not changes.get(name)]
+    return tuple(found)
+
+
+def _value(properties: Mapping[str, str], name: str) -> str:
+    default = "https" if name.endswith(_HOST_NAMES) else ""  # empty means that names are not compared
+    return "\n".join(properties.get(name, default).split("\r\n")).strip()
 
 
 def _servers(properties: Mapping[str, str]) -> list[str]:
@@ -67,6 +131,6 @@ def _servers(properties: Mapping[str, str]) -> list[str]:
         return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _way_in(properties: Mapping[str, str]) -> tuple[str, str]:
+def _security_of(properties: Mapping[str, str]) -> tuple[str, str]:
     protocol = protocol_of(properties) or "PLAINTEXT"
     return protocol, properties.get("sasl.mechanism", "").upper() if protocol.startswith("SASL") else ""

@@ -79,7 +79,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMirror:
-    """A mirror on the destination; ``own``: of the link that asks."""
+    """A mirror on the destination; ``link`` as words for a person; ``own``: of the link that asks."""
 
     link: str
     state: MirrorState
@@ -100,7 +100,7 @@ class Surroundings:
     taken: Collection[str] = ()
     reserved: Mapping[str, str] = field(
         default_factory=dict
-    )  # prefixes of others, with the link that each follows, "" for none
+    )  # prefixes of others, with the link (in words) that each follows, "" for none
     sources: Mapping[Place, Place] = field(default_factory=dict)  # of all mirrors that are not stopped, on all links
     cluster_names: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[str, TaskError] = field(default_factory=dict)  # of the last try, by source topic

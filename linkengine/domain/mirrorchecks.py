@@ -161,9 +161,7 @@ def _namespace(topic: Topic, around: Surroundings) -> Check:
     if prefix is None:
         return Check(code=code, passed=True, finding="No namespace of the destination keeps this link out.")
     follows = around.reserved[prefix]
-    owner, step = (
-        (f"link {follows}", "Nothing to do where that link mirrors it. Else let") if follows else ("nobody yet", "Let")
-    )
+    owner, step = (follows, "Nothing to do where that link mirrors it. Else let") if follows else ("nobody yet", "Let")
     return Check(
         code=code,
         passed=False,
@@ -180,7 +178,7 @@ def _mirrored_elsewhere(topic: Topic, around: Surroundings) -> Check:
     return Check(
         code=code,
         passed=False,
-        finding=f"The destination's topic {name} is a mirror topic of link {known.link}; it is not touched.",
+        finding=f"The destination's topic {name} is a mirror topic of {known.link}; it is not touched.",
         next_step="Exclude this one from the filters where that is the copy you want; for another, use a link with a prefix.",
         problem=True,
     )

@@ -6,7 +6,7 @@ asked node by node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -36,6 +36,16 @@ def find_ring(source_of: SourceOf, *, source: Place, mirror: Place) -> tuple[Pla
     return tuple(reversed(way))
 
 
-def ring_words(ring: Iterable[Place], *, names: Mapping[str, str]) -> str:
-    """Write a ring for people; ``names`` are clusters by id, where known."""
-    return " → ".join(f"{names.get(place.cluster, place.cluster)}:{place.topic}" for place in ring)
+def ring_words(ring: Sequence[Place], *, names: Mapping[str, str]) -> str:
+    """Write a ring for a person; ``names`` are those of the clusters that the person may see, by id.
+
+    The last two places, the source and the new mirror, are in the person's own request. Of the others on clusters that may not
+    be seen nothing is written but that they are there.
+    """
+    above, asked = ring[:-2], ring[-2:]
+    words = [_words(place, names) if place.cluster in names else "a topic that you may not see" for place in above]
+    return " → ".join([*words, *(_words(place, names) for place in asked)])
+
+
+def _words(place: Place, names: Mapping[str, str]) -> str:
+    return f"{names.get(place.cluster, place.cluster)}:{place.topic}"

@@ -65,6 +65,7 @@ PAGES = (
     "/access/new/",
     "/access/roles/",
     "/access/me/",
+    "/access/password/",
     "/access/api-keys/",
     "/access/api-keys/ABCDEFGHIJKLMNOP/delete/",
     "/audit/",

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from console.access import cluster_names
+from console.actors import SYSTEM
 from console.lineage import close_lineage, open_lineage
 from console.models import Cluster, ClusterLink, LineageRange, MirrorPartition, MirrorTopic
+from console.presenters.lineage import origin_rows
 from console.queries.lineage import Origin, lineage_of
 from console.tasks.mirrors import note_synced
 from linkengine.domain.mirrorjobs import MirrorSynced
 from linkengine.domain.states import MirrorState
-from tests.console.conftest import NOW
+from tests.console.conftest import NOW, MakeActor
 
 LATER = NOW + timedelta(hours=1)
 
@@ -33,7 +37,7 @@ def opened(mirror: MirrorTopic) -> MirrorTopic:
 
 
 def test_an_open_range_reaches_as_far_as_its_mirror(opened: MirrorTopic) -> None:
-    origins = lineage_of(opened)
+    origins = lineage_of(opened, by=SYSTEM)
 
     assert spans(origins) == [(n, 4 if n == 0 else 0, 10, "source-id") for n in range(opened.num_partitions)]
     assert (origins[0].topic, origins[0].topic_id, origins[0].link_name) == ("orders", "id-there", "west-to-east")
@@ -46,9 +50,9 @@ def test_opening_twice_and_closing_twice_changes_nothing(opened: MirrorTopic) ->
         close_lineage(mirror=opened, ends={0: 8, 1: 0}, now=LATER)
     MirrorPartition.objects.filter(mirror=opened).update(mirror_end=500)
 
-    assert spans(lineage_of(opened))[0] == (0, 4, 8, "source-id")
-    assert 1 not in {one.partition for one in lineage_of(opened)}  # nothing came over the link
-    assert lineage_of(opened)[0].until == LATER
+    assert spans(lineage_of(opened, by=SYSTEM))[0] == (0, 4, 8, "source-id")
+    assert 1 not in {one.partition for one in lineage_of(opened, by=SYSTEM)}  # nothing came over the link
+    assert lineage_of(opened, by=SYSTEM)[0].until == LATER
 
 
 def test_partitions_that_come_later_begin_at_their_first_offset(opened: MirrorTopic) -> None:
@@ -88,7 +92,8 @@ def test_lineage_outlives_its_mirror(opened: MirrorTopic) -> None:
     assert LineageRange.objects.filter(topic="orders", end=10).exists()
 
 
-def test_a_chain_is_followed_to_its_beginning(opened: MirrorTopic, destination: Cluster, source: Cluster) -> None:
+def _onward(destination: Cluster) -> MirrorTopic:
+    """Mirror the topic on to a third cluster."""
     third = Cluster.objects.create(
         environment=destination.environment, name="Third", cluster_id="third-id", bootstrap_servers="x:1", created_at=NOW
     )
@@ -101,12 +106,61 @@ def test_a_chain_is_followed_to_its_beginning(opened: MirrorTopic, destination: 
         num_partitions=1, state="ACTIVE", state_since=NOW, created_at=NOW, created_by="owner",
     )  # fmt: skip
     MirrorPartition.objects.create(mirror=last, partition=0, mirror_start=0, mirror_end=7)
+    return last
+
+
+def test_a_chain_is_followed_to_its_beginning(opened: MirrorTopic, destination: Cluster, source: Cluster) -> None:
+    last = _onward(destination)
 
     open_lineage(mirror=last, starts={}, now=LATER)
 
-    (origin,) = lineage_of(last)
+    (origin,) = lineage_of(last, by=SYSTEM)
     assert spans([origin]) == [(0, 0, 7, "destination-id")]
     assert spans(list(origin.upstream)) == [(0, 4, 7, "source-id")]
+
+
+@pytest.mark.parametrize(
+    ("place", "seen"),
+    [
+        ({}, False),
+        ({"resource_type": "Topic", "resource_name": "orders"}, True),
+        ({"resource_type": "Topic", "resource_name": "others"}, False),
+        ({"resource_type": "ClusterLink", "resource_name": "west-to-east"}, True),
+        ({"resource_type": "ClusterLink", "resource_name": "onward"}, False),
+    ],
+)
+def test_a_chain_ends_at_what_the_reader_may_not_see(
+    opened: MirrorTopic, destination: Cluster, make_actor: MakeActor, place: dict[str, str], seen: bool
+) -> None:
+    """The reader sees the last cluster; of the one in the middle nothing, or what the binding names."""
+    last = _onward(destination)
+    open_lineage(mirror=last, starts={}, now=LATER)
+    reader = make_actor("reader", "DeveloperRead", cluster=last.link.destination)
+    if place:
+        reader = make_actor("reader", "DeveloperRead", cluster=destination, **place)
+
+    (origin,) = lineage_of(last, by=reader)
+
+    assert (origin.cluster_id, origin.topic, origin.hidden) == ("destination-id", "orders", False)  # its own link
+    (behind,) = origin.upstream
+    named = ("source-id", "orders", "west-to-east")
+    assert (behind.cluster_id, behind.topic, behind.link_name) == (named if seen else ("", "", ""))
+    assert (behind.start, behind.end, behind.hidden) == (4, 7, not seen)
+    (row,) = origin_rows([origin], names=cluster_names(reader), now=LATER)
+    assert ("Source" in str(row)) is False
+    assert row.behind == (["orders on source-id, over west-to-east"] if seen else ["a topic that you may not see"])
+
+
+def test_an_earlier_link_of_the_topic_is_hidden_from_the_reader_of_another_link(
+    opened: MirrorTopic, make_actor: MakeActor
+) -> None:
+    LineageRange.objects.filter(mirror=opened).update(link_uuid=uuid4(), link_name="former")
+    place = {"cluster": opened.link.destination, "resource_type": "ClusterLink", "resource_name": opened.link.name}
+    reader = make_actor("reader", "DeveloperRead", **place)
+
+    assert {(one.hidden, one.link_name, one.topic) for one in lineage_of(opened, by=reader)} == {(True, "", "")}
+    (row,) = origin_rows(lineage_of(opened, by=reader), names=cluster_names(reader), now=LATER)
+    assert (row.hidden, "former" in str(row)) == (True, False)
 
 
 def test_a_ring_of_reversed_links_ends(opened: MirrorTopic) -> None:
@@ -119,6 +173,6 @@ def test_a_ring_of_reversed_links_ends(opened: MirrorTopic) -> None:
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        assert lineage_of(opened)[0].upstream
+        assert lineage_of(opened, by=SYSTEM)[0].upstream
 
     assert len(queries) <= 5

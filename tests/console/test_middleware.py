@@ -1,4 +1,4 @@
-"""Under ASGI files are streamed bit by bit: never read whole, never with a warning."""
+"""What is stored by browsers, and how files are streamed under ASGI: never read whole, never with a warning."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from django.contrib.staticfiles import finders
 from django.http import HttpResponse, StreamingHttpResponse
-from django.test import AsyncClient
+from django.test import AsyncClient, Client
 
 from console.middleware import CHUNKS_AT_ONCE, stream_without_blocking
 
@@ -63,3 +64,33 @@ def test_a_large_file_is_read_as_it_is_sent() -> None:
 def test_other_answers_pass_untouched() -> None:
     answer = HttpResponse("as it is")
     assert stream_without_blocking(answer) is answer
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/sign-in/", 200),
+        ("/environments/", 302),
+        ("/nothing-here/", 404),
+        ("/admin/login/", 200),
+        ("/kafka/v3/clusters", 401),
+        ("/v3/clusters", 401),
+        ("/api/v1/nothing", 401),
+        ("/healthz", 200),
+        ("/search/?q=%00", 400),
+    ],
+)
+def test_no_response_may_be_stored(db: None, path: str, status: int) -> None:
+    answer = Client().get(path)
+
+    assert answer.status_code == status
+    assert "no-store" in answer["Cache-Control"]
+
+
+def test_under_asgi_no_response_may_be_stored_except_static_files() -> None:
+    async def fetch(path: str) -> str:
+        response = await AsyncClient().get(path)
+        return str(response.get("Cache-Control", ""))
+
+    assert run(fetch("/healthz")) == "no-store"
+    assert "no-store" not in run(fetch("/static/css/theme.css"))

@@ -67,7 +67,7 @@ class SourceTopicListView(RestView):
         """List the topics that were seen last."""
         link = _link(request, cluster_id, link_name)
         wanted, limit = choice(request, "standing", values=list(Standing)), limit_of(request)
-        judged = judge_source(link=link, search=request.query_params.get("q", ""))
+        judged = judge_source(link=link, by=actor_of(request), search=request.query_params.get("q", ""))
         shown = [one for one in judged if wanted in ("", one.standing)][:limit]
         return Response({"data": SourceTopicStanding(shown, many=True).data})
 
@@ -84,7 +84,7 @@ class SourceTopicView(RestView):
     )
     def get(self, request: Request, cluster_id: str, link_name: str, source_topic_name: str) -> Response:
         """Judge one topic."""
-        verdict = judge_topic(link=_link(request, cluster_id, link_name), name=source_topic_name)
+        verdict = judge_topic(link=_link(request, cluster_id, link_name), name=source_topic_name, by=actor_of(request))
         return Response(SourceTopicStanding(verdict).data)
 
 

@@ -50,4 +50,4 @@ class TokenListView(RestView):
         life_s = wanted.get("expires_in_s", settings.API_TOKEN_LIFE_S)
         token = create_token(key=str(request.auth), life_s=life_s, by=actor_of(request), now=moment())
         made = {"access_token": token, "token_type": "Bearer", "expires_in": life_s}
-        return Response(made, status=201, headers={"Cache-Control": "no-store"})
+        return Response(made, status=201)

@@ -10,6 +10,7 @@ from console.actions import clusters
 from console.actors import Actor
 from console.errors import BadRequestError, ConflictError, ConsoleError, DeniedError, InvalidInputError
 from console.models import AuditEvent, Cluster, ClusterLink, Environment
+from console.models.fields import unseal
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine
 
@@ -113,6 +114,31 @@ def test_new_credentials_reach_every_link_of_the_cluster(
 
     assert Cluster.objects.get(pk=source.pk).properties == {"bootstrap.servers": "new:9092"}
     assert ClusterLink.objects.get().revision == link.revision + 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bootstrap.servers": "attacker.test:9092"},
+        {"sasl.mechanism": "PLAIN"},
+        {"security.protocol": "SASL_SSL", "ssl.endpoint.identification.algorithm": ""},
+        {"sasl.oauthbearer.token.endpoint.url": "http://attacker.test/", "sasl.mechanism": "OAUTHBEARER"},
+    ],
+)
+def test_the_stored_secret_of_a_cluster_is_not_redirected(
+    source: Cluster, owner: Actor, engine: Engine, sent: Sent, change: dict[str, str]
+) -> None:
+    """Properties are replaced as a whole, so a change that leaves the secret out has no secret to send."""
+    kept = {name: value for name, value in SOURCE_PROPERTIES.items() if name != "sasl.jaas.config"}
+
+    with pytest.raises(ConsoleError, match=r"sasl\.jaas\.config has no"):
+        clusters.update_properties(cluster=source, properties={**kept, **change}, by=owner, now=NOW)
+    assert not engine.calls
+    clusters.update_properties(
+        cluster=source, properties={"bootstrap.servers": "x:1", "security.protocol": "PLAINTEXT"}, by=owner, now=NOW
+    )
+    assert "secret-of-the-link" not in str(unseal(engine.calls[-1][1]["sealed"]))
+    assert "secret-of-the-link" not in str(Cluster.objects.get(pk=source.pk).properties)
 
 
 def test_another_cluster_cannot_take_the_place(destination: Cluster, owner: Actor, engine: Engine) -> None:

@@ -10,12 +10,12 @@ import pytest
 from console.actions.links import ConfigChange, alter_configs
 from console.actors import Actor
 from console.errors import DeniedError, InvalidInputError
-from console.models import AuditEvent, ClusterLink, GroupOffset, LinkConfig, MirrorTopic, SyncedGroup
+from console.models import AuditEvent, Cluster, ClusterLink, GroupOffset, LinkConfig, MirrorTopic, SyncedGroup
 from linkengine.domain.groups import GroupStatus
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkconfigspec import ConfigKind, LinkConfigSpec
 from linkengine.domain.states import LinkState
-from tests.console.conftest import NOW, MakeActor
+from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeActor
 
 Sent = list[tuple[str, dict[str, Any]]]
 
@@ -124,6 +124,146 @@ def test_credentials_of_the_source_are_not_borrowed_by_an_edit(link: ClusterLink
     alter(link, link_owner, sasl_jaas_config='PlainLoginModule required username="u" password="p";')
     with pytest.raises(DeniedError):
         alter(link, link_owner, sasl_jaas_config=None)
+
+
+STORED = SOURCE_PROPERTIES["sasl.jaas.config"]
+RETYPED = {"sasl_jaas_config": 'x required username="link" password="retyped";'}
+PATH_CHANGES = (
+    {"bootstrap_servers": "attacker.test:9092", "sasl_mechanism": "PLAIN"},
+    {"bootstrap_servers": "attacker.test:9092"},
+    {"bootstrap_servers": "source.test:9092,attacker.test:9092"},
+    {"security_protocol": "SASL_SSL"},
+    {"security_protocol": None},
+    {"sasl_mechanism": "PLAIN"},
+    {"sasl_mechanism": None},
+    {"sasl_oauthbearer_token_endpoint_url": "http://attacker.test/"},
+    {"ssl_truststore_certificates": "attacker's authority"},
+    {"ssl_endpoint_identification_algorithm": ""},
+)
+
+
+@pytest.mark.parametrize("change", PATH_CHANGES)
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_a_stored_secret_is_not_redirected(
+    link: ClusterLink, owner: Actor, make_actor: MakeActor, change: dict[str, str | None], validate_only: bool
+) -> None:
+    place = {"cluster": link.destination, "resource_type": "ClusterLink", "resource_name": "west-", "prefixed": True}
+    for by in (make_actor("link-owner", "ResourceOwner", **place), owner):
+        with pytest.raises(InvalidInputError, match=r"the request has to contain sasl\.jaas\.config") as refused:
+            alter(link, by, validate_only=validate_only, **change)
+        assert (refused.value.code, refused.value.field) == ("SECRET_NEEDED", "sasl.jaas.config")
+
+        link.refresh_from_db()
+        assert link.properties == SOURCE_PROPERTIES
+
+
+@pytest.mark.parametrize("change", PATH_CHANGES[:4])
+def test_a_secret_that_is_given_again_goes_to_the_new_address(
+    link: ClusterLink, owner: Actor, change: dict[str, str | None]
+) -> None:
+    properties = alter(link, owner, **change, **RETYPED).properties
+
+    assert "retyped" in properties["sasl.jaas.config"]
+    assert properties["bootstrap.servers"] == change.get("bootstrap_servers", SOURCE_PROPERTIES["bootstrap.servers"])
+
+
+def test_a_secret_cannot_be_redirected_in_several_steps(link: ClusterLink, owner: Actor) -> None:
+    """Without SASL the stored secret is not sent; but it would be again after the last step."""
+    for step in ({"security_protocol": "PLAINTEXT"}, {"bootstrap_servers": "attacker.test:9092"}):
+        with pytest.raises(InvalidInputError, match="the request has to contain"):
+            alter(link, owner, **step)
+    alter(link, owner, sasl_jaas_config=None, security_protocol="PLAINTEXT", bootstrap_servers="elsewhere.test:9092")
+    changed = alter(link, owner, security_protocol="SASL_PLAINTEXT", **RETYPED)
+    assert STORED not in changed.properties.values()
+
+
+def test_the_order_of_calls_of_confluents_terraform_provider_works(link: ClusterLink, owner: Actor) -> None:
+    """It rotates credentials in one batch, mechanism included, and sends other configs in a second one."""
+    changed = alter(link, owner, sasl_jaas_config=RETYPED["sasl_jaas_config"], sasl_mechanism="PLAIN")
+    assert changed.properties["sasl.mechanism"] == "PLAIN"
+    assert alter(link, owner, topic_config_sync_ms="7000").properties == changed.properties
+    with pytest.raises(InvalidInputError, match="Send both in one request"):  # an address among the configs of the second batch
+        alter(link, owner, bootstrap_servers="new.test:9092", topic_config_sync_ms="8000")
+    assert not link.configs.filter(value="8000").exists()
+
+
+def test_local_credentials_of_a_source_side_are_not_redirected(link: ClusterLink, source: Cluster, owner: Actor) -> None:
+    """The destination's side signs in with them at the source, so a token URL or an authority is as good as an address."""
+    local = {f"local.{name}": value for name, value in SOURCE_PROPERTIES.items() if name != "bootstrap.servers"}
+    there = {"bootstrap.servers": "destination.test:9092", "security.protocol": "PLAINTEXT"}
+    ClusterLink.objects.filter(pk=link.pk).update(mode="SOURCE", properties={**there, **local})
+    link.refresh_from_db()
+    for change in (
+        {"local_sasl_oauthbearer_token_endpoint_url": "http://attacker.test/"},
+        {"local_security_protocol": "SASL_SSL"},
+        {"local_ssl_truststore_certificates": "attacker's authority"},
+        {"local_ssl_endpoint_identification_algorithm": ""},
+    ):
+        with pytest.raises(InvalidInputError, match=r"contain local\.sasl\.jaas\.config"):
+            alter(link, owner, **change)
+    alter(link, owner, local_security_protocol="SASL_SSL", local_sasl_jaas_config=RETYPED["sasl_jaas_config"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"local_sasl_oauthbearer_token_endpoint_url": "http://attacker.test/"},
+        {"local_sasl_mechanism": "PLAIN"},
+        {"local_ssl_endpoint_identification_algorithm": ""},
+    ],
+)
+def test_registered_credentials_of_a_source_side_are_not_redirected_by_one_local_config(
+    link: ClusterLink, source: Cluster, destination: Cluster, owner: Actor, change: dict[str, str]
+) -> None:
+    there = {"bootstrap.servers": "destination.test:9092", "security.protocol": "PLAINTEXT"}
+    changed = {"mode": "SOURCE", "destination": source, "source": destination, "source_cluster_id": destination.cluster_id}
+    ClusterLink.objects.filter(pk=link.pk).update(**changed, properties=there)
+    link = ClusterLink.objects.get(pk=link.pk)
+
+    with pytest.raises(InvalidInputError, match="as a whole"):
+        alter(link, owner, **change)
+
+
+def test_an_edit_begins_or_widens_the_use_of_stored_credentials_only_with_the_permission(
+    link: ClusterLink, source: Cluster, make_actor: MakeActor, owner: Actor
+) -> None:
+    make_actor("link-owner", "ResourceOwner", cluster=link.destination)
+    link_owner = make_actor("link-owner", "DeveloperRead", cluster=source)
+    everything = dict.fromkeys((name.replace(".", "_") for name in SOURCE_PROPERTIES), None)
+
+    with pytest.raises(DeniedError, match="stored credentials"):
+        alter(link, link_owner, **everything)
+    assert alter(link, owner, **everything).uses_cluster_credentials
+    with pytest.raises(DeniedError, match="stored credentials"):
+        alter(link, link_owner, bootstrap_servers="source.test:9092")
+    assert alter(link, link_owner, topic_config_sync_ms="7000").uses_cluster_credentials  # an unrelated change keeps it
+
+
+def test_an_edit_with_complete_security_ends_the_use_of_stored_credentials(link: ClusterLink, owner: Actor) -> None:
+    ClusterLink.objects.filter(pk=link.pk).update(properties={}, uses_cluster_credentials=True)
+    link.refresh_from_db()
+    own = {name.replace(".", "_"): value for name, value in SOURCE_PROPERTIES.items()}
+
+    assert not alter(link, owner, **own).uses_cluster_credentials
+    assert AuditEvent.objects.latest("pk").detail["uses_cluster_credentials"] is False
+
+
+def test_acls_are_synchronized_only_for_people_who_may_create_them(
+    link: ClusterLink, owner: Actor, make_actor: MakeActor
+) -> None:
+    link_owner = make_actor("link-owner", "ResourceOwner", cluster=link.destination)
+    filters = '{"aclFilters": [{"resourceFilter": {"resourceType": "any"}, "accessFilter": {"operation": "any"}}]}'
+    switched_on = {"acl_sync_enable": "true", "acl_filters": filters}
+
+    with pytest.raises(DeniedError, match="manage ACLs"):
+        alter(link, link_owner, **switched_on)
+    alter(link, owner, **switched_on)
+    # another source would name other ACLs, so neither it nor the filters are changed without the permission
+    for change in ({"bootstrap_servers": "attacker.test:9092", **RETYPED}, {"acl_filters": filters}):
+        with pytest.raises(DeniedError, match="manage ACLs"):
+            alter(link, link_owner, **change)
+    alter(link, link_owner, topic_config_sync_ms="7000")
+    alter(link, link_owner, acl_sync_enable="false")
 
 
 def test_who_may_only_look_changes_nothing(link: ClusterLink, colleague: Actor) -> None:

@@ -170,18 +170,25 @@ def test_an_inbound_link_is_refused_where_nobody_would_know_how_to_reach_its_sou
     assert not ClusterLink.objects.exists()
 
 
+TERRAFORM = {
+    "bootstrap.servers": "SASL_SSL://source.test:9092",
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": 'x required username="k" password="s";',
+}
+
+
+@pytest.mark.parametrize("configs", [{}, {"bootstrap.servers": "source.test:9092"}, TERRAFORM])
 def test_the_registered_cluster_lends_its_credentials(
-    destination: Cluster, source: Cluster, owner: Actor, engine: Engine
+    destination: Cluster, source: Cluster, owner: Actor, engine: Engine, sent: Sent, configs: dict[str, str]
 ) -> None:
-    terraform = {
-        "bootstrap.servers": "SASL_SSL://source.test:9092",
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.jaas.config": 'PlainLoginModule required username="k" password="s";',
-    }
-    for number, configs in enumerate(({}, {"bootstrap.servers": "source.test:9092"}, terraform)):
-        create(destination, owner, name=f"link-{number}", configs=configs)
-        assert unseal(engine.calls[-1][1]["sealed"])["source"] == SOURCE_PROPERTIES
+    link = create(destination, owner, configs=configs)
+
+    assert unseal(engine.calls[-1][1]["sealed"])["source"] == SOURCE_PROPERTIES
+    assert link is not None
+    assert link.uses_cluster_credentials
+    assert link.properties == configs
+    assert AuditEvent.objects.get().detail["uses_cluster_credentials"] is True
 
 
 def test_credentials_are_not_lent_to_who_may_not_see_the_cluster(
@@ -196,18 +203,118 @@ def test_credentials_are_not_lent_to_who_may_not_see_the_cluster(
     assert link.source is None
 
 
-def test_nor_to_who_may_see_a_part_of_it_only(
+@pytest.mark.parametrize(
+    ("role", "scope"),
+    [
+        ("DeveloperRead", {"resource_type": "Topic", "resource_name": "x"}),
+        ("DeveloperRead", {}),
+        ("DeveloperManage", {}),
+        ("ResourceOwner", {}),
+    ],
+)
+@pytest.mark.parametrize("validate_link", [True, False])
+def test_stored_credentials_need_a_permission_of_their_own(
+    destination: Cluster,
+    source: Cluster,
+    make_actor: MakeActor,
+    engine: Engine,
+    role: str,
+    scope: dict[str, str],
+    validate_link: bool,
+) -> None:
+    """An administrator of one cluster does not read another one's records by naming it."""
+    make_actor("admin-here", "CloudClusterAdmin", cluster=destination)
+    reader = make_actor("admin-here", role, cluster=source, **scope)
+
+    for configs in ({}, {"bootstrap.servers": "source.test:9092"}, {"security.protocol": "SASL_PLAINTEXT"}):
+        with pytest.raises(DeniedError, match=r"use the stored credentials.*CloudClusterAdmin.*credentials of its own"):
+            create(destination, reader, configs=configs, validate_link=validate_link)
+    assert not engine.calls
+    assert not ClusterLink.objects.exists()
+    assert AuditEvent.objects.filter(result="DENIED", action="USE_CREDENTIALS").count() == 3
+
+
+def test_a_link_with_credentials_of_its_own_needs_no_permission_at_the_source(
     destination: Cluster, source: Cluster, make_actor: MakeActor, engine: Engine
 ) -> None:
     make_actor("admin-here", "CloudClusterAdmin", cluster=destination)
-    reader = make_actor("admin-here", "DeveloperRead", cluster=source, resource_type="Topic", resource_name="x")
+    reader = make_actor("admin-here", "DeveloperRead", cluster=source)
 
-    with pytest.raises(DeniedError, match="You may not view"):
-        create(destination, reader, configs={})
-    assert not engine.calls
-    link = create(destination, reader)
+    link, other = create(destination, reader), create(destination, reader, name="other", configs=TERRAFORM)
+
     assert link is not None
+    assert other is not None
     assert link.source == source
+    assert unseal(engine.calls[-1][1]["sealed"])["source"] == TERRAFORM  # taken at its word
+    assert not link.uses_cluster_credentials
+    assert not other.uses_cluster_credentials
+
+
+@pytest.mark.parametrize("role", ["CloudClusterAdmin", "EnvironmentAdmin", "OrganizationAdmin"])
+def test_administrators_of_the_source_may_use_its_stored_credentials(
+    destination: Cluster, source: Cluster, make_actor: MakeActor, engine: Engine, sent: Sent, role: str
+) -> None:
+    make_actor("admin", "CloudClusterAdmin", cluster=destination)
+    places = {"CloudClusterAdmin": {"cluster": source}, "EnvironmentAdmin": {"environment": source.environment}}
+    at_source = places.get(role, {"organization": source.environment.organization})
+
+    link = create(destination, make_actor("admin", role, **at_source), configs={})
+
+    assert link is not None
+    assert link.uses_cluster_credentials
+
+
+LOCAL = {f"local.{name}": value for name, value in SOURCE_PROPERTIES.items() if name != "bootstrap.servers"}
+
+
+def test_a_source_side_needs_the_permission_at_its_own_cluster_or_local_credentials(
+    destination: Cluster, source: Cluster, make_actor: MakeActor, engine: Engine, sent: Sent
+) -> None:
+    """The destination's side reads with what this side gives it: the owner of some links may not give the cluster's own."""
+    at_source = {"cluster": source, "resource_type": "ClusterLink", "resource_name": "team-", "prefixed": True}
+    link_owner = make_actor("link-owner", "ResourceOwner", **at_source)
+    asked = {"name": "team-a", "source_cluster_id": "destination-id"}
+    there = {"bootstrap.servers": "destination.test:9092", "security.protocol": "PLAINTEXT", "link.mode": "SOURCE"}
+
+    with pytest.raises(DeniedError, match=r"stored credentials of clusters in cluster/source-id.*local\.sasl\.jaas\.config"):
+        create(source, link_owner, **asked, configs=there)
+    for partial in ({"local.sasl.mechanism": "PLAIN"}, {"local.security.protocol": "SASL_SSL"}):
+        with pytest.raises(InvalidInputError, match=r"replace the registered credentials.*as a whole") as refused:
+            create(source, link_owner, **asked, configs={**there, **partial})
+        assert refused.value.field == "local.sasl.jaas.config"
+    assert create(source, link_owner, **asked, configs={**there, **LOCAL}) is not None
+
+
+def test_an_inbound_side_needs_the_permission_unless_the_source_side_exists(
+    destination: Cluster, source: Cluster, owner: Actor, make_actor: MakeActor, engine: Engine, sent: Sent
+) -> None:
+    make_actor("admin-here", "CloudClusterAdmin", cluster=destination)
+    admin_here = make_actor("admin-here", "DeveloperRead", cluster=source)
+    inbound = {"name": "pushed", "configs": {"connection.mode": "INBOUND"}}
+    with pytest.raises(DeniedError, match="source's side of the link created first"):
+        create(destination, admin_here, **inbound)
+    assert not engine.calls
+
+    there = {"bootstrap.servers": "destination.test:9092", "security.protocol": "PLAINTEXT", "link.mode": "SOURCE"}
+    own = {**LOCAL, "local.sasl.jaas.config": 'x required username="exporter" password="p";'}
+    create(source, owner, name="pushed", source_cluster_id="destination-id", configs={**there, **own}, validate_link=False)
+    create(destination, admin_here, **inbound)
+
+    assert "exporter" in unseal(engine.calls[-1][1]["sealed"])["source"]["sasl.jaas.config"]
+    assert "secret-of-the-link" not in str(unseal(engine.calls[-1][1]["sealed"])["source"])
+
+
+def test_synchronizing_acls_needs_the_right_to_create_acls_at_the_destination(
+    destination: Cluster, make_actor: MakeActor, engine: Engine, sent: Sent
+) -> None:
+    """The source decides which ACLs those are, and the destination's stored credentials create them."""
+    link_owner = make_actor("link-owner", "ResourceOwner", cluster=destination)
+    filters = '{"aclFilters": [{"resourceFilter": {"resourceType": "any"}, "accessFilter": {"operation": "any"}}]}'
+    configs = {**SOURCE_PROPERTIES, "acl.sync.enable": "true", "acl.filters": filters}
+
+    with pytest.raises(DeniedError, match="manage ACLs"):
+        create(destination, link_owner, configs=configs)
+    assert create(destination, link_owner, configs={**configs, "acl.sync.enable": "false"}) is not None
 
 
 @pytest.mark.parametrize("servers", ["elsewhere.test:9092", "source.test:9092,elsewhere.test:9092"])

@@ -202,3 +202,56 @@ def test_a_mirror_that_would_feed_its_own_cluster_is_refused_and_the_ring_named(
 
     MirrorTopic.objects.update(state=MirrorState.STOPPED)
     assert create_mirror(link=back, source_topic="orders", by=owner, now=NOW).name == "e.orders"
+
+
+@pytest.mark.parametrize(("role", "shown"), [("", False), ("DeveloperRead", True)])
+def test_the_ring_message_names_no_topic_that_the_reader_may_not_see(
+    link: ClusterLink,
+    destination: Cluster,
+    source: Cluster,
+    make_actor: MakeActor,
+    engine: Engine,
+    make_mirror: MakeMirror,
+    role: str,
+    shown: bool,
+) -> None:
+    """source → destination → third, and back to the source over a link whose owner sees the source and one topic of third."""
+    make_mirror("orders")
+    common = {"properties": {}, "state_since": NOW, "created_at": NOW, "created_by": "owner"}
+    third = Cluster.objects.create(
+        environment=destination.environment, name="Third", cluster_id="third-id", bootstrap_servers="x:1", created_at=NOW
+    )
+    onward = ClusterLink.objects.create(
+        name="onward", destination=third, source=destination, source_cluster_id="destination-id", **common
+    )
+    make_mirror("orders", link=onward)
+    back = ClusterLink.objects.create(
+        name="back", destination=source, source=third, source_cluster_id="third-id", prefix="e.", **common
+    )
+    by = make_actor("link-owner", "ResourceOwner", cluster=source)
+    if role:
+        by = make_actor("link-owner", role, cluster=destination)
+
+    with pytest.raises(BadRequestError) as caught:
+        create_mirror(link=back, source_topic="orders", by=by, now=NOW)
+
+    middle = "Destination:orders" if shown else "a topic that you may not see"
+    assert f"Source:orders → {middle} → third-id:orders → Source:e.orders" in caught.value.message
+    assert ("Destination" in caught.value.message) is shown
+
+
+def test_a_taken_name_does_not_tell_which_link_has_it_to_a_person_who_may_not_see_that_link(
+    link: ClusterLink, source: Cluster, make_actor: MakeActor, engine: Engine, make_mirror: MakeMirror, owner: Actor
+) -> None:
+    make_mirror("orders")
+    common = {"properties": {}, "state_since": NOW, "created_at": NOW, "created_by": "owner"}
+    other = ClusterLink.objects.create(
+        name="other", destination=link.destination, source=source, source_cluster_id="source-id", **common
+    )
+    place = {"cluster": link.destination, "resource_type": "ClusterLink", "resource_name": "other"}
+    narrow = make_actor("narrow", "ResourceOwner", **place)
+
+    for by, words in ((narrow, "a mirror topic of another cluster link"), (owner, "of cluster link 'west-to-east'")):
+        with pytest.raises(BadRequestError, match=words) as caught:
+            create_mirror(link=other, source_topic="orders", by=by, now=NOW)
+        assert ("west-to-east" in caught.value.message) is (by is owner)

@@ -16,7 +16,7 @@ from console.tasks.namespaces import guard_namespace
 from linkengine import jobs
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.mirrorability import CheckCode, Standing
-from tests.console.conftest import NOW, Engine, choose_all
+from tests.console.conftest import NOW, Engine, MakeActor, choose_all
 
 Sent = list[tuple[str, dict[str, Any]]]
 Rules = dict[str, Any]
@@ -54,6 +54,24 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> Rules:
 
 def attach(namespace: Namespace, link: ClusterLink, by: Actor, leader_prefix: str = "orders.") -> Namespace:
     return namespaces.attach(namespace=namespace, link=link, leader_prefix=leader_prefix, by=by, now=NOW)
+
+
+def test_namespaces_need_the_right_to_manage_acls(
+    orders: Namespace, destination: Cluster, link: ClusterLink, make_actor: MakeActor, sent: Sent
+) -> None:
+    """The cluster's stored credentials create an ACL that keeps every principal from creating topics of these names."""
+    by = make_actor("link-owner", "ResourceOwner", cluster=destination)
+    sent.clear()
+    for attempt in (
+        lambda: namespaces.create_namespace(cluster=destination, prefix="", reserved=True, by=by, now=NOW),
+        lambda: namespaces.reserve(namespace=orders, reserved=True, by=by, now=NOW),
+        lambda: attach(orders, link, by),
+        lambda: namespaces.delete_namespace(namespace=orders, by=by, now=NOW),
+        lambda: namespaces.detach(namespace=orders, by=by, now=NOW),
+    ):
+        with pytest.raises(DeniedError, match="manage ACLs"):
+            attempt()
+    assert not sent
 
 
 def test_a_prefix_longer_than_is_kept_is_refused(destination: Cluster, owner: Actor, sent: Sent) -> None:

@@ -162,3 +162,52 @@ def test_a_reader_may_not_change_configs(reader: Rest, configs: str) -> None:
         reader.put(f"{configs}:alter", {"data": []}),
     ):
         assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)
+
+
+REDIRECTED = (
+    ("bootstrap.servers", "attacker.test:9093"),
+    ("security.protocol", "SASL_PLAINTEXT"),
+    ("sasl.mechanism", "SCRAM-SHA-512"),
+    ("sasl.oauthbearer.token.endpoint.url", "http://attacker.test/"),
+    ("ssl.truststore.certificates", "attacker's authority"),
+    ("ssl.endpoint.identification.algorithm", ""),
+)
+JAAS = {"name": "sasl.jaas.config", "value": 'PlainLoginModule required username="u" password="retyped";'}
+
+
+@pytest.mark.parametrize(("name", "value"), REDIRECTED)
+def test_no_call_sends_the_stored_secret_elsewhere(owner: Rest, configs: str, link: ClusterLink, name: str, value: str) -> None:
+    """Not by one config, not by a batch of them, and not by a dry run; with the secret the same batch is taken."""
+    change = {"name": name, "value": value}
+    before = dict(link.properties)
+    for answer in (
+        owner.put(f"{configs}/{name}", {"value": value}),
+        owner.put(f"{configs}:alter", {"data": [change, {"name": "acl.sync.ms", "value": "9000"}]}),
+        owner.put(f"{configs}:alter?validate_only=true", {"data": [change]}),
+        owner.post(f"{configs}:alter", {"data": [change]}),
+    ):
+        assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+        assert "has to contain sasl.jaas.config" in answer.json()["message"]
+        assert b"hidden" not in answer.content
+    link.refresh_from_db()
+    assert (link.properties, link.configs.count()) == (before, 0)
+
+    for data in ([change, JAAS], [JAAS, change]):
+        assert owner.put(f"{configs}:alter", {"data": data}).status_code == 204
+    link.refresh_from_db()
+    assert link.properties == before | {name: value, "sasl.jaas.config": JAAS["value"]}
+
+
+@pytest.mark.parametrize("name", ["bootstrap.servers", "security.protocol", "sasl.mechanism"])
+def test_a_reset_is_a_change_of_the_recipient(owner: Rest, configs: str, link: ClusterLink, name: str) -> None:
+    batch = {"data": [{"name": name, "operation": "DELETE"}]}
+    for answer in (owner.delete(f"{configs}/{name}"), owner.put(f"{configs}:alter", batch)):
+        assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+    link.refresh_from_db()
+    assert name in link.properties
+
+
+def test_a_password_is_rotated_by_itself(owner: Rest, configs: str, link: ClusterLink) -> None:
+    assert owner.put(f"{configs}/sasl.jaas.config", {"value": JAAS["value"]}).status_code == 204
+    link.refresh_from_db()
+    assert link.properties["sasl.jaas.config"] == JAAS["value"]

@@ -8,9 +8,9 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from console.errors import UnavailableError
-from console.models import AuditEvent, Cluster, ClusterLink
+from console.models import AuditEvent, Cluster, ClusterLink, RoleBinding
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from tests.console.api.cast import DESTINATION, NEW_LINK, SOURCE, Boundary, Rest, make_key
+from tests.console.api.cast import DESTINATION, NEW_LINK, NOW, SOURCE, Boundary, Rest, make_key
 
 pytestmark = pytest.mark.django_db
 
@@ -179,3 +179,26 @@ def test_clusters_that_contradict_each_other_are_refused(owner: Rest, base: str)
 
     assert answer.status_code == 400
     assert "different clusters" in answer.json()["message"]
+
+
+def test_a_reader_of_the_source_does_not_borrow_its_credentials(
+    base: str, destination: Cluster, source: Cluster, boundary: Boundary
+) -> None:
+    """Administers the destination, may read the source's metadata, and would read all of its records over a link."""
+    user = User.objects.create_user("neighbour")
+    for role, cluster in (("CloudClusterAdmin", destination), ("DeveloperRead", source)):
+        RoleBinding.objects.create(user=user, role=role, cluster=cluster, granted_at=NOW, granted_by="test")
+    api_key, secret = make_key(user)
+    neighbour = Rest(api_key.key, secret)
+
+    for query in ("", "&validate_only=true", "&validate_link=false"):
+        for configs in ([], [{"name": "bootstrap.servers", "value": "source.test:9092"}]):
+            answer = neighbour.post(f"{base}/links?link_name=new{query}", {"source_cluster_id": SOURCE, "configs": configs})
+            assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)
+            assert "CloudClusterAdmin" in answer.json()["message"]
+            assert "security.protocol" in answer.json()["message"]
+    assert not boundary.called
+    assert not ClusterLink.objects.exists()
+
+    assert neighbour.post(f"{base}/links?link_name=new", NEW_LINK).status_code == 204
+    assert not ClusterLink.objects.get().uses_cluster_credentials

@@ -8,9 +8,10 @@ import pytest
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from tests.console.conftest import NOW
+from tests.console.conftest import NOW, SOURCE_PROPERTIES
 
-BEFORE, AFTER = [("console", "0024_topics_without_cleanup_policy")], [("console", "0025_one_binding_each")]
+BINDINGS = ([("console", "0024_topics_without_cleanup_policy")], [("console", "0025_one_binding_each")])
+CREDENTIALS = ([("console", "0032_what_may_have_gone_unseen")], [("console", "0033_cred_uses_cluster_credentials")])
 
 
 def migrate(to: list[tuple[str, str]]) -> None:
@@ -18,23 +19,59 @@ def migrate(to: list[tuple[str, str]]) -> None:
 
 
 @pytest.fixture
-def before(transactional_db: None) -> Iterator[None]:
-    """Tables as they were; afterwards those of now, whatever happened."""
-    migrate(BEFORE)
+def tables(transactional_db: None) -> Iterator[None]:
+    """Restore the tables of the newest version after a test, whatever happened."""
     yield
     executor = MigrationExecutor(connection)
     executor.migrate(executor.loader.graph.leaf_nodes())
 
 
-@pytest.mark.usefixtures("before")
+@pytest.mark.usefixtures("tables")
 def test_of_doubled_role_bindings_the_oldest_stays() -> None:
-    apps = MigrationExecutor(connection).loader.project_state(BEFORE).apps
+    before, after = BINDINGS
+    migrate(before)
+    apps = MigrationExecutor(connection).loader.project_state(before).apps
     binding = apps.get_model("console", "RoleBinding")
     user = apps.get_model("auth", "User").objects.create(username="somebody")
     place = apps.get_model("console", "Organization").objects.create(name="Acme", created_at=NOW)
     for who, role in (("first", "DeveloperRead"), ("second", "DeveloperRead"), ("third", "DeveloperManage")):
         binding.objects.create(user=user, role=role, organization=place, granted_at=NOW, granted_by=who)
 
-    migrate(AFTER)
+    migrate(after)
 
     assert sorted(binding.objects.values_list("granted_by", flat=True)) == ["first", "third"]
+
+
+@pytest.mark.usefixtures("tables")
+def test_links_that_use_registered_credentials_are_marked() -> None:
+    """Until then it was derived from the configs whenever a copy began."""
+    before, after = CREDENTIALS
+    migrate(before)
+    apps = MigrationExecutor(connection).loader.project_state(before).apps
+    organization = apps.get_model("console", "Organization").objects.create(name="Acme", created_at=NOW)
+    environment = apps.get_model("console", "Environment").objects.create(
+        organization=organization, name="Production", slug="production", created_at=NOW
+    )
+    clusters = apps.get_model("console", "Cluster").objects
+    source, destination = (
+        clusters.create(
+            environment=environment,
+            name=name,
+            cluster_id=name,
+            bootstrap_servers="x",
+            properties=SOURCE_PROPERTIES,
+            created_at=NOW,
+        )
+        for name in ("source", "destination")
+    )
+    links = apps.get_model("console", "ClusterLink").objects
+    common = {"destination": destination, "source_cluster_id": "source", "state_since": NOW, "created_at": NOW}
+    links.create(name="registered", source=source, properties={}, **common)
+    links.create(name="inbound", source=source, properties={}, connection_mode="INBOUND", **common)
+    links.create(name="own", source=source, properties=SOURCE_PROPERTIES, **common)
+    links.create(name="unregistered", source=None, properties=SOURCE_PROPERTIES, **common)
+
+    migrate(after)
+
+    marked = MigrationExecutor(connection).loader.project_state(after).apps.get_model("console", "ClusterLink").objects
+    assert list(marked.filter(uses_cluster_credentials=True).values_list("name", flat=True)) == ["registered"]

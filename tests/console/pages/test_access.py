@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
@@ -13,7 +14,7 @@ from tests.console.pages.conftest import Queue
 
 def test_a_role_is_granted_on_a_node_of_the_tree(scene: Scene, admin: Client) -> None:
     place = f"cluster:{scene.east.pk}"
-    values = {"user": scene.stranger.pk, "role": "DeveloperManage", "place": place, "resource_type": "Topic"}
+    values = {"user": scene.stranger.username, "role": "DeveloperManage", "place": place, "resource_type": "Topic"}
 
     response = admin.post("/access/new/", values | {"resource_name": "flights", "prefixed": "on"})
 
@@ -25,14 +26,14 @@ def test_a_role_is_granted_on_a_node_of_the_tree(scene: Scene, admin: Client) ->
 
 @pytest.mark.parametrize("change", [{"user": ""}, {"role": "Emperor"}, {"place": "cluster:999999"}, {"resource_type": "Topic"}])
 def test_a_binding_that_cannot_be_is_said_in_place(scene: Scene, admin: Client, change: dict[str, str]) -> None:
-    values = {"user": scene.stranger.pk, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"} | change
+    values = {"user": scene.stranger.username, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"} | change
 
     assert admin.post("/access/new/", values).status_code == 422
     assert not RoleBinding.objects.filter(user=scene.stranger).exists()
 
 
 def test_a_reader_is_not_shown_who_there_is_and_grants_nothing(scene: Scene, reader: Client) -> None:
-    values = {"user": scene.stranger.pk, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"}
+    values = {"user": scene.stranger.username, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"}
 
     for answer in (reader.get("/access/new/"), reader.post("/access/new/", values)):
         assert (answer.status_code, scene.stranger.username in answer.content.decode()) == (403, False)
@@ -40,11 +41,37 @@ def test_a_reader_is_not_shown_who_there_is_and_grants_nothing(scene: Scene, rea
     assert "/access/new/" not in reader.get("/access/").content.decode()
 
 
+def test_the_grant_form_suggests_only_users_whose_bindings_may_be_seen(scene: Scene, admin: Client, reader: Client) -> None:
+    """The owner of one topic gets no list of the installation's users, and grants to a user by the exact name."""
+    topic = {"cluster": scene.east, "resource_type": "Topic", "resource_name": "flights"}
+    facts = {"granted_at": timezone.now(), "granted_by": "test"}
+    RoleBinding.objects.create(user=scene.reader, role="ResourceOwner", **topic, **facts)
+    for client in (reader, admin):
+        text = client.get("/access/new/").content.decode()
+        assert ('"bessie"' in text, '"charles"' in text) == (True, False)
+    assert "amelia" not in reader.get("/access/new/").content.decode()
+
+    RoleBinding.objects.create(user=scene.stranger, role="DeveloperRead", **topic, **facts)
+    assert '"charles"' in reader.get("/access/new/").content.decode()
+    User.objects.filter(pk=scene.admin.pk).update(is_superuser=True)
+    User.objects.create(username="dorothy")
+    assert '"dorothy"' in admin.get("/access/new/").content.decode()
+
+
+@pytest.mark.parametrize("name", ["nobody-at-all", "Charles", "gone"])
+def test_a_role_is_granted_to_an_active_user_of_the_exact_name(scene: Scene, admin: Client, name: str) -> None:
+    User.objects.create(username="gone", is_active=False)
+    answer = admin.post("/access/new/", {"user": name, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"})
+
+    assert answer.status_code == 422
+    assert "No active user has this name." in answer.content.decode().split('id="user_error"')[1]
+
+
 def test_the_owner_of_a_topic_grants_roles_on_it_and_on_nothing_else(scene: Scene, reader: Client) -> None:
     topic = {"resource_type": "Topic", "resource_name": "flights"}
     facts = {"granted_at": timezone.now(), "granted_by": "test"}
     RoleBinding.objects.create(user=scene.reader, role="ResourceOwner", cluster=scene.east, **topic, **facts)
-    values = {"user": scene.stranger.pk, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"}
+    values = {"user": scene.stranger.username, "role": "DeveloperRead", "place": f"cluster:{scene.east.pk}"}
 
     assert reader.post("/access/new/", values).status_code == 403
     assert reader.post("/access/new/", values | topic | {"resource_name": "hotels"}).status_code == 403

@@ -3,19 +3,20 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from console.models import Environment
+from console.models import Cluster, ClusterLink, Environment, Organization, RoleBinding
 from linkengine.domain.states import LinkState, MirrorState
 from tests.browser.addresses import OPEN, PAGES, REFUSALS
-from tests.browser.scene import SECRET, Scene, make_cluster, make_link, make_mirror
+from tests.browser.scene import EAST, SECRET, Scene, make_cluster, make_link, make_mirror
 from tests.console.pages.conftest import Queue, client_of, htmx
 
 # The page of one mirror reads one thing per part (who asks, roles, mirror, partitions, errors, gaps, lineage, samples, …);
-# that of tasks eleven: copying and verifying are told from their own rows. Source topics are judged by seven sorts of facts.
-MOST_QUERIES = {"/mirrors/": 23, "/tasks/": 11, "/west-to-east/topics/": 12, "/west-to-east/": 11, "/namespaces/": 9}
+# that of tasks eleven: copying and verifying are told from their own rows. Source topics are judged by eight sorts of facts.
+MOST_QUERIES = {"/mirrors/": 23, "/tasks/": 11, "/west-to-east/topics/": 13, "/west-to-east/": 11, "/namespaces/": 9}
 
 
 @pytest.mark.parametrize("address", PAGES)
@@ -23,6 +24,7 @@ def test_an_administrator_sees_every_page(admin: Client, queue: Queue, address: 
     response = admin.get(address)
 
     assert response.status_code == 200
+    assert response["Cache-Control"] == "no-store"
     text = response.content.decode()
     assert len(re.findall("<h1", text)) == 1
     assert "<title>" in text
@@ -136,3 +138,31 @@ def test_each_environment_counts_its_own_links_whatever_its_clusters_are_called(
         for figure in ("mirrors", "attention", "unclear"):
             assert place[figure] == sum(getattr(row, figure) for row in rows)
     assert [(one["links"], one["unclear"]) for one in cards if one["name"] == other.name] == [(1, 1)]
+
+
+@pytest.fixture
+def neighbour(scene: Scene) -> Client:
+    """Charles administers us-east and owns its resources; the clusters at the other ends belong to another organization."""
+    for role in ("CloudClusterAdmin", "ResourceOwner"):
+        RoleBinding.objects.create(
+            user=scene.stranger, role=role, cluster=scene.east, granted_at=scene.now, granted_by="charles"
+        )
+    hidden = Organization.objects.create(name="Umbra organization", created_at=scene.now)
+    there = Environment.objects.create(organization=hidden, name="Umbra environment", slug="umbra", created_at=scene.now)
+    for cluster in Cluster.objects.exclude(pk=scene.east.pk):
+        Cluster.objects.filter(pk=cluster.pk).update(
+            environment=there, name=f"umbra-{cluster.pk}", bootstrap_servers="umbra.example:9092"
+        )
+    ClusterLink.objects.filter(destination=scene.west).update(name="umbra-link")
+    User.objects.create(username="umbra-user")
+    link = ClusterLink.objects.get(name="south-archive")
+    link.properties, link.uses_cluster_credentials = {}, True
+    link.save()
+    return client_of(scene.stranger)
+
+
+@pytest.mark.parametrize(
+    "address", [*PAGES, "/links/?q=mbra", "/search/?q=mbra", f"/links/{EAST}/south-archive/configuration/"]
+)
+def test_no_page_names_clusters_links_or_users_that_the_reader_may_not_see(neighbour: Client, address: str) -> None:
+    assert "umbra" not in neighbour.get(address).content.decode().lower()

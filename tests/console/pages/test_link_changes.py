@@ -63,7 +63,9 @@ def test_a_client_of_a_token_endpoint_needs_its_url_and_an_edit_keeps_what_no_fi
 
     address = f"/links/{EAST}/fresh/configuration/edit/"
     shown = admin.get(address).content.decode()
-    edited = asked | {"token_url": "https://tokens.example/new", "password": "", "intent": "save"}
+    edited = asked | {"token_url": "https://tokens.example/new", "intent": "save"}
+    answer = post_form(admin, address, edited | {"password": ""})
+    assert (answer.status_code, "Enter it again." in answer.content.decode()) == (422, True)
     post_form(admin, address, edited)
 
     assert "https://tokens.example/token" in shown
@@ -157,17 +159,61 @@ def _edited(scene: Scene, **changes: str) -> dict[str, str]:
 
 
 def test_an_empty_password_keeps_the_stored_one(scene: Scene, admin: Client) -> None:
-    post_form(admin, f"{scene.link_url}configuration/edit/", _edited(scene, bootstrap_servers="new.example:9092"))
+    post_form(admin, f"{scene.link_url}configuration/edit/", _edited(scene, username="other", paused="on"))
 
     scene.link.refresh_from_db()
-    assert scene.link.properties["bootstrap.servers"] == "new.example:9092"
+    assert 'username="other"' in scene.link.properties["sasl.jaas.config"]
     assert SECRET in scene.link.properties["sasl.jaas.config"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bootstrap_servers": "new.example:9092"},
+        {"sasl_mechanism": "PLAIN"},
+        {"security_protocol": "SASL_SSL"},
+        {"security_protocol": "SASL_SSL", "ca_pem": "-----BEGIN CERTIFICATE-----"},
+        {"sasl_mechanism": "OAUTHBEARER", "token_url": "https://elsewhere.example/"},
+        {"bootstrap_servers": "new.example:9092", "sasl_mechanism": "PLAIN", "username": "other"},
+    ],
+)
+@pytest.mark.parametrize("intent", ["save", "validate"])
+def test_the_stored_password_is_needed_again_to_send_it_elsewhere(
+    scene: Scene, admin: Client, change: dict[str, str], intent: str
+) -> None:
+    address, before = f"{scene.link_url}configuration/edit/", dict(ClusterLink.objects.get(pk=scene.link.pk).properties)
+
+    answer = post_form(admin, address, _edited(scene, **change, intent=intent))
+
+    assert answer.status_code == 422
+    beside = answer.content.decode().split('id="password_error"')[1].split("</div>")[0]
+    assert "the stored one would be sent elsewhere" in beside
+    scene.link.refresh_from_db()
+    assert scene.link.properties == before
+
+    assert post_form(admin, address, _edited(scene, **change, password="typed")).status_code == 302
+    scene.link.refresh_from_db()
+    assert SECRET not in str(scene.link.properties)
+
+
+def test_a_stored_key_is_not_redirected_by_a_password(scene: Scene, admin: Client) -> None:
+    """The form has no field for the key of mutual TLS, so the page says what is missing."""
+    link = ClusterLink.objects.get(pk=scene.link.pk)
+    link.properties = {**link.properties, "ssl.keystore.key": "private"}
+    link.save()
+
+    changed = _edited(scene, bootstrap_servers="new.example:9092", password="typed")
+    answer = post_form(admin, f"{scene.link_url}configuration/edit/", changed)
+
+    assert (answer.status_code, "SECRET_NEEDED" in answer.content.decode()) == (422, True)
+    scene.link.refresh_from_db()
+    assert scene.link.properties["bootstrap.servers"] != "new.example:9092"
 
 
 @pytest.fixture
 def borrower(scene: Scene) -> Scene:
     """The link signs in as its registered source does."""
-    ClusterLink.objects.filter(pk=scene.link.pk).update(properties={})
+    ClusterLink.objects.filter(pk=scene.link.pk).update(properties={}, uses_cluster_credentials=True)
     return scene
 
 
@@ -188,13 +234,18 @@ def test_the_password_of_a_registered_cluster_does_not_become_one_of_the_link(bo
     assert SECRET not in str(borrower.link.properties)
 
 
-def test_who_may_not_see_the_registered_cluster_does_not_see_how_it_is_reached(
-    borrower: Scene, admin: Client, stranger: Client
+@pytest.mark.parametrize("role_at_source", ["", "DeveloperRead", "ResourceOwner"])
+def test_the_edit_page_shows_registered_credentials_only_to_people_who_may_use_them(
+    borrower: Scene, admin: Client, stranger: Client, role_at_source: str
 ) -> None:
     place = {"cluster": borrower.link.destination, "resource_type": "ClusterLink", "resource_name": borrower.link.name}
     RoleBinding.objects.create(
         user=borrower.stranger, role="ResourceOwner", granted_at=timezone.now(), granted_by="test", **place
     )
+    if role_at_source:
+        RoleBinding.objects.create(
+            user=borrower.stranger, role=role_at_source, granted_at=timezone.now(), granted_by="test", cluster=borrower.west
+        )
     address = f"{borrower.link_url}configuration/edit/"
 
     assert 'value="link"' in admin.get(address).content.decode()

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from console.guessing import NOBODY
@@ -130,3 +131,80 @@ def test_pages_are_protected_by_a_content_policy_without_exceptions(admin: Clien
 
     assert "unsafe" not in policy
     assert "http" not in policy
+
+
+NEW = "a new passphrase 4711"
+
+
+def change(client: Client, **values: str) -> Any:
+    return client.post("/access/password/", {"password": PASSWORD, "new_password": NEW, "repeated": NEW} | values)
+
+
+def signed_in(name: str) -> Client:
+    client = Client()
+    assert client.post("/sign-in/", {"username": name, "password": PASSWORD}).status_code == 302
+    return client
+
+
+def test_a_user_without_staff_rights_changes_the_password_and_ends_the_other_sessions(scene: Scene) -> None:
+    here, elsewhere = signed_in("bessie"), signed_in("bessie")
+    assert "/access/password/" in here.get("/environments/").content.decode()
+    assert here.get("/access/password/").status_code == 200
+
+    answer = change(here)
+
+    assert (answer.status_code, answer["Location"]) == (302, "/access/me/")
+    assert here.get("/environments/").status_code == 200
+    assert elsewhere.get("/environments/")["Location"].startswith("/sign-in/")
+    assert attempts(Client(), PASSWORD, NEW, name="bessie") == [422, 302]
+    event = AuditEvent.objects.get(action="ChangePassword")
+    assert (event.actor, event.resource, event.result) == ("bessie", "user/bessie", "SUCCESS")
+    assert NEW not in str(event.detail)
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "words"),
+    [
+        ({"password": "guess"}, "password", "not your current password"),
+        ({"password": ""}, "password", "required"),
+        ({"repeated": "another"}, "repeated", "Enter the same one"),
+        ({"new_password": "short", "repeated": "short"}, "new_password", "too short"),
+        ({"new_password": "bessie-bessie", "repeated": "bessie-bessie"}, "new_password", "too similar"),
+        ({"new_password": "password123", "repeated": "password123"}, "new_password", "too common"),
+    ],
+)
+def test_a_password_that_cannot_be_changed_is_told_beside_its_field(
+    scene: Scene, values: dict[str, str], field: str, words: str
+) -> None:
+    User.objects.filter(username="bessie").update(email="x@example.test")
+    here, elsewhere = signed_in("bessie"), signed_in("bessie")
+
+    answer = change(here, **values)
+
+    text = answer.content.decode()
+    assert (answer.status_code, words in text.split(f'id="{field}_error"')[1].split("</div>")[0]) == (422, True)
+    assert not any(value and f'value="{value}"' in text for value in values.values())
+    assert elsewhere.get("/environments/").status_code == 200
+    assert User.objects.get(username="bessie").check_password(PASSWORD)
+
+
+def test_the_current_password_cannot_be_guessed_with_a_session_of_somebody_else(
+    scene: Scene, redis_url: str, settings: Any
+) -> None:
+    settings.ATTEMPT_EVERY_S = 1_000
+    client = Client(REMOTE_ADDR="192.0.2.77")
+    client.force_login(scene.reader)
+    tried = [change(client, password="guess").status_code for _ in range(AT_ONCE)]
+
+    answer = change(client)
+
+    assert (tried, answer.status_code) == ([422] * AT_ONCE, 429)
+    assert int(answer["Retry-After"]) >= 1
+    assert User.objects.get(username="bessie").check_password(PASSWORD)
+    assert AuditEvent.objects.filter(action="ThrottlePasswordChange", result="DENIED").count() == 1
+
+
+def test_the_password_page_needs_a_session(scene: Scene) -> None:
+    assert Client().get("/access/password/")["Location"].startswith("/sign-in/")
+    assert change(Client()).status_code == 302
+    assert User.objects.get(username="bessie").check_password(PASSWORD)

@@ -85,7 +85,7 @@ def borrower(scene: Scene) -> Scene:
         ssl_ca_pem=PEM,
     )
     Cluster.objects.filter(pk=scene.west.pk).update(properties=properties_of(own))
-    ClusterLink.objects.filter(pk=scene.link.pk).update(properties={})
+    ClusterLink.objects.filter(pk=scene.link.pk).update(properties={}, uses_cluster_credentials=True)
     return scene
 
 

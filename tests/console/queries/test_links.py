@@ -151,9 +151,20 @@ def test_configs_say_what_counts_and_hide_secrets(link: ClusterLink, django_asse
 
 
 def test_an_address_that_was_lent_is_shown(link: ClusterLink) -> None:
-    link.properties = {}
+    link.properties, link.uses_cluster_credentials = {}, True
+    assert {one.name: one.value for one in effective_configs(link=link)}["bootstrap.servers"] is None  # nobody has looked
 
+    link.sees_source = True  # type: ignore[attr-defined]
     configs = {one.name: one for one in effective_configs(link=link)}
 
     assert (configs["bootstrap.servers"].value, configs["bootstrap.servers"].is_default) == ("source.test:9092", True)
     assert configs["sasl.jaas.config"].value is None
+
+
+def test_a_link_is_not_found_by_the_name_of_a_source_that_may_not_be_seen(
+    link: ClusterLink, owner: Actor, colleague: Actor
+) -> None:
+    assert [one.link.known_source for one in list_links(by=owner, search="Sourc")] == [link.source]
+    assert list_links(by=colleague, search="Sourc") == []
+    (seen,) = list_links(by=colleague, search="west")
+    assert (seen.link.source, seen.link.known_source) == (link.source, None)

@@ -11,6 +11,7 @@ from console.models import ClusterLink, LinkConfig, MirrorPartition, MirrorTopic
 from console.reconciling import plans, troubles
 from console.tasks.mirrors import note_synced
 from console.tasks.reversing import note_mirroring
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.mirrorjobs import MirrorCreated, MirrorSynced
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW, SOURCE_PROPERTIES, MakeMirror
@@ -84,9 +85,27 @@ def test_the_bandwidth_limit_of_the_link_travels_with_the_plan(
     assert plan.tuning.bytes_per_s == limit
 
 
-def test_the_registered_cluster_stands_in(mirror: MirrorTopic, link: ClusterLink) -> None:
-    link.properties = {}
+def test_a_link_that_may_is_connected_as_its_registered_source(mirror: MirrorTopic, link: ClusterLink) -> None:
+    link.properties, link.uses_cluster_credentials = {}, True
     assert plans.source_address(link).bootstrap_servers == SOURCE_PROPERTIES["bootstrap.servers"]
+
+
+def test_a_link_that_may_not_never_gets_registered_credentials(mirror: MirrorTopic, link: ClusterLink) -> None:
+    """Also not once the cluster is registered with another mechanism, so that the link's own security works no more."""
+    link.properties = {}
+    with pytest.raises(LinkEngineError, match=r"bootstrap\.servers is empty"):
+        plans.source_address(link)
+
+    link.properties = {**SOURCE_PROPERTIES, "sasl.mechanism": "PLAIN", "sasl.jaas.config": 'x username="own" password="p";'}
+    assert plans.source_address(link).sasl_username == "own"
+
+
+def test_registered_credentials_do_not_follow_to_an_address_that_is_not_registered_any_more(
+    mirror: MirrorTopic, link: ClusterLink
+) -> None:
+    link.properties, link.uses_cluster_credentials = {"bootstrap.servers": "former.test:9092"}, True
+    with pytest.raises(LinkEngineError, match=r"former\.test:9092, which is not an address"):
+        plans.source_address(link)
 
 
 def test_configs_of_the_link_reach_the_plans(mirror: MirrorTopic, link: ClusterLink) -> None:

@@ -1,11 +1,17 @@
-"""Whose security a link uses to reach its source."""
+"""Whose security a link uses to reach its source, and which changes need the stored secrets again."""
 
 from __future__ import annotations
 
 import pytest
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.domain.linkaddresses import source_properties, uses_registered_security
+from linkengine.domain.linkaddresses import (
+    inbound_properties,
+    own_properties,
+    registered_properties,
+    secrets_to_repeat,
+    uses_registered_security,
+)
 
 REGISTERED = {
     "bootstrap.servers": "one:9092,two:9092",
@@ -20,6 +26,13 @@ TERRAFORM = {
     "sasl.mechanism": "PLAIN",
     "sasl.jaas.config": "api-key",
 }
+TOKEN = "sasl.oauthbearer.token.endpoint.url"
+STORED = {
+    **OWN,
+    "ssl.keystore.key": "private",
+    "ssl.truststore.certificates": "authority",
+    TOKEN: "https://tokens.test/",
+}
 
 
 @pytest.mark.parametrize(
@@ -31,9 +44,9 @@ TERRAFORM = {
         {**TERRAFORM, "bootstrap.servers": "one:9092,other:9093"},
     ],
 )
-def test_security_that_can_work_is_used_as_given(given: dict[str, str]) -> None:
-    assert source_properties(given, REGISTERED) == given
+def test_a_link_with_security_that_can_work_uses_its_own(given: dict[str, str]) -> None:
     assert not uses_registered_security(given, REGISTERED)
+    assert own_properties(given) == given
 
 
 @pytest.mark.parametrize(
@@ -47,13 +60,13 @@ def test_security_that_can_work_is_used_as_given(given: dict[str, str]) -> None:
         TERRAFORM,
     ],
 )
-def test_the_registered_security_stands_in_for_what_cannot_work(given: dict[str, str]) -> None:
-    found = source_properties(given, REGISTERED)
+def test_a_link_with_security_that_cannot_work_uses_the_registered_one(given: dict[str, str]) -> None:
+    assert uses_registered_security(given, REGISTERED)
+    found = registered_properties(given, REGISTERED)
 
     assert found["sasl.jaas.config"] == "registered"
     assert found["security.protocol"] == "SASL_PLAINTEXT"
     assert found["bootstrap.servers"] == ("one:9092" if given else "one:9092,two:9092")
-    assert uses_registered_security(given, REGISTERED)
 
 
 @pytest.mark.parametrize("servers", ["other:9092", "one:9092,other:9092", "SASL_SSL://one:9092, X://other:9092", "one:9093"])
@@ -62,15 +75,91 @@ def test_registered_credentials_are_not_sent_to_an_address_that_is_not_registere
     servers: str, protocol: dict[str, str]
 ) -> None:
     with pytest.raises(LinkEngineError, match="not an address of the registered source cluster") as caught:
-        source_properties({"bootstrap.servers": servers, **protocol}, REGISTERED)
+        registered_properties({"bootstrap.servers": servers, **protocol}, REGISTERED)
     assert caught.value.code == ErrorCode.MISCONFIGURATION_ERROR
 
 
-def test_an_unregistered_source_is_reached_as_given() -> None:
-    assert source_properties(TERRAFORM, None) == TERRAFORM
-    assert not uses_registered_security({}, None)
+def test_the_trust_of_a_link_does_not_count_beside_registered_credentials() -> None:
+    given = {"ssl.truststore.certificates": "another", "ssl.endpoint.identification.algorithm": "", TOKEN: "http://elsewhere/"}
+    assert registered_properties(given, REGISTERED) == REGISTERED | {"bootstrap.servers": "one:9092,two:9092"}
 
 
-def test_properties_of_the_local_side_and_other_configs_are_left_out() -> None:
+def test_own_properties_leave_out_the_local_side_and_other_configs() -> None:
     given = {**OWN, "local.sasl.jaas.config": "x", "acl.sync.ms": "1000"}
-    assert source_properties(given, REGISTERED) == OWN
+    assert own_properties(given) == OWN
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["security.protocol", "sasl.mechanism", TOKEN, "ssl.truststore.certificates", "ssl.endpoint.identification.algorithm"],
+)
+def test_no_registered_secret_is_mixed_with_local_configs(name: str) -> None:
+    registered = {
+        **REGISTERED,
+        "ssl.keystore.key": "private",
+        "ssl.keystore.certificate.chain": "chain",
+        "ssl.key.password": "p",
+    }
+
+    found = inbound_properties({f"local.{name}": "changed"}, registered)
+
+    assert found[name] == "changed"
+    assert not {"registered", "private", "chain", "p"} & set(found.values())
+    assert found["bootstrap.servers"] == REGISTERED["bootstrap.servers"]
+
+
+def test_an_inbound_link_is_connected_as_registered_where_its_source_side_sets_nothing_local() -> None:
+    assert inbound_properties(OWN, REGISTERED) == REGISTERED
+
+
+@pytest.mark.parametrize("prefix", ["", "local."])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bootstrap.servers", "elsewhere:9092"),
+        ("bootstrap.servers", "one:9092,two:9092,elsewhere:9092"),
+        ("bootstrap.servers", None),
+        ("security.protocol", "SASL_SSL"),
+        ("security.protocol", "PLAINTEXT"),
+        ("security.protocol", None),
+        ("sasl.mechanism", "PLAIN"),
+        ("sasl.mechanism", None),
+        (TOKEN, "https://elsewhere.test/"),
+        (TOKEN, None),
+        ("ssl.truststore.certificates", "another"),
+        ("ssl.truststore.certificates", None),
+        ("ssl.endpoint.identification.algorithm", ""),
+    ],
+)
+def test_a_change_of_the_recipient_needs_every_stored_secret_again(prefix: str, name: str, value: str | None) -> None:
+    stored = {prefix + key: text for key, text in STORED.items()}
+    change: dict[str, str | None] = {prefix + name: value}
+    jaas, key = f"{prefix}sasl.jaas.config", f"{prefix}ssl.keystore.key"
+
+    assert secrets_to_repeat(stored, change) == ((jaas, prefix + name), (key, prefix + name))
+    assert secrets_to_repeat(stored, {**change, jaas: "typed"}) == ((key, prefix + name),)
+    assert secrets_to_repeat(stored, {**change, jaas: "typed", key: None}) == ()
+    assert secrets_to_repeat(stored, {**change, jaas: None, key: "typed"}) == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"bootstrap.servers": "one:9092,two:9092"},
+        {"ssl.endpoint.identification.algorithm": "https"},
+        {"ssl.endpoint.identification.algorithm": None},
+        {"ssl.truststore.certificates": "authority\r\n"},
+        {"sasl.jaas.config": "rotated"},
+        {"sasl.jaas.config": None},
+        {"local.security.protocol": "SSL"},
+        {"ssl.key.password": "x"},
+    ],
+)
+def test_a_change_that_leaves_the_recipient_as_it_is_needs_no_secret(changes: dict[str, str | None]) -> None:
+    assert secrets_to_repeat(STORED, changes) == ()
+
+
+def test_a_secret_that_is_not_in_use_is_protected_as_well() -> None:
+    """Otherwise: switch SASL off, change the address, switch SASL on, each of which would send nothing."""
+    assert secrets_to_repeat({**OWN, "security.protocol": "PLAINTEXT"}, {"bootstrap.servers": "elsewhere:9092"})

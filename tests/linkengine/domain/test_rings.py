@@ -29,7 +29,8 @@ def ring(mirrors: Mapping[str, str], *, source: str, mirror: str) -> str:
         ({"b:x": "a:x"}, "b:x", "c:x", ""),  # a chain is no ring
         ({"b:x": "a:x"}, "b:x", "a:x", "Austin:x → b:x → Austin:x"),
         ({"b:b.x": "a:x"}, "b:b.x", "a:a.b.x", "Austin:x → b:b.x → Austin:a.b.x"),  # other names, same records
-        ({"b:x": "a:x", "c:x": "b:x"}, "c:x", "a:x", "Austin:x → b:x → c:x → Austin:x"),
+        ({"b:x": "a:x", "c:x": "b:x"}, "c:x", "a:x", "Austin:x → a topic that you may not see → c:x → Austin:x"),
+        ({"b:x": "z:x", "z:x": "b:x"}, "b:x", "z:x", "a topic that you may not see → b:x → z:x"),
         ({"b:x": "a:x"}, "b:y", "a:y", ""),  # another topic of the same pair
         ({"b:x": "c:x", "c:x": "b:x"}, "b:x", "d:x", ""),  # a ring elsewhere ends the search
     ],

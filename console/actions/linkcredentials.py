@@ -1,0 +1,104 @@
+"""Decides whose credentials a link uses, and refuses a change that would send stored secrets somewhere else.
+
+The rules about properties are in ``linkengine.domain.linkaddresses``; here they meet the roles of the actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from console import pairs
+from console.access import Permission, can, check_permission
+from console.actors import Actor
+from console.errors import DeniedError, InvalidInputError
+from console.models import Cluster, ClusterLink
+from console.models.links import LinkMode
+from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.linkaddresses import (
+    LOCAL,
+    differs_in_recipient,
+    inbound_properties,
+    is_complete,
+    local_properties,
+    own_properties,
+    secrets_to_repeat,
+    uses_registered_security,
+)
+
+ACL_SYNC, ACL_FILTERS = "acl.sync.enable", "acl.filters"
+_OWN = "Or give the link credentials of its own: bootstrap.servers, security.protocol and, with SASL, sasl.jaas.config."
+_OWN_LOCAL = "Or set local.security.protocol and, with SASL, local.sasl.mechanism and local.sasl.jaas.config."
+
+
+def choose(link: ClusterLink, *, by: Actor, before: ClusterLink | None = None) -> None:
+    """Set ``uses_cluster_credentials`` of a link that is created or, where ``before`` is given, changed.
+
+    Raises DeniedError where the link cannot work without a registered cluster's credentials and the actor may not use these.
+    A link with complete security of its own is taken at its word then. A change that leaves address and security as they are
+    leaves the decision as it is.
+    """
+    if before is not None and before.properties == link.properties:
+        return
+    if link.mode == LinkMode.SOURCE:
+        _choose_local(link, by=by, before=before)
+    if pairs.is_inbound(link):
+        if before is None and pairs.other_side(link) is None:  # else the source's side has decided
+            _check_use(link.source, by, advice="Or have the source's side of the link created first.")
+        return
+    link.uses_cluster_credentials = _uses_source(link, by=by, before=before)
+
+
+def check_secrets(stored: Mapping[str, str], changes: Mapping[str, str | None]) -> None:
+    """Raise InvalidInputError where a change would send a stored secret elsewhere and does not contain it."""
+    for secret, config in secrets_to_repeat(stored, changes):
+        raise InvalidInputError(
+            f"A change of {config} decides where the stored {secret} is sent, so the request has to contain {secret} as well. "
+            "Send both in one request (configs:alter takes several configs), or reset the secret in it.",
+            code="SECRET_NEEDED",
+            field=secret,
+        )
+
+
+def check_acl_sync(link: ClusterLink, config: Callable[[str], str | None], *, by: Actor) -> None:
+    """Raise DeniedError where the link would create ACLs of its source on the destination, and the actor may not do that."""
+    if config(ACL_SYNC) == "true":
+        check_permission(by, Permission.MANAGE_ACLS, cluster=link.destination)
+
+
+def _uses_source(link: ClusterLink, *, by: Actor, before: ClusterLink | None) -> bool:
+    own = own_properties(link.properties)
+    if link.source is None or not uses_registered_security(own, link.source.properties):
+        return False
+    used = before is not None and before.uses_cluster_credentials
+    if used and before is not None and not differs_in_recipient(before.properties, link.properties):
+        return True
+    if is_complete(own) and not can(by, Permission.USE_CREDENTIALS, cluster=link.source):
+        return False
+    _check_use(link.source, by, advice=_OWN)
+    return True
+
+
+def _choose_local(link: ClusterLink, *, by: Actor, before: ClusterLink | None) -> None:
+    """Check how a source-initiated link signs in at its own cluster, on behalf of the destination's side."""
+    local = local_properties(link.properties)
+    if before is not None and local == local_properties(before.properties):
+        return
+    if not local:
+        _check_use(link.destination, by, advice=_OWN_LOCAL)
+        return
+    try:
+        address_from_properties(inbound_properties(link.properties, link.destination.properties))
+    except LinkEngineError as error:
+        message = (
+            f"The local.* configs replace the registered credentials of cluster {link.destination.cluster_id} as a whole, and "
+            f"they are incomplete. {error.message} Set them all with the prefix local., or none."
+        )
+        raise InvalidInputError(message, code=error.code, field=f"{LOCAL}sasl.jaas.config") from error
+
+
+def _check_use(cluster: Cluster | None, by: Actor, *, advice: str) -> None:
+    try:
+        check_permission(by, Permission.USE_CREDENTIALS, cluster=cluster)
+    except DeniedError as error:
+        raise DeniedError(f"{error.message} {advice}", code=error.code) from error
