@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('console', '0032_what_may_have_gone_unseen'),
+        ('console', '0033_cred_uses_cluster_credentials'),
     ]
 
     operations = [
