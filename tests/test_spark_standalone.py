@@ -129,6 +129,7 @@ def test_options_and_log_level_take_effect(spark: Standalone) -> None:
     assert conf.get("spark.python.worker.faulthandler.enabled") == "true"
     assert conf.get("spark.task.maxFailures") == "8"
     assert conf.get("spark.sql.shuffle.partitions") == "4"
+    assert b"-Xmx600m" in Path(f"/proc/{spark.running['connect'].pid}/cmdline").read_bytes()  # SPARK_DAEMON_MEMORY is less
     for name in spark.running:
         assert " INFO " not in spark.log(name), name
 
