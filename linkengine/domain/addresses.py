@@ -26,6 +26,7 @@ _JAAS_MODULES = {
 }
 _OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 _EXTENSION = "extension_"
+_HOST_AND_PORT = re.compile(r"([^@]*@)?(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)(:\d+)?")
 _JAAS_FIELD = re.compile(r"""(?P<name>[A-Za-z_][\w.]*)\s*=\s*(?P<quote>["'])(?P<value>(?:\\.|(?!(?P=quote)).)*)(?P=quote)""")
 
 
@@ -109,7 +110,7 @@ def check_token_url(url: str) -> None:
     """Raise MISCONFIGURATION_ERROR for what is not an http or https URL that a request can be sent to."""
     try:
         parts = urlsplit(url)
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        fine = parts.scheme in ("http", "https") and bool(_HOST_AND_PORT.fullmatch(parts.netloc)) and parts.port != 0
     except ValueError:  # a bracket or a port that is none
         fine = False
     _check(
