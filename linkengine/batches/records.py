@@ -34,6 +34,7 @@ from linkengine.batches.view import (
 )
 
 MOST_INFLATED = 16 << 20  # bytes of a batch's records that are held in memory; ``large`` reads those that have more
+_AT_ONCE = 256 << 10  # bytes of records that are made at once, which is faster
 _UNBOUNDED = 1 << 62
 Headers = list[tuple[str, bytes | None]]
 
@@ -91,6 +92,9 @@ def decode_plain(view: BatchView, plain: memoryview | bytearray) -> Iterator[Rec
     """Decode what ``plain_batch`` returned; the offsets inside are not checked."""
     made = 0
     try:
+        if len(plain) <= _AT_ONCE:
+            yield from list(DefaultRecordBatch(plain))
+            return
         for record in DefaultRecordBatch(plain):
             yield record
             made += 1

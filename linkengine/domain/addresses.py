@@ -62,6 +62,7 @@ _ADVICE: Mapping[str, str] = MappingProxyType(
         "sasl.oauthbearer.": f"Tokens come from {TOKEN_URL} by clientId, clientSecret and scope in sasl.jaas.config.",
     }
 )
+_HOST_AND_PORT = re.compile(r"([^@]*@)?(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)(:\d+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +146,7 @@ def check_token_url(url: str) -> None:
     """Raise MISCONFIGURATION_ERROR for what is not an http or https URL that a request can be sent to."""
     try:
         parts = urlsplit(url)
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        fine = parts.scheme in ("http", "https") and bool(_HOST_AND_PORT.fullmatch(parts.netloc)) and parts.port != 0
     except ValueError:  # a bracket or a port that is none
         fine = False
     _check(

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.gates import CanaryRead
-from linkengine.kafka.admin import ClusterAdmin
+from linkengine.jobs.weighing import heaviest_of
+from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.canary import read_canaries, write_canaries
+from linkengine.kafka.committed import LOOK_BACK
 from linkengine.sync.topics import missing_mirror
+
+LARGEST = 128 << 20  # bytes of a record; messages of 100 MB are read
 
 
 def read_canary(
@@ -16,14 +23,32 @@ def read_canary(
     mirror = ClusterAdmin(destination).find(mirror_topic)
     if mirror is None:
         raise missing_mirror(mirror_topic)
-    return read_canaries(
+    heavy = _too_heavy(destination, mirror_topic)
+    read = read_canaries(
         source=source,
         destination=destination,
         source_topic=source_topic,
         mirror_topic=mirror_topic,
-        partitions=mirror.partitions,
+        partitions=[partition for partition in range(mirror.partitions) if partition not in heavy],
         compacted=compacted,
     )
+    return sorted([*read, *heavy.values()], key=lambda one: one.partition)
+
+
+def _too_heavy(destination: ClusterAddress, topic: str) -> dict[int, CanaryRead]:
+    """Find partitions whose newest records are too large for the consumer, which decompresses whole batches (ADR 0031)."""
+    ends = ClusterAdmin(destination).offsets(topic, OffsetKind.END)
+    newest = {partition: (max(0, end - LOOK_BACK), end) for partition, end in ends.items() if end}
+    try:
+        rows = heaviest_of(destination, topic, newest)
+    except LinkEngineError:  # the consumer says what is wrong with which partition
+        return {}
+    return {row["partition"]: _heavy(row) for row in rows if row["bytes"] > LARGEST}
+
+
+def _heavy(row: Mapping[str, int]) -> CanaryRead:
+    problem = f"the batch at offset {row['offset']} has a record of {row['bytes']:,} bytes, which is too large to be read"
+    return CanaryRead(partition=row["partition"], offset=None, problem=problem)
 
 
 def try_writing(destination: ClusterAddress, topic: str) -> list[CanaryRead]:

@@ -6,7 +6,7 @@ Joins no group and commits nothing, so it leaves no trace on either cluster.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -27,10 +27,10 @@ def read_canaries(
     destination: ClusterAddress,
     source_topic: str,
     mirror_topic: str,
-    partitions: int,
+    partitions: Iterable[int],
     compacted: bool,
 ) -> list[CanaryRead]:
-    """Read the newest record of every partition of the mirror and compare it with the source's at the same offset.
+    """Read the newest record of each of these partitions of the mirror and compare it with the source's at the same offset.
 
     ``compacted``: either side compacts, so that the source may have removed a tombstone by now.
     """
@@ -38,7 +38,7 @@ def read_canaries(
     check_reachable(destination)
     with committed_consumer(destination) as here, committed_consumer(source) as there:
         mirror, original = TopicConsumer(here, mirror_topic), TopicConsumer(there, source_topic)
-        return [_compare(mirror, original, partition, compacted=compacted) for partition in range(partitions)]
+        return [_compare(mirror, original, partition, compacted=compacted) for partition in partitions]
 
 
 def write_canaries(address: ClusterAddress, topic: str, *, partitions: int) -> list[CanaryRead]:

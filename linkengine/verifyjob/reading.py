@@ -28,7 +28,7 @@ TopicWeigher = Callable[["SparkSession", "TopicPart"], "Heaviest | None"]
 POLL_RECORDS = 500  # Kafka's default
 POLL_BYTES = 16 << 20  # fewer records are polled at once where more would come
 LARGE_RECORD = 2 << 20  # topics with larger ones are read by one task per side
-LARGEST_RECORD = 32 << 20  # a larger one is not compared: 1 GB of heap would not do
+LARGEST_RECORD = 16 << 20  # a larger one is not compared: a heap of 1 GB has to hold what two comparisons read of both sides
 LIMITS = {
     "kafka.request.timeout.ms": "15000",  # one answer of a broker
     "kafka.default.api.timeout.ms": "20000",  # one call with its retries: a cluster that is away shows in 20 s

@@ -85,34 +85,6 @@ def test_a_mangled_source_is_named_and_recovered_from_without_a_changed_record(
     assert assert_equal_topics(source, topic_name, destination_cluster, topic_name, partitions=PARTITIONS) > 1000
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_mangled_destination_is_named_and_recovered_from_without_a_changed_record(
-    proxied: tuple[KafkaCluster, Proxy], source_cluster: KafkaCluster, topic_name: str, seed: int
-) -> None:
-    destination, proxy = proxied
-    create_pair((source_cluster, destination), topic_name, partitions=PARTITIONS)
-    through = address_from_properties(destination.proxied_properties("link"))
-    assignments = assignments_for(source_cluster, topic_name, topic_name, partitions=PARTITIONS)
-    over = threading.Event()
-    writer = threading.Thread(target=write_until, args=(source_cluster, topic_name, over))
-    with Copier(plan_for(address(source_cluster), through, assignments)) as copier:
-        writer.start()
-        copier.wait_until(lambda one: (one.mirror_end or 0) > 0)
-        flipped = mangle_for(MANGLED_S, proxy, copier, seed=seed)
-        over.set()
-        writer.join(60)
-        copier.wait_for_ends(ends_of(source_cluster, topic_name, partitions=PARTITIONS), deadline_s=90)
-        copier.wait_until(lambda one: one.phase is PartitionPhase.COPYING and not one.error_code)
-    results = copier.join()
-
-    said = {(phase, code) for _, phase, code in copier.progress.history}
-    assert flipped > 20
-    assert PartitionPhase.FAILED not in {phase for phase, _ in said}, said
-    assert ErrorCode.MALFORMED_RESPONSE_ERROR in {code for _, code in said}, said
-    assert [one.gaps for one in results] == [()] * PARTITIONS
-    assert assert_equal_topics(source_cluster, topic_name, destination, topic_name, partitions=PARTITIONS) > 1000
-
-
 def write_until(cluster: KafkaCluster, topic: str, over: threading.Event) -> None:
     producer, number = producer_for(cluster), 0
     while not over.is_set():

@@ -15,6 +15,7 @@ from linkengine.domain.gates import CanaryRead
 from linkengine.jobs import read_canary
 from linkengine.kafka.admin import ClusterAdmin
 from tests.linkengine.batches.batchlog import Rec, at, dense
+from tests.linkengine.copyjob.bombs import MEGABYTE, bomb
 from tests.linkengine.copyjob.copying import create_topic
 from tests.linkengine.copyjob.rawwriter import send_batches
 from tests.topics import create_topics
@@ -57,6 +58,23 @@ def test_the_newest_record_of_each_partition_is_compared(
 
     assert [(one.partition, one.offset) for one in reads] == [(0, 29), (1, 0), (2, None)]
     assert [one.problem for one in reads] == ["", "the record at offset 0 has another value than the source's", ""]
+
+
+def test_a_newest_record_that_is_too_large_for_a_consumer_is_a_problem_of_its_partition_only(
+    topic: str,
+    source: ClusterAddress,
+    destination: ClusterAddress,
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+) -> None:
+    for cluster in (source_cluster, destination_cluster):
+        send_batches(cluster, topic, [bomb(250 * MEGABYTE, timestamp=NOW_MS)])
+        write(cluster, topic, (1, "right"))
+
+    reads = look(source, destination, topic)
+
+    assert reads[0].problem.startswith("the batch at offset 0 has a record of 250,000,0")
+    assert [(one.partition, one.offset, one.problem) for one in reads[1:]] == [(1, 0, ""), (2, None, "")]
 
 
 def test_a_record_the_source_does_not_have_is_found(

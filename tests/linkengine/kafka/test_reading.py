@@ -1,5 +1,6 @@
 """Single reads for checks, against answers as brokers give them: a quota that is used up, and a leader that sends away."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -43,9 +44,9 @@ class Broker:
     def version_for(self, *_: Any, **__: Any) -> int:
         return VERSION
 
-    def request(self, *_: Any, **__: Any) -> Any:
+    def request(self, *_: Any, read: Callable[[Any], Any], **__: Any) -> Any:
         self.asked += 1
-        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return read(self._answers.pop(0) if len(self._answers) > 1 else self._answers[0])
 
     def _sleep(self, seconds: float) -> None:
         self.now += seconds

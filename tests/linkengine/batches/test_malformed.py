@@ -1,0 +1,110 @@
+"""Logs of every shape, changed anywhere, with checksums made right again: what reads them refuses by CorruptBatchError only."""
+
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+
+import google_crc32c
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from linkengine.batches.control import control_type
+from linkengine.batches.decoding import decode_batch
+from linkengine.batches.intact import intact_part
+from linkengine.batches.large import hash_large, read_large
+from linkengine.batches.neighbours import NOT_SEEN, DoubtfulBatchError
+from linkengine.batches.planning import SegmentPlanner
+from linkengine.batches.view import CURRENT_MAGIC, BatchView, CorruptBatchError, iter_batches
+from linkengine.batches.weighing import heaviest_record
+from tests.linkengine.batches.batchlog import CONTROL, Batch, crc32_of_gzip
+from tests.linkengine.batches.sourcelog import SourceLog, source_logs
+
+SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def read_all(view: BatchView, batch: memoryview) -> None:
+    for _ in decode_batch(view, batch):
+        pass
+
+
+def read_in_pieces(view: BatchView, batch: memoryview) -> None:
+    if view.magic == CURRENT_MAGIC:
+        for one in read_large(view, batch):
+            hash_large(one)
+
+
+def read_kind(view: BatchView, batch: memoryview) -> None:
+    if view.is_control:
+        control_type(view, batch)
+
+
+READERS: list[Callable[[BatchView, memoryview], object]] = [read_all, read_in_pieces, read_kind, heaviest_record]
+
+
+def resealed(log: bytearray) -> None:
+    """Make the checksums right of whatever looks like a batch, as a mistaken producer's would be."""
+    at = 0
+    while len(log) - at > 61:
+        (size,) = struct.unpack_from(">i", log, at + 8)
+        end = at + 12 + size
+        if size < 14 or end > len(log):
+            return
+        if log[at + 16] == CURRENT_MAGIC:
+            struct.pack_into(">I", log, at + 17, google_crc32c.value(bytes(log[at + 21 : end])))
+        else:
+            struct.pack_into(">I", log, at + 12, crc32_of_gzip(bytes(log[at + 16 : end])))
+        at = end
+
+
+def changed(log: SourceLog, data: st.DataObject) -> bytearray:
+    buffer, _ = log.response(0)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(buffer) - 1))
+        buffer[at] = data.draw(st.sampled_from([buffer[at] ^ 1, buffer[at] ^ 0x80, 0, 0x7F, 0xFF]))
+    if data.draw(st.booleans()):
+        resealed(buffer)
+    return buffer
+
+
+@SETTINGS
+@given(source_logs(), st.data())
+def test_a_changed_log_is_planned_or_refused(log: SourceLog, data: st.DataObject) -> None:
+    buffer = changed(log, data)
+    _, aborted = log.response(0)
+
+    with suppress(CorruptBatchError, DoubtfulBatchError):
+        SegmentPlanner().plan(
+            memoryview(buffer),
+            next_offset=0,
+            aborted=aborted,
+            high_end=log.end,
+            seen=data.draw(st.sampled_from([None, NOT_SEEN])),
+        )
+    with suppress(CorruptBatchError):
+        intact_part(memoryview(buffer), next_offset=0)
+
+
+@SETTINGS
+@given(source_logs(), st.data())
+def test_each_reader_of_a_changed_batch_reads_or_refuses_it(log: SourceLog, data: st.DataObject) -> None:
+    buffer = memoryview(changed(log, data))
+
+    with suppress(CorruptBatchError):
+        for start, view in iter_batches(buffer):
+            for read in READERS:
+                with suppress(CorruptBatchError):
+                    read(view, buffer[start : start + view.size])
+
+
+@pytest.mark.parametrize("count", [1, 1000, (1 << 31) - 1])
+def test_a_record_count_is_not_believed(count: int) -> None:
+    batch = bytearray(Batch(0, {}, last_offset_delta=(1 << 31) - 1 if count > 1000 else count, bits=CONTROL).encode())
+    struct.pack_into(">i", batch, 57, count)
+    resealed(batch)
+
+    (entry,) = iter_batches(memoryview(batch))
+
+    for read in (read_all, read_in_pieces, read_kind):
+        with pytest.raises(CorruptBatchError):
+            read(entry[1], memoryview(batch))
