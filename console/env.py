@@ -75,8 +75,10 @@ class Environment:
         return [word.strip() for word in self.text(name, default).split(",") if word.strip()]
 
     def networks(self, name: str, default: str | None = None) -> tuple[str, ...]:
-        """Return IP networks separated by commas; a single address is one as well."""
+        """Return IP networks separated by commas; a single address is one as well. The word none stands for an empty list."""
         words = self.words(name, default)
+        if words == ["none"]:
+            return ()
         for number, word in enumerate(words, start=1):
             try:
                 parse_network(word)

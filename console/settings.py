@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from console.env import Environment, spark_address
 from console.logs import configure_logging
+from linkengine.domain.networks import DENIED_BY_DEFAULT, EVERYWHERE, restrict_connections
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 _env = Environment()
@@ -35,6 +36,10 @@ API_RATE_BURST = _env.number("CLUSTERLINK_API_RATE_BURST", 500)  # at once, afte
 ATTEMPTS_AT_ONCE = _env.number("CLUSTERLINK_ATTEMPTS_AT_ONCE", 10)  # at a password or a key from one address; 0: no limit
 ATTEMPT_EVERY_S = _env.number("CLUSTERLINK_ATTEMPT_EVERY_S", 10)  # from then on
 API_TOKEN_LIFE_S = _env.number("CLUSTERLINK_API_TOKEN_LIFE_S", 3600)  # of a bearer token, at most
+# Where links and clusters may lead: an address has to lie in an allowed network and in no denied one
+ALLOWED_NETWORKS = _env.networks("CLUSTERLINK_ALLOWED_NETWORKS", ",".join(EVERYWHERE))
+DENIED_NETWORKS = _env.networks("CLUSTERLINK_DENIED_NETWORKS", ",".join(DENIED_BY_DEFAULT))
+restrict_connections(allowed=ALLOWED_NETWORKS, denied=DENIED_NETWORKS)
 PRODUCT_NAME = "Clusterlink"
 VERSION = "0.1.0"  # as in pyproject.toml
 REVISION = _env.text("CLUSTERLINK_REVISION", "unknown")  # of the source; the image build sets it

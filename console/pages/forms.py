@@ -12,7 +12,7 @@ from django.utils.crypto import salted_hmac
 
 from console.errors import ConflictError, ConsoleError
 from console.presenters.errors import help_for
-from linkengine.domain.addresses import MECHANISMS, OAUTH, PROTOCOLS, TOKEN_URL, ClusterAddress, check_token_url, properties_of
+from linkengine.domain.addresses import MECHANISMS, OAUTH, PROTOCOLS, TOKEN_URL, ClusterAddress, parse_token_url, properties_of
 from linkengine.domain.errors import LinkEngineError
 
 # Config names that actions name in a refusal -> the field of a page that holds them.
@@ -120,7 +120,7 @@ class ConnectionForm(ConsoleForm):
 
     def _check_token_url(self, url: str) -> None:
         try:
-            check_token_url(url)
+            parse_token_url(url)
         except LinkEngineError:
             self.add_error("token_url", f"{OAUTH} needs the URL of a token endpoint, such as https://idp.example.org/token.")
 

@@ -6,14 +6,16 @@ address into a library's own settings is the job of ``linkengine.kafka``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.jaas import LoginLine, parse_jaas, write_jaas
+from linkengine.domain.networks import allowed_networks, denied_networks, is_permitted
 from linkengine.domain.servers import Server, join_servers, parse_servers
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -62,7 +64,7 @@ _ADVICE: Mapping[str, str] = MappingProxyType(
         "sasl.oauthbearer.": f"Tokens come from {TOKEN_URL} by clientId, clientSecret and scope in sasl.jaas.config.",
     }
 )
-_HOST_AND_PORT = re.compile(r"([^@]*@)?(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)(:\d+)?")
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)(:\d+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,9 @@ class ClusterAddress:
     ssl_key_pem: str = field(default="", repr=False)
     ssl_key_password: str = field(default="", repr=False)
     ssl_check_hostname: bool = True
+    # Networks that connections may lead to, a policy of the installation: part of the address, so that Spark executors obey it
+    allowed_networks: tuple[str, ...] = field(default_factory=allowed_networks, repr=False)
+    denied_networks: tuple[str, ...] = field(default_factory=denied_networks, repr=False)
     cluster_id: str = ""  # whom to expect there; nothing is asked of another cluster (CLUSTER_ID_MISMATCH)
 
     def check_identity(self, found: str | None) -> None:
@@ -95,6 +100,10 @@ class ClusterAddress:
                 f"The cluster behind {self.bootstrap_servers} has the id {found}, expected was {self.cluster_id}. Nothing "
                 "is read from it or written to it. Correct bootstrap.servers.",
             )
+
+    def permits(self, ip_address: str) -> bool:
+        """Return whether a connection may be opened to an IP address."""
+        return is_permitted(ip_address, allowed=self.allowed_networks, denied=self.denied_networks)
 
     @property
     def uses_sasl(self) -> bool:
@@ -142,17 +151,30 @@ def properties_of(address: ClusterAddress) -> dict[str, str]:
     return properties
 
 
-def check_token_url(url: str) -> None:
-    """Raise MISCONFIGURATION_ERROR for what is not an http or https URL that a request can be sent to."""
+class TokenUrl(NamedTuple):
+    """The parts of a token endpoint's URL that a request needs."""
+
+    tls: bool
+    host: str
+    port: int
+    path: str
+
+
+def parse_token_url(url: str) -> TokenUrl:
+    """Return the parts; raise MISCONFIGURATION_ERROR for what is no http or https URL of an endpoint."""
     try:
         parts = urlsplit(url)
-        fine = parts.scheme in ("http", "https") and bool(_HOST_AND_PORT.fullmatch(parts.netloc)) and parts.port != 0
-    except ValueError:  # a bracket or a port that is none
-        fine = False
-    _check(
-        fine and url.isascii() and url.isprintable() and not any(letter in url for letter in ' "<>\\^`{|}'),
-        f"{TOKEN_URL} is {url!r}; OAUTHBEARER needs an http or https URL such as https://idp.example.org/token.",
+        host, port, tls = parts.hostname or "", parts.port, parts.scheme == "https"
+    except ValueError:
+        host, port, parts, tls = "", None, urlsplit(""), False
+    plain = url.isascii() and url.isprintable() and not any(letter in url for letter in ' "<>\\^`{|}') and port != 0
+    fine = (
+        plain and parts.scheme in ("http", "https") and bool(_HOST_AND_PORT.fullmatch(parts.netloc)) and parts.username is None
     )
+    _check(
+        bool(fine), f"{TOKEN_URL} is {url!r}; {OAUTH} needs the http or https URL of a token endpoint, without user and spaces."
+    )
+    return TokenUrl(tls, host, port or (443 if tls else 80), (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
 
 
 def jaas_config(address: ClusterAddress) -> str:
@@ -249,6 +271,11 @@ def _login(values: Mapping[str, str]) -> dict[str, Any]:
     found = _oauth_login(login.options, token_url=values.get(TOKEN_URL, "")) if mechanism == OAUTH else _password_login(login)
     for name in ("sasl_username", "sasl_password", "oauth_scope"):
         _check_text(name, found.get(name, ""))
+    _check(
+        not mechanism.startswith("SCRAM") or found["sasl_username"].isascii(),
+        "The user name in sasl.jaas.config has characters beyond ASCII, which Kafka's brokers refuse with SCRAM whatever the "
+        "password is (class ScramMessages). Use another user name; passwords may have any character.",
+    )
     return {"sasl_mechanism": mechanism, **found}
 
 
@@ -271,7 +298,7 @@ def _password_login(login: LoginLine) -> dict[str, Any]:
 
 def _oauth_login(found: Mapping[str, str], *, token_url: str) -> dict[str, Any]:
     _check("clientId" in found and "clientSecret" in found, 'sasl.jaas.config has no clientId="…" and clientSecret="…".')
-    check_token_url(token_url)
+    parse_token_url(token_url)
     extensions = {name.removeprefix(_EXTENSION): value for name, value in found.items() if name.startswith(_EXTENSION)}
     return {
         "sasl_username": found["clientId"],

@@ -1,4 +1,6 @@
-"""IP networks as settings name them, and whether an address lies within. No name is resolved here.
+"""IP networks as settings name them, whether an address lies within, and which networks this process may connect to.
+
+No name is resolved here; ``linkengine.kafka.outbound`` does that.
 
 An IPv6 address that carries an IPv4 address (6to4, NAT64, IPv4-compatible) is denied with that IPv4 address: a gateway delivers
 there what is sent to it. It is not allowed or trusted by it. IPv4-mapped addresses are IPv4 addresses.
@@ -31,6 +33,24 @@ DENIED_BY_DEFAULT = (
 )
 _CARRYING = tuple(ipaddress.IPv6Network(text) for text in ("64:ff9b::/96", "64:ff9b:1::/48", "::/96"))  # in the last 32 bits
 _LOW_32_BITS = 0xFFFFFFFF
+
+
+_connectable = {"allowed": EVERYWHERE, "denied": DENIED_BY_DEFAULT}
+
+
+def restrict_connections(*, allowed: Sequence[str], denied: Sequence[str]) -> None:
+    """Set which networks the addresses of this process (``ClusterAddress``) may lead to. Called once, at the start."""
+    _connectable.update(allowed=tuple(allowed), denied=tuple(denied))
+
+
+def allowed_networks() -> tuple[str, ...]:
+    """Return the networks that may be connected to."""
+    return _connectable["allowed"]
+
+
+def denied_networks() -> tuple[str, ...]:
+    """Return the networks that must not be connected to; they count before the allowed ones."""
+    return _connectable["denied"]
 
 
 def parse_network(text: str) -> Network:

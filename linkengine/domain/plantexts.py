@@ -87,7 +87,8 @@ def _plan(values: Mapping[str, Any]) -> CopyPlan:
 
 def _address(values: Mapping[str, Any]) -> ClusterAddress:
     extensions = tuple((name, value) for name, value in values.get("oauth_extensions", ()))
-    return _known(ClusterAddress, {**values, "oauth_extensions": extensions})
+    networks = {name: tuple(values[name]) for name in ("allowed_networks", "denied_networks") if name in values}
+    return _known(ClusterAddress, {**values, "oauth_extensions": extensions, **networks})
 
 
 def _assignment(values: Mapping[str, Any]) -> PartitionAssignment:

@@ -23,8 +23,9 @@ from confluent_kafka.admin import AdminClient
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.admin_errors import NO_ANSWER, LocalCode, refused, translated
+from linkengine.kafka.outbound import check_names
 from linkengine.kafka.preflight import check_reachable
-from linkengine.kafka.settings import librdkafka_settings
+from linkengine.kafka.settings import make_client
 
 REQUEST_TIMEOUT_S = 10.0  # one request at the broker, creation of topics on a loaded controller included
 ANSWER_TIMEOUT_S = 15.0  # the same with the search for a broker that answers; then the reason is looked for
@@ -65,7 +66,7 @@ class ClientPool:
             check_reachable(address)
             kept = _Kept(_new_client(address), time.monotonic())
         if address.cluster_id and kept.identified_at_s < time.monotonic() - IDENTIFIED_S:
-            address.check_identity(_cluster_id(kept.client))
+            _identify(kept.client, address)
             kept.identified_at_s = time.monotonic()
         with self._lock:
             kept = self._kept.setdefault(key, kept)
@@ -165,18 +166,21 @@ def _sorted_out(futures: Mapping[_Key, Future[_Value]]) -> tuple[dict[_Key, _Val
     return values, failures
 
 
-def _cluster_id(client: AdminClient) -> str | None:
-    """Answer the id of the cluster, None where it did not answer: then the request that follows does not get far either."""
+def _identify(client: AdminClient, address: ClusterAddress) -> None:
+    """Raise if another cluster answers, or if it advertises a broker that may not be connected to.
+
+    A cluster that does not answer raises nothing here: the request that follows fails too.
+    """
     try:
-        found: str | None = client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result(ANSWER_TIMEOUT_S).cluster_id
+        found = client.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result(ANSWER_TIMEOUT_S)
     except (KafkaException, TimeoutError):
-        return None
-    return found
+        return
+    address.check_identity(found.cluster_id)
+    check_names([(node.host, node.port) for node in found.nodes], address=address)
 
 
 def _new_client(address: ClusterAddress) -> AdminClient:
     settings: dict[str, Any] = {
-        **librdkafka_settings(address),
         "client.id": "linkengine-admin",
         "allow.auto.create.topics": False,
         "socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000),
@@ -185,6 +189,6 @@ def _new_client(address: ClusterAddress) -> AdminClient:
         "log_level": 0,
     }
     try:
-        return AdminClient(settings)
+        return make_client(AdminClient, address, settings)
     except KafkaException as error:
         raise translated(error.args[0], what="make a client of the cluster") from None

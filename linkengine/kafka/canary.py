@@ -16,7 +16,7 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.gates import CanaryRead
 from linkengine.kafka.committed import READ_TIMEOUT_S, TopicConsumer, committed_consumer, headers_of, offset_of
 from linkengine.kafka.preflight import check_reachable
-from linkengine.kafka.settings import librdkafka_settings
+from linkengine.kafka.settings import make_client
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ def write_canaries(address: ClusterAddress, topic: str, *, partitions: int) -> l
         if error is not None:
             refused[message.partition() or 0] = f"a record could not be written: {error.str()}"
 
-    producer = Producer({**librdkafka_settings(address), "acks": "all", "delivery.timeout.ms": int(READ_TIMEOUT_S * 1000)})
+    producer = make_client(Producer, address, {"acks": "all", "delivery.timeout.ms": int(READ_TIMEOUT_S * 1000)})
     for partition in range(partitions):
         producer.produce(topic, key=mark, value=mark, partition=partition, on_delivery=delivered)
     if producer.flush(2 * READ_TIMEOUT_S):

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
-from linkengine.kafka.settings import librdkafka_settings
+from linkengine.kafka.settings import make_client
 
 LOOK_BACK = 10  # offsets from the end; markers and aborted data are no records, so it grows tenfold until one is found
 RECEIVE_BYTES = 256 << 20  # messages of 100 MB and a little beside them
@@ -81,16 +81,17 @@ def offset_of(message: Message) -> int:
 @contextmanager
 def committed_consumer(address: ClusterAddress) -> Iterator[Consumer]:
     """Open a consumer that joins no group and commits nothing."""
-    consumer = Consumer(
+    consumer = make_client(
+        Consumer,
+        address,
         {
-            **librdkafka_settings(address),
             "group.id": "clusterlink-canary",  # librdkafka wants one; none is joined
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",  # retention may be quicker than we are
             "isolation.level": "read_committed",
             "receive.message.max.bytes": RECEIVE_BYTES,
-        }
+        },
     )
     try:
         yield consumer

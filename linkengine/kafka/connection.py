@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import struct
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -27,6 +26,7 @@ from kafka.protocol.schemas.fields.codecs import UnsignedVarInt32
 from linkengine.domain.addresses import OAUTH, ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.codes import KafkaCode
+from linkengine.kafka.outbound import open_socket
 from linkengine.kafka.tls import client_context
 from linkengine.kafka.tokens import BearerTokens
 from linkengine.kafka.wire import CLIENT_ID, INT32, UNREADABLE, MalformedAnswerError, answer_of
@@ -38,8 +38,6 @@ SLOWEST_BYTES_PER_S = 256 << 10  # at which a large answer may come
 MAX_HANDSHAKE_RESPONSE = 1 << 20  # of a peer that has not shown yet that it is a broker
 MOST_SASL_STEPS = 8  # SCRAM has two
 _FLEXIBLE_API_VERSIONS = 3
-# closing a socket, even by dying, drops what the peer has not got yet; else the kernel would send it for minutes to come
-_NO_LINGER = struct.pack("ii", 1, 0)
 T = TypeVar("T")
 
 
@@ -150,7 +148,7 @@ class Connection:
 
 def connect(host: str, port: int, *, address: ClusterAddress, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
     """Open a connection and authenticate. Raises LinkEngineError with a telling code."""
-    sock = _tcp(host, port, timeout_s=timeout_s)
+    sock = _tcp(host, port, address=address, timeout_s=timeout_s)
     try:
         if address.uses_tls:
             sock = _tls(sock, host, port, address=address)
@@ -164,32 +162,19 @@ def connect(host: str, port: int, *, address: ClusterAddress, timeout_s: float =
     return connection
 
 
-def _tcp(host: str, port: int, *, timeout_s: float) -> socket.socket:
+def _tcp(host: str, port: int, *, address: ClusterAddress, timeout_s: float) -> socket.socket:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (socket.gaierror, UnicodeError):  # the latter of a name that no DNS can hold
+        return open_socket(host, port, address=address, timeout_s=timeout_s)
+    except (socket.gaierror, ValueError, OverflowError):  # the latter two of a name or a port that cannot be one
         raise LinkEngineError(
             ErrorCode.UNRESOLVABLE_BOOTSTRAP_ERROR,
             f"The name {host!r} cannot be resolved. Check bootstrap.servers and the DNS of the machines that copy.",
         ) from None
-    failure: OSError = OSError("no address")
-    for family, kind, protocol, _, target in found:
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-            sock.settimeout(timeout_s)
-            sock.connect(target)
-        except OSError as error:
-            failure = error
-            sock.close()
-        else:
-            return sock
-    raise LinkEngineError(
-        ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
-        f"Broker {host}:{port} accepts no connection ({failure}). Check that it runs and that the network lets us through.",
-    ) from failure
+    except OSError as failure:
+        raise LinkEngineError(
+            ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR,
+            f"Broker {host}:{port} accepts no connection ({failure}). Check that it runs and that the network lets us through.",
+        ) from failure
 
 
 def _tls(sock: socket.socket, host: str, port: int, *, address: ClusterAddress) -> ssl.SSLSocket:
@@ -240,7 +225,7 @@ def _authenticate(connection: Connection, address: ClusterAddress) -> None:
             f"Broker {connection.peer} does not offer sasl.mechanism {address.sasl_mechanism}; it offers {offered}.",
         )
     mechanism = get_sasl_mechanism(address.sasl_mechanism)(
-        sasl_plain_username=address.sasl_username,
+        sasl_plain_username=_sasl_name(address),
         sasl_plain_password=address.sasl_password,
         sasl_mechanism=address.sasl_mechanism,
         sasl_oauth_token_provider=BearerTokens(address),
@@ -251,6 +236,16 @@ def _authenticate(connection: Connection, address: ClusterAddress) -> None:
             return
         _sasl_step(connection, mechanism, address=address)
     raise MalformedAnswerError("SaslAuthenticate", peer=connection.peer)
+
+
+def _sasl_name(address: ClusterAddress) -> str:
+    """Return the user name as the mechanism sends it. SCRAM separates fields by commas and equals signs (RFC 5802, 5.1).
+
+    SASLprep (RFC 4013) is not applied: neither brokers nor Kafka's own clients and tools do, so a prepared password would be
+    another password.
+    """
+    name = address.sasl_username
+    return name.replace("=", "=3D").replace(",", "=2C") if address.sasl_mechanism.startswith("SCRAM") else name
 
 
 def _sasl_step(connection: Connection, mechanism: Any, *, address: ClusterAddress) -> None:

@@ -18,6 +18,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.servers import parse_servers
 from linkengine.kafka.connection import Connection, connect
+from linkengine.kafka.outbound import NotPermittedError, check_names
 
 MAX_SERVERS = 5  # of a long bootstrap list; each costs at most one connect timeout
 _METADATA_FEATURE = "metadata.version"
@@ -59,11 +60,21 @@ class BrokerFacts:
 
 
 def check_reachable(address: ClusterAddress) -> None:
-    """Connect and authenticate once; raise LinkEngineError with the precise reason if no bootstrap server lets us in."""
+    """Connect and authenticate once; raise LinkEngineError with the precise reason if no bootstrap server lets us in.
+
+    Also raise if a bootstrap server or a broker that the cluster advertises may not be connected to: the client that is made
+    next (librdkafka, Spark's JVM) connects to all of them without asking.
+    """
     with first_connection(address) as connection:
         # a listener that wants SASL talks to strangers until the first real request
         version = connection.version_for(MetadataRequest.API_KEY, highest=_METADATA_VERSION)
-        connection.request(MetadataRequest(version=version, topics=[]), response=MetadataResponse, read=lambda _: None)
+        brokers = connection.request(MetadataRequest(version=version, topics=[]), response=MetadataResponse, read=_listeners)
+    given = [(host, port) for host, port, _ in parse_servers(address.bootstrap_servers)]
+    check_names([*given, *brokers], address=address)
+
+
+def _listeners(answer: Any) -> list[tuple[str, int]]:
+    return [(broker.host, broker.port) for broker in answer.brokers]
 
 
 def broker_facts(address: ClusterAddress) -> BrokerFacts:
@@ -109,6 +120,8 @@ def first_connection(address: ClusterAddress) -> Iterator[Connection]:
     for host, port, _ in parse_servers(address.bootstrap_servers)[:MAX_SERVERS]:
         try:
             connection = connect(host, port, address=address)
+        except NotPermittedError:
+            raise
         except LinkEngineError as error:
             failures.append(error)
             continue

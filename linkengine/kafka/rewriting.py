@@ -12,7 +12,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.kafka.oddrecords import OddWriter
 from linkengine.kafka.preflight import check_reachable
-from linkengine.kafka.settings import librdkafka_settings
+from linkengine.kafka.settings import make_client
 
 DELIVERY_TIMEOUT_S = 120.0
 _ROOM_WAIT_S = 0.2
@@ -59,13 +59,14 @@ def write_records(address: ClusterAddress, topic: str, records: Iterable[PlainRe
     """Append the records in their order, per partition; answer their number. Every one is acknowledged, or it raises."""
     check_reachable(address)
     tally = _Tally()
-    producer = Producer(
+    producer = make_client(
+        Producer,
+        address,
         {
-            **librdkafka_settings(address),
             "enable.idempotence": True,
             "message.max.bytes": _MOST_BYTES,
             "delivery.timeout.ms": int(DELIVERY_TIMEOUT_S * 1000),
-        }
+        },
     )
     odd = OddWriter(address, topic)
     try:

@@ -1,13 +1,32 @@
-"""A cluster address as librdkafka's settings. Names follow librdkafka's CONFIGURATION.md; the result contains the secrets."""
+"""Clients of librdkafka for a cluster address. Names of settings follow its CONFIGURATION.md; they contain the secrets."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
 from linkengine.domain.addresses import OAUTH, ClusterAddress
+from linkengine.kafka.tokens import librdkafka_token
+
+_Client = TypeVar("_Client", AdminClient, Consumer, Producer)
+_TRIMMED = tuple(" \t\n\v\f\r")
 
 
-def librdkafka_settings(address: ClusterAddress) -> dict[str, str]:
+def make_client(kind: type[_Client], address: ClusterAddress, settings: Mapping[str, Any]) -> _Client:
+    """Return a client of librdkafka; ``settings`` are added to those of the address."""
+    client = kind({**librdkafka_settings(address), **settings})
+    if address.sasl_username.startswith(_TRIMMED) or address.sasl_password.startswith(_TRIMMED):
+        # librdkafka removes white space at the beginning of a setting, not of credentials that are set like this
+        client.set_sasl_credentials(address.sasl_username, address.sasl_password)
+    return client
+
+
+def librdkafka_settings(address: ClusterAddress) -> dict[str, Any]:
     """Answer what a confluent-kafka client needs to reach ``address``."""
-    settings = {"bootstrap.servers": address.bootstrap_servers, "security.protocol": address.security_protocol}
+    settings: dict[str, Any] = {"bootstrap.servers": address.bootstrap_servers, "security.protocol": address.security_protocol}
     if address.uses_sasl:
         settings["sasl.mechanism"] = address.sasl_mechanism
         settings |= _login_settings(address)
@@ -16,23 +35,11 @@ def librdkafka_settings(address: ClusterAddress) -> dict[str, str]:
     return settings
 
 
-def _login_settings(address: ClusterAddress) -> dict[str, str]:
+def _login_settings(address: ClusterAddress) -> dict[str, Any]:
     if address.sasl_mechanism != OAUTH:
         return {"sasl.username": address.sasl_username, "sasl.password": address.sasl_password}
-    optional = {
-        "sasl.oauthbearer.scope": address.oauth_scope,
-        "sasl.oauthbearer.extensions": ",".join(f"{name}={value}" for name, value in address.oauth_extensions),
-    }
-    # the endpoint's certificate, where it is not of a public authority, is signed by the one that signs the brokers'
-    if address.oauth_token_url.startswith("https:"):
-        optional["https.ca.pem"] = address.ssl_ca_pem
-    return {
-        "sasl.oauthbearer.method": "oidc",
-        "sasl.oauthbearer.client.id": address.sasl_username,
-        "sasl.oauthbearer.client.secret": address.sasl_password,
-        "sasl.oauthbearer.token.endpoint.url": address.oauth_token_url,
-        **{name: value for name, value in optional.items() if value},
-    }
+    # librdkafka's own OIDC client would connect to the token endpoint without a check of its address
+    return {"oauth_cb": lambda _config: librdkafka_token(address)}
 
 
 def _tls_settings(address: ClusterAddress) -> dict[str, str]:

@@ -6,21 +6,21 @@ token.
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
-import urllib.error
-import urllib.request
 from base64 import b64encode
 from dataclasses import dataclass
-from http.client import HTTPException
 from threading import Lock
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import structlog
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from linkengine.domain.addresses import ClusterAddress, check_token_url
+from linkengine.domain.addresses import ClusterAddress, TokenUrl, parse_token_url
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.outbound import open_socket
 from linkengine.kafka.tls import client_context
 
 FETCH_TIMEOUT_S = 5.0
@@ -28,6 +28,8 @@ MAX_ANSWER = 1 << 20  # bytes; a token is a few thousand
 USED_SHARE = 0.8  # of a token's life; a clock that is a little off must not matter
 LONGEST_LIFE_S = 30 * 86_400.0
 LIFE_UNKNOWN_S = 60.0  # of a token whose endpoint does not say
+_REFUSALS = frozenset({http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN})  # RFC 6749, 5.2
+_log = structlog.get_logger(__name__)
 _lock = Lock()
 _tokens: dict[tuple[str, str, str, str], _Token] = {}
 
@@ -36,6 +38,7 @@ _tokens: dict[tuple[str, str, str, str], _Token] = {}
 class _Token:
     text: str
     use_until: float  # monotonic clock
+    ends_at: float
 
 
 class BearerTokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types here
@@ -54,21 +57,39 @@ class BearerTokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python
         return dict(self._address.oauth_extensions)
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The client's secret goes to the endpoint that was named and to nobody it points to."""
+class _Connection(http.client.HTTPConnection):
+    """A connection to a token endpoint: to an address that may be connected to, and to no other that it redirects to."""
 
-    def redirect_request(self, *_: object) -> None:
-        """Answer that none is followed: the redirect becomes an error."""
+    def __init__(self, url: TokenUrl, *, address: ClusterAddress) -> None:
+        super().__init__(url.host, url.port, timeout=FETCH_TIMEOUT_S)
+        self._address, self._tls = address, url.tls
+
+    def connect(self) -> None:
+        """Open the socket; no proxy of the environment is used, since it would resolve the name itself."""
+        self.sock = open_socket(self.host, self.port, address=self._address, timeout_s=FETCH_TIMEOUT_S)
+        if self._tls:
+            self.sock = client_context(self._address).wrap_socket(self.sock, server_hostname=self.host)
 
 
 def bearer_token(address: ClusterAddress) -> str:
     """Answer a token of ``address``'s client, from memory while it is good."""
+    return _token(address).text
+
+
+def _token(address: ClusterAddress) -> _Token:
     key = (address.oauth_token_url, address.sasl_username, address.sasl_password, address.oauth_scope)
     with _lock:  # the second of two connections waits for the first one's token
         known = _tokens.get(key)
         if known is None or known.use_until <= time.monotonic():
             known = _tokens[key] = _fetch(address)
-        return known.text
+        return known
+
+
+def librdkafka_token(address: ClusterAddress) -> tuple[str, float, str, dict[str, str]]:
+    """Return what librdkafka's ``oauth_cb`` returns: token, its end (seconds since 1970), principal, extensions."""
+    token = _token(address)
+    left_s = max(1.0, token.ends_at - time.monotonic())
+    return token.text, time.time() + left_s, address.sasl_username, dict(address.oauth_extensions)
 
 
 def _fetch(address: ClusterAddress) -> _Token:
@@ -76,51 +97,62 @@ def _fetch(address: ClusterAddress) -> _Token:
     answer = _ask(address)
     text = answer.get("access_token")
     if not isinstance(text, str) or not text or not (text.isascii() and text.isprintable()):
-        raise _refused(address, "its answer holds no access_token")
+        raise _no_token(address, "the answer holds no access_token")
     life = answer.get("expires_in")
     life_s = min(float(life), LONGEST_LIFE_S) if isinstance(life, int | float) and 0 < life < 1 << 53 else LIFE_UNKNOWN_S
-    return _Token(text=text, use_until=asked_at + life_s * USED_SHARE)
+    return _Token(text=text, use_until=asked_at + life_s * USED_SHARE, ends_at=asked_at + life_s)
 
 
 def _ask(address: ClusterAddress) -> dict[str, Any]:
-    check_token_url(address.oauth_token_url)
-    request = _request(address)
-    tls = [urllib.request.HTTPSHandler(context=client_context(address))] if request.type == "https" else []
+    """Return the endpoint's answer.
+
+    What a user reads distinguishes two cases: the endpoint refused the client, or there was no token for another reason. A user
+    may name any URL, so the status of other services must not be readable through it; the log has the reason.
+    """
+    url = parse_token_url(address.oauth_token_url)
+    connection = _Connection(url, address=address)
     try:
-        with urllib.request.build_opener(_NoRedirects, *tls).open(request, timeout=FETCH_TIMEOUT_S) as response:
-            answer = json.loads(response.read(MAX_ANSWER).decode())
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise _refused(address, f"it answered {error.code}") from error
-    except (ValueError, RecursionError) as error:
-        raise _refused(address, "its answer is not JSON") from error
-    except HTTPException as error:  # what answers there does not speak HTTP
-        raise _refused(address, f"its answer cannot be read ({type(error).__name__})") from error
-    except OSError as error:  # no connection, no name, no answer in time
-        raise LinkEngineError(
-            ErrorCode.TIMEOUT_ERROR,
-            f"The token endpoint {address.oauth_token_url} does not answer ({error}). Check the URL and that it can be reached "
-            "from the machines that copy.",
-        ) from error
+        connection.request("POST", url.path, body=_body(address), headers=_headers(address))
+        with connection.getresponse() as response:  # closes the socket, which the response has taken over
+            if response.status in _REFUSALS:
+                raise _refused(address, response.status)
+            if response.status != http.HTTPStatus.OK:
+                raise _no_token(address, f"status {response.status}")
+            answer = json.loads(response.read(MAX_ANSWER))
+    except (OSError, http.client.HTTPException, ValueError, RecursionError, OverflowError) as error:
+        raise _no_token(address, f"{type(error).__name__}: {error}") from error
+    finally:
+        connection.close()
     return answer if isinstance(answer, dict) else {}
 
 
-def _request(address: ClusterAddress) -> urllib.request.Request:
-    login = f"{quote(address.sasl_username, safe='')}:{quote(address.sasl_password, safe='')}"
+def _body(address: ClusterAddress) -> bytes:
     fields = {"grant_type": "client_credentials"} | ({"scope": address.oauth_scope} if address.oauth_scope else {})
-    headers = {
+    return urlencode(fields).encode()
+
+
+def _headers(address: ClusterAddress) -> dict[str, str]:
+    login = f"{quote(address.sasl_username, safe='')}:{quote(address.sasl_password, safe='')}"
+    return {
         "Authorization": "Basic " + b64encode(login.encode()).decode(),
         "Accept": "application/json",
         "Content-Type": "application/x-www-form-urlencoded",
     }
-    return urllib.request.Request(  # noqa: S310 - the address allows http and https only
-        address.oauth_token_url, data=urlencode(fields).encode(), headers=headers, method="POST"
+
+
+def _refused(address: ClusterAddress, status: int) -> LinkEngineError:
+    _log.warning("token.refused", endpoint=address.oauth_token_url, client=address.sasl_username, status=status)
+    return LinkEngineError(
+        ErrorCode.AUTHENTICATION_ERROR,
+        f"The token endpoint {address.oauth_token_url} refused client {address.sasl_username!r}. Correct clientId, "
+        "clientSecret and scope in sasl.jaas.config; copying continues automatically then.",
     )
 
 
-def _refused(address: ClusterAddress, why: str) -> LinkEngineError:
+def _no_token(address: ClusterAddress, reason: str) -> LinkEngineError:
+    _log.warning("token.missing", endpoint=address.oauth_token_url, client=address.sasl_username, reason=reason)
     return LinkEngineError(
-        ErrorCode.AUTHENTICATION_ERROR,
-        f"The token endpoint {address.oauth_token_url} gave client {address.sasl_username!r} no token: {why}. Correct "
-        "clientId, clientSecret and scope in sasl.jaas.config; copying goes on by itself then.",
+        ErrorCode.TIMEOUT_ERROR,
+        f"The token endpoint {address.oauth_token_url} returned no token. Check the URL, that it can be reached from the "
+        "machines that copy, and their log for the reason.",
     )

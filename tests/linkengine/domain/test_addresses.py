@@ -96,7 +96,7 @@ PASSWORDS = [name for name in MECHANISMS if name != OAUTH]
         bootstrap_servers=st.just("b1:1,b2:2"),
         security_protocol=st.just("SASL_SSL"),
         sasl_mechanism=st.sampled_from(PASSWORDS),
-        sasl_username=text,
+        sasl_username=st.text(st.characters(codec="ascii", exclude_characters="\0")),
         sasl_password=text,
         ssl_ca_pem=st.sampled_from(["", "CA"]),
         ssl_certificate_pem=st.sampled_from(["", "CERT"]),
@@ -200,6 +200,19 @@ def test_security_that_would_be_ignored_is_refused_by_name(given: dict[str, str]
 
     assert refused.value.code is ErrorCode.MISCONFIGURATION_ERROR
     assert "secret" not in refused.value.message
+
+
+@pytest.mark.parametrize(("mechanism", "fine"), [("PLAIN", True), ("SCRAM-SHA-256", False), ("SCRAM-SHA-512", False)])
+def test_scram_takes_user_names_in_ascii_only(mechanism: str, fine: bool) -> None:
+    jaas = 'ScramLoginModule required username="jürgen" password="ü";'
+
+    if fine:
+        assert (
+            address_from_properties(sasl(**{"sasl.mechanism": mechanism, "sasl.jaas.config": jaas})).sasl_username == "jürgen"
+        )
+        return
+    with pytest.raises(LinkEngineError, match=r"beyond ASCII.*SCRAM"):
+        address_from_properties(sasl(**{"sasl.mechanism": mechanism, "sasl.jaas.config": jaas}))
 
 
 def test_security_that_says_the_default_and_other_properties_are_taken() -> None:

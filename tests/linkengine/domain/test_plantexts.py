@@ -18,6 +18,7 @@ from linkengine.domain.plantexts import PLAN_VERSION, other_version, plan_digest
 def value_for(name: str, kind: str) -> Any:
     """Something that is no default."""
     of_kind = {"int": 7, "str": f"a {name}", "bool": False, "float": 0.5, "tuple[int, int] | None": (3, 99)}
+    of_kind["tuple[str, ...]"] = ("192.0.2.0/24",)
     return (("team", "one"),) if name == "oauth_extensions" else of_kind[kind]
 
 

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import re
 import socket
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 
 from devcluster.ports import free_port
 from devcluster.tokens import TokenEndpoint
-from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.addresses import ClusterAddress, address_from_properties, parse_token_url
 from linkengine.domain.errors import ErrorCode, LinkEngineError
+from linkengine.kafka.outbound import NotPermittedError
 from linkengine.kafka.tokens import BearerTokens, bearer_token
 
 numbers = count()
@@ -61,42 +63,90 @@ def test_extensions_go_along(address: ClusterAddress) -> None:
 
 
 def test_a_refused_client_is_an_authentication_error_without_its_secret(address: ClusterAddress) -> None:
-    with pytest.raises(LinkEngineError, match="it answered 401") as refused:
+    with pytest.raises(LinkEngineError, match="refused client 'link:1'") as refused:
         bearer_token(replace(address, sasl_password="open-sesame"))
 
     assert refused.value.code is ErrorCode.AUTHENTICATION_ERROR
     assert "open-sesame" not in str(refused.value)
 
 
-def test_an_answer_without_a_token_is_said_so(tokens: TokenEndpoint, address: ClusterAddress) -> None:
-    tokens.token = lambda client, *, scope: {"token": client, "scope": scope}  # type: ignore[method-assign]
-
-    with pytest.raises(LinkEngineError, match="holds no access_token"):
-        bearer_token(address)
+Respond = Callable[[BaseHTTPRequestHandler], None]
 
 
-def test_an_endpoint_that_is_away_is_a_timeout(address: ClusterAddress) -> None:
-    with pytest.raises(LinkEngineError, match="does not answer") as away:
+@contextmanager
+def endpoint(respond: Respond, *, host: str = "127.0.0.1") -> Iterator[tuple[str, list[str]]]:
+    """Yield the URL of an endpoint that responds like this, and the paths that were asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            respond(self)
+
+        do_GET = do_POST
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    with ThreadingHTTPServer((host, 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://{host}:{server.server_port}/token", asked
+        server.shutdown()
+
+
+def status(code: int, body: bytes = b"", **headers: str) -> Respond:
+    def respond(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(code)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return respond
+
+
+NO_TOKEN: dict[str, Respond] = {
+    "not found": status(404),
+    "failed": status(500),
+    "overloaded": status(503),
+    "redirect": status(302, Location="http://127.0.0.1:1/"),
+    "other success": status(204),
+    "no token": status(200, b'{"token": 1}'),
+    "a list": status(200, b"[]"),
+    "not JSON": status(200, b"<html>"),
+    "not UTF-8": status(200, b"\xff\xfe"),
+    "deep": status(200, b"[" * 100_000),
+    "not HTTP": lambda handler: handler.wfile.writelines([b"SSH-2.0-x\r\n"]),
+    "closed": lambda handler: handler.connection.close(),
+}
+
+
+@pytest.mark.parametrize("kind", NO_TOKEN)
+def test_the_message_does_not_depend_on_what_else_an_endpoint_returns(address: ClusterAddress, kind: str) -> None:
+    with endpoint(NO_TOKEN[kind]) as (url, asked), pytest.raises(LinkEngineError) as refused:
+        bearer_token(replace(address, oauth_token_url=url))
+    with pytest.raises(LinkEngineError) as away:
         bearer_token(replace(address, oauth_token_url=f"http://127.0.0.1:{free_port()}/token"))
 
-    assert away.value.code is ErrorCode.TIMEOUT_ERROR
+    assert asked == ["/token"]
+    assert (refused.value.code, away.value.code) == (ErrorCode.TIMEOUT_ERROR, ErrorCode.TIMEOUT_ERROR)
+    ports = re.compile(r":\d+/")
+    assert ports.sub("/", refused.value.message) == ports.sub("/", away.value.message)
+
+
+@pytest.mark.parametrize("code", [400, 401, 403])
+def test_a_refused_client_has_one_message_whatever_the_status(address: ClusterAddress, code: int) -> None:
+    with endpoint(status(code)) as (url, _), pytest.raises(LinkEngineError, match="refused client") as refused:
+        bearer_token(replace(address, oauth_token_url=url))
+
+    assert refused.value.code is ErrorCode.AUTHENTICATION_ERROR
+    assert str(code) not in refused.value.message.replace(url, "")
 
 
 def test_a_redirect_is_not_followed(tokens: TokenEndpoint, address: ClusterAddress) -> None:
-    class Elsewhere(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.send_response(302)
-            self.send_header("Location", tokens.url)
-            self.end_headers()
+    with endpoint(status(302, Location=tokens.url)) as (url, _), pytest.raises(LinkEngineError, match="returned no token"):
+        bearer_token(replace(address, oauth_token_url=url))
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(LinkEngineError, match="it answered 302"):
-            bearer_token(replace(address, oauth_token_url=f"http://127.0.0.1:{server.server_port}/"))
-        server.shutdown()
     assert tokens.given == 0
 
 
@@ -186,3 +236,54 @@ def test_a_life_that_is_none_does_not_keep_a_token(answering: Answering, address
     answering.answer = b'HTTP/1.1 200 OK\r\n\r\n{"access_token": "abc", "expires_in": ' + life.encode() + b"}"
 
     assert bearer_token(replace(address, oauth_token_url=answering.url, oauth_scope=str(next(numbers)))) == "abc"
+
+
+def test_no_proxy_of_the_environment_is_used(
+    tokens: TokenEndpoint, address: ClusterAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with endpoint(status(500)) as (proxy, asked):
+        monkeypatch.setenv("http_proxy", proxy)
+        assert bearer_token(address)
+
+    assert asked == []
+
+
+@pytest.mark.parametrize("denied", ["127.0.0.2/32", "127.0.0.0/8"])
+def test_an_endpoint_in_a_denied_network_is_not_connected_to(address: ClusterAddress, denied: str) -> None:
+    with endpoint(status(200), host="127.0.0.2") as (url, asked), pytest.raises(NotPermittedError):
+        bearer_token(replace(address, oauth_token_url=url, denied_networks=(denied,)))
+
+    assert asked == []
+
+
+NO_URLS = ["", "ftp://x/", "http://", "http:///token", "http://[::1", "http://a:b/", "http://a:99999/", "http://a:0/"]
+MALFORMED_URLS = [
+    "http://a/\r\nX: y",
+    "http://a/ b",
+    "http://a b/",
+    "http://user:pw@a/",
+    "http://ä/",
+    "http://a/ä",
+    "//a/",
+    "a",
+]
+
+
+@pytest.mark.parametrize("url", [*NO_URLS, *MALFORMED_URLS, "http://a/\x7f"])
+def test_what_is_no_url_of_an_endpoint_is_a_misconfiguration(url: str) -> None:
+    with pytest.raises(LinkEngineError, match=r"sasl\.oauthbearer\.token\.endpoint\.url") as refused:
+        parse_token_url(url)
+
+    assert refused.value.code is ErrorCode.MISCONFIGURATION_ERROR
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("https://tokens.test/oauth2/token", (True, "tokens.test", 443, "/oauth2/token")),
+        ("HTTP://Tokens.test:8080", (False, "tokens.test", 8080, "/")),
+        ("https://[2001:db8::1]:8443/t?tenant=1#x", (True, "2001:db8::1", 8443, "/t?tenant=1")),
+    ],
+)
+def test_a_url_has_parts(url: str, parts: tuple[bool, str, int, str]) -> None:
+    assert parse_token_url(url) == parts

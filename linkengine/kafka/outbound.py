@@ -1,0 +1,77 @@
+"""Open sockets to hosts that a user or a broker names; the only place that does.
+
+A name is resolved once. All of its addresses have to lie in the networks of the ``ClusterAddress``, and the connection is
+opened to one of the addresses that were checked: a second lookup could return another one (DNS rebinding). TLS still verifies
+the name.
+
+librdkafka and Kafka's Java clients resolve names themselves, so their names are checked before (``check_names``). Between that
+check and their own lookup a name can change; see ADR 32.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.errors import ErrorCode, LinkEngineError
+
+NAMES_TIMEOUT_S = 3.0  # for all lookups of one check; a name that takes longer cannot be connected to now either
+_RESOLVERS = 8
+# closing a socket, even by dying, drops what the peer has not got yet; else the kernel would send it for minutes to come
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+class NotPermittedError(LinkEngineError):
+    """An address lies outside of the networks that may be connected to. The message does not depend on what is there."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(
+            ErrorCode.MISCONFIGURATION_ERROR,
+            f"{host}:{port} is not in a network that this installation may connect to. Use another address, or have its "
+            "operator change CLUSTERLINK_ALLOWED_NETWORKS and CLUSTERLINK_DENIED_NETWORKS.",
+        )
+
+
+def open_socket(host: str, port: int, *, address: ClusterAddress, timeout_s: float) -> socket.socket:
+    """Connect to the first address of a name that accepts.
+
+    Raise NotPermittedError before anything is sent; socket.gaierror, ValueError or OverflowError if there is no such name or
+    port; OSError if no address accepts the connection.
+    """
+    failure = OSError("no address")
+    for family, kind, protocol, _, target in _resolve(host, port, address=address):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            sock.settimeout(timeout_s)
+            sock.connect(target)
+        except OSError as error:
+            failure = error
+            sock.close()
+        else:
+            return sock
+    raise failure
+
+
+def check_names(places: Iterable[tuple[str, int]], *, address: ClusterAddress) -> None:
+    """Raise NotPermittedError if one of the places may not be connected to. Names that do not resolve are left out."""
+    pool = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="resolve")
+    lookups = [pool.submit(_resolve, host, port, address=address) for host, port in dict.fromkeys(places)]
+    done = wait(lookups, timeout=NAMES_TIMEOUT_S).done
+    pool.shutdown(wait=False, cancel_futures=True)
+    for lookup in lookups:
+        if lookup in done and isinstance(error := lookup.exception(), NotPermittedError):
+            raise error
+
+
+def _resolve(host: str, port: int, *, address: ClusterAddress) -> list[Any]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    if not all(address.permits(str(target[0])) for *_, target in found):
+        raise NotPermittedError(host, port)
+    return found
