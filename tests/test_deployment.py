@@ -199,13 +199,23 @@ def test_spark_does_not_start_without_its_secrets(tmp_path: Path, text: str, sta
     assert starts or "is not set in" in done.stderr
 
 
+def test_a_record_too_large_for_the_heap_does_not_end_spark() -> None:
+    defaults = (ROOT / "deploy" / "spark" / "spark-defaults.conf").read_text()
+    start = (ROOT / "deploy" / "spark-connect.sh").read_text()
+
+    assert re.search(r"^spark\.executor\.killOnFatalError\.depth +0$", defaults, re.MULTILINE)
+    assert "--load-spark-defaults" in start
+    assert "ExitOnOutOfMemoryError" not in defaults + start
+
+
 def test_no_web_server_evaluates_forwarding_headers_itself(tmp_path: Path) -> None:
     image = re.findall(r'^CMD \["uvicorn".*$', (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     compose = [service["command"] for service in SERVICES.values() if "uvicorn" in service.get("command", ())]
+    units = re.findall(r"^ExecStart=.*uvicorn.*$", (ROOT / "deploy/systemd/clusterlink-web.service").read_text(), re.MULTILINE)
     console = Console(directory=tmp_path, port=1, environment={})
 
-    assert len(image) == len(compose) == 1
-    for command in (image[0], compose[0], web_command(console, reload=False), web_command(console, reload=True)):
+    assert len(image) == len(compose) == len(units) == 1
+    for command in (image[0], compose[0], units[0], web_command(console, reload=False), web_command(console, reload=True)):
         assert "--no-proxy-headers" in command
         assert "--forwarded-allow-ips" not in command
 

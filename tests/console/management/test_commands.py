@@ -15,7 +15,7 @@ from django.utils import timezone
 from console.management.commands.render_errors import BEGIN, CODES, END, INDEX, PAGE_END, PLACE, with_table
 from console.management.commands.render_states import render
 from console.models import Cluster, MirrorTopic, VerifyRun
-from console.models.mirrors import STAYING
+from console.models.mirrors import KEPT
 from console.queries.access import user_of_key
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import TRANSITIONS
@@ -86,7 +86,7 @@ def test_the_table_of_error_codes_is_up_to_date_and_has_them_all() -> None:
     text = with_table(BEGIN + "not ours\n" + END)
     assert "not ours" not in text
     assert [code for code in CODES if f"| [`{code}`]({code}.md) | " not in text] == []
-    assert set(CODES) == {*ErrorCode, *STAYING} - {ErrorCode.NO_ERROR}
+    assert set(CODES) == {*ErrorCode, *KEPT} - {ErrorCode.NO_ERROR}
     with pytest.raises(CommandError, match="has lost the marks"):
         with_table("no table")
 
