@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console import dispatch
 from console.actions.drills import start_drill
 from console.actions.links import delete_link
 from console.actions.mirrors import delete_mirror
@@ -25,7 +24,7 @@ from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import MirrorEvent, MirrorState, can
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
-from tests.console.tasks.reversal import do, fresh, set_up, states, write
+from tests.console.tasks.reversal import Drive, do, fresh, records, set_up, states, write
 from tests.policies import Policy
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -126,6 +125,7 @@ def test_a_link_whose_mirror_cannot_be_deleted_goes_with_force_and_keeps_the_top
     assert here.find(active.name) is not None
 
 
+@pytest.mark.usefixtures("copier")
 @pytest.mark.parametrize("event", [E.FAILOVER, E.PROMOTE])
 def test_a_config_that_a_policy_refuses_is_reported_and_retried(
     new_mirror: MirrorTopic,
@@ -133,30 +133,27 @@ def test_a_config_that_a_policy_refuses_is_reported_and_retried(
     here: ClusterAdmin,
     destination_cluster: KafkaCluster,
     policy: Policy,
-    sent: list[Any],
-    monkeypatch: pytest.MonkeyPatch,
+    drive: Drive,
     event: MirrorEvent,
 ) -> None:
     """The policy was set after the mirror was made; the source keeps records for 30 days."""
     there.set_configs(new_mirror.source_topic, {"retention.ms": MONTH_MS})
-    there.trim(new_mirror.source_topic, {0: 100, 1: 100})  # nothing is left to copy for a promotion
     mirror = set_up(new_mirror)
+    drive(lambda: len(records(destination_cluster, mirror.name)) == 200)
     policy.limit(retention_ms=WEEK_MS)
 
     do(mirror, event)
-    stopping.advance_stop(mirror_id=mirror.pk)
+    drive(lambda: states(mirror) == [S.STOPPED])
 
     (step,) = refused_steps(fresh(mirror))
     report = StopReport.objects.get(mirror=mirror)
-    assert states(mirror) == [S.STOPPED]
     assert (step.name, step.value, step.code) == ("retention.ms", MONTH_MS, "POLICY_VIOLATION_ERROR")
-    assert report.refused[0]["message"] == step.message
+    assert (report.refused[0]["message"], report.records_not_copied) == (step.message, 0)
     assert f"may be {WEEK_MS} at most" in step.message
     assert list(mirror.transition_errors.values_list("code", flat=True)) == [CONFIGS_REFUSED]
     assert write(destination_cluster, mirror.name, "new") == [None]
     assert here.describe(mirror.name).configs["retention.ms"] == "-1"
 
-    monkeypatch.setattr(dispatch, "call", lambda _task, *, timeout_s, mirror_id: _answered(mirror_id) if timeout_s else None)
     (again,) = retry_refused_configs(mirror=fresh(mirror), by=SYSTEM, now=timezone.now())
     policy.forget()
     assert list(retry_refused_configs(mirror=fresh(mirror), by=SYSTEM, now=timezone.now())) == []
@@ -165,12 +162,6 @@ def test_a_config_that_a_policy_refuses_is_reported_and_retried(
     assert refused_steps(fresh(mirror)) == []
     assert not mirror.transition_errors.exists()
     assert here.describe(mirror.name).configs["retention.ms"] == MONTH_MS
-
-
-def _answered(mirror_id: int) -> list[dict[str, Any]]:
-    """Return what the worker would, without the way to it."""
-    found: list[dict[str, Any]] = stopping.give_configs_back.__wrapped__(mirror_id=mirror_id)
-    return found
 
 
 def test_the_setting_of_the_brokers_is_read(destination: Cluster, source: Cluster) -> None:
