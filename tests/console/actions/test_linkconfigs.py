@@ -127,7 +127,7 @@ def test_credentials_of_the_source_are_not_borrowed_by_an_edit(link: ClusterLink
 
 
 STORED = SOURCE_PROPERTIES["sasl.jaas.config"]
-RETYPED = {"sasl_jaas_config": 'x required username="link" password="retyped";'}
+RETYPED = {"sasl_jaas_config": 'ScramLoginModule required username="link" password="retyped";'}
 PATH_CHANGES = (
     {"bootstrap_servers": "attacker.test:9092", "sasl_mechanism": "PLAIN"},
     {"bootstrap_servers": "attacker.test:9092"},

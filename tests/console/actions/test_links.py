@@ -174,7 +174,7 @@ TERRAFORM = {
     "bootstrap.servers": "SASL_SSL://source.test:9092",
     "security.protocol": "SASL_SSL",
     "sasl.mechanism": "PLAIN",
-    "sasl.jaas.config": 'x required username="k" password="s";',
+    "sasl.jaas.config": 'PlainLoginModule required username="k" password="s";',
 }
 
 
@@ -296,7 +296,7 @@ def test_an_inbound_side_needs_the_permission_unless_the_source_side_exists(
     assert not engine.calls
 
     there = {"bootstrap.servers": "destination.test:9092", "security.protocol": "PLAINTEXT", "link.mode": "SOURCE"}
-    own = {**LOCAL, "local.sasl.jaas.config": 'x required username="exporter" password="p";'}
+    own = {**LOCAL, "local.sasl.jaas.config": 'ScramLoginModule required username="exporter" password="p";'}
     create(source, owner, name="pushed", source_cluster_id="destination-id", configs={**there, **own}, validate_link=False)
     create(destination, admin_here, **inbound)
 

@@ -96,7 +96,8 @@ def test_a_link_that_may_not_never_gets_registered_credentials(mirror: MirrorTop
     with pytest.raises(LinkEngineError, match=r"bootstrap\.servers is empty"):
         plans.source_address(link)
 
-    link.properties = {**SOURCE_PROPERTIES, "sasl.mechanism": "PLAIN", "sasl.jaas.config": 'x username="own" password="p";'}
+    own = 'PlainLoginModule required username="own" password="p";'
+    link.properties = {**SOURCE_PROPERTIES, "sasl.mechanism": "PLAIN", "sasl.jaas.config": own}
     assert plans.source_address(link).sasl_username == "own"
 
 
