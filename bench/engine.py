@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from functools import partial
@@ -16,7 +17,9 @@ from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.dealing import tasks_for
 from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, producer_id_for
+from linkengine.domain.signatures import Signer
 
+SIGNER = Signer((secrets.token_bytes(32),))
 LINK_ID = "bench"
 SLICE_MS = 600_000  # one slice for the whole run; the latency run uses the default length
 RELEASE_TIMEOUT_S = 15
@@ -87,12 +90,12 @@ class EngineCopy:
         plan = CopyPlan(
             link_id=LINK_ID, revision=1, slice_id=f"bench-{time.time_ns()}", source=self._source,
             destination=self._destination, redis_url=self._redis_url, assignments=self._shares, tasks=self._tasks,
-            tuning=tuning,
+            tuning=tuning, signing_keys=SIGNER.texts(),
         )  # fmt: skip
         self._submitters.copy_slice(plan)
 
     def _order(self, *, wanted: bool) -> None:
-        jobs.write_orders(self._redis_url, LINK_ID, revision=1, wanted={self._shares[0].mirror_id: wanted})
+        jobs.write_orders(self._redis_url, LINK_ID, SIGNER, revision=1, wanted={self._shares[0].mirror_id: wanted})
 
     def _assignments(self, number: int, partitions: int, topic_id: str) -> tuple[PartitionAssignment, ...]:
         return tuple(

@@ -31,8 +31,8 @@ def copy(plan: CopyPlan) -> None:
         plan,
         plan.assignments,
         lease=RedisLease(plan.redis_url, ttl_ms=plan.tuning.lease_ttl_ms),
-        orders=RedisOrders(plan.redis_url, plan.link_id),
-        progress=RedisProgress(plan.redis_url, plan.link_id),
+        orders=RedisOrders(plan.redis_url, plan.link_id, plan.signer),
+        progress=RedisProgress(plan.redis_url, plan.link_id, plan.signer),
     )
 
 

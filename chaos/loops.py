@@ -7,6 +7,7 @@ started before the last one ends, and a copier that died is replaced.
 from __future__ import annotations
 
 import itertools
+import secrets
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -36,8 +37,10 @@ from linkengine.domain.plans import (
     PartitionProgress,
     producer_id_for,
 )
+from linkengine.domain.signatures import Signer
 from linkengine.domain.states import StopReason
 
+SIGNER = Signer((secrets.token_bytes(32),))
 LINK = "chaos"
 SLICE_S, OVERLAP_S = 12.0, 3.0
 POLL_S = 0.25
@@ -152,6 +155,7 @@ class LoopEngine:
         return CopyPlan(
             link_id=self._link, revision=1, slice_id=f"slice-{next(self._slices)}", source=self._addresses["source"],
             destination=self._addresses["destination"], redis_url=self._ground.redis.url,
+            signing_keys=SIGNER.texts(),
             assignments=tuple(one for topic in wanted if self._wanted[topic] for one in self.assignments[topic]),
             tuning=replace(self._tuning, slice_ms=int(slice_s * 1000)),
         )  # fmt: skip
@@ -183,12 +187,12 @@ class LoopEngine:
 
     def reports(self) -> list[PartitionProgress]:
         """Answer what the copiers report."""
-        return jobs.read_progress(self._ground.redis.url, self._link)
+        return jobs.read_progress(self._ground.redis.url, self._link, SIGNER)
 
     def give_orders(self) -> None:
         """Tell running copiers which mirrors go on."""
         orders = {self.assignments[topic][0].mirror_id: wanted for topic, wanted in self._wanted.items()}
-        jobs.write_orders(self._ground.redis.url, self._link, revision=1, wanted=orders)
+        jobs.write_orders(self._ground.redis.url, self._link, SIGNER, revision=1, wanted=orders)
 
     def _note_failures(self) -> None:
         self._failed |= {one.key: one for one in self.reports() if one.phase is PartitionPhase.FAILED}

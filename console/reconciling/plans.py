@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from django.conf import settings
 
-from console import pairs
+from console import keys, pairs
+from console.logs import current_request_id
 from console.models import ClusterLink, CopySlice, MirrorPartition, MirrorTopic, StateTransitionError
 from console.models.links import LinkMode
 from console.reconciling import ends
@@ -27,6 +28,7 @@ from linkengine.domain.plans import (
     VerifyPlan,
     producer_id_for,
 )
+from linkengine.domain.signatures import Signer
 from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState, StopReason
 
 TUNING = CopyTuning()
@@ -47,6 +49,11 @@ def load_link(link_id: int) -> ClusterLink | None:
 def link_key(link: ClusterLink) -> str:
     """Name a link to the engine: unlike a row's number it is never used again, not even by another database."""
     return link.link_uuid.hex
+
+
+def signer_of(link: ClusterLink) -> Signer:
+    """Return the signer of the link's orders and reports; its keys travel in copy plans."""
+    return keys.link_signer(link_key(link))
 
 
 def mirror_key(mirror: MirrorTopic) -> str:
@@ -100,8 +107,8 @@ def assignments_of(
 
 def copy_plan(row: CopySlice, *, mirrors: Iterable[MirrorTopic], slice_ms: int) -> CopyPlan:
     """Answer the plan of a slice: the partitions its row names, as the rows are now."""
-    link, keys, found = row.link, set(row.keys), list(mirrors)
-    chosen = tuple(one for mirror in found for one in _of_this_topic(mirror) if one.key in keys)
+    link, wanted, found = row.link, set(row.keys), list(mirrors)
+    chosen = tuple(one for mirror in found for one in _of_this_topic(mirror) if one.key in wanted)
     rates, seen = _rates(found), _seen(found)
     return CopyPlan(
         link_id=link_key(link),
@@ -110,6 +117,8 @@ def copy_plan(row: CopySlice, *, mirrors: Iterable[MirrorTopic], slice_ms: int) 
         source=source_address(link),
         destination=link.destination.address,
         redis_url=settings.REDIS_URL,
+        signing_keys=signer_of(link).texts(),
+        request_id=current_request_id(),
         assignments=tuple(replace(one, bytes_per_s=rates.get(one.key, 0.0), source_seen=seen.get(one.key)) for one in chosen),
         tasks=tasks_for([rates.get(one.key) for one in chosen], most=settings.COPY_TASKS),
         tuning=CopyTuning(slice_ms=slice_ms, bytes_per_s=throughput_limit(link)),
@@ -127,18 +136,18 @@ def throughput_limit(link: ClusterLink) -> int:
 
 def _rates(mirrors: Iterable[MirrorTopic]) -> dict[str, float]:
     """Answer what partitions moved lately, by key, where it is known."""
-    keys = {mirror.pk: mirror_key(mirror) for mirror in mirrors}
-    known = MirrorPartition.objects.filter(mirror__in=keys).exclude(bytes_per_s=None)
+    names = {mirror.pk: mirror_key(mirror) for mirror in mirrors}
+    known = MirrorPartition.objects.filter(mirror__in=names).exclude(bytes_per_s=None)
     rows = known.values_list("mirror_id", "partition", "bytes_per_s")
-    return {f"{keys[mirror]}/{partition}": float(rate or 0.0) for mirror, partition, rate in rows}
+    return {f"{names[mirror]}/{partition}": float(rate or 0.0) for mirror, partition, rate in rows}
 
 
 def _seen(mirrors: Iterable[MirrorTopic]) -> dict[str, tuple[int, int]]:
     """Answer under which leader epoch of the source partitions were read how far, by key, where it is known."""
-    keys = {mirror.pk: mirror_key(mirror) for mirror in mirrors}
-    known = MirrorPartition.objects.filter(mirror__in=keys).exclude(source_epoch=None).exclude(source_epoch_end=None)
+    names = {mirror.pk: mirror_key(mirror) for mirror in mirrors}
+    known = MirrorPartition.objects.filter(mirror__in=names).exclude(source_epoch=None).exclude(source_epoch_end=None)
     rows = known.values_list("mirror_id", "partition", "source_epoch", "source_epoch_end")
-    return {f"{keys[mirror]}/{partition}": (int(epoch or 0), int(end or 0)) for mirror, partition, epoch, end in rows}
+    return {f"{names[mirror]}/{partition}": (int(epoch or 0), int(end or 0)) for mirror, partition, epoch, end in rows}
 
 
 def setup_of(mirror: MirrorTopic) -> MirrorSetup:

@@ -24,6 +24,7 @@ def write_orders(link: ClusterLink, mirrors: Collection[MirrorTopic]) -> bool:
     written = jobs.write_orders(
         settings.REDIS_URL,
         plans.link_key(link),
+        plans.signer_of(link),
         revision=link.revision,
         wanted=slicing.orders_for(link, mirrors),
         lives=slicing.lives_of(mirrors),

@@ -1,12 +1,16 @@
 """Progress of copy tasks: the newest observation of every partition of a link, on its way to whoever stores or shows it.
 
 A hash ``progress:<link id>``, one field per partition key, gone ten minutes after the last report: the moment at which Redis
-got it, and the report as JSON. Two slices overlap, so a report is put aside while the owner of a later lease reports, be it of
-a task that only waits or of one whose time is over.
+got it, the moment at which it was signed (both by Redis' clock), the signature, and the report as JSON. Two slices overlap, so
+a report is put aside while the owner of a later lease reports, be it of a task that only waits or of one whose time is over.
 
 No wall clocks of two machines are compared: the generation of the lease tells whose report is the later one, Redis' own clock
 how old it is, and its times are answered by the clock of whoever reads. A report cannot look new because its writer's clock is
 ahead, nor keep others out for longer than its own writer is heard.
+
+A report decides: a promotion waits for it, a failure in it stops a mirror. So it is signed with the link's key, which its task
+has from its plan, and its age is that of the signature: an old report that is put back stays old. One that is not valid is
+read as if it were not there.
 """
 
 from __future__ import annotations
@@ -21,8 +25,10 @@ import structlog
 
 from linkengine.coordination.client import NOW_MS, client_for, redis_answers
 from linkengine.coordination.losses import Loss, note_loss
+from linkengine.coordination.refusals import report_refused
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
+from linkengine.domain.signatures import Signer
 from linkengine.domain.states import GapReason
 
 EXPIRY_MS = 600_000  # long enough to look at what a dead link did last, short enough to leave no litter
@@ -32,17 +38,19 @@ _FIELDS = tuple(one.name for one in fields(PartitionProgress))
 _TIMES = ("observed_at_ms", "source_seen_at_ms", "caught_up_at_ms", "failed_at_ms")  # by the clock of who reports
 _GAP_WORDS = 6  # start, end, reason, filled, before and after
 _log = structlog.get_logger(__name__)
-# ARGV: expiry, silence, then per report: key, slice, generation of its lease (0: none), JSON
+_PURPOSE = "progress"
+# ARGV: expiry, silence, then per report: key, slice, generation of its lease (0: none), time, signature and JSON
 _REPORT = (
     NOW_MS
     + """
 for i = 3, #ARGV, 4 do
   local key, slice, generation = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
-  local at, text = string.match(redis.call('HGET', KEYS[1], key) or '', '^(%d+) (.*)$')
-  local hidden = false
-  if at then
-    local known, age = cjson.decode(text), now - tonumber(at)
-    hidden = known.slice_id ~= slice and (known.generation or 0) > generation and age >= 0 and age < tonumber(ARGV[2])
+  local at, text = string.match(redis.call('HGET', KEYS[1], key) or '', '^(%d+) %d+ %x+ (.*)$')
+  local hidden, readable, known = false, false, nil
+  if at then readable, known = pcall(cjson.decode, text) end
+  if readable and type(known) == 'table' then
+    local age = now - tonumber(at)
+    hidden = known.slice_id ~= slice and (tonumber(known.generation) or 0) > generation and age >= 0 and age < tonumber(ARGV[2])
       and not (generation == 0 and known.phase == 'RELEASED')
   end
   if not hidden then redis.call('HSET', KEYS[1], key, stamp .. ' ' .. ARGV[i + 3]) end
@@ -61,26 +69,38 @@ end
 class RedisProgress:
     """Where the copy tasks of one link report."""
 
-    def __init__(self, url: str, link_id: str) -> None:
+    def __init__(self, url: str, link_id: str, signer: Signer) -> None:
         """Report nothing yet."""
-        self._url, self._link_id = url, link_id
+        self._url, self._link_id, self._signer = url, link_id, signer
         self._redis = client_for(url)
         self._name = _name(link_id)
 
     def report(self, observations: Sequence[PartitionProgress]) -> None:
-        """Publish the newest observations in one round trip; raise CoordinationUnavailableError in an outage."""
+        """Publish the newest observations in two round trips; raise CoordinationUnavailableError in an outage."""
         if not observations:
             return
-        words = [word for one in observations for word in (one.key, one.slice_id, one.generation, to_json(one))]
         with redis_answers("take progress"):
+            seconds, micros = self._redis.time()
+            at_ms = int(seconds) * 1000 + int(micros) // 1000
+            words = [word for one in observations for word in self._words(one, at_ms=at_ms)]
             self._redis.eval(_REPORT, 1, self._name, EXPIRY_MS, OWNER_SILENT_MS, *words)
 
     def lose(self, loss: Loss) -> None:
         """Keep a loss until the ledger has it; raise CoordinationUnavailableError in an outage."""
-        note_loss(self._url, self._link_id, loss)
+        note_loss(self._url, self._link_id, self._signer, loss)
+
+    def _words(self, one: PartitionProgress, *, at_ms: int) -> tuple[str | int, ...]:
+        signed = signed_report(self._signer, self._link_id, one, at_ms=at_ms)
+        return one.key, one.slice_id, one.generation, signed
 
 
-def read_progress(url: str, link_id: str) -> list[PartitionProgress]:
+def signed_report(signer: Signer, link_id: str, one: PartitionProgress, *, at_ms: int) -> str:
+    """Write a report as it is stored, but for the moment at which Redis gets it."""
+    text = to_json(one)
+    return f"{at_ms} {signer.sign(_PURPOSE, link_id, str(at_ms), text)} {text}"
+
+
+def read_progress(url: str, link_id: str, signer: Signer) -> list[PartitionProgress]:
     """Answer the newest observation of every partition of the link, by key; empty when nothing was reported lately.
 
     Its times are told by this machine's clock. They lie ahead of now where Redis' clock was set back since.
@@ -91,7 +111,14 @@ def read_progress(url: str, link_id: str) -> list[PartitionProgress]:
     (seconds, micros), words = answer
     ahead_ms = now_ms - (int(seconds) * 1000 + int(micros) // 1000)
     record = dict(zip(words[::2], words[1::2], strict=True))
-    return [one for _, value in sorted(record.items()) if (one := _readable(value, ahead_ms=ahead_ms)) is not None]
+    found = []
+    for key, value in sorted(record.items()):
+        text, at_ms = _verified(value, link_id, signer)
+        if at_ms is None:
+            report_refused(url, "report", link_id, f"{key} {value}")
+        elif (one := _readable(text, observed_at_ms=at_ms + ahead_ms)) is not None and one.key == key:
+            found.append(one)
+    return found
 
 
 def clear_mirror(url: str, link_id: str, *, mirror_id: str) -> None:
@@ -127,10 +154,17 @@ def _gap(start: int, end: int, reason: str, *more: Any) -> Gap:
     return Gap(OffsetRange(start, end), GapReason(reason), *more)
 
 
-def _readable(value: str, *, ahead_ms: int) -> PartitionProgress | None:
+def _verified(value: str, link_id: str, signer: Signer) -> tuple[str, int | None]:
+    """Return the report and when it was signed, None where no key has signed it for this link."""
+    words = value.split(" ", maxsplit=3)
+    if len(words) != 4 or not signer.verifies(words[2], _PURPOSE, link_id, words[1], words[3]):
+        return "", None
+    return words[3], int(words[1])
+
+
+def _readable(text: str, *, observed_at_ms: int) -> PartitionProgress | None:
     try:
-        got_at_ms, text = value.split(" ", maxsplit=1)
-        return _moved(from_json(text), observed_at_ms=int(got_at_ms) + ahead_ms)
+        return _moved(from_json(text), observed_at_ms=observed_at_ms)
     except ValueError as error:  # written by another version while a deployment rolls; the next report replaces it
         _log.warning("progress.unreadable", error=str(error))
         return None

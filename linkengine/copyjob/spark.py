@@ -5,8 +5,8 @@ through the JVM; the only rows are task numbers on the way in and outcomes as JS
 reference: executors need this package installed or on their path, and it may be of another version than the driver's
 (``linkengine.domain.plantexts``).
 
-The plan holds credentials. It travels as text inside the pickled function, which Spark neither prints nor logs; names of
-columns, tags and descriptions, which it does print, hold ids only.
+The plan holds credentials and the keys that sign reports and verify orders. It travels as text inside the pickled function,
+which Spark neither prints nor logs; names of columns, tags and descriptions, which it does print, hold ids only.
 
 When a Python worker dies, Spark runs its task again (``spark.task.maxFailures``), at once and with the same share. The
 new attempt waits for the dead one's leases to expire, then goes on from the log's end, until the slice's original end. That end
@@ -21,6 +21,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+import structlog
 
 from linkengine.coordination.allowance import RedisAllowance
 from linkengine.coordination.client import clock_ms
@@ -104,6 +106,8 @@ def run_shares(
     import pyarrow  # noqa: PLC0415 - the driver's half does not need it
 
     plan, shares = read_plan(text)
+    structlog.contextvars.clear_contextvars()  # Python workers are reused
+    structlog.contextvars.bind_contextvars(request_id=plan.request_id, slice_id=plan.slice_id)
     for batch in batches:
         for number in batch.column(0).to_pylist():
             with _garbage_collected_rarely():
@@ -129,13 +133,13 @@ def _garbage_collected_rarely() -> Iterator[None]:
 
 
 def _copy(plan: CopyPlan, share: Sequence[PartitionAssignment], *, run: RunTask | None) -> Sequence[PartitionProgress]:
-    limit = plan.tuning.bytes_per_s
+    limit, signer = plan.tuning.bytes_per_s, plan.signer
     return (run or _copy_loop())(
         plan,
         share,
         lease=RedisLease(plan.redis_url, ttl_ms=plan.tuning.lease_ttl_ms),
-        orders=RedisOrders(plan.redis_url, plan.link_id),
-        progress=RedisProgress(plan.redis_url, plan.link_id),
+        orders=RedisOrders(plan.redis_url, plan.link_id, signer),
+        progress=RedisProgress(plan.redis_url, plan.link_id, signer),
         clock=SystemClock(),
         allowance=RedisAllowance(plan.redis_url, plan.link_id, bytes_per_s=limit) if limit > 0 else None,
     )

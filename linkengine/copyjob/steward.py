@@ -8,6 +8,7 @@ no Redis.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -72,7 +73,7 @@ class Steward:
         self._outage_until = self._acquire_all_at = 0.0
         self._granting = False  # the last try brought something: more is about to be free
         self._ending = False
-        self._thread = Thread(target=self._run, name="copy-steward", daemon=True)
+        self._thread = Thread(target=copy_context().run, args=(self._run,), name="copy-steward", daemon=True)
 
     def start(self) -> None:
         """Begin."""

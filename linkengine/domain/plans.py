@@ -12,6 +12,7 @@ from enum import StrEnum
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.coverage import CheckedRange, RecordDifference
 from linkengine.domain.ranges import Gap
+from linkengine.domain.signatures import Signer
 
 TRANSACTIONAL_ID_PREFIX = "clusterlink-"
 PRODUCER_ID_BASE = 1 << 62  # brokers allocate from 0 upwards and never reach this
@@ -87,6 +88,13 @@ class CopyPlan:
     assignments: tuple[PartitionAssignment, ...]
     tasks: int = 1  # Spark partitions; assignments are dealt out to them
     tuning: CopyTuning = CopyTuning()
+    signing_keys: tuple[str, ...] = field(default=(), repr=False)  # hexadecimal, newest first: of orders and reports
+    request_id: str = ""  # of the HTTP request or the round that asked for the job; on the task's log lines
+
+    @property
+    def signer(self) -> Signer:
+        """Signs reports and verifies orders; without keys it does neither."""
+        return Signer.of_texts(self.signing_keys)
 
 
 class PartitionPhase(StrEnum):

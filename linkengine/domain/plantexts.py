@@ -18,7 +18,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment
 
-PLAN_VERSION = 1  # grows with each field that must not be ignored
+PLAN_VERSION = 2  # 2: orders and reports are signed with the keys of the plan; grows with each field that must not be ignored
 _BEFORE = "A Spark executor has another version than the worker: "
 _BEHIND = ". Nothing was copied by it. Bring the Spark nodes to the worker's version, they first; copying goes on by itself."
 _TOLD = re.compile(f"{re.escape(_BEFORE)}(.*?){re.escape(_BEHIND)}")
@@ -75,6 +75,7 @@ def _plan(values: Mapping[str, Any]) -> CopyPlan:
         "destination": _address(values["destination"]),
         "assignments": tuple(_assignment(one) for one in values["assignments"]),
         "tuning": _known(CopyTuning, values.get("tuning", {})),
+        "signing_keys": tuple(values["signing_keys"]),
     }
     return _known(CopyPlan, {**values, **made})
 

@@ -8,6 +8,7 @@ from linkengine.coordination import lease, losses, orders, progress
 from linkengine.coordination.losses import Loss
 from linkengine.copyjob import spark
 from linkengine.domain.plans import CopyPlan, PartitionProgress
+from linkengine.domain.signatures import Signer
 
 
 def copy_slice(plan: CopyPlan, *, spark_url: str) -> list[PartitionProgress]:
@@ -20,9 +21,9 @@ def interrupt_slice(slice_id: str, *, spark_url: str) -> bool:
     return spark.interrupt_slice(slice_id, spark_url=spark_url)
 
 
-def read_progress(redis_url: str, link_id: str) -> list[PartitionProgress]:
+def read_progress(redis_url: str, link_id: str, signer: Signer) -> list[PartitionProgress]:
     """Read the latest report of every partition of a link, in any order; one Redis request."""
-    return progress.read_progress(redis_url, link_id)
+    return progress.read_progress(redis_url, link_id, signer)
 
 
 def write_report(report: PartitionProgress) -> str:
@@ -35,21 +36,27 @@ def read_report(line: str) -> PartitionProgress:
     return progress.from_json(line)
 
 
-def read_losses(redis_url: str, link_id: str) -> list[Loss]:
+def read_losses(redis_url: str, link_id: str, signer: Signer) -> list[Loss]:
     """Read what copiers found to be gone from the source, by partition key; each stays until it is forgotten."""
-    return losses.read_losses(redis_url, link_id)
+    return losses.read_losses(redis_url, link_id, signer)
 
 
-def forget_losses(redis_url: str, link_id: str, found: Iterable[Loss]) -> None:
+def forget_losses(redis_url: str, link_id: str, signer: Signer, found: Iterable[Loss]) -> None:
     """Let go of losses that are in the gap ledger."""
-    losses.forget_losses(redis_url, link_id, found)
+    losses.forget_losses(redis_url, link_id, signer, found)
 
 
 def write_orders(
-    redis_url: str, link_id: str, *, revision: int, wanted: Mapping[str, bool], lives: Mapping[str, str] | None = None
+    redis_url: str,
+    link_id: str,
+    signer: Signer,
+    *,
+    revision: int,
+    wanted: Mapping[str, bool],
+    lives: Mapping[str, str] | None = None,
 ) -> bool:
     """Tell running tasks which mirrors (by id) go on, and in which life; answer False where a newer revision is written."""
-    return orders.write_orders(redis_url, link_id, revision=revision, wanted=wanted, lives=lives or {})
+    return orders.write_orders(redis_url, link_id, signer, revision=revision, wanted=wanted, lives=lives or {})
 
 
 def clear_mirror(redis_url: str, link_id: str, *, mirror_id: str, keys: Iterable[str] = ()) -> None:

@@ -32,6 +32,7 @@ from linkengine.sparkclient import (
 )
 from linkengine.verifyjob.job import run_verify
 from tests.linkengine.copyjob.standin import hold_leases
+from tests.signing import SIGNER
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 TIMEOUT_S = 180.0
@@ -187,6 +188,7 @@ def test_credentials_show_up_in_no_log_and_no_event_of_spark(
         redis_url=redis_url,
         assignments=(one,),
         tuning=CopyTuning(slice_ms=50),
+        signing_keys=SIGNER.texts(),
     )
     submit_copy(plan, spark_url=own_spark.url, run=hold_leases)
 

@@ -56,7 +56,7 @@ def now_ms() -> int:
 
 
 def report(link: ClusterLink, *told: PartitionProgress) -> None:
-    RedisProgress(django_settings.REDIS_URL, plans.link_key(link)).report(list(told))
+    RedisProgress(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)).report(list(told))
 
 
 def figures() -> dict[str, float]:
@@ -131,13 +131,13 @@ def test_what_was_told_of_a_mirror_that_failed_is_told_again_and_nothing_else(
     endings.keep(row, [said(one, bytes_copied=5, gaps=(GAP,)) for one in (bad, last)])
     lost = [(plans.partition_keys(one)[0], OffsetRange(30, 40)) for one in (bad, last)]
     for one in lost:
-        RedisProgress(django_settings.REDIS_URL, plans.link_key(link)).lose(one)
+        RedisProgress(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)).lose(one)
     report(link, fail_ledger(bad))
 
     reconcile_link(link_id=link.pk)
 
     assert [one.key for one in endings.read(link, mirrors)[row.pk]] == [plans.partition_keys(bad)[0]]
-    assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link)) == lost[:1]
+    assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == lost[:1]
     assert last.gaps.count() == 2
     assert MirrorPartition.objects.get(mirror=last).bytes_copied == 5
 
@@ -145,7 +145,7 @@ def test_what_was_told_of_a_mirror_that_failed_is_told_again_and_nothing_else(
     reconcile_link(link_id=link.pk)
 
     assert endings.read(link, mirrors) == {}
-    assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link)) == []
+    assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == []
     assert sorted(bad.gaps.values_list("reason", flat=True)) == [GapReason.ABORTED, GapReason.LOST]
     assert MirrorPartition.objects.get(mirror=bad).bytes_copied == 5
 

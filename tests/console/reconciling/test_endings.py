@@ -50,7 +50,7 @@ def ended(link: ClusterLink, *outcomes: PartitionProgress) -> None:
 
 def reported(mirror: MirrorTopic, slice_id: str, **told: Any) -> None:
     """A task reports, and a round reads it."""
-    sink = RedisProgress(reconcile.settings.REDIS_URL, plans.link_key(mirror.link))
+    sink = RedisProgress(reconcile.settings.REDIS_URL, plans.link_key(mirror.link), plans.signer_of(mirror.link))
     sink.report([said(mirror, slice_id, **told)])
     reconcile.reconcile_link(link_id=mirror.link_id)
 

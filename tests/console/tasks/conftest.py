@@ -177,8 +177,8 @@ def copier(monkeypatch: pytest.MonkeyPatch) -> None:
                 plan,
                 plan.assignments,
                 lease=RedisLease(plan.redis_url, ttl_ms=plan.tuning.lease_ttl_ms),
-                orders=RedisOrders(plan.redis_url, plan.link_id),
-                progress=RedisProgress(plan.redis_url, plan.link_id),
+                orders=RedisOrders(plan.redis_url, plan.link_id, plan.signer),
+                progress=RedisProgress(plan.redis_url, plan.link_id, plan.signer),
                 clock=SystemClock(),
             )
         )

@@ -34,7 +34,7 @@ def mirror_of(link: ClusterLink) -> MirrorTopic:
 
 def lose(mirror: MirrorTopic) -> str:
     (key,) = plans.partition_keys(mirror)
-    RedisProgress(settings.REDIS_URL, plans.link_key(mirror.link)).lose((key, LOST))
+    RedisProgress(settings.REDIS_URL, plans.link_key(mirror.link), plans.signer_of(mirror.link)).lose((key, LOST))
     return key
 
 
@@ -51,7 +51,7 @@ def test_what_a_dead_copier_lost_comes_into_the_ledger_and_is_shown(link: Cluste
 
     assert ledger(mirror) == [(10, 1_400, GapReason.LOST, 500, None)]
     assert mirror.transition_errors.get().code == RECORDS_LOST
-    assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link)) == []
+    assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == []
     link.refresh_from_db()
     assert link.sequence > before
 
@@ -70,7 +70,7 @@ def test_who_goes_on_after_it_reports_the_same_loss(link: ClusterLink) -> None:
         last_timestamp_ms=950,
         gaps=(rest,),
     )
-    RedisProgress(settings.REDIS_URL, plans.link_key(link)).report([told])
+    RedisProgress(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)).report([told])
 
     reconcile.reconcile_link(link_id=link.pk)
 
@@ -80,12 +80,12 @@ def test_who_goes_on_after_it_reports_the_same_loss(link: ClusterLink) -> None:
 def test_a_loss_of_another_mirror_is_left_to_it(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     other = (f"{plans.mirror_key(mirror)}0/0", LOST)
-    RedisProgress(settings.REDIS_URL, plans.link_key(link)).lose(other)
+    RedisProgress(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)).lose(other)
 
     reconcile.reconcile_link(link_id=link.pk)
 
     assert ledger(mirror) == []
-    assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link)) == [other]
+    assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == [other]
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["made anew", "in place"])
@@ -124,7 +124,7 @@ def report(mirror: MirrorTopic, key: str, *, life: str) -> None:
         gaps=(Gap(OffsetRange(700, 1_400), GapReason.HEAD),),
         life=life,
     )
-    RedisProgress(settings.REDIS_URL, plans.link_key(mirror.link)).report([told])
+    RedisProgress(settings.REDIS_URL, plans.link_key(mirror.link), plans.signer_of(mirror.link)).report([told])
 
 
 def restore(mirror: MirrorTopic, *, in_place: bool = False) -> None:

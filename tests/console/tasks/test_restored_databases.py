@@ -45,8 +45,8 @@ def mirror(new_mirror: MirrorTopic) -> MirrorTopic:
 def test_a_database_that_went_back_gives_orders_again_and_runs_no_task_before(
     mirror: MirrorTopic, link: ClusterLink, settings: Any, sent: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    key = plans.link_key(link)
-    jobs.write_orders(settings.REDIS_URL, key, revision=link.revision + 2, wanted={})
+    key, signer = plans.link_key(link), plans.signer_of(link)
+    jobs.write_orders(settings.REDIS_URL, key, signer, revision=link.revision + 2, wanted={})
 
     for _ in range(2):
         reconcile.reconcile_link(link_id=link.pk)
@@ -57,7 +57,7 @@ def test_a_database_that_went_back_gives_orders_again_and_runs_no_task_before(
 
     link.refresh_from_db()
     assert "run_link_task" in dict(sent)
-    orders = RedisOrders(settings.REDIS_URL, key).read()
+    orders = RedisOrders(settings.REDIS_URL, key, signer).read()
     assert orders is not None
     assert (orders.revision, orders.wanted) == (link.revision, {plans.mirror_key(mirror): True})
     assert CopySlice.objects.get().revision == link.revision

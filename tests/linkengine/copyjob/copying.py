@@ -25,6 +25,7 @@ from linkengine.domain.plans import (
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.producers import ProducerState, describe_producers
 from tests.linkengine.copyjob.memory import MemoryLease, MemoryOrders, MemoryProgress
+from tests.signing import SIGNER
 from tests.watermarks import watermarks
 
 DEADLINE_S = 60.0
@@ -94,6 +95,7 @@ def plan_for(
         redis_url=redis_url,
         assignments=assignments,
         tuning=CopyTuning(**({"slice_ms": 120_000, "progress_ms": 50} | tuning)),
+        signing_keys=SIGNER.texts(),
     )
 
 

@@ -99,7 +99,7 @@ def with_signal(process: int, number: int) -> None:
 
 
 def mirror_ends(plan: CopyPlan) -> dict[int, int | None]:
-    return {int(one.key.split("/")[1]): one.mirror_end for one in read_progress(plan.redis_url, plan.link_id)}
+    return {int(one.key.split("/")[1]): one.mirror_end for one in read_progress(plan.redis_url, plan.link_id, plan.signer)}
 
 
 @pytest.mark.timeout(600)
@@ -110,7 +110,7 @@ def test_twenty_killed_and_some_frozen_copiers_lose_and_double_nothing(
     create_pair(clusters, topic_name, partitions=2)
     plan = plan_of(clusters, topic_name, partitions=2, lease_ttl_ms=LEASE_TTL_MS, progress_ms=20, fetch_max_bytes=30_000)
     plan = replace(plan, redis_url=redis_url, link_id=f"link-{topic_name}")
-    write_orders(redis_url, plan.link_id, revision=1, wanted={plan.assignments[0].mirror_id: True})
+    write_orders(redis_url, plan.link_id, plan.signer, revision=1, wanted={plan.assignments[0].mirror_id: True})
     frozen: list[int] = []
 
     with copier_parent(plan, tmp_path) as start:

@@ -33,7 +33,8 @@ from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, P
 from linkengine.domain.plantexts import PLAN_VERSION, PlanText, write_plan
 from linkengine.sparkclient import SparkUnavailableError, session
 from tests.linkengine.copyjob.copying import Pair, create_pair, ends_of, plan_of, read_topic, wait_for
-from tests.linkengine.copyjob.standin import hold_leases, outlive_the_slice
+from tests.linkengine.copyjob.standin import hold_leases, outlive_the_slice, write_a_log_line
+from tests.signing import SIGNER
 
 NOWHERE = ClusterAddress(bootstrap_servers="127.0.0.1:1")
 NO_REDIS = "redis://127.0.0.1:1"
@@ -57,6 +58,7 @@ def plan(redis_url: str, *, partitions: int, tasks: int, slice_ms: int = 300) ->
         assignments=tuple(assignment(number, mirror_id=name) for number in range(partitions)),
         tasks=tasks,
         tuning=CopyTuning(slice_ms=slice_ms, lease_ttl_ms=1_000),
+        signing_keys=SIGNER.texts(),
     )
 
 
@@ -78,7 +80,7 @@ def submitted(one: CopyPlan, *, spark_url: str, run: RunTask | None = hold_lease
 
 def worker_of(one: CopyPlan, partition: int) -> int | None:
     """The process that holds a partition's lease, as the stand-in tells it."""
-    seen = {progress.key: progress.mirror_end for progress in read_progress(one.redis_url, one.link_id)}
+    seen = {progress.key: progress.mirror_end for progress in read_progress(one.redis_url, one.link_id, one.signer)}
     return seen.get(one.assignments[partition].key)
 
 
@@ -178,8 +180,8 @@ def test_orders_end_a_slice_early(spark_connect_url: str, redis_url: str) -> Non
     one = plan(redis_url, partitions=2, tasks=2, slice_ms=60_000)
 
     with submitted(one, spark_url=spark_connect_url) as outcomes:
-        wait_for(lambda: len(read_progress(redis_url, one.link_id)) == 2)
-        write_orders(redis_url, one.link_id, revision=1, wanted={})
+        wait_for(lambda: len(read_progress(redis_url, one.link_id, one.signer)) == 2)
+        write_orders(redis_url, one.link_id, one.signer, revision=1, wanted={})
 
         assert len(outcomes.result(20)) == 2
 
@@ -192,7 +194,7 @@ def test_a_killed_worker_is_replaced_inside_the_slice(spark_connect_url: str, re
         victim = wait_for(lambda: worker_of(one, 1) and worker_of(one, 0))
         os.kill(victim, signal.SIGKILL)
         successor = wait_for(lambda: (now := worker_of(one, 0)) != victim and now)
-        write_orders(redis_url, one.link_id, revision=1, wanted={})
+        write_orders(redis_url, one.link_id, one.signer, revision=1, wanted={})
         generations = {outcome.key: outcome.source_end for outcome in outcomes.result(35)}
 
     assert successor
@@ -208,7 +210,7 @@ def test_a_slice_that_does_not_end_in_time_is_given_up(
 
     with pytest.raises(SparkUnavailableError, match="interrupted before all of its tasks had ended"):
         submit_copy(one, spark_url=spark_connect_url, run=outlive_the_slice)
-    write_orders(redis_url, one.link_id, revision=1, wanted={})
+    write_orders(redis_url, one.link_id, one.signer, revision=1, wanted={})
 
 
 @pytest.mark.spark
@@ -264,7 +266,7 @@ def test_a_worker_killed_while_copying_loses_and_doubles_nothing(
         produce(clusters[0], topic_name, count=3_000)
         ends = ends_of(clusters[0], topic_name, partitions=2)
         wait_for(lambda: mirror_ends(one) == ends)
-        write_orders(redis_url, one.link_id, revision=1, wanted={})
+        write_orders(redis_url, one.link_id, one.signer, revision=1, wanted={})
         phases = {outcome.phase for outcome in outcomes.result(30)}
 
     assert phases == {PartitionPhase.RELEASED}
@@ -281,7 +283,7 @@ def produce(cluster: KafkaCluster, topic: str, *, count: int) -> None:
 
 
 def mirror_ends(one: CopyPlan) -> dict[int, int | None]:
-    return {int(seen.key.split("/")[1]): seen.mirror_end for seen in read_progress(one.redis_url, one.link_id)}
+    return {int(seen.key.split("/")[1]): seen.mirror_end for seen in read_progress(one.redis_url, one.link_id, one.signer)}
 
 
 def copied(one: CopyPlan) -> bool:
@@ -293,3 +295,15 @@ def python_workers(spark_pid: int) -> set[int]:
     """The forked workers: children of the daemon, which is a child of Spark."""
     daemons = psutil.Process(spark_pid).children()
     return {worker.pid for daemon in daemons for worker in daemon.children()}
+
+
+def test_log_lines_of_a_task_have_the_id_of_the_request_and_of_the_slice(
+    redis_url: str, spark_server: SparkConnectServer
+) -> None:
+    one = replace(plan(redis_url, partitions=1, tasks=1), request_id=f"request-{secrets.token_hex(6)}")
+
+    submit_copy(one, spark_url=spark_server.url, run=write_a_log_line)
+
+    (line,) = [line for line in spark_server.log.read_text(errors="replace").splitlines() if one.link_id in line]
+    assert one.request_id in line
+    assert one.slice_id in line

@@ -50,10 +50,12 @@ def test_a_plan_prints_no_secret() -> None:
         destination=address,
         redis_url="redis://:secret@host/0",
         assignments=(assignment,),
+        signing_keys=("5ec0de",),
     )
 
     assert assignment.key == "7/3"
     assert "secret" not in repr(plan)
+    assert "5ec0de" not in repr(plan)
 
 
 def test_the_next_slice_is_submitted_before_the_lease_of_the_current_one_could_run_out() -> None:

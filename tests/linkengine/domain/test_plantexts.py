@@ -18,7 +18,14 @@ from linkengine.domain.plantexts import PLAN_VERSION, other_version, read_plan, 
 
 def value_for(name: str, kind: str) -> Any:
     """Something that is no default."""
-    of_kind = {"int": 7, "str": f"a {name}", "bool": False, "float": 0.5, "tuple[int, int] | None": (3, 99)}
+    of_kind = {
+        "int": 7,
+        "str": f"a {name}",
+        "bool": False,
+        "float": 0.5,
+        "tuple[int, int] | None": (3, 99),
+        "tuple[str, ...]": ("0a0b",),
+    }
     return (("team", "one"),) if name == "oauth_extensions" else of_kind[kind]
 
 
@@ -82,6 +89,7 @@ def test_fields_that_an_older_worker_did_not_know_have_their_defaults() -> None:
             f"version {PLAN_VERSION + 1}, and knows those up to {PLAN_VERSION}",
         ),
         (lambda found: found["plan"].pop("revision"), "it cannot read the copy plan"),
+        (lambda found: found["plan"].pop("signing_keys"), "it cannot read the copy plan"),
         (lambda found: found["shares"].append(["nobody/0"]), "it cannot read the copy plan"),
     ],
 )

@@ -19,6 +19,7 @@ from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, VerifyPlan, producer_id_for
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sparkclient import session
+from tests.signing import SIGNER
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 RECORDS = 300
@@ -88,13 +89,13 @@ class Loop:
         plan = CopyPlan(
             link_id=self.link_id, revision=1, slice_id=uuid4().hex, source=self.source, destination=self.destination,
             redis_url=self.redis_url, assignments=self._assignments(1, created.source_topic_id),
-            tuning=CopyTuning(slice_ms=180_000),
+            tuning=CopyTuning(slice_ms=180_000), signing_keys=SIGNER.texts(),
         )  # fmt: skip
-        jobs.write_orders(self.redis_url, self.link_id, revision=1, wanted={self.link_id: True})
+        jobs.write_orders(self.redis_url, self.link_id, SIGNER, revision=1, wanted={self.link_id: True})
         with ThreadPoolExecutor(1) as pool:
             copying = pool.submit(jobs.copy_slice, plan, spark_url=self.spark_url)
             self._wait_until_copied()
-            jobs.write_orders(self.redis_url, self.link_id, revision=2, wanted={self.link_id: False})
+            jobs.write_orders(self.redis_url, self.link_id, SIGNER, revision=2, wanted={self.link_id: False})
             copying.result(timeout=COPIED_WITHIN_S)
 
     def verify(self) -> tuple[int, int]:
@@ -116,7 +117,7 @@ class Loop:
 
     def _wait_until_copied(self) -> None:
         deadline = time.monotonic() + COPIED_WITHIN_S
-        while (reports := jobs.read_progress(self.redis_url, self.link_id)) == [] or reports[0].mirror_end != RECORDS:
+        while (reports := jobs.read_progress(self.redis_url, self.link_id, SIGNER)) == [] or reports[0].mirror_end != RECORDS:
             assert time.monotonic() < deadline, f"not copied in time: {reports}"
             time.sleep(0.1)
 

@@ -11,6 +11,7 @@ from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionPhase, Partit
 from linkengine.domain.states import StopReason
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
+from tests.signing import SIGNER
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 Send = Callable[..., None]
@@ -22,7 +23,7 @@ def wait_until_copied(redis_url: str, link_id: str, ends: dict[str, int]) -> lis
     """Answer the reports once every partition has reached its end."""
     deadline = time.monotonic() + COPIED_WITHIN_S
     while True:
-        reports = jobs.read_progress(redis_url, link_id)
+        reports = jobs.read_progress(redis_url, link_id, SIGNER)
         if {one.key: one.mirror_end for one in reports} == ends:
             return reports
         assert time.monotonic() < deadline, f"not copied in time: {reports}"
@@ -55,15 +56,16 @@ def test_a_mirror_is_made_copied_verified_promoted_and_written_to(
         redis_url=redis_url,
         assignments=dealt,
         tuning=CopyTuning(slice_ms=SLICE_MS),
+        signing_keys=SIGNER.texts(),
     )
     sides = {"source": setup_plan.source, "destination": setup_plan.destination}
     topics = {"source_topic": source_topic, "mirror_topic": source_topic}
 
-    jobs.write_orders(redis_url, link_id, revision=1, wanted={"7": True})
+    jobs.write_orders(redis_url, link_id, SIGNER, revision=1, wanted={"7": True})
     with ThreadPoolExecutor(1) as pool:
         copying = pool.submit(jobs.copy_slice, plan, spark_url=spark_connect_url)
         wait_until_copied(redis_url, link_id, {"7/0": 300, "7/1": 50})
-        jobs.write_orders(redis_url, link_id, revision=2, wanted={"7": False})
+        jobs.write_orders(redis_url, link_id, SIGNER, revision=2, wanted={"7": False})
         outcomes = copying.result(timeout=COPIED_WITHIN_S)
     blockers = jobs.promotion_blockers(**sides, **topics)
     report = jobs.verify(VerifyPlan(**sides, **topics), spark_url=spark_connect_url)
@@ -79,4 +81,4 @@ def test_a_mirror_is_made_copied_verified_promoted_and_written_to(
 
     jobs.clear_mirror(redis_url, link_id, mirror_id="7")
     jobs.clear_link(redis_url, link_id)
-    assert jobs.read_progress(redis_url, link_id) == []
+    assert jobs.read_progress(redis_url, link_id, SIGNER) == []
