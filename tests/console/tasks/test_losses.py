@@ -7,6 +7,7 @@ import time
 import pytest
 from django.conf import settings
 
+from console import keys
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
@@ -34,7 +35,7 @@ def mirror_of(link: ClusterLink) -> MirrorTopic:
 
 def lose(mirror: MirrorTopic) -> str:
     (key,) = plans.partition_keys(mirror)
-    RedisProgress(settings.REDIS_URL).lose(plans.link_key(mirror.link), (key, LOST))
+    RedisProgress(settings.REDIS_URL, keys.link_signer).lose(plans.link_key(mirror.link), (key, LOST))
     return key
 
 
@@ -51,7 +52,7 @@ def test_what_a_dead_copier_lost_comes_into_the_ledger_and_is_shown(link: Cluste
 
     assert ledger(mirror) == [(10, 1_400, GapReason.LOST, 500, None)]
     assert mirror.transition_errors.get().code == RECORDS_LOST
-    assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link)) == []
+    assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == []
     link.refresh_from_db()
     assert link.sequence > before
 
@@ -70,7 +71,7 @@ def test_who_goes_on_after_it_reports_the_same_loss(link: ClusterLink) -> None:
         last_timestamp_ms=950,
         gaps=(rest,),
     )
-    RedisProgress(settings.REDIS_URL).report(plans.link_key(link), [told])
+    RedisProgress(settings.REDIS_URL, keys.link_signer).report(plans.link_key(link), [told])
 
     reconcile.reconcile_link(link_id=link.pk)
 
@@ -80,12 +81,12 @@ def test_who_goes_on_after_it_reports_the_same_loss(link: ClusterLink) -> None:
 def test_a_loss_of_another_mirror_is_left_to_it(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     other = (f"{plans.mirror_key(mirror)}0/0", LOST)
-    RedisProgress(settings.REDIS_URL).lose(plans.link_key(link), other)
+    RedisProgress(settings.REDIS_URL, keys.link_signer).lose(plans.link_key(link), other)
 
     reconcile.reconcile_link(link_id=link.pk)
 
     assert ledger(mirror) == []
-    assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link)) == [other]
+    assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == [other]
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["made anew", "in place"])
@@ -124,7 +125,7 @@ def report(mirror: MirrorTopic, key: str, *, life: str) -> None:
         gaps=(Gap(OffsetRange(700, 1_400), GapReason.HEAD),),
         life=life,
     )
-    RedisProgress(settings.REDIS_URL).report(plans.link_key(mirror.link), [told])
+    RedisProgress(settings.REDIS_URL, keys.link_signer).report(plans.link_key(mirror.link), [told])
 
 
 def restore(mirror: MirrorTopic, *, in_place: bool = False) -> None:
