@@ -45,7 +45,7 @@ _OTHERS = (
 _PER_TOPIC = "of each mirror topic."
 _REFUSED_KINDS = ("task", "change", "reply", "report", "loss")
 Sample = tuple[dict[str, str], float]
-QUEUES = ("control", "slices")
+QUEUES = ("control", "spark")
 
 
 class _Families:

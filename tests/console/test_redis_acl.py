@@ -109,6 +109,7 @@ def test_a_worker_may_take_tasks_and_answer_remote_control(
     env = {"CLUSTERLINK_REDIS_URL": address, "CLUSTERLINK_SPARK_URL": "sc://127.0.0.1:1", "CLUSTERLINK_WORKER_THREADS": "4"}
     env["CLUSTERLINK_DATABASE_URL"] = f"sqlite:///{tmp_path}/none.sqlite3"
     command = [sys.executable, "-m", "celery", "-A", "console.celery", "worker", "-n", "restricted@%h", "--loglevel=INFO"]
+    command += ["--without-gossip", "--without-mingle"]  # as the documentation says
     worker = Process(command, name="worker", log=tmp_path / "worker.log", env=env, cwd=ROOT)
     try:
         with Celery("own", set_as_current=False) as app:

@@ -7,7 +7,7 @@ import time
 import pytest
 from django.conf import settings
 
-from console import keys
+from console import keys, store
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
@@ -19,6 +19,7 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress, life_of
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorState
 from tests.console.conftest import NOW
+from tests.signing import OTHER
 
 pytestmark = pytest.mark.kafka
 LOST = OffsetRange(10, 1_400)
@@ -87,6 +88,33 @@ def test_a_loss_of_another_mirror_is_left_to_it(link: ClusterLink) -> None:
 
     assert ledger(mirror) == []
     assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == [other]
+
+
+def test_who_can_write_to_redis_can_neither_report_nor_invent_a_loss(link: ClusterLink) -> None:
+    mirror = mirror_of(link)
+    (key,) = plans.partition_keys(mirror)
+    before = store.refused_counts()
+    one = PartitionProgress(
+        key=key,
+        hold_id="forged",
+        phase=PartitionPhase.COPYING,
+        observed_at_ms=1,
+        source_end=5,
+        mirror_end=5,
+        gaps=(Gap(OffsetRange(0, 5), GapReason.LOST),),
+        life=life_of(mirror.source_topic_id, mirror.mirror_topic_id),
+    )
+    stranger = RedisProgress(settings.REDIS_URL, lambda _: OTHER)
+    stranger.report(plans.link_key(link), [one])
+    stranger.keep(plans.link_key(link), one)
+    stranger.lose(plans.link_key(link), (key, LOST))
+
+    reconcile.reconcile_link(link_id=link.pk)
+
+    assert ledger(mirror) == []
+    assert MirrorPartition.objects.get(mirror=mirror).mirror_end is None
+    counted = {kind: number - before.get(kind, 0) for kind, number in store.refused_counts().items()}
+    assert (counted["report"], counted["loss"]) == (2, 1)
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["made anew", "in place"])
