@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from base64 import urlsafe_b64encode
 from concurrent.futures import Future
 from functools import partial
 from math import ceil
+from secrets import token_bytes
 from types import TracebackType
 from typing import Self
 
@@ -17,9 +19,11 @@ from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.assignment import Place, Wanted, assign
 from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment, producer_id_for
+from linkengine.domain.signatures import Signer
 from linkengine.domain.workers import worker_id_for
 
-LINK_ID, SECRET = "bench", "a secret of the benchmark"
+LINK_ID = "bench"
+SECRETS, SIGNER = (urlsafe_b64encode(token_bytes(32)).decode(),), Signer((token_bytes(32),))
 RELEASE_TIMEOUT_S = 15
 MOST_WORKERS = 2  # half of the machine's processors would be one; backlogs of many partitions get two
 PARTITIONS_PER_WORKER = 4
@@ -66,19 +70,19 @@ class EngineCopy:
         plans = {
             name: CopyPlan(
                 link_id=LINK_ID, revision=1, source=self._source, destination=self._destination, assignments=share,
-                tuning=CopyTuning(),
+                tuning=CopyTuning(), signing_keys=SIGNER.texts(),
             )
             for name, share in shares.items()
         }  # fmt: skip
-        jobs.write_assignments(self._redis_url, LINK_ID, plans, secret=SECRET)
+        jobs.write_assignments(self._redis_url, LINK_ID, plans, secrets=SECRETS)
         lease_ttl_ms = CopyTuning().lease_ttl_ms
         for name in self._names:
-            setup = jobs.setup_worker(name, redis_url=self._redis_url, secret=SECRET, lease_ttl_ms=lease_ttl_ms)
+            setup = jobs.setup_worker(name, redis_url=self._redis_url, secrets=SECRETS, lease_ttl_ms=lease_ttl_ms)
             self._jobs.append(self._submitters.run_worker(setup))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        jobs.end_workers(self._redis_url, self._names, secret=SECRET)
+        jobs.end_workers(self._redis_url, self._names, secrets=SECRETS)
         for one in self._jobs:
             one.result(timeout=RELEASE_TIMEOUT_S)
 

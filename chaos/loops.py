@@ -10,10 +10,12 @@ import itertools
 import threading
 import time
 import uuid
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from secrets import token_bytes
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,10 +43,12 @@ from linkengine.domain.plans import (
     PartitionProgress,
     producer_id_for,
 )
+from linkengine.domain.signatures import Signer
 from linkengine.domain.states import StopReason
 from linkengine.domain.workers import worker_id_for
 
-LINK, SECRET = "chaos", "a secret of the storm"
+LINK = "chaos"
+SECRETS, SIGNER = (urlsafe_b64encode(token_bytes(32)).decode(),), Signer((token_bytes(32),))
 POOL = 2  # copy workers
 BEGIN_S = 10.0  # a worker that was not heard by then is replaced
 DRAIN_S = 3.0  # of a worker that is replaced, for what it has under way
@@ -202,7 +206,7 @@ class LoopEngine:
     def _end_later(self, names: Collection[str], seconds: float) -> None:
         def end() -> None:
             with suppress(CoordinationUnavailableError):
-                jobs.end_workers(self._ground.redis.url, names, secret=SECRET)
+                jobs.end_workers(self._ground.redis.url, names, secrets=SECRETS)
 
         timer = threading.Timer(seconds, end)
         timer.daemon = True
@@ -220,7 +224,7 @@ class LoopEngine:
 
     def _start_worker(self) -> tuple[str, int]:
         name = worker_id_for(next(self._workers), uuid.uuid4().hex[:12])
-        setup = jobs.setup_worker(name, redis_url=self._redis_url, secret=SECRET, lease_ttl_ms=self._tuning.lease_ttl_ms)
+        setup = jobs.setup_worker(name, redis_url=self._redis_url, secrets=SECRETS, lease_ttl_ms=self._tuning.lease_ttl_ms)
         pid = self.copiers.copy(setup)
         with self._lock:
             self._running[pid] = name
@@ -244,7 +248,7 @@ class LoopEngine:
                 for one in self.assignments[topic]
                 if keys is None or one.key in keys
             ),
-            tuning=self._tuning,
+            tuning=self._tuning, signing_keys=SIGNER.texts(),
         )  # fmt: skip
 
     def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
@@ -274,12 +278,12 @@ class LoopEngine:
 
     def reports(self) -> list[PartitionProgress]:
         """Answer what the copiers report."""
-        return jobs.read_progress(self._ground.redis.url, self._link)
+        return jobs.read_progress(self._ground.redis.url, self._link, SIGNER)
 
     def give_orders(self) -> None:
         """Deal the partitions out to the workers of the pool that are heard, and tell them."""
         url = self._ground.redis.url
-        alive = {one.worker_id for one in jobs.read_workers(url, secret=SECRET) if one.alive}
+        alive = {one.worker_id for one in jobs.read_workers(url, secrets=SECRETS) if one.alive}
         places = [Place(worker_id=name) for name, _ in self._pool.values() if name in alive]
         wanted = [
             Wanted(key=one.key, link_id=self._link, worker_id=self._placed.get(one.key, "")) for one in self.plan().assignments
@@ -298,7 +302,7 @@ class LoopEngine:
 
     def _tell(self, plans: Mapping[str, CopyPlan]) -> None:
         applied = dict.fromkeys(plans, 1)  # also a worker that has nothing to do is told so
-        jobs.write_assignments(self._ground.redis.url, self._link, plans, secret=SECRET, applied=applied)
+        jobs.write_assignments(self._ground.redis.url, self._link, plans, secrets=SECRETS, applied=applied)
 
     def _note_failures(self) -> None:
         self._failed |= {one.key: one for one in self.reports() if one.phase is PartitionPhase.FAILED}
@@ -338,7 +342,7 @@ class LoopEngine:
 
     def _replace_workers(self) -> None:
         now, pids = time.monotonic(), {name: pid for pid, name in self.running().items()}
-        alive = {one.worker_id for one in jobs.read_workers(self._ground.redis.url, secret=SECRET) if one.alive}
+        alive = {one.worker_id for one in jobs.read_workers(self._ground.redis.url, secrets=SECRETS) if one.alive}
         for number in range(POOL):
             name, since = self._pool.get(number, ("", 0.0))
             silent = name not in alive and now - since > BEGIN_S

@@ -9,9 +9,11 @@ import signal
 import threading
 import time
 import uuid
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
+from secrets import token_bytes
 from typing import Any
 
 import psutil
@@ -39,7 +41,7 @@ KILL_TRIES = 3
 BESIDE_S = 15.0  # how long somebody is there beside frozen copiers
 SETUP_TIMEOUT_S = 240.0
 REST_TIMEOUT_S = 120.0  # with retries: the console itself is part of the storm
-SECRET = "a secret that the product does not know"  # whoever copies beside it is not told anything by it
+SECRETS = (urlsafe_b64encode(token_bytes(32)).decode(),)  # whoever copies beside it is not told anything by it
 # Runs inside the product: a plan of all partitions, as a copy worker would be told it.
 _PLAN = """
 import base64, pickle
@@ -265,9 +267,9 @@ class Product:
         """Start a copy worker for all partitions by hand; answer its process id and its name."""
         self._beside += 1
         name, url = worker_id_for(self._beside, uuid.uuid4().hex[:12]), self._ground.redis.url
-        setup = jobs.setup_worker(name, redis_url=url, secret=SECRET, lease_ttl_ms=self._lease_ttl_ms)
+        setup = jobs.setup_worker(name, redis_url=url, secrets=SECRETS, lease_ttl_ms=self._lease_ttl_ms)
         with suppress(CoordinationUnavailableError):
-            jobs.write_assignments(url, self._plan.link_id, {name: self._plan}, secret=SECRET)
+            jobs.write_assignments(url, self._plan.link_id, {name: self._plan}, secrets=SECRETS)
         timer = threading.Timer(seconds, partial(self._end, name))
         timer.daemon = True
         timer.start()
@@ -275,7 +277,7 @@ class Product:
 
     def _end(self, name: str) -> None:
         with suppress(CoordinationUnavailableError):
-            jobs.end_workers(self._ground.redis.url, [name], secret=SECRET)
+            jobs.end_workers(self._ground.redis.url, [name], secrets=SECRETS)
 
     def _moved(self, code: str) -> Blow | None:
         """Have the product move partitions, by what runs inside it."""

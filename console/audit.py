@@ -1,14 +1,20 @@
-"""Writes the audit: who did what to which resource, with which result. Rows are added, never changed."""
+"""Writes the audit: who did what to which resource, with which result. Rows are added; ``carried_out`` completes its own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from console.actors import Actor
+from console.errors import from_cluster
 from console.models import AuditEvent, Cluster, ClusterLink, Environment, MirrorTopic, Organization
+from linkengine.domain.errors import LinkEngineError
 
 Result = AuditEvent.Result
 MOST_CHARACTERS = 600  # of the name of a resource
@@ -42,6 +48,57 @@ def draft(
 def record_denial(*, by: Actor, action: str, resource: str, reason: str) -> None:
     """Note a refusal; outside of any transaction that the refusal ends."""
     record(by=by, action=action, resource=resource, now=timezone.now(), result=Result.DENIED, detail={"reason": reason})
+
+
+class RepeatedChangeError(Exception):
+    """A change that was carried out before; its message was delivered a second time or copied."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A change of a cluster that is being made; ``found`` False says that there was nothing to change."""
+
+    found: Any = None
+
+
+def entry(*, by: Actor, action: str, resource: str, detail: dict[str, Any], answer_as: str = "") -> dict[str, Any]:
+    """Return what a task needs to write the row of a change, as JSON values; ``answer_as`` names the answer there, if any."""
+    actor = {"actor": by.name, "request_id": by.request_id, "client_address": by.client_address}
+    return {**actor, "action": action, "resource": resource, "detail": detail, "answer_as": answer_as}
+
+
+@contextmanager
+def carried_out(entry: Mapping[str, Any], *, change_id: str) -> Iterator[Attempt]:
+    """Write the row of a change of a cluster around the change itself: UNKNOWN before, the result afterwards.
+
+    The row is there before anything happens, whatever becomes of this process. Its ``change_id`` is unique, so the change is
+    made once; raises RepeatedChangeError for the second time.
+    """
+    by = Actor(name=entry["actor"], user=None, request_id=entry["request_id"], client_address=entry["client_address"])
+    about = {"action": entry["action"], "resource": entry["resource"], "detail": entry["detail"]}
+    row = draft(by=by, now=timezone.now(), result=Result.UNKNOWN, **about)
+    row.change_id = change_id
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+    except IntegrityError:
+        raise RepeatedChangeError(change_id) from None
+    attempt = Attempt()
+    try:
+        yield attempt
+    except LinkEngineError as error:
+        refusal = from_cluster(error)
+        _complete(row, Result.FAILURE, code=refusal.code, reason=refusal.message)
+        raise
+    if attempt.found is False:
+        _complete(row, Result.FAILURE, reason="There was nothing to change.")
+    else:
+        _complete(row, Result.SUCCESS, **({entry["answer_as"]: attempt.found} if entry["answer_as"] else {}))
+
+
+def _complete(row: AuditEvent, result: str, **detail: Any) -> None:
+    row.result, row.detail = result, {**row.detail, **detail}
+    row.save(update_fields=["result", "detail"])
 
 
 def path_of(thing: Organization | Environment | Cluster | ClusterLink | MirrorTopic) -> str:

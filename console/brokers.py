@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
+from datetime import datetime
 from typing import Any
 
-from console import dispatch
-from console.errors import CLUSTER_AWAY, NotFoundError, UnavailableError, from_cluster
+from console import audit, dispatch
+from console.actors import Actor
+from console.errors import NotFoundError, UnavailableError, from_cluster
 from console.models import Cluster
 from linkengine.domain.errors import LinkEngineError
 
@@ -28,16 +31,34 @@ def ask(cluster: Cluster, question: str, **asked: Any) -> Any:
         raise from_cluster(error) from error
 
 
-def change(cluster: Cluster, question: str, **asked: Any) -> Any:
-    """Have the cluster change something; where nobody answers, the error says what can be known: not whether it was done.
+def change(
+    cluster: Cluster,
+    question: str,
+    *,
+    action: str,
+    resource: str,
+    detail: dict[str, Any],
+    by: Actor,
+    now: datetime,
+    answer_as: str = "",
+    **asked: Any,
+) -> Any:
+    """Have the cluster change something; raise ConsoleError as it answers.
 
-    Nothing of ours is stored for it, so nobody does it later: a task that no worker has begun by then expires.
+    The task that makes the change writes its audit row (``audit.carried_out``), so no change is without one; with
+    ``answer_as`` the row has the cluster's answer under that name. Where no task
+    answers, a row says that the outcome is unknown, and so does the error. Nothing of ours is stored for the change, so no
+    task makes it later: one that no worker has begun by then expires.
     """
+    entry = audit.entry(by=by, action=action, resource=resource, detail=detail, answer_as=answer_as)
+    about = {"cluster_pk": cluster.pk, "question": question, "asked": asked, "entry": entry}
     try:
-        return ask(cluster, question, **asked)
+        return dispatch.call("change_cluster", timeout_s=CALL_TIMEOUT_S, change_id=uuid.uuid4().hex, **about)
+    except LinkEngineError as error:
+        raise from_cluster(error) from error
     except UnavailableError as error:
-        if error.code == CLUSTER_AWAY:  # the engine has asked, in vain; its message says so
-            raise
+        unknown = {**detail, "code": error.code, "reason": error.message}
+        audit.record(by=by, action=action, resource=resource, now=now, result=audit.Result.UNKNOWN, detail=unknown)
         raise UnavailableError(f"{error.message} {_UNKNOWN}", code=error.code) from error
 
 

@@ -19,6 +19,7 @@ from kombu.exceptions import OperationalError
 from console import store
 from console.celery import app
 from console.errors import UnavailableError
+from console.logs import current_request_id
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 SEND_EXPIRES_S = 60  # later the reconciler has sent it again
@@ -42,7 +43,7 @@ def call(task_name: str, *, timeout_s: float, **kwargs: Any) -> Any:
     """Run a task now and answer its result; raise LinkEngineError as the task did, UnavailableError where nobody answers."""
     reply_to = f"console:answer:{uuid.uuid4().hex}"
     try:
-        app.send_task(task_name, kwargs={**kwargs, "reply_to": reply_to}, expires=timeout_s, retry=False)
+        app.send_task(task_name, kwargs={**kwargs, "reply_to": reply_to}, expires=timeout_s, retry=False, headers=_headers())
     except (OperationalError, redis.RedisError) as error:
         raise _no_queue("so the engine cannot be asked") from error
     try:
@@ -63,12 +64,18 @@ def _send(task_name: str, kwargs: dict[str, Any]) -> None:
         _log.info("dispatch.left_to_the_next_round", task=task_name)
         return
     try:
-        app.send_task(task_name, kwargs=kwargs, expires=SEND_EXPIRES_S, retry=False)
+        app.send_task(task_name, kwargs=kwargs, expires=SEND_EXPIRES_S, retry=False, headers=_headers())
     except (OperationalError, redis.RedisError) as error:
         _Queue.unsent_until_s = time.monotonic() + UNSENT_S
         _log.warning("dispatch.failed", task=task_name, error=str(error))
     except Exception:  # noqa: BLE001 - the rows are stored; a 500 would say that they are not
         _log.exception("dispatch.failed", task=task_name)
+
+
+def _headers() -> dict[str, str]:
+    """Return the headers that carry the request's id on to the task's log lines (``console.celery``)."""
+    request_id = current_request_id()
+    return {"request_id": request_id} if request_id else {}
 
 
 def _no_queue(consequence: str) -> UnavailableError:

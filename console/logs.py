@@ -15,6 +15,7 @@ from structlog.typing import Processor
 
 _SECRET_WORDS = ("password", "secret", "jaas", "token", "credential", "private")
 _MASK = "[hidden]"
+_UVICORN = ("uvicorn", "uvicorn.error", "uvicorn.access")  # it gives these handlers of its own before it loads the project
 _QUIET = ("kafka", "py4j", "pyspark", "asyncio", "httpx", "django.request", "celery.app.trace", "celery.worker.strategy")
 
 
@@ -50,8 +51,16 @@ def configure_logging(*, level: str, as_json: bool) -> None:
     handler.is_ours = True  # type: ignore[attr-defined]
     root.addHandler(handler)
     root.setLevel(level)
+    for name in _UVICORN:
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def current_request_id() -> str:
+    """Return the id of the request, or of the round, that this thread or coroutine works for; "" where there is none."""
+    return str(structlog.contextvars.get_contextvars().get("request_id", ""))
 
 
 def mask_secrets(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

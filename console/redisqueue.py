@@ -1,12 +1,29 @@
-"""Kombu's Redis transport, less one way to die and one to lose tasks silently.
+"""Kombu's Redis transport with signed messages, one way to die less and expiry by one clock.
 
-When Redis goes away, Celery closes its broken connection and later acknowledges tasks that came over it. Kombu (5.7) then
-asks a closed connection for its host name and fails with an AttributeError, which nobody expects: the worker ends. Told as the
-connection error that it is, both are logged and the worker connects again.
+**Signatures.** Write access to Redis must not be enough to make a worker do something. So each message carries an HMAC
+(``console.keys``) over all of it: content type, body (the arguments), headers (task name, id, expiry), properties, the queue it
+was sent to and the time it was sent. A Celery serializer would cover the body only. What is not valid is dropped before
+anything of it is decoded: it has been taken off its list already and is not in ``unacked`` yet, so it is neither executed nor
+delivered again. It is logged and counted (``clusterlink_refused_messages_total``).
 
-A message expires at a time of its sender's clock, and Celery compares it with the worker's: a round of the reconciler lives for
-two seconds, so a worker whose clock was that much ahead of the beat's threw all of them away. In the queue the time is told by
-Redis' clock, and each side translates between that and its own.
+| the message | is refused because |
+|---|---|
+| was not signed, was altered | no key gives its signature |
+| was copied into another queue | the destination is signed |
+| is older than its ``expires`` | Celery discards it; the header is signed and at most ``LONGEST_S`` after the sending |
+| has no ``expires`` (Celery's remote control) and is old | the time of sending is signed, and at most ``LONGEST_S`` ago |
+
+Kombu marks what it delivers again as ``redelivered``; these two marks are the only thing outside the signature. A copy of a
+message in its own queue before its expiry is executed again: tasks are idempotent, and a change of a cluster has an audit row
+that is made once (``console.tasks.browsing``).
+
+**A closed connection.** When Redis goes away, Celery closes its broken connection and later acknowledges tasks that came over
+it. Kombu (5.7) then asks a closed connection for its host name and fails with an AttributeError, which nobody expects: the
+worker ends. Raised as the connection error that it is, both are logged and the worker connects again.
+
+**Expiry.** A message expires at a time of its sender's clock, and Celery compares it with the worker's: a round of the
+reconciler lives for two seconds, so a worker whose clock was that much ahead of the beat's threw all of them away. In the queue
+the time is Redis' clock, and each side translates between that and its own.
 """
 
 from __future__ import annotations
@@ -18,15 +35,55 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import redis
+import structlog
 from kombu.transport.redis import Channel as RedisChannel
+from kombu.transport.redis import QoS as RedisQoS
 from kombu.transport.redis import SentinelChannel as KombuSentinelChannel
 from kombu.transport.redis import SentinelTransport as KombuSentinelTransport
 from kombu.transport.redis import Transport as RedisTransport
 from kombu.transport.virtual import Message as VirtualMessage
+from kombu.utils.json import dumps
 
+from console import keys, store
 from linkengine.redisaddress import SENTINEL_SCHEMES, parse_sentinel, sentinel_options
 
 SENTINEL_TIMEOUT_S = 1.0  # then the next sentinel is asked
+SIGNATURE = "signature"  # the header
+LONGEST_S = 2 * 3600  # above the visibility timeout and the longest expiry, after which nothing is delivered again
+_PURPOSE = "message"
+_REDELIVERED = "redelivered"
+# what JSON and code that expects a message raise for anything else
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, OverflowError)
+_log = structlog.get_logger(__name__)
+
+
+class RefusedError(Exception):
+    """A message that no process with the credentials key sent to this queue, or that is too old."""
+
+
+def sign(message: Mapping[str, Any], *, to: str, at: datetime) -> dict[str, Any]:
+    """Return the message with a signature for the destination; ``at`` is Redis' time."""
+    signature = {"to": to, "at": at.timestamp()}
+    text = _signed_text(message)
+    mac = keys.queue_signer().sign(_PURPOSE, to, repr(signature["at"]), text)
+    return {**message, "headers": {**(message.get("headers") or {}), SIGNATURE: {**signature, "mac": mac}}}
+
+
+def check(message: Any, *, destinations: set[str]) -> None:
+    """Raise RefusedError unless the message is signed for one of the destinations and expires in time."""
+    try:
+        signature = message["headers"][SIGNATURE]
+        to, at, mac = signature["to"], float(signature["at"]), signature["mac"]
+        valid = keys.queue_signer().verifies(mac, _PURPOSE, str(to), repr(at), _signed_text(message))
+        expiry = _expiry(message["headers"])
+    except _UNREADABLE:
+        raise RefusedError("is not signed") from None
+    if not valid:
+        raise RefusedError("has a signature that is not valid")
+    if to not in destinations:
+        raise RefusedError(f"was sent to {to}")
+    if expiry is not None and (datetime.fromisoformat(expiry) - datetime.fromtimestamp(at, tz=UTC)).total_seconds() > LONGEST_S:
+        raise RefusedError("expires too late")
 
 
 class Message(VirtualMessage):
@@ -38,21 +95,83 @@ class Message(VirtualMessage):
             self.headers = _expiring_later(self.headers, by=-channel.clock_ahead())
 
 
+class QoS(RedisQoS):
+    """The unacknowledged messages; an entry that is none is dropped, so that it does not keep the others from coming back."""
+
+    def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:  # noqa: FBT001, FBT002 - kombu's
+        """Put one message back into its queue."""
+        try:
+            super().restore_by_tag(tag, client=client, leftmost=leftmost)
+        except _UNREADABLE as error:
+            _refuse("unacked", f"cannot be read ({type(error).__name__})")
+            self._remove_from_indices(tag).execute()  # type: ignore[attr-defined]  # as above
+
+
 class _Steady(RedisChannel):
-    """A channel that knows that its connection may be gone, and that clocks differ."""
+    """A channel that signs and verifies, knows that its connection may be gone, and that clocks differ."""
 
     Message = Message
+    QoS = QoS
 
     def clock_ahead(self) -> timedelta:
-        """Answer how much Redis' clock is ahead of this machine's; raise redis.RedisError. One request."""
+        """Return how much Redis' clock is ahead of this machine's; raise redis.RedisError. One request."""
+        return self.redis_time() - datetime.now(tz=UTC)
+
+    def redis_time(self) -> datetime:
+        """Return the time of Redis' clock; raise redis.RedisError. One request."""
         with self.conn_or_acquire() as client:
             seconds, micros = client.time()
-        return datetime.fromtimestamp(seconds, tz=UTC) + timedelta(microseconds=micros) - datetime.now(tz=UTC)
+        return datetime.fromtimestamp(seconds, tz=UTC) + timedelta(microseconds=micros)
+
+    def accepts(self, message: Any, queue: str, *, destinations: set[str]) -> bool:
+        """Return whether a message may be handed on; report one that may not."""
+        try:
+            check(message, destinations=destinations)
+            self._check_age(message["headers"])
+        except RefusedError as error:
+            _refuse(queue, str(error), message)
+            return False
+        return True
+
+    def _check_age(self, headers: Mapping[str, Any]) -> None:
+        """Raise RefusedError for an old message that has no expiry of its own."""
+        if _expiry(headers) is None and self.redis_time().timestamp() - headers[SIGNATURE]["at"] > LONGEST_S:
+            raise RefusedError("is too old")
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
+        super()._put(queue, self._signed(message, to=f"queue:{queue}"), **kwargs)
+
+    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
+        signed = self._signed(message, to=f"fanout:{exchange}")
+        super()._put_fanout(exchange, signed, routing_key, **kwargs)  # type: ignore[misc]  # its type hints leave it out
+
+    def _signed(self, message: dict[str, Any], *, to: str) -> dict[str, Any]:
+        at = self.redis_time()
         if _expiry(message.get("headers")) is not None:
-            message = message | {"headers": _expiring_later(message["headers"], by=self.clock_ahead())}
-        super()._put(queue, message, **kwargs)
+            message = message | {"headers": _expiring_later(message["headers"], by=at - datetime.now(tz=UTC))}
+        return sign(message, to=to, at=at)
+
+    def _get(self, queue: str, timeout: float | None = None) -> Any:
+        while True:
+            try:
+                message = super()._get(queue)  # raises Empty in the end
+            except _UNREADABLE as error:
+                _refuse(queue, f"cannot be read ({type(error).__name__})")
+                continue
+            if self.accepts(message, queue, destinations={f"queue:{queue}"}):
+                return message
+
+    def _brpop_read(self, **options: Any) -> Any:
+        """Read one message. What is not even JSON is dropped; an error of the code behind is raised as it is."""
+        transport: Any = self.connection
+        transport.delivering = False
+        try:
+            return super()._brpop_read(**options)  # type: ignore[misc]  # its type hints leave it out
+        except _UNREADABLE as error:
+            if transport.delivering:
+                raise
+            _refuse("", f"cannot be read ({type(error).__name__})")
+            return True
 
     def _connparams(self, asynchronous: bool = False) -> Any:  # noqa: FBT001, FBT002 - kombu's signature
         if self.connection is None or self.connection.client is None:
@@ -68,13 +187,52 @@ class SentinelChannel(_Steady, KombuSentinelChannel):
     """The channel to the primary that Redis Sentinel names."""
 
 
-class Transport(RedisTransport):
+class _Verifying(RedisTransport):
+    """A transport that hands on only what its channel accepts."""
+
+    channels: list[Any]
+    delivering = False  # a message was readable and is being handed on
+
+    def _deliver(self, message: Any, queue: str | None) -> None:
+        self.delivering = True
+        channel = next(one for one in self.channels if one is not None)
+        name = queue or ""
+        if channel.accepts(message, name, destinations=self._destinations(name)):
+            super()._deliver(message, queue)
+
+    def _destinations(self, queue: str) -> set[str]:
+        """Return the signed destinations whose messages come out of a queue: itself, and what is broadcast to it."""
+        broadcast = {
+            f"fanout:{exchange}"
+            for channel in self.channels
+            for exchange, its_queue in channel._fanout_to_queue.items()  # noqa: SLF001 - our own channel
+            if its_queue == queue
+        }
+        return {f"queue:{queue}", *broadcast}
+
+
+class Transport(_Verifying):
     """The transport behind redis:// and rediss:// in the console's processes."""
 
     Channel = Channel
 
 
-class SentinelTransport(KombuSentinelTransport):
+def _refuse(queue: str, why: str, message: Any = None) -> None:
+    headers = message.get("headers") if isinstance(message, Mapping) else None
+    task = headers.get("task") if isinstance(headers, Mapping) else None
+    _log.error("queue.message_refused", queue=queue, task=str(task)[:100], why=why)
+    store.count_refused("task")
+
+
+def _signed_text(message: Mapping[str, Any]) -> str:
+    """Write all of a message but the signature and kombu's two marks, always the same way."""
+    headers = {name: value for name, value in (message.get("headers") or {}).items() if name not in (SIGNATURE, _REDELIVERED)}
+    properties = dict(message["properties"])
+    info = {name: value for name, value in properties["delivery_info"].items() if name != _REDELIVERED}
+    return str(dumps({**message, "headers": headers, "properties": {**properties, "delivery_info": info}}, sort_keys=True))
+
+
+class SentinelTransport(_Verifying, KombuSentinelTransport):
     """The transport behind sentinel://, into which ``broker_settings`` translates ``CLUSTERLINK_REDIS_URL``."""
 
     Channel = SentinelChannel
@@ -100,7 +258,9 @@ def broker_settings(url: str) -> tuple[str, dict[str, Any] | bool, dict[str, Any
 
 
 def _expiry(headers: Mapping[str, Any] | None) -> str | None:
-    return (headers or {}).get("expires")
+    """Return when a task expires; None where it does not, and for remote control, which has a number there."""
+    expiry = (headers or {}).get("expires")
+    return expiry if isinstance(expiry, str) else None
 
 
 def _expiring_later(headers: Mapping[str, Any], *, by: timedelta) -> dict[str, Any]:

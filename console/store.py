@@ -10,7 +10,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from threading import Event, Lock, Thread
 from typing import Any, cast
@@ -19,13 +19,16 @@ import redis
 import structlog
 from django.conf import settings
 
+from console import keys
 from linkengine.domain.moments import AHEAD_MS
+from linkengine.domain.signatures import REFUSED_COUNTS
 from linkengine.redisaddress import connect
 
 _log = structlog.get_logger(__name__)
 _WORKER_SEEN = "console:worker-seen"
 _SEEN_EXPIRY_S = 3600
 _ANSWER_EXPIRY_S = 60  # the caller has left long before
+_REPLY = "reply"
 HOLD_S = 5.0  # after a worker was killed: how long until another may go on with its work
 _RENEWALS = 3  # per HOLD_S
 _SHORTEN = "if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end "
@@ -96,22 +99,53 @@ def silence_ms(seen: str | None) -> int | None:
 
 
 def give_answer(reply_to: str, answer: dict[str, Any]) -> None:
-    """Hand an answer to whoever waits under this name."""
+    """Send a reply to the process that waits under this name, signed for the name: it is of no use for another question."""
+    text = json.dumps(answer)
+    signature = keys.reply_signer().sign(_REPLY, reply_to, text)
     pipeline = client().pipeline()
-    pipeline.rpush(reply_to, json.dumps(answer))
+    pipeline.rpush(reply_to, json.dumps({"answer": text, "signature": signature}))
     pipeline.expire(reply_to, _ANSWER_EXPIRY_S)
     pipeline.execute()
 
 
 def wait_for_answer(reply_to: str, *, timeout_s: float) -> dict[str, Any] | None:
-    """Answer what was given, None if nothing came in time; raise redis.RedisError where Redis does not answer."""
+    """Return the reply, None if none came in time; raise redis.RedisError where Redis does not answer.
+
+    A reply that no process with the credentials key has signed for this name is dropped, and the wait continues.
+    """
     deadline = time.monotonic() + timeout_s
     while (left := deadline - time.monotonic()) > 0:
         found = cast("tuple[str, str] | None", client().blpop([reply_to], timeout=min(_POLL_S, max(0.01, left))))
-        if found is not None:
-            answer: dict[str, Any] = json.loads(found[1])
+        if found is not None and (answer := _verified(reply_to, found[1])) is not None:
             return answer
     return None
+
+
+def _verified(reply_to: str, text: str) -> dict[str, Any] | None:
+    try:
+        envelope = json.loads(text)
+        answer, signature = envelope["answer"], envelope["signature"]
+        valid = keys.reply_signer().verifies(signature, _REPLY, reply_to, answer)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        valid = False
+    if not valid:
+        _log.error("store.reply_refused", reply_to=reply_to)
+        count_refused("reply")
+        return None
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+def count_refused(kind: str) -> None:
+    """Count a message that was refused for its signature, for Prometheus; an outage of Redis is no error here."""
+    with suppress(redis.RedisError):
+        client().hincrby(REFUSED_COUNTS, kind, 1)
+
+
+def refused_counts() -> dict[str, int]:
+    """Return the number of refused messages by kind; raise redis.RedisError where Redis does not answer."""
+    found = cast("dict[str, str]", client().hgetall(REFUSED_COUNTS))
+    return {kind: int(count) for kind, count in found.items() if count.isdecimal()}
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from console import audit
 from console.access import Permission, check_permission
 from console.actors import Actor
 from console.brokers import change
-from console.errors import ConsoleError
 from console.models import Cluster, MirrorTopic
 from linkengine.domain.states import WRITABLE
 
@@ -35,11 +34,4 @@ def delete_acls(*, cluster: Cluster, wanted: Rule, by: Actor, now: datetime) -> 
 def _ask(cluster: Cluster, question: str, action: str, asked: dict[str, Any], *, by: Actor, now: datetime) -> Any:
     detail = {name: value for name, value in asked.items() if name != "guarded"}
     resource = f"{audit.path_of(cluster)}/acls"
-    try:
-        found = change(cluster, question, **asked)
-    except ConsoleError as error:
-        refusal = {**detail, "code": error.code, "reason": error.message}
-        audit.record(by=by, action=action, resource=resource, now=now, result=audit.Result.FAILURE, detail=refusal)
-        raise
-    audit.record(by=by, action=action, resource=resource, now=now, detail=detail)
-    return found
+    return change(cluster, question, action=action, resource=resource, detail=detail, by=by, now=now, **asked)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from console import audit
 from console.access import Permission, check_permission
 from console.actors import Actor
 from console.brokers import ask, change, no_topic
-from console.errors import ConsoleError, NotFoundError
+from console.errors import NotFoundError
 from console.models import ClusterLink, MirrorTopic, RoleBinding
 from linkengine.domain.groups import GroupStatus, shown, without_nul
 from linkengine.domain.linktasks import TASKS, TaskName
@@ -44,14 +45,8 @@ def reset_group(
         return _asked(ask, mirror, asked)
     resource = f"{audit.path_of(mirror)}/group/{shown(group)[1:-1]}"
     detail: dict[str, Any] = {"offsets": {str(partition): offset for partition, offset in offsets}}
-    try:
-        found = _asked(change, mirror, asked)
-    except ConsoleError as error:
-        refusal = {**detail, "code": error.code, "reason": error.message}
-        audit.record(by=by, action="ResetGroup", resource=resource, now=now, result=audit.Result.FAILURE, detail=refusal)
-        raise
-    audit.record(by=by, action="ResetGroup", resource=resource, now=now, detail={"partitions": found})
-    return found
+    door = partial(change, action="ResetGroup", resource=resource, detail=detail, by=by, now=now, answer_as="partitions")
+    return _asked(door, mirror, asked)
 
 
 def _asked(door: Any, mirror: MirrorTopic, asked: dict[str, Any]) -> list[dict[str, Any]]:

@@ -5,24 +5,21 @@ The cluster changes, not our rows: the audit says what the cluster answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from console import audit
 from console.access import Permission, check_permission
 from console.actions.namespaces import check_free
 from console.actors import Actor
 from console.brokers import ask, change, no_topic
-from console.errors import BadRequestError, ConflictError, ConsoleError, NotFoundError
+from console.errors import BadRequestError, ConflictError, NotFoundError
 from console.models import Cluster, LinkConfig, MirrorTopic, RoleBinding
 from console.policies import why_needed
 from linkengine.domain.configs import PHYSICAL, synced_names
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.states import WRITABLE
-
-_Found = TypeVar("_Found")
 
 
 def create_topic(
@@ -41,14 +38,12 @@ def create_topic(
     check_free(cluster=cluster, topic=topic, by=by)
     _check_no_mirror(cluster, topic)
     detail = {"partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
-    create = partial(
-        ask if validate_only else change, cluster, "create_topic", topic=topic, validate_only=validate_only, **detail
-    )
     found: dict[str, Any] | None
     if validate_only:
-        found = create()
+        found = ask(cluster, "create_topic", topic=topic, validate_only=True, **detail)
     else:
-        found = _audited(create, "CreateTopic", cluster, topic, detail=detail, by=by, now=now)
+        asked = {**detail, "validate_only": False}
+        found = _change(cluster, topic, "create_topic", action="CreateTopic", asked=asked, detail=detail, by=by, now=now)
     return found
 
 
@@ -61,8 +56,7 @@ def delete_topic(*, cluster: Cluster, topic: str, by: Actor, now: datetime) -> N
     needed = why_needed(cluster.cluster_id, topic)
     if needed:
         raise ConflictError(needed)
-    delete = partial(change, cluster, "delete_topic", topic=topic)
-    if not _audited(delete, "DeleteTopic", cluster, topic, detail={}, by=by, now=now):
+    if not _change(cluster, topic, "delete_topic", action="DeleteTopic", asked={}, detail={}, by=by, now=now):
         raise no_topic(topic)
 
 
@@ -74,8 +68,8 @@ def grow_topic(*, cluster: Cluster, topic: str, partitions: int, by: Actor, now:
         raise ConflictError(
             f"Topic '{topic}' is a mirror topic: it gets the partitions that '{mirror.source_topic}' gets. Grow that one."
         )
-    grow = partial(change, cluster, "grow_topic", topic=topic, partitions=partitions)
-    found: dict[str, Any] = _audited(grow, "GrowTopic", cluster, topic, detail={"partitions": partitions}, by=by, now=now)
+    asked = {"partitions": partitions}
+    found: dict[str, Any] = _change(cluster, topic, "grow_topic", action="GrowTopic", asked=asked, detail=asked, by=by, now=now)
     return found
 
 
@@ -94,13 +88,12 @@ def alter_topic_configs(
     mirror = active_mirror(cluster, topic)
     if mirror is not None:
         _check_free(mirror, {*values, *deletions})
-    asked = {"topic": topic, "values": dict(values), "deletions": list(deletions), "validate_only": validate_only}
+    asked = {"values": dict(values), "deletions": list(deletions), "validate_only": validate_only}
     if validate_only:
-        ask(cluster, "alter_topic_configs", **asked)
+        ask(cluster, "alter_topic_configs", topic=topic, **asked)
         return
     detail = {"set": dict(values), "deleted": list(deletions)}
-    alter = partial(change, cluster, "alter_topic_configs", **asked)
-    _audited(alter, "AlterTopicConfigs", cluster, topic, detail=detail, by=by, now=now)
+    _change(cluster, topic, "alter_topic_configs", action="AlterTopicConfigs", asked=asked, detail=detail, by=by, now=now)
 
 
 def active_mirror(cluster: Cluster, topic: str) -> MirrorTopic | None:
@@ -138,17 +131,19 @@ def _check_free(mirror: MirrorTopic, names: set[str]) -> None:
         )
 
 
-def _audited(
-    make: Callable[[], _Found], action: str, cluster: Cluster, topic: str, *, detail: dict[str, Any], by: Actor, now: datetime
-) -> _Found:
+def _change(
+    cluster: Cluster,
+    topic: str,
+    question: str,
+    *,
+    action: str,
+    asked: dict[str, Any],
+    detail: dict[str, Any],
+    by: Actor,
+    now: datetime,
+) -> Any:
     resource = f"{audit.path_of(cluster)}/topic/{topic}"
     try:
-        found = make()
+        return change(cluster, question, action=action, resource=resource, detail=detail, by=by, now=now, topic=topic, **asked)
     except NotFoundError as error:
         raise no_topic(topic) from error
-    except ConsoleError as error:
-        refusal = {**detail, "code": error.code, "reason": error.message}
-        audit.record(by=by, action=action, resource=resource, now=now, result=audit.Result.FAILURE, detail=refusal)
-        raise
-    audit.record(by=by, action=action, resource=resource, now=now, detail=detail)
-    return found

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('console', '0033_cred_uses_cluster_credentials'),
+        ('console', '0034_queue_audit_change'),
     ]
 
     operations = [

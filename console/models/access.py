@@ -89,12 +89,17 @@ class ApiKey(models.Model):
 
 
 class AuditEvent(models.Model):
-    """Who did what to which resource, with which result; written inside the transaction of the change. Never edited."""
+    """Who did what to which resource, with which result; written inside the transaction of the change.
+
+    Never edited, with one exception: a task that changes a cluster adds its row with the result UNKNOWN before it acts and
+    completes it afterwards (``console.audit.carried_out``). A row that stays UNKNOWN is of a worker that died in between.
+    """
 
     class Result(models.TextChoices):
         SUCCESS = "SUCCESS"
         DENIED = "DENIED"
         FAILURE = "FAILURE"
+        UNKNOWN = "UNKNOWN"
 
     at = models.DateTimeField(db_index=True)
     actor = models.CharField(max_length=150)
@@ -104,6 +109,7 @@ class AuditEvent(models.Model):
     detail = models.JSONField(default=dict)
     request_id = models.CharField(max_length=64, blank=True, default="")
     client_address = models.CharField(max_length=64, blank=True, default="")
+    change_id = models.CharField(max_length=32, null=True, blank=True, unique=True)
 
     class Meta:
         ordering = ["-at", "-id"]

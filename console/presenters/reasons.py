@@ -110,6 +110,14 @@ AUDIT_LOOKS: Mapping[str, Look] = MappingProxyType(
         "FAILURE": Look(
             code="FAILURE", label="Failed", icon="x-octagon-fill", family=Family.BAD, meaning="The change could not be made."
         ),
+        "UNKNOWN": Look(
+            code="UNKNOWN",
+            label="Unknown",
+            icon="question-circle",
+            family=Family.WARN,
+            meaning="It is not known whether the change was made: the worker did not report.",
+            next_step="Look at the cluster before you repeat the change.",
+        ),
     }
 )
 

@@ -43,8 +43,9 @@ _OTHERS = (
 )
 # A sum of a link would fall when one of its mirrors is deleted, and what is left would be taken for a new start and new loss.
 _PER_TOPIC = "of each mirror topic."
+_REFUSED_KINDS = ("task", "change", "reply", "report", "loss")
 Sample = tuple[dict[str, str], float]
-QUEUES = ("control", "slices")
+QUEUES = ("control", "spark")
 
 
 class _Families:
@@ -97,6 +98,12 @@ def _stored() -> list[Metric]:
         *_partition_metrics(),
         *_metric("clusterlink_last_failover_seconds", "gauge", "RTO of the last failover, as measured.", _recovery_times()),
         *_metric("clusterlink_lost_records", "counter", f"Offsets lost to retention on the source; {_PER_TOPIC}", _lost()),
+        *_metric(
+            "clusterlink_refused_messages",
+            "counter",
+            "Messages in Redis that were refused: not signed by this installation, altered, or sent to another place.",
+            _refused(),
+        ),
         *_topic_lags(),
         *(family for samples in _OTHERS for described in samples() for family in _metric(*described)),
     ]
@@ -237,6 +244,14 @@ def _lost() -> list[Sample]:
     named = MirrorTopic.objects.filter(drill=None).order_by().annotate(lost=lost)
     rows = named.values_list("link__destination__cluster_id", "link__name", "name", "lost")
     return [({"cluster": cluster, "link": link, "topic": topic}, count or 0) for cluster, link, topic, count in rows]
+
+
+def _refused() -> list[Sample]:
+    try:
+        found = store.refused_counts()
+    except redis.RedisError:
+        return []
+    return [({"kind": kind}, found.get(kind, 0)) for kind in _REFUSED_KINDS]
 
 
 def _of(row: Mapping[str, object]) -> dict[str, str]:

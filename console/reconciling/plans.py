@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from console import pairs
+from console import keys, pairs
+from console.logs import current_request_id
 from console.models import ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from console.reconciling import ends
 from console.reconciling.groups import known_offsets
@@ -24,6 +25,7 @@ from linkengine.domain.plans import (
     VerifyPlan,
     producer_id_for,
 )
+from linkengine.domain.signatures import Signer
 from linkengine.domain.states import BECOMING, CLOSED_FIRST, MirrorState, StopReason
 
 TUNING = CopyTuning()
@@ -45,6 +47,11 @@ def load_link(link_id: int) -> ClusterLink | None:
 def link_key(link: ClusterLink) -> str:
     """Name a link to the engine: unlike a row's number it is never used again, not even by another database."""
     return link.link_uuid.hex
+
+
+def signer_of(link: ClusterLink) -> Signer:
+    """Return the signer of the link's reports and losses; its keys travel in the plans of copy workers."""
+    return keys.link_signer(link_key(link))
 
 
 def mirror_key(mirror: MirrorTopic) -> str:
@@ -104,13 +111,25 @@ def copy_plans(link: ClusterLink, mirrors: Iterable[MirrorTopic], rows: Mapping[
         destination=link.destination.address,
         workers=len(shares),
         tuning=replace(TUNING, bytes_per_s=throughput_limit(link)),
+        signing_keys=signer_of(link).texts(),
+        request_id=current_request_id(),
     )
     return {worker: replace(common, assignments=tuple(some)) for worker, some in shares.items()}
 
 
 def empty_plan(link_id: str) -> CopyPlan:
-    """Answer a plan in which nothing is copied, by the engine's name of the link; it needs no addresses."""
-    return CopyPlan(link_id=link_id, revision=0, source=_NOBODY, destination=_NOBODY)
+    """Answer a plan in which nothing is copied, by the engine's name of the link; it needs no addresses.
+
+    It has the link's keys: who lets go signs a last report.
+    """
+    return CopyPlan(
+        link_id=link_id,
+        revision=0,
+        source=_NOBODY,
+        destination=_NOBODY,
+        signing_keys=keys.link_signer(link_id).texts(),
+        request_id=current_request_id(),
+    )
 
 
 def _of_this_topic(mirror: MirrorTopic) -> tuple[PartitionAssignment, ...]:

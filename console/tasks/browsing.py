@@ -1,4 +1,7 @@
-"""One task that asks a registered cluster something for somebody who waits; questions are ``linkengine.jobs.browsing``'s."""
+"""Two tasks on registered clusters for a process that waits: one reads, one changes. They call ``linkengine.jobs.browsing``.
+
+A change writes its audit row itself, before it acts, and is made once however often its message is delivered.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from dataclasses import asdict, is_dataclass
 from types import MappingProxyType
 from typing import Any
 
+import structlog
 from celery import shared_task
 
+from console import audit, store
 from console.models import Cluster
 from console.tasks.answers import answering
 from linkengine import jobs
@@ -17,15 +22,48 @@ from linkengine.domain.clusterviews import AclRule, LagView
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.jobs import browsing
 
+_log = structlog.get_logger(__name__)
+
 
 @shared_task(name="ask_cluster")
 @answering
 def ask_cluster(*, cluster_pk: int, question: str, asked: dict[str, Any]) -> Any:
     """Answer a question of ``QUESTIONS`` about a cluster, with its registered principal."""
+    return _plain(QUESTIONS[question](_registered(cluster_pk).address, **asked))
+
+
+@shared_task(name="change_cluster")
+@answering
+def change_cluster(*, cluster_pk: int, question: str, asked: dict[str, Any], entry: dict[str, Any], change_id: str) -> Any:
+    """Make a change of ``CHANGES`` on a cluster, with its registered principal; ``entry`` is its audit row."""
+    cluster = _registered(cluster_pk)
+    try:
+        with audit.carried_out(entry, change_id=change_id) as attempt:
+            attempt.found = _plain(CHANGES[question](cluster.address, **asked))
+    except audit.RepeatedChangeError:
+        _log.error("change.repeated", action=entry["action"], change_id=change_id)
+        store.count_refused("change")
+        raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, "The change was carried out before.") from None
+    return attempt.found
+
+
+def _registered(cluster_pk: int) -> Cluster:
     cluster = Cluster.objects.filter(pk=cluster_pk).first()
     if cluster is None:
         raise LinkEngineError(ErrorCode.INVALID_REQUEST_ERROR, "The cluster is not registered any more.")
-    return _plain(QUESTIONS[question](cluster.address, **asked))
+    return cluster
+
+
+def _check_topic(address: ClusterAddress, **asked: Any) -> Any:
+    return browsing.create_topic(address, **{**asked, "validate_only": True})
+
+
+def _check_configs(address: ClusterAddress, **asked: Any) -> Any:
+    return browsing.alter_topic_configs(address, **{**asked, "validate_only": True})
+
+
+def _check_reset(address: ClusterAddress, **asked: Any) -> Any:
+    return browsing.reset_group(address, **{**asked, "execute": False})
 
 
 def _topics(address: ClusterAddress) -> Any:
@@ -55,17 +93,24 @@ QUESTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "topic_rights": browsing.topic_rights,
         "partitions": browsing.topic_partitions,
         "topic_configs": browsing.topic_configs,
-        "create_topic": browsing.create_topic,
-        "delete_topic": browsing.delete_topic,
-        "grow_topic": browsing.grow_topic,
-        "alter_topic_configs": browsing.alter_topic_configs,
+        "create_topic": _check_topic,
+        "alter_topic_configs": _check_configs,
         "acls": _list_acls,
-        "create_acls": _create_acls,
-        "delete_acls": _delete_acls,
         "groups": browsing.list_groups,
         "group": browsing.show_group,
         "group_lags": browsing.group_lags,
         "offsets_for_time": browsing.offsets_for_time,
+        "reset_group": _check_reset,
+    }
+)
+CHANGES: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "create_topic": browsing.create_topic,
+        "delete_topic": browsing.delete_topic,
+        "grow_topic": browsing.grow_topic,
+        "alter_topic_configs": browsing.alter_topic_configs,
+        "create_acls": _create_acls,
+        "delete_acls": _delete_acls,
         "reset_group": browsing.reset_group,
     }
 )

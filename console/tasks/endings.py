@@ -30,7 +30,7 @@ class Kept:
 
 def read(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> Kept:
     """Answer what is kept of a link's mirrors; it stays until it is forgotten."""
-    found = jobs.read_kept(settings.REDIS_URL, plans.link_key(link))
+    found = jobs.read_kept(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link))
     for name, one in found.items():
         if one is None:  # kept by another version while a deployment rolls
             _log.warning("ending.unreadable", name=name)

@@ -51,9 +51,10 @@ def ensure_rows(mirrors: Sequence[MirrorTopic], failures: Failures) -> Rows:
 
 def observe(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures) -> bool:
     """Take in all that is told; answer whether a page would show something new. Raise CoordinationUnavailableError."""
-    reports = placing.of_these_lives(mirrors, jobs.read_progress(settings.REDIS_URL, plans.link_key(link)))
+    key, signer = plans.link_key(link), plans.signer_of(link)
+    reports = placing.of_these_lives(mirrors, jobs.read_progress(settings.REDIS_URL, key, signer))
     kept = endings.read(link, mirrors)
-    losses = jobs.read_losses(settings.REDIS_URL, plans.link_key(link))
+    losses = jobs.read_losses(settings.REDIS_URL, key, signer)
     told = _by_mirror(mirrors, reports=reports, kept=kept, losses=losses)
     changed = False
     for mirror in mirrors:
@@ -108,7 +109,7 @@ def _let_go(
     """Let go of what is in ledgers and rows; what was told of a mirror that failed is told to the next round again."""
     failed = {plans.mirror_key(one) for one in mirrors if failures.are_of(one.pk)}
     stored = [loss for key, one in told.items() if key not in failed for loss in one.losses]
-    jobs.forget_losses(settings.REDIS_URL, plans.link_key(link), stored)
+    jobs.forget_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link), stored)
     endings.forget(link, kept, but_of=failed)
 
 

@@ -23,7 +23,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from console import dispatch, store
+from console import dispatch, keys, store
 from console.models import ClusterLink, CopyWorker, MirrorPartition
 from console.reconciling import placing, plans
 from console.tasks import threads
@@ -143,7 +143,7 @@ def _outcome(worker_id: str) -> str:
     try:
         _look_at_slots()
         setup = jobs.setup_worker(
-            worker_id, redis_url=settings.REDIS_URL, secret=settings.SECRET_KEY, lease_ttl_ms=plans.TUNING.lease_ttl_ms
+            worker_id, redis_url=settings.REDIS_URL, secrets=keys.worker_secrets(), lease_ttl_ms=plans.TUNING.lease_ttl_ms
         )
         jobs.run_copy_worker(setup, spark_url=settings.SPARK_URL)
     except (SparkUnavailableError, LinkEngineError) as error:
@@ -201,7 +201,7 @@ def heard() -> list[Heartbeat]:
     """Answer the heartbeats of the last ten minutes; raise CoordinationUnavailableError."""
     with _Heard.lock:
         if time.monotonic() - _Heard.at_s > HEARD_S:
-            _Heard.beats = jobs.read_workers(settings.REDIS_URL, secret=settings.SECRET_KEY)
+            _Heard.beats = jobs.read_workers(settings.REDIS_URL, secrets=keys.worker_secrets())
             _Heard.at_s = time.monotonic()
         return _Heard.beats
 
@@ -319,7 +319,7 @@ def _end(pool: Pool, *, all_of_them: bool) -> None:
     """End workers that have nothing left and shall get nothing."""
     over = [one.worker_id for one in pool.places if (all_of_them or one.draining) and one.worker_id in pool.beats]
     busy = placing.placed_on(over) if over else set()
-    jobs.end_workers(settings.REDIS_URL, [name for name in over if name not in busy], secret=settings.SECRET_KEY)
+    jobs.end_workers(settings.REDIS_URL, [name for name in over if name not in busy], secrets=keys.worker_secrets())
     CopyWorker.objects.filter(number__gte=pool.size).exclude(worker_id__in=pool.beats).delete()
 
 
@@ -328,7 +328,7 @@ def _let_go_of_links(pool: Pool, links: Collection[str]) -> None:
     for name, beat in pool.beats.items():
         for link_id in beat.links.keys() - links:
             told = {name: plans.empty_plan(link_id)}
-            jobs.write_assignments(settings.REDIS_URL, link_id, told, secret=settings.SECRET_KEY)
+            jobs.write_assignments(settings.REDIS_URL, link_id, told, secrets=keys.worker_secrets())
 
 
 def _is_out_of_place(pool: Pool) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 from celery import shared_task
 from django.conf import settings
+from django.contrib.sessions.backends.db import SessionStore
 from django.db import IntegrityError
 from django.utils import timezone
 
@@ -88,10 +89,11 @@ def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_:
 @shared_task(name="forget_old_rows")
 @watched("forget_old_rows")
 def forget_old_rows(**_: Any) -> None:
-    """Delete rows nobody needs any more: verify runs, samples. The audit is kept."""
+    """Delete rows nobody needs any more: verify runs, samples, expired sessions. The audit is kept."""
     now = timezone.now()
     history.forget_old(now=now)
     VerifyRun.objects.filter(requested_at__lt=now - KEEP_RUNS).delete()
+    SessionStore.clear_expired()
 
 
 def _waiting(link_id: int) -> str:

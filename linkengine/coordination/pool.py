@@ -9,9 +9,10 @@
   again writes nothing; and the field ``stamp``, another one after each writing. A worker asks for the stamp ten times a second.
 
 Everything that is said is sealed with the worker's own key (Fernet: encrypted and authenticated), which travels in its Spark
-job and is derived from the installation's secret (``key_for``). Who can write to Redis can make workers silent or deaf. He can
-neither read credentials nor make a worker do anything: a seal is of one worker and one link, and an assignment that is older
-than the one that a worker follows is refused, so that nothing can be said twice.
+job and is derived from a secret of the installation (``key_for``). There may be several secrets while they are replaced, the
+newest first: a worker is born with the newest one's key and keeps it, and its heartbeat tells which one that was. Who can write
+to Redis can make workers silent or deaf. He can neither read credentials nor make a worker do anything: a seal is of one worker
+and one link, and an assignment that is older than the one that a worker follows is refused, so that nothing can be said twice.
 
 All of this may be lost at any moment. A worker that is told nothing goes on with what it has; the leases, not the assignments,
 decide who writes.
@@ -19,8 +20,6 @@ decide who writes.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import time
 import uuid
@@ -30,12 +29,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
-from cryptography.fernet import Fernet, InvalidToken
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from linkengine.coordination.client import NOW_MS, client_for, redis_answers
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.plans import CopyPlan
 from linkengine.domain.plantexts import plan_digest, read_plan, write_plan
+from linkengine.domain.signatures import Signer, derive
 from linkengine.domain.workers import Heartbeat, WorkerSetup, read_heartbeat, write_heartbeat
 
 KEPT_MS = 24 * 3_600_000  # of a worker that nobody writes to any more
@@ -59,8 +59,8 @@ redis.call('PEXPIRE', KEYS[2], ARGV[1])
 
 
 def key_for(secret: str, worker_id: str) -> str:
-    """Derive a worker's key from the installation's secret."""
-    return urlsafe_b64encode(hmac.digest(secret.encode(), f"copy-worker {worker_id}".encode(), hashlib.sha256)).decode()
+    """Derive a worker's key from one of the installation's secrets (a Fernet key, as text)."""
+    return urlsafe_b64encode(derive(secret, f"clusterlink copy worker 1: {worker_id}")).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +102,11 @@ class RedisAssignments:
                 self._take(name, token)
         return self._known
 
+    def signer_of(self, link_id: str) -> Signer:
+        """Return what signs the reports on a link, as it was told last; without keys for a link that was never told."""
+        plan = self._known.plans.get(link_id)
+        return Signer(()) if plan is None else plan.signer
+
     def beat(self, heartbeat: Heartbeat) -> None:
         """Show life; raise CoordinationUnavailableError in an outage."""
         token = self._seal.encrypt(write_heartbeat(heartbeat).encode()).decode()
@@ -128,9 +133,11 @@ class RedisAssignments:
             self._known = replace(known, numbers=numbers, refused={**refused, name: error.message})
             return
         self._known = replace(known, plans={**known.plans, name: plan}, numbers=numbers, refused=refused)
+        about = {"partitions": len(plan.assignments), "request_id": plan.request_id}
+        _log.info("assignment.taken", worker=self._id, link=name, number=said["number"], **about)
 
 
-def read_workers(url: str, *, secret: str) -> list[Heartbeat]:
+def read_workers(url: str, *, secrets: tuple[str, ...]) -> list[Heartbeat]:
     """Answer all workers heard in the last ten minutes, by id, with how long they have been silent."""
     with redis_answers("tell workers"):
         answer: Any = client_for(url).eval(_READ, 1, _WORKERS)
@@ -138,7 +145,7 @@ def read_workers(url: str, *, secret: str) -> list[Heartbeat]:
     now_ms = int(seconds) * 1000 + int(micros) // 1000
     found, old = [], []
     for worker_id, value in sorted(zip(words[::2], words[1::2], strict=True)):
-        beat = _heartbeat(worker_id, value, secret=secret, now_ms=now_ms)
+        beat = _heartbeat(worker_id, value, secrets=secrets, now_ms=now_ms)
         if beat is None or beat.silent_ms > FORGOTTEN_MS:
             old.append(worker_id)
         else:
@@ -149,19 +156,19 @@ def read_workers(url: str, *, secret: str) -> list[Heartbeat]:
 
 
 def write_assignments(
-    url: str, link_id: str, plans: Mapping[str, CopyPlan], *, secret: str, applied: Mapping[str, int] | None = None
+    url: str, link_id: str, plans: Mapping[str, CopyPlan], *, secrets: tuple[str, ...], applied: Mapping[str, int] | None = None
 ) -> set[str]:
     """Tell workers (by id) their share of a link; answer those to whom it is news.
 
     ``applied``: the numbers of the assignments that they follow now, as far as they are heard.
     """
     said = {worker: _Said(plan_digest(plan), plan, (applied or {}).get(worker, 0)) for worker, plan in plans.items()}
-    return _tell(url, link_id, said, secret=secret)
+    return _tell(url, link_id, said, secrets=secrets)
 
 
-def end_workers(url: str, workers: Iterable[str], *, secret: str) -> None:
+def end_workers(url: str, workers: Iterable[str], *, secrets: tuple[str, ...]) -> None:
     """Order workers to let go of everything and to end."""
-    _tell(url, END, {one: _Said(END, None, 0) for one in workers}, secret=secret)
+    _tell(url, END, {one: _Said(END, None, 0) for one in workers}, secrets=secrets)
 
 
 def forget_workers(url: str, workers: Iterable[str]) -> None:
@@ -188,7 +195,7 @@ class _Said:
         return known != self.digest and not (nothing and known is None and not self.above)
 
 
-def _tell(url: str, name: str, said: Mapping[str, _Said], *, secret: str) -> set[str]:
+def _tell(url: str, name: str, said: Mapping[str, _Said], *, secrets: tuple[str, ...]) -> set[str]:
     if not said:
         return set()
     redis = client_for(url)
@@ -201,12 +208,19 @@ def _tell(url: str, name: str, said: Mapping[str, _Said], *, secret: str) -> set
         known = asking.execute()[::3]
         news = [worker for worker, digest in zip(said, known, strict=True) if said[worker].is_news(digest)]
         for worker in news:
-            seal, one = Fernet(key_for(secret, worker)), said[worker]
+            seal, one = _seal_of(redis, worker, secrets), said[worker]
             number = max(_next_number(redis, seal, worker, name), one.above + 1)
             words = {"worker": worker, "link": name, "number": number, "plan": one.plan and write_plan(one.plan)}
             keys, token = (_assignment_of(worker), _digests_of(worker)), seal.encrypt(json.dumps(words).encode()).decode()
             redis.eval(_WRITE, 2, *keys, KEPT_MS, uuid.uuid4().hex, name, one.digest, token)
     return set(news)
+
+
+def _seal_of(redis: Any, worker: str, secrets: tuple[str, ...]) -> Fernet:
+    """Return the seal that a worker was born with, as its heartbeat tells; that of the newest secret where it was not heard."""
+    beat = redis.hget(_WORKERS, worker) or ""
+    seals = [Fernet(key_for(secret, worker)) for secret in secrets]
+    return next((seal for seal in seals if _opened(seal, beat.partition(" ")[2]) is not None), seals[0])
 
 
 def _next_number(redis: Any, seal: Fernet, worker: str, name: str) -> int:
@@ -224,10 +238,10 @@ def _opened(seal: Fernet, token: str) -> dict[str, Any] | None:
     return said if isinstance(said, dict) else None
 
 
-def _heartbeat(worker_id: str, value: str, *, secret: str, now_ms: int) -> Heartbeat | None:
+def _heartbeat(worker_id: str, value: str, *, secrets: tuple[str, ...], now_ms: int) -> Heartbeat | None:
     try:
         at, token = value.split(" ", maxsplit=1)
-        text = Fernet(key_for(secret, worker_id)).decrypt(token.encode()).decode()
+        text = MultiFernet([Fernet(key_for(secret, worker_id)) for secret in secrets]).decrypt(token.encode()).decode()
         beat = read_heartbeat(text, silent_ms=max(0, now_ms - int(at)))
     except (InvalidToken, ValueError):
         return None  # of another secret, or nobody's

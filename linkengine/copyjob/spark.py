@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from linkengine.coordination.allowance import RedisAllowances
 from linkengine.coordination.lease import RedisLease
 from linkengine.coordination.pool import RedisAssignments
@@ -86,6 +88,8 @@ def run_in_executor(
     import pyarrow  # noqa: PLC0415 - the driver's half does not need it
 
     setup = read_setup(text)
+    structlog.contextvars.clear_contextvars()  # Python workers are reused
+    structlog.contextvars.bind_contextvars(worker=setup.worker_id)
     for batch in batches:
         if batch.num_rows:
             with _garbage_collected_rarely():
@@ -98,10 +102,11 @@ def copy_until_the_end(setup: WorkerSetup) -> None:
     from linkengine.copyjob.steward import StewardPorts  # noqa: PLC0415 - sockets and codecs: executors only
     from linkengine.copyjob.worker import run_worker  # noqa: PLC0415
 
+    assignments = RedisAssignments(setup)
     ports = StewardPorts(
         lease=RedisLease(setup.redis_url, ttl_ms=setup.lease_ttl_ms),
-        assignments=RedisAssignments(setup),
-        progress=RedisProgress(setup.redis_url),
+        assignments=assignments,
+        progress=RedisProgress(setup.redis_url, assignments.signer_of),
         allowances=RedisAllowances(setup.redis_url),
     )
     run_worker(setup, ports=ports)

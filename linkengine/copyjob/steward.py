@@ -8,6 +8,7 @@ deadline, which needs no Redis. A loop that does not turn is not kept in its lea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -71,7 +72,7 @@ class Steward:
         self._beaten_at = clock.monotonic()
         self._told: Told | None = None
         self._ending = False
-        self._thread = Thread(target=self._run, name="copy-steward", daemon=True)
+        self._thread = Thread(target=copy_context().run, args=(self._run,), name="copy-steward", daemon=True)
 
     def start(self) -> None:
         """Begin."""

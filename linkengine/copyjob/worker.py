@@ -203,7 +203,9 @@ class CopyWorker:
         now = self._clock.monotonic()
         calm = now - self._begun_at.get(link_id, now) > LONGEST_RETRY_S
         failures = self._failures[link_id] = 1 if calm else self._failures.get(link_id, 0) + 1
-        _log.error("link.failed", link=link_id, failures=failures, exc_info=bug)
+        plan = None if self._told is None else self._told.plans.get(link_id)
+        request_id = "" if plan is None else plan.request_id
+        _log.error("link.failed", link=link_id, failures=failures, request_id=request_id, exc_info=bug)
         link = self._links.get(link_id)
         self._drop(link_id)
         if link is not None:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.coverage import CheckedRange, RecordDifference
 from linkengine.domain.ranges import Gap
+from linkengine.domain.signatures import Signer
 
 TRANSACTIONAL_ID_PREFIX = "clusterlink-"
 PRODUCER_ID_BASE = 1 << 62  # brokers allocate from 0 upwards and never reach this
@@ -82,6 +83,13 @@ class CopyPlan:
     assignments: tuple[PartitionAssignment, ...] = ()
     workers: int = 1  # that have partitions of the link, this one included
     tuning: CopyTuning = CopyTuning()
+    signing_keys: tuple[str, ...] = field(default=(), repr=False)  # hexadecimal, newest first: of reports and losses
+    request_id: str = ""  # of the HTTP request or the round that told it; on the worker's log lines
+
+    @property
+    def signer(self) -> Signer:
+        """Signs reports and losses; without keys it cannot."""
+        return Signer.of_texts(self.signing_keys)
 
 
 class PartitionPhase(StrEnum):

@@ -18,13 +18,14 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import CopyPlan, CopyTuning, PartitionAssignment
 
-PLAN_VERSION = 2  # grows with each field that must not be ignored
+PLAN_VERSION = 2  # 2: for copy workers, who sign with the keys of the plan; grows with each field that must not be ignored
 _BEFORE = "A Spark executor has another version than the worker: "
 _BEHIND = ". Nothing was copied by it. Bring the Spark nodes to the worker's version, they first; copying goes on by itself."
 _TOLD = re.compile(f"{re.escape(_BEFORE)}(.*?){re.escape(_BEHIND)}")
 # what Python says where the worker's function is not there: an executor of before there were versions, or without the product
 _ABSENT = re.compile(r"Can't get attribute '\w+' on <module 'linkengine[\w.]*'|No module named 'linkengine[\w.]*'")
 _BY_THE_WAY = ("source_seen",)  # grows while a partition is copied; whoever begins gets what was known then
+_WHO_ASKED = "request_id"  # another one in each round; what is copied stays the same
 T = TypeVar("T")
 
 
@@ -45,6 +46,7 @@ def write_plan(plan: CopyPlan, *, version: int = PLAN_VERSION) -> PlanText:
 def plan_digest(plan: CopyPlan) -> str:
     """Answer the same text for plans that ask for the same."""
     values = asdict(plan)
+    del values[_WHO_ASKED]
     for one in values["assignments"]:
         for name in _BY_THE_WAY:
             del one[name]
@@ -81,6 +83,7 @@ def _plan(values: Mapping[str, Any]) -> CopyPlan:
         "destination": _address(values["destination"]),
         "assignments": tuple(_assignment(one) for one in values["assignments"]),
         "tuning": _known(CopyTuning, values.get("tuning", {})),
+        "signing_keys": tuple(values["signing_keys"]),
     }
     return _known(CopyPlan, {**values, **made})
 

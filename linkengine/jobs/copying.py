@@ -8,12 +8,13 @@ from linkengine.coordination import lease, losses, pool, progress
 from linkengine.coordination.losses import Loss
 from linkengine.copyjob import spark
 from linkengine.domain.plans import CopyPlan, PartitionProgress
+from linkengine.domain.signatures import Signer
 from linkengine.domain.workers import Heartbeat, WorkerSetup
 
 
-def setup_worker(worker_id: str, *, redis_url: str, secret: str, lease_ttl_ms: int) -> WorkerSetup:
-    """Answer what a worker is born with; ``secret`` is the installation's, from which its key is derived."""
-    key = pool.key_for(secret, worker_id)
+def setup_worker(worker_id: str, *, redis_url: str, secrets: tuple[str, ...], lease_ttl_ms: int) -> WorkerSetup:
+    """Answer what a worker is born with; the newest of the installation's secrets gives its key."""
+    key = pool.key_for(secrets[0], worker_id)
     return WorkerSetup(worker_id=worker_id, redis_url=redis_url, key=key, lease_ttl_ms=lease_ttl_ms)
 
 
@@ -32,31 +33,36 @@ def count_slots(*, spark_url: str) -> int:
     return spark.count_slots(spark_url)
 
 
-def read_workers(redis_url: str, *, secret: str) -> list[Heartbeat]:
+def read_workers(redis_url: str, *, secrets: tuple[str, ...]) -> list[Heartbeat]:
     """Read who was heard in the last ten minutes, by name."""
-    return pool.read_workers(redis_url, secret=secret)
+    return pool.read_workers(redis_url, secrets=secrets)
 
 
 def write_assignments(
-    redis_url: str, link_id: str, plans: Mapping[str, CopyPlan], *, secret: str, applied: Mapping[str, int] | None = None
+    redis_url: str,
+    link_id: str,
+    plans: Mapping[str, CopyPlan],
+    *,
+    secrets: tuple[str, ...],
+    applied: Mapping[str, int] | None = None,
 ) -> set[str]:
     """Tell workers (by name) what to copy of a link; answer those to whom it is news. ``applied``: what they follow now."""
-    return pool.write_assignments(redis_url, link_id, plans, secret=secret, applied=applied)
+    return pool.write_assignments(redis_url, link_id, plans, secrets=secrets, applied=applied)
 
 
-def end_workers(redis_url: str, workers: Iterable[str], *, secret: str) -> None:
+def end_workers(redis_url: str, workers: Iterable[str], *, secrets: tuple[str, ...]) -> None:
     """Order workers to let go of everything and to end."""
-    pool.end_workers(redis_url, workers, secret=secret)
+    pool.end_workers(redis_url, workers, secrets=secrets)
 
 
-def read_progress(redis_url: str, link_id: str) -> list[PartitionProgress]:
+def read_progress(redis_url: str, link_id: str, signer: Signer) -> list[PartitionProgress]:
     """Read the latest report of every partition of a link, in any order; one Redis request."""
-    return progress.read_progress(redis_url, link_id)
+    return progress.read_progress(redis_url, link_id, signer)
 
 
-def read_kept(redis_url: str, link_id: str) -> dict[str, PartitionProgress | None]:
+def read_kept(redis_url: str, link_id: str, signer: Signer) -> dict[str, PartitionProgress | None]:
     """Read reports that stay until they are forgotten, by name, the earliest first; None for one that cannot be read."""
-    return progress.read_kept(redis_url, link_id)
+    return progress.read_kept(redis_url, link_id, signer)
 
 
 def forget_kept(redis_url: str, link_id: str, names: Iterable[str]) -> None:
@@ -64,14 +70,14 @@ def forget_kept(redis_url: str, link_id: str, names: Iterable[str]) -> None:
     progress.forget_kept(redis_url, link_id, names)
 
 
-def read_losses(redis_url: str, link_id: str) -> list[Loss]:
+def read_losses(redis_url: str, link_id: str, signer: Signer) -> list[Loss]:
     """Read what copiers found to be gone from the source, by partition key; each stays until it is forgotten."""
-    return losses.read_losses(redis_url, link_id)
+    return losses.read_losses(redis_url, link_id, signer)
 
 
-def forget_losses(redis_url: str, link_id: str, found: Iterable[Loss]) -> None:
+def forget_losses(redis_url: str, link_id: str, signer: Signer, found: Iterable[Loss]) -> None:
     """Let go of losses that are in the gap ledger."""
-    losses.forget_losses(redis_url, link_id, found)
+    losses.forget_losses(redis_url, link_id, signer, found)
 
 
 def clear_mirror(redis_url: str, link_id: str, *, mirror_id: str, keys: Iterable[str] = ()) -> None:

@@ -379,11 +379,11 @@ def test_each_mirror_topic_has_its_lag_unless_it_is_unknown(client: Client, link
 
 @pytest.mark.django_db
 def test_waiting_messages_are_counted(client: Client, own_redis: None) -> None:
-    store.client().rpush("slices", "a", "b")
+    store.client().rpush("spark", "a", "b")
 
     shown = samples(client)
 
-    assert (shown['clusterlink_queue_messages{queue="control"}'], shown['clusterlink_queue_messages{queue="slices"}']) == (0, 2)
+    assert (shown['clusterlink_queue_messages{queue="control"}'], shown['clusterlink_queue_messages{queue="spark"}']) == (0, 2)
 
 
 @pytest.mark.django_db

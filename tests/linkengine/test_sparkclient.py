@@ -33,7 +33,8 @@ from linkengine.sparkclient import (
     tagged,
 )
 from linkengine.verifyjob.job import run_verify
-from tests.linkengine.copyjob.copying import SECRET, setup_for
+from tests.linkengine.copyjob.copying import setup_for
+from tests.signing import SECRETS, SIGNER
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 TIMEOUT_S = 180.0
@@ -193,9 +194,9 @@ def test_credentials_show_up_in_no_log_and_no_event_of_spark(
         ssl_key_pem=key,
     )
     setup = setup_for(worker_id_for(0, topic_name), redis_url=redis_url)
-    plan = CopyPlan(link_id="link", revision=1, source=guarded, destination=guarded)
-    write_assignments(redis_url, "link", {setup.worker_id: plan}, secret=SECRET, applied={setup.worker_id: 1})
-    end_workers(redis_url, [setup.worker_id], secret=SECRET)
+    plan = CopyPlan(link_id="link", revision=1, source=guarded, destination=guarded, signing_keys=SIGNER.texts())
+    write_assignments(redis_url, "link", {setup.worker_id: plan}, secrets=SECRETS, applied={setup.worker_id: 1})
+    end_workers(redis_url, [setup.worker_id], secrets=SECRETS)
     submit_worker(setup, spark_url=own_spark.url)
 
     admin = address_from_properties(source_cluster.client_properties("admin"))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from console import audit
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from tests.console.api.cast import SOURCE
 
@@ -80,9 +81,15 @@ class SmallCluster:
 
     def answer(self, task_name: str, kwargs: dict[str, Any]) -> Any:
         """Answer as a worker would."""
+        if task_name == "change_cluster":
+            with audit.carried_out(kwargs["entry"], change_id=kwargs["change_id"]) as attempt:
+                attempt.found = self._answer(kwargs["question"], kwargs["asked"])
+            return attempt.found
         if task_name != "ask_cluster":
             return PROBE if task_name in ("check_link", "probe_address") else {}
-        question, asked = kwargs["question"], kwargs["asked"]
+        return self._answer(kwargs["question"], kwargs["asked"])
+
+    def _answer(self, question: str, asked: dict[str, Any]) -> Any:
         self.asked.append((question, asked))
         if self.error:
             raise self.error

@@ -11,7 +11,7 @@ import structlog
 from django.conf import settings as django_settings
 from django.test import Client
 
-from console import rounds, store
+from console import keys, rounds, store
 from console.models import ClusterLink, LinkSample, MirrorPartition, MirrorSample, MirrorTopic
 from console.queries.metrics import prometheus_text
 from console.reconciling import placing, plans, waits
@@ -55,7 +55,7 @@ def now_ms() -> int:
 
 
 def report(link: ClusterLink, *told: PartitionProgress) -> None:
-    RedisProgress(django_settings.REDIS_URL).report(plans.link_key(link), list(told))
+    RedisProgress(django_settings.REDIS_URL, keys.link_signer).report(plans.link_key(link), list(told))
 
 
 def figures() -> dict[str, float]:
@@ -124,7 +124,7 @@ def test_what_was_told_of_a_mirror_that_failed_is_told_again_and_nothing_else(
     _, bad, last = mirrors
     report(link, said(bad), said(last))
     reconcile_link(link_id=link.pk)
-    sink, key = RedisProgress(django_settings.REDIS_URL), plans.link_key(link)
+    sink, key = RedisProgress(django_settings.REDIS_URL, keys.link_signer), plans.link_key(link)
     for one in (bad, last):
         sink.keep(key, said(one, bytes_copied=5, gaps=(GAP,)))
     lost = [(plans.partition_keys(one)[0], OffsetRange(30, 40)) for one in (bad, last)]
@@ -135,7 +135,7 @@ def test_what_was_told_of_a_mirror_that_failed_is_told_again_and_nothing_else(
     reconcile_link(link_id=link.pk)
 
     assert [one.key for one in endings.read(link, mirrors).told] == [plans.partition_keys(bad)[0]]
-    assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link)) == lost[:1]
+    assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == lost[:1]
     assert last.gaps.count() == 2
     assert MirrorPartition.objects.get(mirror=last).bytes_copied == 5
 
@@ -143,7 +143,7 @@ def test_what_was_told_of_a_mirror_that_failed_is_told_again_and_nothing_else(
     reconcile_link(link_id=link.pk)
 
     assert endings.read(link, mirrors).names == {}
-    assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link)) == []
+    assert jobs.read_losses(django_settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == []
     assert sorted(bad.gaps.values_list("reason", flat=True)) == [GapReason.ABORTED, GapReason.LOST]
     assert MirrorPartition.objects.get(mirror=bad).bytes_copied == 5
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from console import keys
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
 from console.reconciling import coverage, plans
 from console.tasks import reconcile
@@ -41,16 +42,16 @@ def said(mirror: MirrorTopic, hold_id: str, *, life: str = life_of("there", "her
 def ended(link: ClusterLink, *outcomes: PartitionProgress) -> None:
     """A copy worker has let go of partitions."""
     for one in outcomes:
-        RedisProgress(reconcile.settings.REDIS_URL).keep(plans.link_key(link), one)
+        RedisProgress(reconcile.settings.REDIS_URL, keys.link_signer).keep(plans.link_key(link), one)
 
 
 def kept(link: ClusterLink) -> list[str]:
-    return list(jobs.read_kept(reconcile.settings.REDIS_URL, plans.link_key(link)))
+    return list(jobs.read_kept(reconcile.settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)))
 
 
 def reported(mirror: MirrorTopic, hold_id: str, **told: Any) -> None:
     """A worker reports, and a round reads it."""
-    sink = RedisProgress(reconcile.settings.REDIS_URL)
+    sink = RedisProgress(reconcile.settings.REDIS_URL, keys.link_signer)
     sink.report(plans.link_key(mirror.link), [said(mirror, hold_id, **told)])
     reconcile.reconcile_link(link_id=mirror.link_id)
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from django.conf import settings as django_settings
 from django.db import connection
 
-from console import dispatch
+from console import dispatch, keys
 from console.models import Cluster, ClusterLink, CopyWorker, Environment, MirrorPartition, MirrorTopic
 from console.tasks import mirrors, pool
 from devcluster.kafka import KafkaCluster
@@ -150,7 +150,7 @@ def worker(sent: list[tuple[str, dict[str, Any]]]) -> Iterator[Callable[[], None
 def end_copy_workers() -> None:
     """Tell all that live, or are about to."""
     names = {one.worker_id for one in pool.heard()} | set(CopyWorker.objects.values_list("worker_id", flat=True))
-    jobs.end_workers(django_settings.REDIS_URL, names - {""}, secret=django_settings.SECRET_KEY)
+    jobs.end_workers(django_settings.REDIS_URL, names - {""}, secrets=keys.worker_secrets())
 
 
 def _situation() -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from console import store
+from console import audit, store
+from console.actors import SYSTEM
 from console.models import Cluster
 from console.tasks import browsing
 from devcluster.kafka import KafkaCluster
@@ -22,7 +24,12 @@ ANYTHING = {
 
 
 def ask(cluster: Cluster, question: str, **asked: Any) -> dict[str, Any]:
-    browsing.ask_cluster(reply_to="reply", cluster_pk=cluster.pk, question=question, asked=asked)
+    if question in browsing.CHANGES:
+        entry = audit.entry(by=SYSTEM, action=question, resource="cluster", detail=asked)
+        about = {"question": question, "asked": asked, "entry": entry, "change_id": uuid4().hex}
+        browsing.change_cluster(reply_to="reply", cluster_pk=cluster.pk, **about)
+    else:
+        browsing.ask_cluster(reply_to="reply", cluster_pk=cluster.pk, question=question, asked=asked)
     answer = store.wait_for_answer("reply", timeout_s=5)
     assert answer is not None
     return answer

@@ -7,6 +7,7 @@ import time
 import pytest
 from django.conf import settings
 
+from console import keys, store
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic, RestoreRun
 from console.models.mirrors import RECORDS_LOST
 from console.reconciling import plans
@@ -18,6 +19,7 @@ from linkengine.domain.plans import PartitionPhase, PartitionProgress, life_of
 from linkengine.domain.ranges import Gap, OffsetRange
 from linkengine.domain.states import GapReason, MirrorState
 from tests.console.conftest import NOW
+from tests.signing import OTHER
 
 pytestmark = pytest.mark.kafka
 LOST = OffsetRange(10, 1_400)
@@ -34,7 +36,7 @@ def mirror_of(link: ClusterLink) -> MirrorTopic:
 
 def lose(mirror: MirrorTopic) -> str:
     (key,) = plans.partition_keys(mirror)
-    RedisProgress(settings.REDIS_URL).lose(plans.link_key(mirror.link), (key, LOST))
+    RedisProgress(settings.REDIS_URL, keys.link_signer).lose(plans.link_key(mirror.link), (key, LOST))
     return key
 
 
@@ -51,7 +53,7 @@ def test_what_a_dead_copier_lost_comes_into_the_ledger_and_is_shown(link: Cluste
 
     assert ledger(mirror) == [(10, 1_400, GapReason.LOST, 500, None)]
     assert mirror.transition_errors.get().code == RECORDS_LOST
-    assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link)) == []
+    assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == []
     link.refresh_from_db()
     assert link.sequence > before
 
@@ -70,7 +72,7 @@ def test_who_goes_on_after_it_reports_the_same_loss(link: ClusterLink) -> None:
         last_timestamp_ms=950,
         gaps=(rest,),
     )
-    RedisProgress(settings.REDIS_URL).report(plans.link_key(link), [told])
+    RedisProgress(settings.REDIS_URL, keys.link_signer).report(plans.link_key(link), [told])
 
     reconcile.reconcile_link(link_id=link.pk)
 
@@ -80,12 +82,39 @@ def test_who_goes_on_after_it_reports_the_same_loss(link: ClusterLink) -> None:
 def test_a_loss_of_another_mirror_is_left_to_it(link: ClusterLink) -> None:
     mirror = mirror_of(link)
     other = (f"{plans.mirror_key(mirror)}0/0", LOST)
-    RedisProgress(settings.REDIS_URL).lose(plans.link_key(link), other)
+    RedisProgress(settings.REDIS_URL, keys.link_signer).lose(plans.link_key(link), other)
 
     reconcile.reconcile_link(link_id=link.pk)
 
     assert ledger(mirror) == []
-    assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link)) == [other]
+    assert jobs.read_losses(settings.REDIS_URL, plans.link_key(link), plans.signer_of(link)) == [other]
+
+
+def test_who_can_write_to_redis_can_neither_report_nor_invent_a_loss(link: ClusterLink) -> None:
+    mirror = mirror_of(link)
+    (key,) = plans.partition_keys(mirror)
+    before = store.refused_counts()
+    one = PartitionProgress(
+        key=key,
+        hold_id="forged",
+        phase=PartitionPhase.COPYING,
+        observed_at_ms=1,
+        source_end=5,
+        mirror_end=5,
+        gaps=(Gap(OffsetRange(0, 5), GapReason.LOST),),
+        life=life_of(mirror.source_topic_id, mirror.mirror_topic_id),
+    )
+    stranger = RedisProgress(settings.REDIS_URL, lambda _: OTHER)
+    stranger.report(plans.link_key(link), [one])
+    stranger.keep(plans.link_key(link), one)
+    stranger.lose(plans.link_key(link), (key, LOST))
+
+    reconcile.reconcile_link(link_id=link.pk)
+
+    assert ledger(mirror) == []
+    assert MirrorPartition.objects.get(mirror=mirror).mirror_end is None
+    counted = {kind: number - before.get(kind, 0) for kind, number in store.refused_counts().items()}
+    assert (counted["report"], counted["loss"]) == (2, 1)
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["made anew", "in place"])
@@ -124,7 +153,7 @@ def report(mirror: MirrorTopic, key: str, *, life: str) -> None:
         gaps=(Gap(OffsetRange(700, 1_400), GapReason.HEAD),),
         life=life,
     )
-    RedisProgress(settings.REDIS_URL).report(plans.link_key(mirror.link), [told])
+    RedisProgress(settings.REDIS_URL, keys.link_signer).report(plans.link_key(mirror.link), [told])
 
 
 def restore(mirror: MirrorTopic, *, in_place: bool = False) -> None:

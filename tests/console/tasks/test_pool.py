@@ -11,7 +11,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.utils import timezone
 
-from console import store
+from console import keys, store
 from console.models import ClusterLink, CopyWorker, MirrorPartition, MirrorTopic
 from console.reconciling import placing, plans
 from console.tasks import pool, reconcile
@@ -42,7 +42,7 @@ class Worker:
         if known:
             CopyWorker.objects.update_or_create(number=number, defaults={"worker_id": self.worker_id, "submitted_at": NOW})
         setup = jobs.setup_worker(
-            self.worker_id, redis_url=django_settings.REDIS_URL, secret=django_settings.SECRET_KEY, lease_ttl_ms=4_000
+            self.worker_id, redis_url=django_settings.REDIS_URL, secrets=keys.worker_secrets(), lease_ttl_ms=4_000
         )
         self._assignments = RedisAssignments(setup)
         self.beat()

@@ -108,7 +108,8 @@ def test_a_new_mirror_is_copied_within_a_second_of_its_topic_without_another_wor
     mirrors.setup_mirror(mirror_id=row.pk)
     made_at = time.monotonic()
     reconcile.reconcile_link(link_id=link.pk)  # which the end of the set-up sends
-    while [one.mirror_end for one in jobs.read_progress(settings.REDIS_URL, plans.link_key(link))] != [100, 100]:
+    key, signer = plans.link_key(link), plans.signer_of(link)
+    while [one.mirror_end for one in jobs.read_progress(settings.REDIS_URL, key, signer)] != [100, 100]:
         assert time.monotonic() - made_at < 20, (pool.standing(), list(MirrorPartition.objects.values()), states(row))
         time.sleep(0.02)
     took_s = time.monotonic() - made_at

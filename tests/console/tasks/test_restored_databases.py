@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from console import keys
 from console.actions.operations import operate
 from console.actors import SYSTEM
 from console.models import (
@@ -48,11 +49,11 @@ def test_a_database_that_went_back_is_followed_at_once(
     mirror: MirrorTopic, link: ClusterLink, settings: Any, sent: list[tuple[str, dict[str, Any]]]
 ) -> None:
     """What workers were told after the backup was made does not count more than what they are told now."""
-    setup = jobs.setup_worker("0000-w", redis_url=settings.REDIS_URL, secret=settings.SECRET_KEY, lease_ttl_ms=4_000)
+    setup = jobs.setup_worker("0000-w", redis_url=settings.REDIS_URL, secrets=keys.worker_secrets(), lease_ttl_ms=4_000)
     worker, key = RedisAssignments(setup), plans.link_key(link)
     worker.beat(Heartbeat(worker_id="0000-w"))
     later = replace(plans.empty_plan(key), revision=link.revision + 2)
-    jobs.write_assignments(settings.REDIS_URL, key, {"0000-w": later}, secret=settings.SECRET_KEY, applied={"0000-w": 1})
+    jobs.write_assignments(settings.REDIS_URL, key, {"0000-w": later}, secrets=keys.worker_secrets(), applied={"0000-w": 1})
     CopyWorker.objects.create(number=0, worker_id="0000-w")
 
     reconcile.reconcile_link(link_id=link.pk)

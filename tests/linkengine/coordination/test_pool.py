@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from base64 import urlsafe_b64encode
 from dataclasses import replace
 from typing import cast
 
@@ -20,15 +21,17 @@ from linkengine.coordination.pool import (
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.plans import CopyPlan, PartitionAssignment
 from linkengine.domain.workers import Heartbeat, LinkShare, WorkerSetup, worker_id_for
+from tests.signing import OTHER, SECRETS, SIGNER
 
-SECRET, PASSWORD = "the installation's secret", "a password of a link"
+PASSWORD = "a password of a link"
+OTHERS = (urlsafe_b64encode(bytes(32)).decode(),)  # secrets of another installation
 WORKER = worker_id_for(3, "a")
 
 
 @pytest.fixture
 def setup(redis_url: str) -> WorkerSetup:
     worker_id = worker_id_for(3, uuid.uuid4().hex)
-    return WorkerSetup(worker_id=worker_id, redis_url=redis_url, key=key_for(SECRET, worker_id))
+    return WorkerSetup(worker_id=worker_id, redis_url=redis_url, key=key_for(SECRETS[0], worker_id))
 
 
 def plan(*partitions: int, link_id: str = "link", **changes: object) -> CopyPlan:
@@ -44,7 +47,7 @@ def plan(*partitions: int, link_id: str = "link", **changes: object) -> CopyPlan
 
 
 def tell(setup: WorkerSetup, one: CopyPlan, **more: object) -> set[str]:
-    return write_assignments(setup.redis_url, one.link_id, {setup.worker_id: one}, secret=SECRET, **more)  # type: ignore[arg-type]
+    return write_assignments(setup.redis_url, one.link_id, {setup.worker_id: one}, secrets=SECRETS, **more)  # type: ignore[arg-type]
 
 
 def raw(setup: WorkerSetup) -> dict[str, str]:
@@ -104,7 +107,7 @@ def test_what_was_not_said_by_us_is_not_followed(setup: WorkerSetup) -> None:
     told = assignments.read()
     stranger = replace(setup, worker_id=worker_id_for(3, uuid.uuid4().hex))
     tell(stranger, plan(5))
-    write_assignments(setup.redis_url, "link", {setup.worker_id: plan(6)}, secret="another installation's")
+    write_assignments(setup.redis_url, "link", {setup.worker_id: plan(6)}, secrets=OTHERS)
 
     for token in ("nonsense", raw(stranger)["link"], raw(setup)["link"]):
         _touch(setup, "link", token)
@@ -164,7 +167,7 @@ def test_a_worker_is_told_to_end(setup: WorkerSetup) -> None:
     assignments = RedisAssignments(setup)
     tell(setup, plan(0))
 
-    end_workers(setup.redis_url, [setup.worker_id], secret=SECRET)
+    end_workers(setup.redis_url, [setup.worker_id], secrets=SECRETS)
 
     assert assignments.read().ends
 
@@ -196,7 +199,7 @@ def test_a_heartbeat_is_told_with_its_age(setup: WorkerSetup) -> None:
     )
 
     RedisAssignments(setup).beat(beat)
-    (found,) = [one for one in read_workers(setup.redis_url, secret=SECRET) if one.worker_id == setup.worker_id]
+    (found,) = [one for one in read_workers(setup.redis_url, secrets=SECRETS) if one.worker_id == setup.worker_id]
 
     assert replace(found, silent_ms=0) == beat
     assert found.silent_ms < 1_000
@@ -210,8 +213,36 @@ def test_heartbeats_of_nobody_are_not_heard(setup: WorkerSetup) -> None:
     redis.hset("copy-workers", worker_id_for(9, "forged"), forged)
     redis.hset("copy-workers", "no worker", "nonsense")
 
-    names = [one.worker_id for one in read_workers(setup.redis_url, secret=SECRET)]
+    names = [one.worker_id for one in read_workers(setup.redis_url, secrets=SECRETS)]
 
     assert setup.worker_id in names
     assert not {worker_id_for(9, "forged"), "no worker"} & set(names)
-    assert read_workers(setup.redis_url, secret="another's") == []
+    assert read_workers(setup.redis_url, secrets=OTHERS) == []
+
+
+def test_a_worker_goes_on_hearing_and_being_heard_while_the_secret_is_replaced(setup: WorkerSetup) -> None:
+    assignments, both = RedisAssignments(setup), OTHERS + SECRETS
+    assignments.beat(Heartbeat(worker_id=setup.worker_id))
+
+    write_assignments(setup.redis_url, "link", {setup.worker_id: plan(1)}, secrets=both)
+    assert assignments.read().plans == {"link": plan(1)}
+    assert setup.worker_id in [one.worker_id for one in read_workers(setup.redis_url, secrets=both)]
+    end_workers(setup.redis_url, [setup.worker_id], secrets=both)
+
+    assert assignments.read().ends
+
+
+def test_a_worker_signs_with_the_keys_that_it_was_told_last(setup: WorkerSetup) -> None:
+    assignments = RedisAssignments(setup)
+    assert assignments.signer_of("link").keys == ()
+
+    for signer, partitions in ((SIGNER, (0,)), (OTHER, ())):
+        tell(setup, plan(*partitions, signing_keys=signer.texts()))
+        assignments.read()
+        assert assignments.signer_of("link") == signer
+
+
+def test_another_request_is_no_news(setup: WorkerSetup) -> None:
+    tell(setup, plan(0, request_id="one"))
+
+    assert tell(setup, plan(0, request_id="another")) == set()

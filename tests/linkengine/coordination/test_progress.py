@@ -22,12 +22,15 @@ from linkengine.coordination.progress import (
     from_json,
     read_kept,
     read_progress,
+    signed_report,
     to_json,
 )
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.domain.plans import PartitionPhase, PartitionProgress
 from linkengine.domain.ranges import Gap, OffsetRange
+from linkengine.domain.signatures import Signer
 from linkengine.domain.states import GapReason
+from tests.signing import OTHER, SIGNER
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
@@ -80,17 +83,22 @@ def seen(
     )
 
 
+def signer_of(_: str) -> Signer:
+    return SIGNER
+
+
 def told(redis_url: str, link_id: str) -> list[PartitionProgress]:
     """What is read, but for the time: that is the reader's."""
-    return [replace(one, observed_at_ms=NOW_MS + (one.mirror_end or 0)) for one in read_progress(redis_url, link_id)]
+    return [replace(one, observed_at_ms=NOW_MS + (one.mirror_end or 0)) for one in read_progress(redis_url, link_id, SIGNER)]
 
 
 def age(redis_url: str, link_id: str, *, ms: int) -> None:
     """Let what was reported be as old as that, by Redis' clock; a negative age is of a clock that was set back."""
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         for key, value in client.hgetall(f"progress:{link_id}").items():  # type: ignore[union-attr]
-            got_at_ms, text = value.split(" ", maxsplit=1)
-            client.hset(f"progress:{link_id}", key, f"{int(got_at_ms) - ms} {text}")
+            got_at_ms, signed_at_ms, _, text = value.split(" ", maxsplit=3)
+            signed = signed_report(SIGNER, link_id, from_json(text), at_ms=int(signed_at_ms) - ms)
+            client.hset(f"progress:{link_id}", key, f"{int(got_at_ms) - ms} {signed}")
 
 
 @given(observations)
@@ -117,7 +125,7 @@ def test_reports_of_other_versions_are_read_as_far_as_they_are_known() -> None:
 
 
 def test_the_newest_observation_of_every_partition_is_read_by_key(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url)
+    progress = RedisProgress(redis_url, signer_of)
     progress.report(link_id, [seen("b/1"), seen("a/0")])
     progress.report(link_id, [seen("b/1", after_ms=10)])
     progress.report(link_id, [])
@@ -127,9 +135,9 @@ def test_the_newest_observation_of_every_partition_is_read_by_key(redis_url: str
 
 def test_offsets_up_to_the_last_one_survive_redis(redis_url: str, link_id: str) -> None:
     last = replace(seen(), mirror_end=2**63 - 1, gaps=(Gap(OffsetRange(2**53 + 1, 2**63 - 1), GapReason.LOST),))
-    RedisProgress(redis_url).report(link_id, [last])
+    RedisProgress(redis_url, signer_of).report(link_id, [last])
 
-    (one,) = read_progress(redis_url, link_id)
+    (one,) = read_progress(redis_url, link_id, SIGNER)
     assert (one.mirror_end, one.gaps) == (last.mirror_end, last.gaps)
 
 
@@ -139,10 +147,10 @@ def test_times_are_told_by_the_readers_clock_whatever_the_writers_says(redis_url
     observed_at_ms = before_ms + wrong_by_ms
     ago = {"caught_up_at_ms": 700, "source_seen_at_ms": 200, "failed_at_ms": 400}
     one = replace(seen(), observed_at_ms=observed_at_ms, **{name: observed_at_ms - ms for name, ms in ago.items()})
-    RedisProgress(redis_url).report(link_id, [one])
+    RedisProgress(redis_url, signer_of).report(link_id, [one])
 
     asked_ms = time.time_ns() // 1_000_000
-    (read,) = read_progress(redis_url, link_id)
+    (read,) = read_progress(redis_url, link_id, SIGNER)
     after_ms = time.time_ns() // 1_000_000
 
     assert before_ms - (after_ms - asked_ms) - 1 <= read.observed_at_ms <= after_ms  # looks older by as long as the answer took
@@ -150,7 +158,7 @@ def test_times_are_told_by_the_readers_clock_whatever_the_writers_says(redis_url
 
 
 def test_a_writer_whose_clock_is_ahead_does_not_hide_the_next_hold(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url)
+    progress = RedisProgress(redis_url, signer_of)
     progress.report(link_id, [seen(hold_id="s1", after_ms=HOUR_MS)])
     progress.report(link_id, [seen(hold_id="s2", generation=2, phase=PartitionPhase.FAILED)])
 
@@ -158,18 +166,18 @@ def test_a_writer_whose_clock_is_ahead_does_not_hide_the_next_hold(redis_url: st
 
 
 def test_a_clock_of_redis_that_was_set_back_hides_nobody_and_makes_the_age_unknown(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url)
+    progress = RedisProgress(redis_url, signer_of)
     progress.report(link_id, [seen(hold_id="s1")])
     age(redis_url, link_id, ms=-HOUR_MS)
-    assert read_progress(redis_url, link_id)[0].observed_at_ms > time.time_ns() // 1_000_000 + HOUR_MS // 2
+    assert read_progress(redis_url, link_id, SIGNER)[0].observed_at_ms > time.time_ns() // 1_000_000 + HOUR_MS // 2
 
     progress.report(link_id, [seen(hold_id="s2", phase=PartitionPhase.WAITING)])
 
-    assert [one.hold_id for one in read_progress(redis_url, link_id)] == ["s2"]
+    assert [one.hold_id for one in read_progress(redis_url, link_id, SIGNER)] == ["s2"]
 
 
 def test_a_task_that_waits_for_the_lease_does_not_hide_the_owner(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url)
+    progress = RedisProgress(redis_url, signer_of)
     progress.report(link_id, [seen(hold_id="s1")])
     progress.report(link_id, [seen(hold_id="s2", phase=PartitionPhase.WAITING, after_ms=400)])
 
@@ -177,7 +185,7 @@ def test_a_task_that_waits_for_the_lease_does_not_hide_the_owner(redis_url: str,
 
 
 def test_a_waiting_task_is_heard_once_the_owner_has_been_silent_for_long(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url)
+    progress = RedisProgress(redis_url, signer_of)
     waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING)
     progress.report(link_id, [seen(hold_id="s1", after_ms=HOUR_MS)])
     age(redis_url, link_id, ms=6_000)
@@ -187,7 +195,7 @@ def test_a_waiting_task_is_heard_once_the_owner_has_been_silent_for_long(redis_u
 
 
 def test_a_waiting_task_is_heard_when_nobody_owns_the_partition(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url)
+    progress = RedisProgress(redis_url, signer_of)
     waiting = seen(hold_id="s2", phase=PartitionPhase.WAITING, after_ms=1)
     progress.report(link_id, [seen(hold_id="s1", phase=PartitionPhase.RELEASED)])
     progress.report(link_id, [waiting])
@@ -197,7 +205,7 @@ def test_a_waiting_task_is_heard_when_nobody_owns_the_partition(redis_url: str, 
 
 @pytest.mark.parametrize("phase", [PartitionPhase.RELEASED, PartitionPhase.FAILED, PartitionPhase.COPYING])
 def test_a_report_of_an_earlier_lease_comes_too_late(redis_url: str, link_id: str, phase: PartitionPhase) -> None:
-    progress = RedisProgress(redis_url)
+    progress = RedisProgress(redis_url, signer_of)
     progress.report(link_id, [seen(hold_id="s2", generation=5)])
     progress.report(link_id, [seen(hold_id="s1", generation=4, phase=phase, after_ms=HOUR_MS)])
 
@@ -205,24 +213,24 @@ def test_a_report_of_an_earlier_lease_comes_too_late(redis_url: str, link_id: st
 
 
 def test_what_cannot_be_read_is_left_out_until_it_is_replaced(redis_url: str, link_id: str) -> None:
-    RedisProgress(redis_url).report(link_id, [seen("a/0")])
+    RedisProgress(redis_url, signer_of).report(link_id, [seen("a/0")])
     with redis.Redis.from_url(redis_url) as client:
         client.hset(f"progress:{link_id}", mapping={"b/0": '1 {"of": "another version"}', "c/0": '{"of": "an older version"}'})
 
     assert told(redis_url, link_id) == [seen("a/0")]
-    RedisProgress(redis_url).report(link_id, [seen("b/0"), seen("c/0")])
+    RedisProgress(redis_url, signer_of).report(link_id, [seen("b/0"), seen("c/0")])
     assert [one.key for one in told(redis_url, link_id)] == ["a/0", "b/0", "c/0"]
 
 
 def test_progress_goes_away_by_itself(redis_url: str, link_id: str) -> None:
-    RedisProgress(redis_url).report(link_id, [seen()])
+    RedisProgress(redis_url, signer_of).report(link_id, [seen()])
 
     with redis.Redis.from_url(redis_url) as client:
         assert 590_000 < client.pttl(f"progress:{link_id}") <= 600_000  # type: ignore[operator]
 
 
 def test_the_progress_of_one_mirror_can_be_removed(redis_url: str, link_id: str) -> None:
-    RedisProgress(redis_url).report(link_id, [seen("a/0"), seen("a/1"), seen("ab/0")])
+    RedisProgress(redis_url, signer_of).report(link_id, [seen("a/0"), seen("a/1"), seen("ab/0")])
 
     clear_mirror(redis_url, link_id, mirror_id="a")
 
@@ -230,45 +238,117 @@ def test_the_progress_of_one_mirror_can_be_removed(redis_url: str, link_id: str)
 
 
 def test_without_redis_both_sides_say_so(own_redis: RedisServer, link_id: str) -> None:
-    progress = RedisProgress(own_redis.url)
+    progress = RedisProgress(own_redis.url, signer_of)
     own_redis.kill()
 
     with pytest.raises(CoordinationUnavailableError):
         progress.report(link_id, [seen()])
     with pytest.raises(CoordinationUnavailableError):
-        read_progress(own_redis.url, link_id)
+        read_progress(own_redis.url, link_id, SIGNER)
 
 
 def test_what_is_kept_stays_until_it_is_forgotten(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url)
+    progress = RedisProgress(redis_url, signer_of)
     first, last = seen("a/0"), seen("a/0", after_ms=10)
     other = replace(first, hold_id="s2")
     for one in (first, last, other):
         progress.keep(link_id, one)
         progress.keep(link_id, one)
 
-    kept = read_kept(redis_url, link_id)
+    kept = read_kept(redis_url, link_id, SIGNER)
     forget_kept(redis_url, link_id, list(kept)[:1])
 
     assert sorted(one.mirror_end or 0 for one in kept.values() if one) == sorted(
         one.mirror_end or 0 for one in (first, last, other)
     )
-    assert len(read_kept(redis_url, link_id)) == 2
+    assert len(read_kept(redis_url, link_id, SIGNER)) == 2
     clear_link(redis_url, link_id)
-    assert read_kept(redis_url, link_id) == {}
+    assert read_kept(redis_url, link_id, SIGNER) == {}
 
 
 def test_a_mirror_that_is_gone_takes_along_what_was_kept_of_it(redis_url: str, link_id: str) -> None:
-    progress = RedisProgress(redis_url)
+    progress = RedisProgress(redis_url, signer_of)
     progress.keep(link_id, seen("a/0"))
     progress.keep(link_id, seen("ab/0"))
 
     clear_mirror(redis_url, link_id, mirror_id="a")
 
-    assert [one.key for one in read_kept(redis_url, link_id).values() if one] == ["ab/0"]
+    assert [one.key for one in read_kept(redis_url, link_id, SIGNER).values() if one] == ["ab/0"]
 
 
 def test_what_is_kept_and_cannot_be_read_is_named(redis_url: str, link_id: str) -> None:
-    client_for(redis_url).hset(f"kept:{link_id}", "a/0 s 1", "nonsense")
+    text, name = '{"of": "another version"}', "a/0 s 1"
+    signature = SIGNER.sign("kept progress", link_id, name, "1", text)
+    client_for(redis_url).hset(f"kept:{link_id}", name, f"1 1 {signature} {text}")
 
-    assert read_kept(redis_url, link_id) == {"a/0 s 1": None}
+    assert read_kept(redis_url, link_id, SIGNER) == {name: None}
+
+
+def test_a_forged_report_is_not_taken_for_a_kept_one_and_stays(redis_url: str, link_id: str) -> None:
+    client, one = client_for(redis_url), seen("a/0")
+    RedisProgress(redis_url, signer_of).keep(link_id, one)
+    RedisProgress(redis_url, signer_of).report(link_id, [one])
+    ((name, true),) = client.hgetall(f"kept:{link_id}").items()  # type: ignore[union-attr]
+    forged = {
+        "unsigned": f"1 {to_json(one)}",
+        "by another": f"1 {signed_report(OTHER, link_id, one, at_ms=1, kept_as='by another')}",
+        "of another link": f"1 {signed_report(SIGNER, 'another', one, at_ms=1, kept_as='of another link')}",
+        "under another name": true,
+        "a report": client.hget(f"progress:{link_id}", "a/0"),
+        "altered": true.replace('"bytes_copied": 0', '"bytes_copied": 9'),
+    }
+    client.hset(f"kept:{link_id}", mapping=forged)
+    before = int(client.hget("refused", "report") or 0)  # type: ignore[arg-type]
+
+    for _ in range(2):
+        assert list(read_kept(redis_url, link_id, SIGNER)) == [name]
+    assert int(client.hget("refused", "report") or 0) == before + len(forged)  # type: ignore[arg-type]
+    assert client.hlen(f"kept:{link_id}") == len(forged) + 1
+    client.hset(f"progress:{link_id}", "a/0", true)
+    assert read_progress(redis_url, link_id, SIGNER) == []
+
+
+def test_a_report_that_is_kept_again_stays_as_old_as_it_is(redis_url: str, link_id: str) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    old = signed_report(SIGNER, link_id, seen(), at_ms=now_ms - HOUR_MS, kept_as="name")
+    client_for(redis_url).hset(f"kept:{link_id}", "name", f"{now_ms} {old}")
+
+    read = read_kept(redis_url, link_id, SIGNER)["name"]
+    assert read is not None
+    assert read.observed_at_ms < now_ms - HOUR_MS + 60_000
+
+
+def test_a_forged_report_is_not_read(redis_url: str, link_id: str) -> None:
+    caught_up = replace(seen("a/0"), mirror_end=10, source_end=10)
+    progress = RedisProgress(redis_url, signer_of)
+    progress.report(link_id, [seen("a/0", after_ms=5)])
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        name, now_ms = f"progress:{link_id}", int(client.time()[0]) * 1000  # type: ignore[index]
+        true = str(client.hget(name, "a/0"))
+        for forged in (
+            f"{now_ms} {to_json(caught_up)}",  # as before there were signatures
+            f"{now_ms} {now_ms} {'0' * 64} {to_json(caught_up)}",
+            f"{now_ms} {signed_report(SIGNER, 'another link', caught_up, at_ms=now_ms)}",
+            f"{now_ms} {signed_report(OTHER, link_id, caught_up, at_ms=now_ms)}",
+            true.replace('"mirror_end": 5', '"mirror_end": 10'),
+        ):
+            assert forged != true
+            client.hset(name, "a/0", forged)
+            assert read_progress(redis_url, link_id, SIGNER) == []
+
+        client.hset(name, mapping={"a/0": "1 2 f not json", "b/0": true})  # a true report in the place of another partition's
+        assert read_progress(redis_url, link_id, SIGNER) == []
+
+    progress.report(link_id, [seen("a/0", after_ms=6)])
+    assert told(redis_url, link_id) == [seen("a/0", after_ms=6)]
+
+
+def test_a_report_that_is_put_back_stays_as_old_as_it_is(redis_url: str, link_id: str) -> None:
+    RedisProgress(redis_url, signer_of).report(link_id, [seen()])
+    age(redis_url, link_id, ms=HOUR_MS)
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        got_at_ms, rest = str(client.hget(f"progress:{link_id}", "mirror/0")).split(" ", maxsplit=1)
+        client.hset(f"progress:{link_id}", "mirror/0", f"{int(got_at_ms) + HOUR_MS} {rest}")
+
+    (read,) = read_progress(redis_url, link_id, SIGNER)
+    assert read.observed_at_ms < time.time_ns() // 1_000_000 - HOUR_MS + 60_000

@@ -27,10 +27,10 @@ from linkengine.domain.workers import WorkerSetup
 from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.producers import ProducerState, describe_producers
 from tests.linkengine.copyjob.memory import MemoryAssignments, MemoryLease, MemoryProgress
+from tests.signing import SECRETS, SIGNER
 from tests.watermarks import watermarks
 
 DEADLINE_S = 60.0
-SECRET = "a secret of the tests"
 T = TypeVar("T")
 Pair = tuple[KafkaCluster, KafkaCluster]  # source, destination
 _mirrors = iter(range(1, 1 << 20))
@@ -94,11 +94,12 @@ def plan_for(
         destination=destination,
         assignments=assignments,
         tuning=CopyTuning(**({"progress_ms": 50} | tuning)),
+        signing_keys=SIGNER.texts(),
     )
 
 
 def setup_for(worker_id: str = "0000-worker", *, redis_url: str = "", lease_ttl_ms: int = 4_000) -> WorkerSetup:
-    key = key_for(SECRET, worker_id)
+    key = key_for(SECRETS[0], worker_id)
     return WorkerSetup(worker_id=worker_id, redis_url=redis_url, key=key, lease_ttl_ms=lease_ttl_ms, poll_ms=20)
 
 

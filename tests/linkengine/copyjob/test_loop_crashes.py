@@ -22,7 +22,6 @@ from linkengine.coordination.progress import read_progress
 from linkengine.domain.plans import CopyPlan
 from linkengine.domain.workers import worker_id_for
 from tests.linkengine.copyjob.copying import (
-    SECRET,
     Copier,
     Pair,
     assert_equal_topics,
@@ -35,6 +34,7 @@ from tests.linkengine.copyjob.copying import (
     wait_for,
 )
 from tests.linkengine.copyjob.memory import MemoryLease, NoLease
+from tests.signing import SECRETS
 
 ROOT = Path(__file__).parents[3]
 LEASE_TTL_MS = 500
@@ -77,7 +77,7 @@ def copier_parent(plan: CopyPlan, redis_url: str, directory: Path) -> Iterator[C
     lease_ttl_ms = plan.tuning.lease_ttl_ms
     names = [worker_id_for(number, uuid.uuid4().hex) for number in range(MOST_WORKERS)]
     setups = [setup_for(name, redis_url=redis_url, lease_ttl_ms=lease_ttl_ms) for name in names]
-    write_assignments(redis_url, plan.link_id, dict.fromkeys(names, plan), secret=SECRET)
+    write_assignments(redis_url, plan.link_id, dict.fromkeys(names, plan), secrets=SECRETS)
     plan_file = directory / "setups.pickle"
     plan_file.write_bytes(pickle.dumps(setups))
     command = [sys.executable, str(Path(__file__).with_name("copier_process.py")), str(plan_file)]
@@ -108,7 +108,7 @@ def with_signal(process: int, number: int) -> None:
 
 
 def mirror_ends(plan: CopyPlan, redis_url: str) -> dict[int, int | None]:
-    return {int(one.key.split("/")[1]): one.mirror_end for one in read_progress(redis_url, plan.link_id)}
+    return {int(one.key.split("/")[1]): one.mirror_end for one in read_progress(redis_url, plan.link_id, plan.signer)}
 
 
 @pytest.mark.timeout(600)

@@ -34,7 +34,6 @@ from linkengine.domain.plans import CopyPlan, PartitionPhase
 from linkengine.domain.workers import Heartbeat, WorkerSetup, worker_id_for, write_setup
 from linkengine.sparkclient import session
 from tests.linkengine.copyjob.copying import (
-    SECRET,
     Pair,
     create_pair,
     ends_of,
@@ -43,6 +42,7 @@ from tests.linkengine.copyjob.copying import (
     setup_for,
     wait_for,
 )
+from tests.signing import SECRETS
 
 AGAIN_S = 6.0  # without records after a worker's death: its leases, and what it takes to begin
 
@@ -59,11 +59,11 @@ def submitted(setup: WorkerSetup, *, spark_url: str) -> Iterator[Future[None]]:
         try:
             yield ended
         finally:
-            end_workers(setup.redis_url, [setup.worker_id], secret=SECRET)
+            end_workers(setup.redis_url, [setup.worker_id], secrets=SECRETS)
 
 
 def beat_of(setup: WorkerSetup) -> Heartbeat | None:
-    beats = {one.worker_id: one for one in read_workers(setup.redis_url, secret=SECRET)}
+    beats = {one.worker_id: one for one in read_workers(setup.redis_url, secrets=SECRETS)}
     return beats.get(setup.worker_id)
 
 
@@ -115,7 +115,7 @@ def test_a_worker_shows_life_and_ends_when_it_is_told_to(spark_connect_url: str,
         beat = wait_for(lambda: beat_of(setup))
         assert beat.partitions == 0
         assert not ended.done()
-        end_workers(redis_url, [setup.worker_id], secret=SECRET)
+        end_workers(redis_url, [setup.worker_id], secrets=SECRETS)
 
         assert ended.result(30) is None
 
@@ -168,7 +168,7 @@ def test_a_worker_that_is_killed_comes_again_and_loses_and_doubles_nothing(
     setup = setup_of_a_worker(redis_url)
 
     with submitted(setup, spark_url=spark_server.url) as ended:
-        write_assignments(redis_url, plan.link_id, {setup.worker_id: plan}, secret=SECRET)
+        write_assignments(redis_url, plan.link_id, {setup.worker_id: plan}, secrets=SECRETS)
         wait_for(lambda: copied(plan, redis_url))
         first = beat_of(setup)
         assert first is not None
@@ -180,10 +180,10 @@ def test_a_worker_that_is_killed_comes_again_and_loses_and_doubles_nothing(
         took_s = time.monotonic() - killed_at
         assert not ended.done()
         assert beat_of(setup).pid != first.pid  # type: ignore[union-attr]
-        end_workers(redis_url, [setup.worker_id], secret=SECRET)
+        end_workers(redis_url, [setup.worker_id], secrets=SECRETS)
         ended.result(30)
 
-    assert {one.phase for one in read_progress(redis_url, plan.link_id)} == {PartitionPhase.RELEASED}
+    assert {one.phase for one in read_progress(redis_url, plan.link_id, plan.signer)} == {PartitionPhase.RELEASED}
     records = read_topic(clusters[1], topic_name, partitions=2)
     assert len(records) == 6_000
     assert records == read_topic(clusters[0], topic_name, partitions=2)
@@ -198,7 +198,7 @@ def produce(cluster: KafkaCluster, topic: str, *, count: int) -> None:
 
 
 def mirror_ends(one: CopyPlan, redis_url: str) -> dict[int, int | None]:
-    return {int(seen.key.split("/")[1]): seen.mirror_end for seen in read_progress(redis_url, one.link_id)}
+    return {int(seen.key.split("/")[1]): seen.mirror_end for seen in read_progress(redis_url, one.link_id, one.signer)}
 
 
 def copied(one: CopyPlan, redis_url: str) -> bool:

@@ -23,7 +23,6 @@ from linkengine.domain.assignment import Place, Wanted, assign
 from linkengine.domain.plans import CopyPlan
 from linkengine.domain.workers import Heartbeat, worker_id_for
 from tests.linkengine.copyjob.copying import (
-    SECRET,
     Pair,
     assert_equal_topics,
     create_pair,
@@ -32,6 +31,7 @@ from tests.linkengine.copyjob.copying import (
     setup_for,
     wait_for,
 )
+from tests.signing import SECRETS
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 PARTITIONS = 8
@@ -60,7 +60,7 @@ class Workers:
         self._placed: dict[str, str] = {}
 
     def alive(self) -> dict[str, Heartbeat]:
-        heard = read_workers(self._redis_url, secret=SECRET)
+        heard = read_workers(self._redis_url, secrets=SECRETS)
         return {one.worker_id: one for one in heard if one.alive and one.worker_id in self._jobs}
 
     def look_after(self) -> None:
@@ -75,10 +75,10 @@ class Workers:
         for name in alive:
             share = tuple(one for one in self._plan.assignments if self._placed[one.key] == name)
             plan = replace(self._plan, assignments=share)
-            write_assignments(self._redis_url, plan.link_id, {name: plan}, secret=SECRET, applied={name: 1})
+            write_assignments(self._redis_url, plan.link_id, {name: plan}, secrets=SECRETS, applied={name: 1})
 
     def ends(self) -> dict[int, int | None]:
-        reports = read_progress(self._redis_url, self._plan.link_id)
+        reports = read_progress(self._redis_url, self._plan.link_id, self._plan.signer)
         return {int(one.key.split("/")[1]): one.mirror_end for one in reports}
 
     def until(self, look: Callable[[], bool], *, deadline_s: float = LONG_S) -> None:
@@ -93,7 +93,7 @@ class Workers:
         return {name: beat.partitions for name, beat in self.alive().items()}
 
     def close(self) -> None:
-        end_workers(self._redis_url, list(self._jobs), secret=SECRET)
+        end_workers(self._redis_url, list(self._jobs), secrets=SECRETS)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -47,10 +47,12 @@ def test_a_plan_prints_no_secret() -> None:
         source=address,
         destination=address,
         assignments=(assignment,),
+        signing_keys=("5ec0de",),
     )
 
     assert assignment.key == "7/3"
     assert "secret" not in repr(plan)
+    assert "5ec0de" not in repr(plan)
 
 
 def test_progress_that_has_not_looked_yet_knows_nothing_rather_than_zero() -> None:

@@ -17,8 +17,14 @@ from linkengine.domain.plantexts import PLAN_VERSION, other_version, plan_digest
 
 def value_for(name: str, kind: str) -> Any:
     """Something that is no default."""
-    of_kind = {"int": 7, "str": f"a {name}", "bool": False, "float": 0.5, "tuple[int, int] | None": (3, 99)}
-    of_kind["tuple[str, ...]"] = ("192.0.2.0/24",)
+    of_kind = {
+        "int": 7,
+        "str": f"a {name}",
+        "bool": False,
+        "float": 0.5,
+        "tuple[int, int] | None": (3, 99),
+        "tuple[str, ...]": ("0a0b",),
+    }
     return (("team", "one"),) if name == "oauth_extensions" else of_kind[kind]
 
 
@@ -54,12 +60,14 @@ def test_plans_that_ask_for_the_same_have_the_same_digest() -> None:
     one, (first, *others) = plan(), plan().assignments
 
     assert plan_digest(replace(one, assignments=(replace(first, source_seen=(4, 100)), *others))) == plan_digest(one)
+    assert plan_digest(replace(one, request_id="another request")) == plan_digest(one)
     for other in (
         replace(one, revision=8),
         replace(one, assignments=tuple(others)),
         replace(one, assignments=(replace(first, since_ms=8), *others)),
         replace(one, source=replace(one.source, sasl_password="another secret")),
         replace(one, tuning=replace(one.tuning, bytes_per_s=8)),
+        replace(one, signing_keys=("0c0d", *one.signing_keys)),
     ):
         assert plan_digest(other) != plan_digest(one)
 
@@ -94,6 +102,7 @@ def test_fields_that_an_older_worker_did_not_know_have_their_defaults() -> None:
             f"version {PLAN_VERSION + 1}, and knows those up to {PLAN_VERSION}",
         ),
         (lambda found: found["plan"].pop("revision"), "it cannot read the copy plan"),
+        (lambda found: found["plan"].pop("signing_keys"), "it cannot read the copy plan"),
     ],
 )
 def test_what_would_be_copied_wrongly_is_refused_in_words(change: Any, words: str) -> None:

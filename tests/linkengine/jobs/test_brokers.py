@@ -19,7 +19,8 @@ from linkengine.domain.mirrorjobs import MirrorSetup
 from linkengine.domain.plans import CopyPlan, PartitionAssignment, VerifyPlan, producer_id_for
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.sparkclient import session
-from tests.linkengine.jobs.copyworkers import SECRET, copy_worker
+from tests.linkengine.jobs.copyworkers import copy_worker
+from tests.signing import SECRETS, SIGNER
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 RECORDS = 300
@@ -88,10 +89,10 @@ class Loop:
         created = jobs.setup_mirror(setup, assignments_factory=self._assignments)
         plan = CopyPlan(
             link_id=self.link_id, revision=1, source=self.source, destination=self.destination,
-            assignments=self._assignments(1, created.source_topic_id),
+            assignments=self._assignments(1, created.source_topic_id), signing_keys=SIGNER.texts(),
         )  # fmt: skip
         with copy_worker(redis_url=self.redis_url, spark_url=self.spark_url) as name:
-            jobs.write_assignments(self.redis_url, self.link_id, {name: plan}, secret=SECRET)
+            jobs.write_assignments(self.redis_url, self.link_id, {name: plan}, secrets=SECRETS)
             self._wait_until_copied()
 
     def verify(self) -> tuple[int, int]:
@@ -113,7 +114,7 @@ class Loop:
 
     def _wait_until_copied(self) -> None:
         deadline = time.monotonic() + COPIED_WITHIN_S
-        while (reports := jobs.read_progress(self.redis_url, self.link_id)) == [] or reports[0].mirror_end != RECORDS:
+        while (reports := jobs.read_progress(self.redis_url, self.link_id, SIGNER)) == [] or reports[0].mirror_end != RECORDS:
             assert time.monotonic() < deadline, f"not copied in time: {reports}"
             time.sleep(0.1)
 

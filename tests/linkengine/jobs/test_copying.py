@@ -10,7 +10,8 @@ from linkengine.domain.plans import CopyPlan, PartitionPhase, PartitionProgress,
 from linkengine.domain.states import StopReason
 from linkengine.jobs.setup import AssignmentsFactory
 from linkengine.kafka.admin import ClusterAdmin, OffsetKind
-from tests.linkengine.jobs.copyworkers import COPIED_WITHIN_S, SECRET, copy_worker
+from tests.linkengine.jobs.copyworkers import COPIED_WITHIN_S, copy_worker
+from tests.signing import SECRETS, SIGNER
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 Send = Callable[..., None]
@@ -20,7 +21,7 @@ def wait_until_copied(redis_url: str, link_id: str, ends: dict[str, int]) -> lis
     """Answer the reports once every partition has reached its end."""
     deadline = time.monotonic() + COPIED_WITHIN_S
     while True:
-        reports = jobs.read_progress(redis_url, link_id)
+        reports = jobs.read_progress(redis_url, link_id, SIGNER)
         if {one.key: one.mirror_end for one in reports} == ends:
             return reports
         assert time.monotonic() < deadline, f"not copied in time: {reports}"
@@ -50,14 +51,15 @@ def test_a_mirror_is_made_copied_verified_promoted_and_written_to(
         source=setup_plan.source,
         destination=setup_plan.destination,
         assignments=dealt,
+        signing_keys=SIGNER.texts(),
     )
     sides = {"source": setup_plan.source, "destination": setup_plan.destination}
     topics = {"source_topic": source_topic, "mirror_topic": source_topic}
 
     with copy_worker(redis_url=redis_url, spark_url=spark_connect_url) as name:
-        jobs.write_assignments(redis_url, link_id, {name: plan}, secret=SECRET)
+        jobs.write_assignments(redis_url, link_id, {name: plan}, secrets=SECRETS)
         wait_until_copied(redis_url, link_id, {"7/0": 300, "7/1": 50})
-    outcomes = jobs.read_progress(redis_url, link_id)
+    outcomes = jobs.read_progress(redis_url, link_id, SIGNER)
     blockers = jobs.promotion_blockers(**sides, **topics)
     report = jobs.verify(VerifyPlan(**sides, **topics), spark_url=spark_connect_url)
     stopped = jobs.stop_mirror(MirrorStop(**sides, **topics, assignments=dealt, reason=StopReason.PROMOTE, generation=100))
@@ -72,4 +74,4 @@ def test_a_mirror_is_made_copied_verified_promoted_and_written_to(
 
     jobs.clear_mirror(redis_url, link_id, mirror_id="7")
     jobs.clear_link(redis_url, link_id)
-    assert jobs.read_progress(redis_url, link_id) == []
+    assert jobs.read_progress(redis_url, link_id, SIGNER) == []

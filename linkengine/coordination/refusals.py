@@ -1,0 +1,23 @@
+"""Reports of messages in Redis that were refused for their signature: a line in the log and a counter."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import redis
+import structlog
+
+from linkengine.coordination.client import client_for
+from linkengine.domain.signatures import REFUSED_COUNTS, SeenRefusals
+
+_log = structlog.get_logger(__name__)
+_seen = SeenRefusals()
+
+
+def report_refused(url: str, kind: str, link_id: str, text: str) -> None:
+    """Log and count a message that stays in Redis, once per process; an outage of Redis is no error here."""
+    if not _seen.is_new(f"{kind} {link_id} {text}"):
+        return
+    _log.error("coordination.message_refused", kind=kind, link_id=link_id)
+    with suppress(redis.RedisError):
+        client_for(url).hincrby(REFUSED_COUNTS, kind, 1)
