@@ -130,7 +130,7 @@ def test_topics_follow_one_link_at_a_time(
 ) -> None:
     attach(orders, link, owner)
     inner = namespaces.create_namespace(cluster=destination, prefix="orders.eu.", by=owner, now=NOW)
-    with pytest.raises(ConflictError, match="follows 'west-to-east' already"):
+    with pytest.raises(ConflictError, match="follows cluster link 'west-to-east' already"):
         attach(inner, other_link, owner, "orders.eu.")
     with pytest.raises(ConflictError, match="another link already"):
         attach(orders, other_link, owner)
@@ -189,7 +189,7 @@ def test_what_a_namespace_keeps_out_is_told_with_the_link_that_creates_it(
         SourceTopic.objects.create(link=one, name="orders.new", partitions=1, seen_at=NOW)
         choose_all(one)
 
-    found = judge_topic(link=other_link, name="orders.new")
+    found = judge_topic(link=other_link, name="orders.new", by=owner)
 
     assert found.standing is standing
     assert [one.code for one in found.failed] == ([CheckCode.NAMESPACE] if reserved else [])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
-from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from console.models import ClusterLink, MirrorTopic, StateTransition
-from console.reconciling import phases
+from console.models import ClusterLink, LinkConfig, MirrorTopic, StateTransition
 from console.tasks import mirrors
 from devcluster.kafka import KafkaCluster
 from linkengine.domain.aclfilters import Acl
@@ -21,6 +18,7 @@ from tests.console.tasks.reversal import Drive, do, fresh, records, states, writ
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900), pytest.mark.usefixtures("copier")]
 S, E = MirrorState, MirrorEvent
+RETRY_TIMEOUT = "cluster.link.retry.timeout.ms"
 
 
 @pytest.fixture
@@ -41,7 +39,6 @@ def test_a_mirror_waits_for_its_source_and_fails_where_a_refusal_or_a_deletion_l
     source_admin: AdminClient,
     destination_cluster: KafkaCluster,
     drive: Drive,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     topic, there = new_mirror.name, ClusterAdmin(address_from_properties(source_cluster.client_properties("admin")))
     ClusterLink.objects.update(properties=source_cluster.client_properties("app"))
@@ -64,14 +61,13 @@ def test_a_mirror_waits_for_its_source_and_fails_where_a_refusal_or_a_deletion_l
         operation="READ",
         permission="DENY",
     )
-    usual = phases.apply_verdict
-    monkeypatch.setattr(phases, "apply_verdict", partial(usual, retry_timeout=timedelta(seconds=2)))
+    LinkConfig.objects.create(link_id=new_mirror.link_id, name=RETRY_TIMEOUT, value="2000")
     assert there.create_acls([no_reading]) == {}
     assert write(source_cluster, topic, "while it is refused", user="admin") == [None]
     drive(lambda: states(new_mirror) == [S.FAILED])
     assert fresh(new_mirror).error_code == "AUTHORIZATION_ERROR"
     assert fresh(new_mirror).retry_count > 0
-    monkeypatch.setattr(phases, "apply_verdict", usual)
+    LinkConfig.objects.filter(name=RETRY_TIMEOUT).delete()
 
     assert there.delete_acls([no_reading]) == {}
     do(new_mirror, E.RECOVER)
@@ -79,7 +75,7 @@ def test_a_mirror_waits_for_its_source_and_fails_where_a_refusal_or_a_deletion_l
     mirrored = records(destination_cluster, topic)
     assert records(source_cluster, topic) == mirrored
 
-    monkeypatch.setattr(phases, "apply_verdict", partial(usual, retry_timeout=timedelta(seconds=4)))
+    LinkConfig.objects.create(link_id=new_mirror.link_id, name=RETRY_TIMEOUT, value="4000")
     source_admin.delete_topics([topic])[topic].result(30)
     drive(lambda: states(new_mirror) == [S.SOURCE_UNAVAILABLE])
     drive(lambda: states(new_mirror) == [S.FAILED])
