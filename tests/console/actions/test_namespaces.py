@@ -193,12 +193,12 @@ def test_what_a_namespace_keeps_out_is_told_with_the_link_that_creates_it(
 
     assert found.standing is standing
     assert [one.code for one in found.failed] == ([CheckCode.NAMESPACE] if reserved else [])
-    assert ("link west-to-east creates" in "".join(one.finding for one in found.failed)) is follows
+    assert ("cluster link 'west-to-east' creates topics" in "".join(one.finding for one in found.failed)) is follows
     assert judge_topic(link=link, name="orders.new").standing is (Standing.WAITING if follows else standing)
 
 
-def test_an_open_namespace_refuses_nothing(orders: Namespace, destination: Cluster) -> None:
-    namespaces.check_free(cluster=destination, topic="orders.new")
+def test_an_open_namespace_refuses_nothing(orders: Namespace, destination: Cluster, owner: Actor) -> None:
+    namespaces.check_free(cluster=destination, topic="orders.new", by=owner)
 
 
 def test_the_same_prefix_is_refused_twice(orders: Namespace, destination: Cluster, owner: Actor, sent: Sent) -> None:

@@ -157,14 +157,17 @@ def test_lag_is_unknown_while_nobody_sees_the_source(row: MirrorPartition, phase
     assert row.lag is None
 
 
-def test_totals_grow_over_slices_and_restarts(row: MirrorPartition) -> None:
+def test_totals_grow_over_holds_and_ignore_an_older_report_of_a_hold(row: MirrorPartition) -> None:
     store(row, report(bytes_copied=100))
     store(row, report(500, bytes_copied=150))
     store(row, report(1000, bytes_copied=30, hold_id="next"))
     store(row, report(1500, bytes_copied=40, hold_id="next"))
-    store(row, report(2000, bytes_copied=5, hold_id="next"))  # its task began anew
+    store(row, report(2000, bytes_copied=5, hold_id="next"))  # older than what was counted
+    assert row.bytes_copied == 150 + 40
 
-    assert row.bytes_copied == 150 + 40 + 5
+    store(row, report(2500, bytes_copied=5, hold_id="after a restart"))  # a restarted worker takes a new hold
+    store(row, report(3000, bytes_copied=8, hold_id="after a restart"))
+    assert row.bytes_copied == 150 + 40 + 8
 
 
 def test_two_slices_that_report_in_turns_are_counted_once(row: MirrorPartition) -> None:
