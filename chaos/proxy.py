@@ -87,6 +87,7 @@ class Proxy:
         self._run(self._close_now())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CALL_TIMEOUT_S)
+        self._loop.close()  # its selector and its pair of sockets
 
     async def _listen(self, port: int, target: int) -> asyncio.Server:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -36,8 +36,8 @@ def test_a_group_in_use_or_elsewhere_holds_the_promotion_up_by_name() -> None:
     [(first, in_use), (second, elsewhere)] = group_blockers(GroupReport(groups=(used, ahead)))
 
     assert (first, second) == (ErrorCode.CONSUMER_GROUP_IN_USE_ERROR, ErrorCode.WAITING_FOR_GROUPS)
-    assert "us_app has active members" in in_use
-    assert "us_batch has other offsets" in elsewhere
+    assert "'us_app' has active members" in in_use
+    assert "'us_batch' has other offsets" in elsewhere
     assert "It is ahead." in elsewhere
 
 
@@ -54,8 +54,8 @@ def test_what_waits_under_one_code_is_told_together_and_a_group_that_cannot_be_r
 
     [(_, message)] = group_blockers(GroupReport(groups=(unread, ahead), incomplete="Broker 2 does not answer."))
 
-    assert "us_batch has other offsets" in message
-    assert "Consumer group a cannot be compared with the source. A transaction has not ended." in message
+    assert "'us_batch' has other offsets" in message
+    assert "Consumer group 'a' cannot be compared with the source. A transaction has not ended." in message
     assert "Broker 2 does not answer." in message
 
 
@@ -64,4 +64,4 @@ def test_many_groups_are_counted_not_all_named() -> None:
 
     [(_, message)] = group_blockers(GroupReport(groups=many))
 
-    assert "us_g4 and 3 more have active members" in message
+    assert "'us_g4' and 3 more have active members" in message

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from devcluster.kafka import KafkaCluster
 from devcluster.spark import SparkConnectServer
-from linkengine.copyjob.spark import submit_copy
+from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import VerifyPlan
@@ -22,7 +22,9 @@ from tests.linkengine.batches.batchlog import Rec, dense
 from tests.linkengine.copyjob.bombs import MEGABYTE, NOW, bomb, two_and_three
 from tests.linkengine.copyjob.copying import create_pair, ends_of, plan_of, producer_for, wait_for
 from tests.linkengine.copyjob.rawwriter import send_batches
+from tests.linkengine.jobs.copyworkers import copy_worker
 from tests.linkengine.verifyjob.recording import create
+from tests.signing import SECRETS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(290)]
 HEAP = "1g"  # as in the demo
@@ -67,8 +69,9 @@ def test_bombs_end_their_comparison_with_their_place_while_another_mirror_is_cop
     create_pair(clusters, other)
     producer = producer_for(source_cluster)
     pid = spark.pid
-    with ThreadPoolExecutor(1) as pool:
-        copying = pool.submit(submit_copy, plan_of(clusters, other, slice_ms=60_000, redis_url=redis_url), spark_url=spark.url)
+    copied = replace(plan_of(clusters, other), link_id=secrets.token_hex(6))
+    with copy_worker(redis_url=redis_url, spark_url=spark.url) as worker_id:
+        jobs.write_assignments(redis_url, copied.link_id, {worker_id: copied}, secrets=SECRETS)
 
         with pytest.raises(LinkEngineError) as refused:
             verify(plan, spark_url=spark.url)
@@ -77,7 +80,6 @@ def test_bombs_end_their_comparison_with_their_place_while_another_mirror_is_cop
         assert producer.flush(30) == 0
         wait_for(lambda: ends_of(destination_cluster, other) == {0: 1})
         alive = is_alive(spark)
-        copying.result(120)
     assert refused.value.code is ErrorCode.RECORDS_TOO_LARGE
     assert f"Topic {plan.mirror_topic!r}" in refused.value.message
     assert "partition 0 has a record of 250,000" in refused.value.message

@@ -1,10 +1,12 @@
 """Connections to real brokers and to nobody: every failure has its code and names the broker, never a password."""
 
+from __future__ import annotations
+
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
@@ -94,6 +96,7 @@ class Ask:
     """A request that a stand-in of a broker understands."""
 
     API_VERSION = 0
+    name = "AskRequest"
 
     def with_header(self, **_: object) -> None: ...
 
@@ -101,12 +104,25 @@ class Ask:
         return b"how much?"
 
 
-class Size:
-    """An answer that is its own length."""
+@dataclass(frozen=True)
+class Header:
+    correlation_id: int
 
-    @staticmethod
-    def decode(frame: bytes, **_: object) -> int:
-        return len(frame)
+
+class Size:
+    """A response that has a header, as every response has, and keeps the length of its frame."""
+
+    def __init__(self, frame: bytes) -> None:
+        self.header = Header(int.from_bytes(frame[:4], "big"))
+        self.length = len(frame)
+
+    @classmethod
+    def decode(cls, frame: bytes, **_: object) -> Size:
+        return cls(frame)
+
+
+def length_of(answer: Size) -> int:
+    return answer.length
 
 
 @pytest.fixture
@@ -121,13 +137,13 @@ def test_a_large_answer_may_take_its_time_once_it_has_begun(ends: tuple[Connecti
 
     def answer() -> None:
         broker.sendall((5 * 100_000).to_bytes(4, "big"))
-        for _ in range(5):
+        for number in range(5):
             time.sleep(0.1)
-            broker.sendall(bytes(100_000))
+            broker.sendall((1 if number == 0 else 0).to_bytes(4, "big") + bytes(99_996))
 
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(answer)
-        assert connection.request(Ask(), response=Size, timeout_s=0.2) == 500_000
+        assert connection.request(Ask(), response=Size, read=length_of, timeout_s=0.2) == 500_000
         sent.result(10)
 
 
@@ -151,6 +167,7 @@ def test_who_reads_batches_says_how_large_an_answer_may_be(ends: tuple[Connectio
 
     broker.sendall(large)
     with ThreadPoolExecutor(1) as pool:
-        sent = pool.submit(broker.sendall, bytes(MAX_SMALL_RESPONSE + 1))
-        assert connection.request(Ask(), response=Size, most_bytes=MAX_FRAME) == MAX_SMALL_RESPONSE + 1
+        sent = pool.submit(broker.sendall, (2).to_bytes(4, "big") + bytes(MAX_SMALL_RESPONSE - 3))
+        found = connection.request(Ask(), response=Size, read=length_of, most_bytes=MAX_FRAME)
+        assert found == MAX_SMALL_RESPONSE + 1
         sent.result(10)
