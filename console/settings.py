@@ -41,7 +41,7 @@ ALLOWED_NETWORKS = _env.networks("CLUSTERLINK_ALLOWED_NETWORKS", ",".join(EVERYW
 DENIED_NETWORKS = _env.networks("CLUSTERLINK_DENIED_NETWORKS", ",".join(DENIED_BY_DEFAULT))
 restrict_connections(allowed=ALLOWED_NETWORKS, denied=DENIED_NETWORKS)
 PRODUCT_NAME = "Clusterlink"
-VERSION = "0.1.0"  # as in pyproject.toml
+VERSION = "0.1.0"  # as linkctl.__version__, which pyproject.toml reads
 REVISION = _env.text("CLUSTERLINK_REVISION", "unknown")  # of the source; the image build sets it
 
 # --- the project --------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def test_a_worker_waits_for_its_queue_for_as_long_as_it_takes() -> None:
 def test_a_message_expires_by_redis_clock_whatever_those_of_beat_and_worker_say(ahead_s: int, queue: Celery) -> None:
     started = time.time()
     with time_machine.travel(started - 30):  # the beat's
-        queue.send_task("reconcile", expires=2)
+        queue.send_task("nothing", expires=2)
 
     with time_machine.travel(started + ahead_s):
         assert not is_expired(queue)
@@ -56,7 +56,7 @@ def test_a_message_expires_by_redis_clock_whatever_those_of_beat_and_worker_say(
 
 @pytest.mark.parametrize("ahead_s", [-3600, 0, 3600])
 def test_a_message_that_waited_for_too_long_has_expired(ahead_s: int, queue: Celery) -> None:
-    queue.send_task("reconcile", expires=1)
+    queue.send_task("nothing", expires=1)
     time.sleep(1.1)
 
     with time_machine.travel(time.time() + ahead_s):
@@ -64,7 +64,7 @@ def test_a_message_that_waited_for_too_long_has_expired(ahead_s: int, queue: Cel
 
 
 def test_what_a_lost_worker_gives_back_expires_by_the_same_clock(queue: Celery) -> None:
-    queue.send_task("reconcile", expires=20)
+    queue.send_task("nothing", expires=20)
     with time_machine.travel(time.time() + 3600):
         message = take(queue)
         message.channel.qos.restore_by_tag(message.delivery_tag)
@@ -79,7 +79,7 @@ def queue(redis_url: str) -> Iterator[Celery]:
     redis.Redis.from_url(url).flushdb()
     with Celery(broker=url, set_as_current=False) as one:
         one.conf.task_default_queue = "control"
-        one.task(name="reconcile")(_nothing)
+        one.task(name="nothing")(_nothing)
         yield one
 
 
@@ -94,5 +94,5 @@ def take(queue: Celery) -> Message:
 def is_expired(queue: Celery) -> bool:
     """Tell whether a worker would throw the message away."""
     message = take(queue)
-    request = Request(message, app=queue, task=queue.tasks["reconcile"])
+    request = Request(message, app=queue, task=queue.tasks["nothing"])
     return bool(request.maybe_expire())
