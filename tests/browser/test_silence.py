@@ -57,9 +57,13 @@ class Server:
 
     def wait(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
-        while socket.socket().connect_ex((LOOPBACK, self.port)):
+        while not self._listens():
             assert time.monotonic() < deadline, "uvicorn did not start"
             time.sleep(0.1)
+
+    def _listens(self) -> bool:
+        with socket.socket() as attempt:
+            return attempt.connect_ex((LOOPBACK, self.port)) == 0
 
     def stop_answering(self) -> None:
         self._process.send_signal(signal.SIGSTOP)

@@ -25,7 +25,7 @@ from linkengine.domain.states import MirrorEvent, MirrorState
 from linkengine.domain.workers import WorkerSetup
 from linkengine.kafka.admin import ClusterAdmin
 from tests.console.conftest import NOW
-from tests.console.tasks.kills import Lives
+from tests.console.tasks.kills import DeadError, Lives
 from tests.console.tasks.reversal import Drive, beat, do, records, side_of, states
 
 MakeTopic = Callable[..., str]
@@ -127,6 +127,8 @@ def worker(sent: list[tuple[str, dict[str, Any]]]) -> Iterator[Callable[[], None
     def run(task: str, kwargs: dict[str, Any]) -> None:
         try:
             app.tasks[task](**kwargs)
+        except DeadError:
+            pass
         finally:
             connection.close()
 

@@ -22,6 +22,10 @@ START_TIMEOUT_S = 180.0
 LOOK_EVERY_S = 0.25  # a look may read a whole topic
 
 
+class DeadError(BaseException):
+    """The Celery worker was killed: nothing of the task runs any more, and nobody reports it."""
+
+
 class Lives:
     """Workers, one after the other; each dies at the next step nobody has died at yet."""
 

@@ -22,16 +22,13 @@ from devcluster.kafka import KafkaCluster
 from linkengine import jobs
 from linkengine.domain.states import MirrorEvent, MirrorState
 from tests.console.conftest import NOW
+from tests.console.tasks.kills import DeadError
 from tests.console.tasks.reversal import Drive, do, fresh, records, states, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.usefixtures("copier")]
 S, E = MirrorState, MirrorEvent
 Pair = tuple[ClusterLink, ClusterLink]
 Die = Callable[[str, str], None]
-
-
-class DeadError(BaseException):
-    """The worker was killed."""
 
 
 @pytest.fixture(autouse=True)

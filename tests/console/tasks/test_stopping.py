@@ -162,11 +162,11 @@ def test_a_promotion_that_could_not_let_producers_in_after_its_fence_does_not_ac
         return blockers_of(mirror)
 
     def fail(*_: Any, **__: Any) -> Any:
-        raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "A coordinator is away.")
+        raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The controller is away.")
 
     monkeypatch.setattr(stopping, "blockers_of", note_question)
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "clamp_groups", fail)
+        patch.setattr(engine, "_let_producers_in", fail)
         do(twin, MirrorEvent.PROMOTE)
         drive(lambda: twin.transition_errors.filter(code=ErrorCode.TIMEOUT_ERROR).exists())
     drive(lambda: states(twin) == [MirrorState.STOPPED])
