@@ -101,6 +101,7 @@ def hold_of(number: int) -> str:
 
 def _run(number: int) -> None:
     worker_id, now = worker_id_for(number, uuid.uuid4().hex[:12]), timezone.now()
+    _end_unheard(number)
     CopyWorker.objects.filter(number=number).update(worker_id=worker_id, submitted_at=now, left_at=None, ended_at=None)
     connection.close()  # hours are too long to keep one for nothing
     job = _Job(worker_id)
@@ -111,6 +112,16 @@ def _run(number: int) -> None:
             job.give_up()
             break
     _note_ended(number, worker_id, error=job.error, submitted_at=now)
+
+
+def _end_unheard(number: int) -> None:
+    """End the last job of this number, unless its worker lives: it may still wait for a task slot of Spark.
+
+    When it began later, nobody would use it and it would keep its slot. A worker that lives is drained before it ends.
+    """
+    last = CopyWorker.objects.filter(number=number).exclude(worker_id="").first()
+    if last is not None and last.worker_id not in {one.worker_id for one in heard() if one.alive}:
+        jobs.end_workers(settings.REDIS_URL, [last.worker_id], secrets=keys.worker_secrets())
 
 
 class _Job:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
@@ -26,7 +26,6 @@ from linkengine.kafka.wire import (
     INT32,
     NO_TAGS,
     Reader,
-    answer_of,
     compact_string,
     request_frame,
     skip_response_header,
@@ -158,20 +157,31 @@ def _assigned(data: bytes) -> tuple[Place, ...]:
 
 
 def _describe_consumer(cluster: Cluster, broker: int, names: Sequence[str]) -> dict[str, Described | LinkEngineError]:
-    if not cluster.supports(broker, ConsumerGroupDescribe.API_KEY):  # Kafka 3.6 and older
+    if not cluster.supports(broker, ConsumerGroupDescribeRequest.API_KEY):  # Kafka 3.6 and older
         return {}
-    answers: list[tuple[int, GroupView]] = cluster.call(
-        broker, lambda _: ConsumerGroupDescribe(names), response=ConsumerGroupDescribe
+    return cluster.call(
+        broker,
+        lambda _: ConsumerGroupDescribeRequest(names),
+        response=ConsumerGroupDescribeResponse,
+        read=_read_consumer,
     )
+
+
+def _read_consumer(answer: ConsumerGroupDescribeResponse) -> dict[str, Described | LinkEngineError]:
     found: dict[str, Described | LinkEngineError] = {}
-    for error, view in answers:
+    for error, view in answer.groups:
         gone = error in _NOT_THERE or (not error and view.state == _DEAD)
         found[view.group_id] = None if gone else _refused(view.group_id, error) if error else view
     return found
 
 
-class ConsumerGroupDescribe:
-    """ConsumerGroupDescribe version 0 (KIP-848) with the methods that ``Connection.request`` calls.
+@dataclass(frozen=True)
+class _Header:
+    correlation_id: int
+
+
+class ConsumerGroupDescribeRequest:
+    """ConsumerGroupDescribe version 0 (KIP-848) with what ``Connection.request`` uses of a request.
 
     Request: group ids, include authorized operations. Response: throttle time, groups; per group error code, error message,
     id, state, group epoch, assignment epoch, assignor, members, authorized operations; per member id, instance id, rack id,
@@ -181,6 +191,7 @@ class ConsumerGroupDescribe:
 
     API_KEY = 69
     API_VERSION = 0
+    name = "ConsumerGroupDescribeRequest"
 
     def __init__(self, names: Sequence[str]) -> None:
         """Prepare a request for these groups."""
@@ -200,16 +211,25 @@ class ConsumerGroupDescribe:
         frame = request_frame(self.API_KEY, self.API_VERSION, correlation_id=self._correlation_id, body=[body])
         return b"".join(map(bytes, frame))
 
+
+@dataclass(frozen=True)
+class ConsumerGroupDescribeResponse:
+    """The answer to a ConsumerGroupDescribeRequest: (error code, group) of each group."""
+
+    header: _Header
+    groups: tuple[tuple[int, GroupView], ...]
+
     @classmethod
-    def decode(cls, frame: bytes, *, version: int, header: bool) -> list[tuple[int, GroupView]]:
-        """Return (error code, group) of each group of an answer."""
-        assert version == cls.API_VERSION
+    def decode(cls, frame: bytes, *, version: int, header: bool) -> ConsumerGroupDescribeResponse:
+        """Read a response without its frame's size. Raises one of UNREADABLE where it is not one."""
+        assert version == ConsumerGroupDescribeRequest.API_VERSION
         assert header
-        reader = Reader(memoryview(frame), INT32.size)
-        with answer_of("ConsumerGroupDescribe"):
-            skip_response_header(reader)
-            reader.int32()  # throttle time
-            return [_read_group(reader) for _ in range(reader.compact_length())]
+        reader = Reader(memoryview(frame), 0)
+        correlation_id = reader.int32()
+        skip_response_header(reader)
+        reader.int32()  # throttle time
+        groups = tuple(_read_group(reader) for _ in range(reader.compact_length()))
+        return cls(header=_Header(correlation_id), groups=groups)
 
 
 def _read_group(reader: Reader) -> tuple[int, GroupView]:

@@ -263,6 +263,21 @@ def test_two_who_place_at_the_same_time_leave_every_partition_with_one_worker(
     assert placed() == {"0001-b": 6}
 
 
+def test_a_job_that_has_not_begun_ends_as_soon_as_it_begins_once_another_was_submitted(
+    mirror: MirrorTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_outcome", lambda _worker_id: "")
+    alive, waiting = Worker(0), worker_id_for(1, "waiting")
+    CopyWorker.objects.create(number=1, worker_id=waiting, submitted_at=NOW)
+
+    for number in (0, 1):
+        pool.run_copy_worker(number=number)
+
+    late = Worker(1, "waiting", known=False)
+    assert (alive.ends, late.ends) == (False, True)
+    assert waiting not in set(CopyWorker.objects.values_list("worker_id", flat=True))
+
+
 def test_why_nothing_is_copied_is_shown_on_the_link_until_it_is(link: ClusterLink, mirror: MirrorTopic) -> None:
     CopyWorker.objects.create(number=0, error="No Spark.", ended_at=NOW)
     reconcile.reconcile_link(link_id=link.pk)

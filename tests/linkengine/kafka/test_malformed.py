@@ -53,6 +53,7 @@ from linkengine.kafka import (
     reading,
     topicconfigs,
     view_brokers,
+    view_groups,
 )
 from linkengine.kafka.cluster import Cluster, _read_metadata
 from linkengine.kafka.connection import Connection, connect
@@ -154,6 +155,7 @@ def _ask_for_everything(source: KafkaCluster, admin: ClusterAddress) -> None:
         admin_groups.commit(cluster, {"group": {place: admin_groups.Committed(offset=1, metadata="m")}})
         admin_groups.committed(cluster, ["group"])
         admin_groups.list_groups(cluster)
+        view_groups.described(cluster, ["group", "no group"])
         gapfillers.choose_gap_filler(admin)
         view_brokers.reassignments(admin, TOPIC)
         everything = AclBindingFilter(
@@ -207,12 +209,14 @@ def _own_decoders(admin: ClusterAddress) -> Iterator[Recorded]:
 
 
 def decoded_responses() -> set[str]:
-    """The responses of kafka-python's protocol layer that any module of the engine decodes."""
+    """The responses of kafka-python's protocol layer that any module of the engine decodes, and those of its own."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kafka.protocol"):
                 found |= {alias.name for alias in node.names if alias.name.endswith("Response")}
+            if isinstance(node, ast.ClassDef) and node.name.endswith("Response"):
+                found.add(node.name)
     return found
 
 
