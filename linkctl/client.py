@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
@@ -32,6 +32,12 @@ class RestClient:
         self._cluster = settings.cluster
         address = address_of(settings.url)
         self._http = httpx.Client(base_url=address, auth=auth, headers=headers, timeout=TIMEOUT_S, transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
 
     def cluster_id(self) -> str:
         """Answer the chosen cluster, or the only one we may see."""

@@ -22,13 +22,14 @@ limit = click.option("--limit", type=click.IntRange(1, 1000), default=100, show_
 
 
 def client_of(context: click.Context) -> RestClient:
-    """Answer the client of this run; settings are read when the first command needs them, so that --help needs none.
+    """Return a client that is closed when the command ends; settings are read here, so that --help needs none.
 
     The root's object may be a transport of httpx: that of a service in this process.
     """
     root = context.find_root()
     options = {name: root.params.get(name) for name in ("url", "cluster")}
-    return RestClient(read_settings(options=options, file=root.params.get("file")), transport=root.obj)
+    settings = read_settings(options=options, file=root.params.get("file"))
+    return root.with_resource(RestClient(settings, transport=root.obj))
 
 
 def configs(command: _Command) -> _Command:
