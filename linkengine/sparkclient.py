@@ -36,7 +36,7 @@ _LEAST_PARALLELISM = 2  # CoarseGrainedSchedulerBackend.defaultParallelism: max(
 # in the text of an exception: the server does not answer, does not know the session, or the client has given it up for that
 _SILENT = "DEADLINE_EXCEEDED"
 _REFUSED = "UNAUTHENTICATED"
-_GONE = ("UNAVAILABLE", "INVALID_HANDLE", "NO_ACTIVE_SESSION", "stopped SparkContext", _SILENT)
+_GONE = ("UNAVAILABLE", "INVALID_HANDLE", "NO_ACTIVE_SESSION", "stopped SparkContext", "Channel closed", _SILENT)
 
 _log = structlog.get_logger(__name__)
 _lock = Lock()

@@ -38,22 +38,23 @@ class Server:
         self.port = free_port()
         self.base_url = f"http://{LOOPBACK}:{self.port}"
         database = f"sqlite:///{connection.settings_dict['NAME']}"
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "uvicorn",
-                "console.asgi:application",
-                "--port",
-                str(self.port),
-                "--no-proxy-headers",
-                "--lifespan",
-                "off",
-            ],
-            env=os.environ | {"DJANGO_SETTINGS_MODULE": "console.settings", "CLUSTERLINK_DATABASE_URL": database},
-            stdout=log.open("wb"),
-            stderr=subprocess.STDOUT,
-        )
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "uvicorn",
+                    "console.asgi:application",
+                    "--port",
+                    str(self.port),
+                    "--no-proxy-headers",
+                    "--lifespan",
+                    "off",
+                ],
+                env=os.environ | {"DJANGO_SETTINGS_MODULE": "console.settings", "CLUSTERLINK_DATABASE_URL": database},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
 
     def wait(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
