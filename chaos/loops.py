@@ -82,7 +82,7 @@ class LoopEngine:
         self._stopped: dict[str, dict[int, int]] = {}
         port, address = free_port(), urlsplit(ground.redis.url)
         self._way = Proxy([(port, address.port or 0)])  # of workers to Redis
-        self._redis_url = address._replace(netloc=f"{LOOPBACK}:{port}").geturl()
+        self._redis_url = address._replace(netloc=f":{address.password}@{LOOPBACK}:{port}").geturl()
         self._workers = itertools.count(1)
         self.copiers = Copiers(ground.directory / self._link, mutation=mutation)
         self._running: dict[int, str] = {}  # process -> its name
