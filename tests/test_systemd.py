@@ -26,6 +26,7 @@ from tests.test_deployment import EXAMPLE, SERVICES, megabytes
 ROOT = Path(__file__).resolve().parents[1]
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
 SPARK_CORES = 5
+SPARK_TOKEN = "t" * 43
 
 
 def values(unit: Path) -> dict[str, str]:
@@ -55,10 +56,12 @@ def product(directory: Path) -> Iterator[httpx.Client]:
             "CLUSTERLINK_DATABASE_URL": database.url,
             "CLUSTERLINK_REDIS_URL": queue.url,
             "CLUSTERLINK_SPARK_URL": f"sc://{LOOPBACK}:{spark_port}",
+            "CLUSTERLINK_SPARK_TOKEN": SPARK_TOKEN,
             "CLUSTERLINK_EXPORT_DIR": str(directory / "exports"),
         }
         spark = {"SPARK_CONNECT_PORT": str(spark_port), "SPARK_WORKER_CORES": str(SPARK_CORES), "SPARK_LOCAL_IP": LOOPBACK}
         spark |= {"SPARK_LOCAL_DIRS": str(directory), "PYSPARK_PYTHON": sys.executable}
+        spark["SPARK_SECRETS"] = str(_write_spark_secrets(directory / "spark-secrets.conf"))
         own = {**dict(re.findall(r"^(CLUSTERLINK_\w+)=(.*)$", EXAMPLE, re.MULTILINE)), **settings}
         migrate = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
         subprocess.run(migrate, cwd=ROOT, env={**os.environ, **own}, check=True, timeout=120)
@@ -78,7 +81,14 @@ def product(directory: Path) -> Iterator[httpx.Client]:
             stack.callback(process.stop)
             if "web" in unit.stem:
                 process.wait_until(lambda: accepts(port), timeout_s=120)
-        yield stack.enter_context(httpx.Client(base_url=f"http://{LOOPBACK}:{port}", timeout=10))
+        yield stack.enter_context(httpx.Client(base_url=f"http://{LOOPBACK}:{port}", timeout=60))
+
+
+def _write_spark_secrets(path: Path) -> Path:
+    path.touch(mode=0o600)
+    names = ("spark.authenticate.secret", "spark.connect.authenticate.token")
+    path.write_text("".join(f"{name} {SPARK_TOKEN}\n" for name in names))
+    return path
 
 
 @pytest.mark.spark
