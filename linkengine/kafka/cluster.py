@@ -44,13 +44,14 @@ class Cluster:
         self._idle: dict[tuple[str, int], list[Connection]] = {}
         self._shunned: dict[tuple[str, int], float] = {}
         self._mute: set[tuple[str, int]] = set()  # took the last connection and answered nothing
-        self._lock = Lock()
+        self._lock, self._closed = Lock(), False
         self._askers = ThreadPoolExecutor(_ASKERS, thread_name_prefix="ask-broker")
 
     def close(self) -> None:
-        """Close all idle connections."""
+        """Close all idle connections. Those that another thread uses now are closed when it has its answer."""
         self._askers.shutdown(wait=False, cancel_futures=True)
         with self._lock:
+            self._closed = True
             idle, self._idle = self._idle, {}
         for connections in idle.values():
             for connection in connections:
@@ -278,7 +279,7 @@ class Cluster:
     def _give_back(self, endpoint: tuple[str, int], connection: Connection) -> None:
         with self._lock:
             idle = self._idle.setdefault(endpoint, [])
-            if len(idle) < IDLE_CONNECTIONS:
+            if len(idle) < IDLE_CONNECTIONS and not self._closed:
                 idle.append(connection)
                 return
         connection.close()

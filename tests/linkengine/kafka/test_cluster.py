@@ -6,6 +6,8 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
@@ -17,6 +19,7 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.newestends import newest_view
 from linkengine.kafka.topicviews import Leader
 
+TIMEOUT_S = 20.0
 TOPIC = uuid.UUID(int=7)
 SPOKEN = {MetadataRequest.API_KEY: 12, ApiVersionsRequest.API_KEY: 3}
 
@@ -26,6 +29,8 @@ class Speaker:
 
     def __init__(self, node: int) -> None:
         self.node, self.epoch, self.named = node, 1, [self]
+        self.asked, self.may_answer, self.left = threading.Event(), threading.Event(), threading.Event()
+        self.may_answer.set()
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -42,10 +47,13 @@ class Speaker:
             threading.Thread(target=self._serve, args=(theirs,), daemon=True).start()
 
     def _serve(self, theirs: socket.socket) -> None:
-        with theirs, theirs.makefile("rb") as stream:
+        with theirs, theirs.makefile("rb") as stream, ExitStack() as stack:
+            stack.callback(self.left.set)
             try:
                 while size := stream.read(4):
                     frame = stream.read(int.from_bytes(size, "big"))
+                    self.asked.set()
+                    self.may_answer.wait(TIMEOUT_S)
                     api_key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
                     answer = self._metadata(version) if api_key == MetadataRequest.API_KEY else self._versions(version)
                     theirs.sendall((len(answer) + 4).to_bytes(4, "big") + frame[4:8] + answer)
@@ -117,6 +125,23 @@ def test_what_it_says_is_not_the_last_word_while_another_bootstrap_server_is_sil
 
     assert (survey.complete, survey.everywhere) == (True, False)
     assert survey.topics["t"].partitions[0] == Leader(broker=1, epoch=1)
+
+
+def test_a_connection_that_is_used_when_the_cluster_is_closed_is_closed_after_its_answer(
+    speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
+) -> None:
+    broker = speaker(1)
+    broker.may_answer.clear()
+    asking = cluster(broker.port)
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(asking.topics, ["t"])
+        assert broker.asked.wait(TIMEOUT_S)
+        asking.close()
+        broker.may_answer.set()
+
+    assert answer.result()["t"].partitions[0] == Leader(broker=1, epoch=1)
+    assert broker.left.wait(TIMEOUT_S)
 
 
 @pytest.fixture
