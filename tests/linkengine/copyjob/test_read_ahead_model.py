@@ -351,3 +351,24 @@ def test_a_batch_that_claims_another_offset_hides_no_record(wrong_offset: int) -
 
     assert len(pieces) > 10
     assert shown(reader.steps) == good.expected()
+
+
+def test_committed_records_behind_an_abort_marker_that_an_earlier_answer_brought_are_not_taken_for_aborted() -> None:
+    """The answer lists the aborted transaction, since it was asked for within it; only the marker tells where it ends."""
+    log = Log()
+    log.write("transactional", 1, 3, 10)
+    log.finish(1, "abort")
+    log.write("transactional", 1, 3, 10)
+    log.finish(1, "commit")
+    log.close()
+    reader, buffer = Reader(log), Buffer()
+    buffer.users, reader.one.position = 1, 4
+
+    part = log.fetch(FetchPosition(0, 3, 1, 10_000))
+    joined = reader.intake.join(reader.one, part, buffer, asked_from=1, heard_ms=5)
+
+    assert part.aborted == ((1, 0),)
+    assert joined
+    reader.write()
+    assert shown(reader.steps) == {offset: what for offset, what in log.expected().items() if offset >= 4}
+    assert isinstance(shown(reader.steps)[4], bytes)
