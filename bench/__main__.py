@@ -50,10 +50,12 @@ def _measure(stage: Stage, *, only: str) -> Iterator[Row]:
         _warm_up(stage)
     for workload in THROUGHPUT:
         if only in workload.name:
-            yield from _throughput(stage, workload)
+            with stage.seen_from(workload.in_flight) as seen:
+                yield from _throughput(seen, workload)
     for steady in LATENCY:
         if only in steady.name:
-            yield from _latency(stage, steady)
+            with stage.seen_from(steady.in_flight) as seen:
+                yield from _latency(seen, steady)
 
 
 def _beside(stage: Stage, *, only: str) -> tuple[list[Figure], list[str]]:

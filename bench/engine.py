@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
 from math import ceil
@@ -35,7 +36,8 @@ class EngineCopy:
     def __init__(
         self,
         *,
-        clusters: tuple[KafkaCluster, KafkaCluster],
+        source: Mapping[str, str],
+        destination: KafkaCluster,
         redis: RedisServer,
         submitters: Submitters,
         topic: str,
@@ -43,9 +45,8 @@ class EngineCopy:
         number: int,
         idle: bool = False,
     ) -> None:
-        """Set up the mirror from the first cluster on the second. ``idle``: there is little to copy, for one worker."""
-        source, destination = clusters
-        self._source = address_from_properties(source.client_properties("link"))
+        """Set up the mirror of ``source``, which is given by its client properties. ``idle``: there is little to copy."""
+        self._source = address_from_properties(source)
         self._destination = address_from_properties(destination.client_properties("link"))
         self._redis_url, self._submitters, self._topic = redis.url, submitters, topic
         setup = MirrorSetup(

@@ -8,6 +8,7 @@ either. Offset syncs stay on: without them its consumers could not be moved, whi
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,13 +23,23 @@ HEAP = "2g"  # what the script that starts it gives it; with half of that, small
 
 
 def settings(
-    source: KafkaCluster, destination: KafkaCluster, *, number: int, topic: str, partitions: int, batch_bytes: int, codec: str
+    source: Mapping[str, str],
+    destination: KafkaCluster,
+    *,
+    number: int,
+    topic: str,
+    partitions: int,
+    batch_bytes: int,
+    codec: str,
 ) -> dict[str, object]:
-    """Answer the properties of one run; contains credentials. A run of a new number knows of no offsets of those before it."""
+    """Return the properties of one run, with credentials. ``source``: its client properties.
+
+    A run of a new number knows of no offsets of those before it.
+    """
     name_of_source = f"source{number}"
     return {
         "clusters": f"{name_of_source},target",
-        **{f"{name_of_source}.{name}": value for name, value in source.client_properties("link").items()},
+        **{f"{name_of_source}.{name}": value for name, value in source.items()},
         **{f"target.{name}": value for name, value in destination.client_properties("link").items()},
         f"{name_of_source}->target.enabled": "true",
         f"target->{name_of_source}.enabled": "false",

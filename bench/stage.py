@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench import mirrormaker
 from bench.engine import EngineCopy
 from bench.submitting import Submitters
+from bench.workloads import DELAY_MS
+from devcluster.distance import Distance
 from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
 from devcluster.spark import SparkConnectServer
@@ -27,14 +29,29 @@ class Stage:
     destination: KafkaCluster
     redis: RedisServer
     submitters: Submitters
+    distant: bool = False  # both engines reach the source over a distance
 
     @property
     def spark(self) -> SparkConnectServer:
         return self.submitters.spark
 
+    @contextmanager
+    def seen_from(self, in_flight: int) -> Iterator[Stage]:
+        """Yield the stage with a distant source; ``in_flight`` bytes per connection, 0 for the source as it is."""
+        if not in_flight:
+            yield self
+            return
+        with Distance(self.source.routes, delay_ms=DELAY_MS, in_flight=in_flight):
+            yield replace(self, distant=True)
+
+    @property
+    def source_properties(self) -> dict[str, str]:
+        """How the engines reach the source."""
+        return self.source.proxied_properties("link") if self.distant else self.source.client_properties("link")
+
     def engine(self, topic: str, *, partitions: int, idle: bool = False) -> EngineCopy:
         return EngineCopy(
-            clusters=(self.source, self.destination), redis=self.redis, submitters=self.submitters,
+            source=self.source_properties, destination=self.destination, redis=self.redis, submitters=self.submitters,
             topic=topic, partitions=partitions, number=next(_numbers), idle=idle,
         )  # fmt: skip
 
@@ -42,7 +59,7 @@ class Stage:
         tasks = min(partitions, MOST_TASKS)
         return mirrormaker.MirrorMaker(
             mirrormaker.settings(
-                self.source,
+                self.source_properties,
                 self.destination,
                 number=next(_numbers),
                 topic=topic,
@@ -58,7 +75,7 @@ def open_stage() -> Iterator[Stage]:
     """Start everything; nothing is left of it afterwards."""
     with ExitStack() as stack:
         yield Stage(
-            source=stack.enter_context(KafkaCluster("bench-source", heap=HEAP)),
+            source=stack.enter_context(KafkaCluster("bench-source", heap=HEAP).behind_proxy()),
             destination=stack.enter_context(KafkaCluster("bench-destination", heap=HEAP)),
             redis=stack.enter_context(RedisServer()),
             submitters=stack.enter_context(Submitters.to(stack.enter_context(SparkConnectServer()))),

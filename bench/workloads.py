@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bench.calm import Takes
+from devcluster.distance import STOCK_IN_FLIGHT, WIDE_IN_FLIGHT
 
 
 class Shape(StrEnum):
@@ -38,6 +39,8 @@ class Workload:
     least_times: float = 1.0  # the goal: our MB/s over MirrorMaker 2's
     most_cpu_s_per_gb: float | None = None  # the goal for the copy loop
     written_per_s: int | None = None  # records/s of the application whose log this is; the goal is to be ten times as fast
+    in_flight: int = 0  # bytes per connection, of a source that is ``DELAY_MS`` away; 0: a source nearby
+    least_mb_per_s: float | None = None
 
     @property
     def payload_bytes(self) -> int:
@@ -60,7 +63,10 @@ class LatencyWorkload:
     most_p99_ms: float | None = None
     most_worst_ms: float | None = None
     most_cores: float | None = None  # of the copy loop: CPU seconds per second
+    in_flight: int = 0  # bytes per connection, of a source that is ``DELAY_MS`` away; 0: a source nearby
 
+
+DELAY_MS = 40.0  # of a distant source, one way
 
 THROUGHPUT = (
     Workload(name="1 KB, 128 KB batches, 1 partition", slug="kb-1", partitions=1, record_bytes=1000, records=1_500_000,
@@ -79,12 +85,22 @@ THROUGHPUT = (
              records=900_000, batch_bytes=16_384, shape=Shape.TRANSACTIONS),
     Workload(name="100 B, one record between two markers, 20 partitions", slug="streams", partitions=20, record_bytes=100,
              records=24_000, batch_bytes=16_384, shape=Shape.STREAMS, written_per_s=200),
+    Workload(name="source 80 ms away, stock socket buffers, 4 partitions", slug="far-4", partitions=4, record_bytes=1000,
+             records=800_000, batch_bytes=131_072, in_flight=STOCK_IN_FLIGHT, least_mb_per_s=80.0),
+    Workload(name="source 80 ms away, stock socket buffers, 1 partition", slug="far-1", partitions=1, record_bytes=1000,
+             records=400_000, batch_bytes=131_072, in_flight=STOCK_IN_FLIGHT, least_mb_per_s=40.0),
+    Workload(name="source 80 ms away, 16 MiB in flight, 4 partitions", slug="far-wide-4", partitions=4, record_bytes=1000,
+             records=1_000_000, batch_bytes=131_072, in_flight=WIDE_IN_FLIGHT, least_mb_per_s=200.0),
+    Workload(name="source 80 ms away, 16 MiB in flight, 1 partition", slug="far-wide-1", partitions=1, record_bytes=1000,
+             records=1_000_000, batch_bytes=131_072, in_flight=WIDE_IN_FLIGHT, least_mb_per_s=150.0),
 )  # fmt: skip
 LATENCY = (
     LatencyWorkload(name="100 records/s, 1 partition", slug="few", partitions=1, rate=100,
                     record_bytes=20, seconds=30.0, most_p50_ms=3, most_p99_ms=10, most_worst_ms=50),
     LatencyWorkload(name="1 MB/s over 1,000 partitions", slug="wide", partitions=1_000, rate=1_000, record_bytes=1_000,
                     seconds=20.0, read_every=10, most_p99_ms=50, most_cores=0.15),
+    LatencyWorkload(name="source 80 ms away, 100 records/s, 1 partition", slug="far-few", partitions=1, rate=100,
+                    record_bytes=20, seconds=30.0, most_p99_ms=80, in_flight=STOCK_IN_FLIGHT),
 )  # fmt: skip
 # of our copy and the bare writer, in turn: their rates are compared with each other, and one take strays by a sixth
 ROUNDS = Takes(wanted=9, most=13)

@@ -44,7 +44,7 @@ def create(context: click.Context, /, **given: Any) -> None:
     if given["bootstrap_server"]:
         listed.append({"name": "bootstrap.servers", "value": given["bootstrap_server"]})
     body = {field: given[option] for option, (field, _) in _CREATE_FIELDS.items() if given[option]}
-    client_of(context).send(
+    found = client_of(context).send(
         "POST",
         "links",
         body={**body, "configs": listed},
@@ -53,6 +53,21 @@ def create(context: click.Context, /, **given: Any) -> None:
         validate_link=not given["no_validate_link"],
     )
     done(f"Cluster link {given['name']} was created", dry=given["dry_run"])
+    if found and found.get("source_brokers"):
+        columns = ("SOURCE BROKER", "ADDRESS", "ROUND TRIP", "LIMITED BY", "PER CONNECTION", "ERROR")
+        output.write_table(columns, (_distance(broker) for broker in found["source_brokers"]))
+
+
+def _distance(broker: dict[str, Any]) -> tuple[object, ...]:
+    round_trip, rate = broker["round_trip_ms"], broker["connection_bytes_per_s"]
+    return (
+        broker["broker_id"],
+        broker["address"],
+        output.UNKNOWN if round_trip is None else f"{round_trip:.1f} ms",
+        broker["limited_by"] or "-",
+        "-" if rate is None else f"{rate / 1e6:.1f} MB/s",
+        broker["error"] or "-",
+    )
 
 
 @group.command("list")

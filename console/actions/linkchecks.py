@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from console import dispatch, pairs
 from console.access import visible_clusters
@@ -17,6 +18,7 @@ from console.models import Cluster, ClusterLink, LinkConfig, MirrorTopic
 from console.models.fields import seal
 from console.models.links import ConnectionMode, LinkMode
 from linkengine.domain.addresses import address_from_properties
+from linkengine.domain.distances import BrokerDistance
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection, is_set
 from linkengine.domain.linkrules import LinkConfigError, check_configs, with_canonical_names
@@ -109,10 +111,18 @@ def _check_inbound(link: ClusterLink) -> None:
         )
 
 
-def check_draft(draft: LinkDraft) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkValidation:
+    """What the check of a link that is not stored found."""
+
+    source_cluster_id: str
+    distances: tuple[BrokerDistance, ...] | None  # by broker of the source; None where it was not asked
+
+
+def check_draft(draft: LinkDraft, *, with_distances: bool = False) -> LinkValidation:
     """Ask the source: reachable, signed in, the expected cluster; takes the cluster id from it where none was given."""
     link = draft.link
-    found = ask_source(link)
+    found = ask_source(link, with_distances=with_distances)
     if not link.source_cluster_id:
         link.source_cluster_id = found["cluster_id"]
     if link.source_cluster_id == link.destination.cluster_id:
@@ -121,18 +131,22 @@ def check_draft(draft: LinkDraft) -> None:
         )
     link.gap_filler = found.get("gap_filler") or GapFiller.MARKERS
     link.probed_at = link.created_at
+    measured = found.get("distances")
+    distances = None if measured is None else tuple(BrokerDistance(**values) for values in measured)
+    return LinkValidation(source_cluster_id=link.source_cluster_id, distances=distances)
 
 
-def ask_source(link: ClusterLink) -> dict[str, str]:
-    """Run the engine's check of a link that need not be stored; the answer holds ``cluster_id``."""
+def ask_source(link: ClusterLink, *, with_distances: bool = False) -> dict[str, Any]:
+    """Run the engine's check of a link that need not be stored; returns the fields of ``ClusterProbe``."""
     sealed = seal({"source": pairs.properties_of_source(link), "destination": link.destination.properties})
     try:
-        found: dict[str, str] = dispatch.call(
+        found: dict[str, Any] = dispatch.call(
             "check_link",
             timeout_s=CHECK_TIMEOUT_S,
             sealed=sealed,
             source_cluster_id=link.source_cluster_id,
             fills_gaps=link.mode != LinkMode.SOURCE,  # that half's mirrors are at the other cluster
+            with_distances=with_distances,
         )
     except LinkEngineError as error:
         raise from_engine(error) from error

@@ -36,8 +36,8 @@ def create_link(  # noqa: PLR0913 - what a client sends, one keyword each
     validate_link: bool = True,
     by: Actor,
     now: datetime,
-) -> ClusterLink | None:
-    """Link ``destination`` to a source cluster; answer None, storing nothing, for ``validate_only``.
+) -> ClusterLink | linkchecks.LinkValidation:
+    """Link ``destination`` to a source cluster; for ``validate_only`` store nothing and return what was found.
 
     ``destination`` is the cluster the row belongs to and ``source_cluster_id`` the other one, whatever the link's mode; the
     second side of a pair takes over the first one's id (``cluster_link_id``, if given, must be that).
@@ -62,16 +62,17 @@ def create_link(  # noqa: PLR0913 - what a client sends, one keyword each
     existing = ClusterLink.objects.filter(destination=destination, name=name).first()
     if existing is not None:
         return _answer_repeat(existing, draft, by=by, now=now)
+    found = linkchecks.LinkValidation(source_cluster_id=draft.link.source_cluster_id, distances=None)
     try:
         if validate_link:
-            linkchecks.check_draft(draft)
+            found = linkchecks.check_draft(draft, with_distances=validate_only)
         elif not draft.link.source_cluster_id:
             raise InvalidInputError("source_cluster_id is needed when the link is not validated.", field="source_cluster_id")
     except UnavailableError as error:
         detail = {"code": error.code, "reason": error.message}
         audit.record(by=by, action="CreateClusterLink", resource=path, now=now, result=audit.Result.FAILURE, detail=detail)
         raise
-    return None if validate_only else _store(draft, by=by, now=now)
+    return found if validate_only else _store(draft, by=by, now=now)
 
 
 def delete_link(*, link: ClusterLink, force: bool = False, validate_only: bool = False, by: Actor, now: datetime) -> None:
@@ -152,7 +153,7 @@ def _let_mirrors_go_first(link: ClusterLink, *, force: bool, by: Actor, now: dat
     dispatch.send("reconcile_link", link_id=link.pk)
 
 
-def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink | None:
+def _store(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
     """Store the link; where an equal request was quicker, the answer is that one's row."""
     link = draft.link
     try:
@@ -187,7 +188,7 @@ def _join_pair_again(draft: linkchecks.LinkDraft) -> None:
     linkchecks.join_pair(draft.link, draft.cluster_link_id)
 
 
-def _answer_quicker(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink | None:
+def _answer_quicker(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
     existing = ClusterLink.objects.filter(destination=draft.link.destination_id, name=draft.link.name).first()
     if existing is None:
         raise ConflictError(
@@ -196,7 +197,7 @@ def _answer_quicker(draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) ->
     return _answer_repeat(existing, draft, by=by, now=now)
 
 
-def _answer_repeat(existing: ClusterLink, draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink | None:
+def _answer_repeat(existing: ClusterLink, draft: linkchecks.LinkDraft, *, by: Actor, now: datetime) -> ClusterLink:
     """Let a client ask again that never heard of its success: see ``linkchecks.is_repeat``."""
     if linkchecks.is_repeat(existing, draft, by=by, now=now):
         return existing

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods
 from console import pairs
 from console.access import Permission, can, visible_clusters
 from console.actions import links as link_actions
+from console.actions.linkchecks import LinkValidation
 from console.actors import Actor
 from console.errors import ConsoleError
 from console.models import Cluster, ClusterLink
@@ -18,6 +19,7 @@ from console.pages.linkform import CreateLinkForm
 from console.pages.shell import Crumb
 from console.presenters.curl import config_list, curl
 from console.presenters.directions import DIRECTIONS, RECEIVE
+from console.presenters.distances import distance_rows
 from console.presenters.links import link_url
 from console.queries.clusters import list_environments
 
@@ -68,8 +70,8 @@ def _carry_out(request: HttpRequest, form: CreateLinkForm, *, clusters: list[Clu
     except ConsoleError as error:
         problem = {} if form.refuse(error) else problem_of(error)
         return _form(request, form, problem=problem, status=status_of(error))
-    if link is None:
-        return _form(request, form, validated=True)
+    if isinstance(link, LinkValidation):
+        return _form(request, form, validated=True, distances=distance_rows(link.distances or ()))
     return done(request, link_url(link), f"Cluster link {link.name} is created. {_next_step(form, link)}")
 
 

@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 @shared_task(name="check_link")
 @answering
-def check_link(*, sealed: str, source_cluster_id: str, fills_gaps: bool = True) -> dict[str, Any]:
+def check_link(*, sealed: str, source_cluster_id: str, fills_gaps: bool = True, with_distances: bool = False) -> dict[str, Any]:
     """Check a link that need not be stored."""
     properties = unseal(sealed)
     probe = jobs.check_link(
@@ -45,6 +45,7 @@ def check_link(*, sealed: str, source_cluster_id: str, fills_gaps: bool = True) 
         destination=address_from_properties(properties["destination"]),
         expected_source_cluster_id=source_cluster_id or None,
         fills_gaps=fills_gaps,
+        with_distances=with_distances,
     )
     return asdict(probe)
 

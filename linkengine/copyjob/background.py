@@ -23,7 +23,9 @@ Event = Callable[[], None]
 
 Guard = Callable[[Event], None]  # runs an event; what it raises concerns one link
 
-THREADS = 8  # of one link, mostly asleep in sockets: a frozen broker may hold two or three of them for some seconds
+# of one link, mostly asleep in sockets: a frozen broker may hold two or three of them for some seconds, and connections to
+# distant brokers are opened sixteen at a time
+THREADS = 24
 
 
 class Background:

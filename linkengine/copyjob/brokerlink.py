@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from linkengine.copyjob.background import Room
-from linkengine.copyjob.buffers import BufferPool
+from linkengine.copyjob.buffers import AheadMemory, BufferPool
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.poller import GuardedPoller
 from linkengine.copyjob.ports import Clock
@@ -31,6 +31,7 @@ class Services:
     clock: Clock
     tuning: CopyTuning
     pool: BufferPool
+    ahead: AheadMemory  # of the whole worker
     bandwidth: Bandwidth
 
 

@@ -4,16 +4,21 @@ Partitions of a broker share its requests and a fetch session (``session.py``): 
 next request goes out as soon as the last answer is planned, while its batches are still being written. A partition that is
 written slowly is left out until it has room; as long as one is expected back soon the broker is asked not to wait long, so
 that nobody's long poll delays another. How soon and how much to ask is told by ``pacing.py``.
+
+From a distant broker partitions with a backlog are read over other connections (``read_ahead.py``), and those that are caught
+up by more polls than that of the session (``staggered_polls.py``).
 """
 
 from __future__ import annotations
 
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.pacing import Pace
+from linkengine.copyjob.pacing import DISTANT_S, Pace
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Stage
+from linkengine.copyjob.read_ahead import ReadAhead
 from linkengine.copyjob.session import UNKNOWN_SESSION, Asked, Place, Reading, ReadSession, Request
+from linkengine.copyjob.staggered_polls import StaggeredPolls, joinable
 from linkengine.copyjob.stretches import Intake, IntakeEvents
 from linkengine.copyjob.suspects import Suspects
 from linkengine.domain.errors import ErrorCode, LinkEngineError
@@ -25,6 +30,7 @@ from linkengine.kafka.fetch import (
     BY_ID,
     BY_NAME,
     FetchAnswer,
+    FetchedPartition,
     FetchLimits,
     FetchPosition,
     decode_fetch,
@@ -35,6 +41,7 @@ from linkengine.kafka.wire import MalformedAnswerError
 SHORT_WAIT_MS = 15  # long poll while a partition of the same broker is expected back soon
 GRACE_S = 10.0  # beyond the long poll, and between pieces of an answer: a broker silent for longer is gone
 SWEEP_S = 1.0  # whatever an event did not tell is noticed after this time
+KEEP_OPEN_S = 60.0  # brokers close connections that are idle for connections.max.idle.ms, 10 minutes by default
 
 
 class SourceBroker:
@@ -44,6 +51,9 @@ class SourceBroker:
         self.members: dict[MirrorPartition, None] = {}
         self._services, self._events = services, events
         self._intake = Intake(services, events)
+        self._ahead = ReadAhead(services, cluster, broker, intake=self._intake, left=self.stir)
+        self._polls = StaggeredPolls(services, cluster, broker, intake=self._intake, moved=self.stir)
+        self._round_trip_s = 0.0  # as measured when the connection was opened
         self._heard_ms = 0  # when the broker last told all that is new
         self._session = ReadSession()
         self._pace = Pace(services.tuning, services.bandwidth)
@@ -53,7 +63,7 @@ class SourceBroker:
         self._frames: LargeFrames | None = None
         self._filling: Buffer | None = None
         self._asked: Asked | None = None
-        self._sweep_at = self._began_at = self._moved_at = 0.0
+        self._sweep_at = self._began_at = self._moved_at = self._sent_at = 0.0
         self._received = 0  # of an answer, when last looked
         self._starved_since: float | None = None
         link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=_nothing, lost=self._lost)
@@ -69,6 +79,7 @@ class SourceBroker:
         self.members.pop(one, None)
         self._stirred.pop(one, None)
         self._asleep.pop(one, None)
+        self._ahead.forget(one)
         if one.origin is not None:
             self._session.drop(_place(one))
 
@@ -79,11 +90,22 @@ class SourceBroker:
 
     def due(self) -> float | None:
         """Answer when the next request may go out, None while an answer is awaited or nothing is wanted."""
-        idle = self._asked is not None or self._link.channel is None or not (self._session.entries or self._stirred)
-        return None if idle else self._pace.ready_at
+        if self._link.channel is None:
+            return None
+        poll_at = self._polls.due(self._services.clock.monotonic())
+        if self._asked is not None or not (self._session.entries or self._stirred):
+            return poll_at
+        return self._pace.ready_at if poll_at is None else min(poll_at, self._pace.ready_at)
 
     def pump(self, now: float) -> None:
         """Ask for the next stretches, if nothing is being asked and somebody has room."""
+        if self._link.channel is not None:
+            self._ahead.pump(now)
+        self._pump_session(now)
+        if self._link.channel is not None:
+            self._polls.pump(now, self._session.entries)
+
+    def _pump_session(self, now: float) -> None:
         if self._asked is not None or not self.members or now < self._pace.ready_at:
             return
         channel = self._link.ensure()
@@ -100,6 +122,8 @@ class SourceBroker:
         """Give up a broker that is silent for too long; go on where a pause is over or a buffer has become free."""
         if self._asleep:
             self._stirred |= dict.fromkeys([one for one in self._asleep if one.source_retry_at <= now])
+        self._ahead.check(now)
+        self._polls.check(now)
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_S
             self._stirred |= self.members
@@ -120,7 +144,9 @@ class SourceBroker:
         return 0.0 if self._starved_since is None else now - self._starved_since
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
+        self._ahead.close()
+        self._polls.close()
         self._link.close()
 
     # --- asking ------------------------------------------------------------------------------------------------------
@@ -133,10 +159,15 @@ class SourceBroker:
                 continue
             place = _place(one)
             self._asleep.pop(one, None)
+            if one in self._ahead:
+                continue
             if not one.may_fetch(now):
                 self._session.drop(place)
                 if one.source_retry_at > now:
                     self._asleep[one] = None
+                continue
+            if self._ahead.admits(one, now, round_trip_s=self._round_trip_s):
+                self._session.drop(place)
                 continue
             known = self._session.entries.get(place)
             if known is None or not known.current or known.position.leader_epoch != one.origin.leader.epoch:
@@ -153,7 +184,7 @@ class SourceBroker:
         suspect = self._suspects.take(self._session)
         if suspect is not None:
             self._send(channel, self._session.probe(*suspect), now, wait_ms=0, probe=suspect)
-        elif self._session.entries:
+        elif self._session.entries or now > self._sent_at + KEEP_OPEN_S:
             self._send(channel, self._session.request(), now, wait_ms=self._wait_ms())
 
     def _wait_ms(self) -> int:
@@ -169,6 +200,8 @@ class SourceBroker:
         correlation = channel.next_correlation()
         limits = FetchLimits(max_bytes=self._pace.max_bytes, max_wait_ms=wait_ms)
         self._asked = Asked(correlation, version, now, now + wait_ms / 1000 + GRACE_S, limits.max_bytes, probe)
+        self._sent_at = now
+        self._polls.session_sent(now)
         self._pace.asked(now, partitions=len(self._session.entries) if probe is None else 1)
         frame = encode_fetch(
             request.positions,
@@ -185,12 +218,16 @@ class SourceBroker:
         entries = self._session.entries
         if len(entries) >= len(self.members):
             return False
-        return any(_soon_back(one) for one in self.members if _place(one) not in entries)
+        return any(_soon_back(one) for one in self.members if _place(one) not in entries and one not in self._ahead)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def _opened(self, channel: Channel) -> None:
         self._frames = LargeFrames(channel, allocate=self._allocate)
+        self._sent_at = self._services.clock.monotonic()
+        self._round_trip_s = channel.connection.round_trip_s or 0.0
+        self._pace.opened(round_trip_s=self._round_trip_s)
+        self._polls.opened(self._round_trip_s)
         self._stirred |= self.members
 
     def _allocate(self, size: int) -> memoryview | None:
@@ -221,7 +258,14 @@ class SourceBroker:
                 raise self._malformed()
             answer = decode_fetch(body, version=asked.version)
             now = self._services.clock.monotonic()
-            self._pace.answered(now, took_s=self._began_at - asked.sent_at, size=len(body), throttle_ms=answer.throttle_ms)
+            self._pace.answered(
+                now,
+                took_s=self._began_at - asked.sent_at,
+                came_s=now - self._began_at,
+                size=len(body),
+                throttle_ms=answer.throttle_ms,
+            )
+            self._polls.session_answered(now, size=len(body), news=any(len(part.records) for part in answer.partitions))
             # its broker looked at the log before it began to answer; to come over it may have taken long
             heard_ms = self._services.clock.now_ms() - int((now - self._began_at) * 1000)
             self._take_all(asked, answer, buffer, heard_ms=heard_ms, roomy=len(body) < asked.max_bytes / 2)
@@ -242,19 +286,26 @@ class SourceBroker:
         news = False
         for part in answer.partitions:
             news |= bool(part.error or len(part.records))
-            place = (part.topic, part.partition)
-            reading = self._reading_of(asked, place)
+            reading = self._reading_of(asked, (part.topic, part.partition))
             if reading is not None:
                 self._stirred[reading.one] = None
-                if reading.current:
-                    self._intake.take(reading.one, part, buffer, heard_ms=heard_ms, alone=asked.probe is not None)
-                else:
-                    self._intake.overhear(reading.one, part, heard_ms=heard_ms)
+                self._take(reading, part, buffer, heard_ms=heard_ms, alone=asked.probe is not None)
         if not answer.throttle_ms and asked.probe is None:
             if roomy or not news:  # nobody was left out for lack of room
                 self._heard_ms = heard_ms
             if not news:
                 self._suspects.note(self._session)
+
+    def _take(self, reading: Reading, part: FetchedPartition, buffer: Buffer, *, heard_ms: int, alone: bool) -> None:
+        one, asked_from = reading.one, reading.position.offset
+        if reading.current:
+            self._intake.take(one, part, buffer, heard_ms=heard_ms, alone=alone)
+            if self._round_trip_s >= DISTANT_S:
+                self._ahead.note(one, asked_from=asked_from, records=part.records)
+        elif joinable(reading, self._services.clock.monotonic()):  # another poll has moved the position
+            self._intake.join(one, part, buffer, asked_from=asked_from, heard_ms=heard_ms)
+        else:
+            self._intake.overhear(one, part, heard_ms=heard_ms)
 
     def _reading_of(self, asked: Asked, place: Place) -> Reading | None:
         """Answer for whom a part is, None where it is read elsewhere by now: another leader may have other records."""
@@ -273,6 +324,8 @@ class SourceBroker:
     def _lost(self, error: LinkEngineError) -> None:
         self._asked = self._frames = self._starved_since = None
         self._suspects.clear()
+        self._ahead.close()
+        self._polls.close()
         self._pace.lost()
         self._session.forget_all()
         if self._filling is not None:

@@ -18,7 +18,7 @@ from linkengine.copyjob.account import RECENT_MS
 from linkengine.copyjob.asking import is_settled
 from linkengine.copyjob.background import Background, Guard, Room
 from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.buffers import BufferPool
+from linkengine.copyjob.buffers import AheadMemory, BufferPool
 from linkengine.copyjob.mirrorside import MirrorSide
 from linkengine.copyjob.observing import progress_of
 from linkengine.copyjob.pacing import Bandwidth
@@ -62,6 +62,7 @@ class Shared:
     progress: ProgressSink  # for losses, which are told from a link's own threads
     limited: bool  # whether there is a budget that all workers share
     name_hold: HoldNames
+    ahead: AheadMemory
 
 
 class LinkCopy:
@@ -92,6 +93,7 @@ class LinkCopy:
             clock=shared.clock,
             tuning=plan.tuning,
             pool=self.pool,
+            ahead=shared.ahead,
             bandwidth=self._bandwidth,
         )
         lose = partial(shared.progress.lose, plan.link_id)

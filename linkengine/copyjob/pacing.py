@@ -1,21 +1,29 @@
 """When the next Fetch may go out and how much it may bring, and when Produce requests do. No I/O; times are monotonic seconds.
 
 For a Fetch four things decide: what the broker said of its quota (KIP-219: a throttled client waits), the link's bandwidth
-limit, how many partitions share the requests (each request has a fixed price, so many nearly idle partitions are asked together
-a few milliseconds later), and how far away the source is: answers grow as long as they are full and slow to come.
+limit, how many partitions share the requests (each request has a fixed price, so many nearly idle partitions are asked
+together a few milliseconds later), and how far away the source is: answers grow as long as they are full, slow to begin and
+quick to come over, and shrink where they take long to come over. A stock broker sends 1.6 MB/s per connection over a round
+trip of 80 ms, and all partitions of the connection wait for the last byte. From a distant broker the first answer is small: it
+is needed for its shape, and then the partition is read ahead over other connections (``read_ahead``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from linkengine.domain.distances import LONG_MS
 from linkengine.domain.plans import CopyTuning
 
 GATHER_S = 0.0001  # per partition: what their next records wait for each other at most
 GATHER_MOST_S = 0.0125
 GATHER_BYTES = 256 << 10  # a fuller answer means a backlog: no time to lose
 FIRST_BYTES = 2 << 20  # of an answer: fits the caches of the processor, so patching and sending it on is cheap
+DISTANT_S = LONG_MS / 1000  # round trip from which on a broker is distant
+FIRST_FAR_BYTES = 256 << 10  # of the first answer of a distant broker, and the least of a slow one
 FAR_S = 0.02  # a full answer that took longer comes over a long way, or from a slow disk: ask for more at a time
+QUICK_S = 0.25  # in which a full answer comes over, if more may be asked for at a time
+SLOW_S = 0.5  # an answer that needs longer to come over is too large
 FULL = 0.7  # of the bytes asked for
 LIMITED_S = 0.25  # of a bandwidth limit in one answer
 BURST = 3  # Produce requests that go out together while others are in flight: fewer calls, the broker is woken less often
@@ -58,12 +66,12 @@ class Bandwidth:
 class Pace:
     """The rhythm of one source broker's requests."""
 
-    __slots__ = ("_bandwidth", "_gather_until", "_most", "_throttled_until", "_wanted")
+    __slots__ = ("_bandwidth", "_first", "_gather_until", "_most", "_throttled_until", "_wanted")
 
     def __init__(self, tuning: CopyTuning, bandwidth: Bandwidth) -> None:
         self._bandwidth = bandwidth
         self._most = tuning.fetch_max_bytes
-        self._wanted = min(FIRST_BYTES, self._most)
+        self._first = self._wanted = min(FIRST_BYTES, self._most)
         self._gather_until = self._throttled_until = 0.0
 
     @property
@@ -81,18 +89,29 @@ class Pace:
         """A request goes out."""
         self._gather_until = now + min(GATHER_MOST_S, GATHER_S * partitions) if partitions > 1 else 0.0
 
+    def opened(self, *, round_trip_s: float) -> None:
+        """Start with a new connection; the size of the last answers of the previous one counts no more."""
+        self._first = min(FIRST_BYTES if round_trip_s < DISTANT_S else FIRST_FAR_BYTES, self._most)
+        self._wanted = self._first
+
     def lost(self) -> None:
         """An answer did not come whole: what was asked for may be more than the way to the broker takes in time."""
-        self._wanted = min(FIRST_BYTES, self._most)
+        self._wanted = self._first
 
-    def answered(self, now: float, *, took_s: float, size: int, throttle_ms: int) -> None:
-        """Its answer has come; it began to come after ``took_s``."""
+    def answered(self, now: float, *, took_s: float, size: int, throttle_ms: int, came_s: float = 0.0) -> None:
+        """Its answer has come; it began to come after ``took_s``, and needed ``came_s`` to come over."""
         self._bandwidth.spend(size, now)
         if throttle_ms > 0:
             self._throttled_until = now + throttle_ms / 1000
         if size >= min(GATHER_BYTES, self._wanted):
             self._gather_until = 0.0
         if size >= FULL * self._wanted:
-            self._wanted = (
-                min(self._most, self._wanted * 2) if took_s > FAR_S else max(min(FIRST_BYTES, self._most), self._wanted // 2)
-            )
+            self._wanted = self._next_wanted(took_s=took_s, came_s=came_s)
+
+    def _next_wanted(self, *, took_s: float, came_s: float) -> int:
+        """Return how much to ask for after a full answer."""
+        if came_s > SLOW_S:
+            return max(min(FIRST_FAR_BYTES, self._most), self._wanted // 2)
+        if took_s > FAR_S:
+            return min(self._most, self._wanted * 2) if came_s <= QUICK_S else self._wanted
+        return max(min(FIRST_BYTES, self._most), self._wanted // 2)

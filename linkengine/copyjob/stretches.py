@@ -1,4 +1,9 @@
-"""Turns one partition's share of a Fetch answer into the steps that are written next, or into the reason why there are none."""
+"""Turns one partition's share of a Fetch answer into the steps that are written next, or into the reason why there are none.
+
+``Intake.take`` plans an answer that was asked for at the partition's position, ``Intake.join`` one that was asked for earlier
+in the log: several requests for one partition are outstanding at the same time where its source is far away (``read_ahead``,
+``staggered_polls``). Both use the same planner.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from linkengine.batches.intact import intact_part
 from linkengine.batches.neighbours import NOT_SEEN, DoubtfulBatchError
 from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
 from linkengine.batches.steps import Step
-from linkengine.batches.view import CorruptBatchError
+from linkengine.batches.view import CURRENT_MAGIC, CorruptBatchError, iter_batches
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.partition import MirrorPartition
@@ -63,6 +68,25 @@ class Intake:
             self._planned(one, steps, buffer)
         elif not len(answer.records):
             self._nothing_there(one, answer, alone=alone)
+
+    def join(
+        self, partition: MirrorPartition, answer: FetchedPartition, buffer: Buffer, *, asked_from: int, heard_ms: int
+    ) -> bool:
+        """Plan what an answer has beyond the position; return whether the position has advanced.
+
+        ``asked_from`` is at or before the position. An answer that cannot be joined changes nothing but the observed end of the
+        source, and neither does an error code: who asked exactly at the position decides what that means.
+        """
+        before = partition.position
+        assert before is not None
+        if answer.error or answer.preferred_replica >= 0:
+            return False
+        records = answer.records if asked_from == before else records_beyond(answer, before)
+        if records is None or not len(records):
+            self.overhear(partition, answer, heard_ms=heard_ms)
+            return False
+        self.take(partition, answer._replace(records=records), buffer, heard_ms=heard_ms, alone=False)
+        return partition.position is not None and partition.position > before
 
     def overhear(self, one: MirrorPartition, answer: FetchedPartition, *, heard_ms: int) -> None:
         """Take in where the source ends though the rest is not wanted any more: a session tells it only once."""
@@ -117,6 +141,27 @@ class Intake:
         assert one.position is not None
         if alone and answer.last_stable_offset > one.position:
             self._events.emptied(one, answer.last_stable_offset)
+
+
+def records_beyond(answer: FetchedPartition, position: int) -> memoryview | None:
+    """Return what to plan of an answer that begins before ``position``; None where it does not join there.
+
+    Empty: the answer ends before the position. Where the answer lists aborted transactions nothing is cut off: the planner
+    must see an ABORT marker before the position, or it takes committed records of the same producer behind it for aborted
+    (KIP-98). Otherwise the first batch that is kept must begin exactly at the position. A batch in front of it whose base
+    offset is damaged cannot hide records then: a hole would be in its place.
+    """
+    try:
+        for start, view in iter_batches(answer.records):
+            if view.magic != CURRENT_MAGIC:
+                return None
+            if view.next_offset > position:
+                if view.base_offset != position:
+                    return None
+                return answer.records if answer.aborted else answer.records[start:]
+    except CorruptBatchError:
+        return None
+    return answer.records[:0]
 
 
 def _check_whole(one: MirrorPartition, answer: FetchedPartition, steps: list[Step]) -> None:

@@ -20,6 +20,7 @@ from typing import TypeVar
 import structlog
 
 from linkengine.copyjob.background import Background, Event
+from linkengine.copyjob.buffers import AheadMemory
 from linkengine.copyjob.linkcopy import LinkCopy, Shared
 from linkengine.copyjob.poller import Poller
 from linkengine.copyjob.ports import Clock, SystemClock, Told
@@ -65,6 +66,7 @@ class CopyWorker:
             progress=ports.progress,
             limited=ports.allowances is not None,
             name_hold=partial(_hold_name, f"{setup.worker_id}.{uuid.uuid4().hex[:6]}", count(1)),
+            ahead=AheadMemory(changed=self._share_memory),
         )
         self._links: dict[str, LinkCopy] = {}
         self._retiring: set[str] = set()  # their settings have changed, or nothing of them is wanted any more
@@ -186,7 +188,7 @@ class CopyWorker:
 
     def _share_memory(self) -> None:
         for link in self._links.values():
-            link.pool.share(len(self._links))
+            link.pool.share(len(self._links), beside_ahead=self._shared.ahead.in_use)
 
     # --- failures that nobody foresaw ----------------------------------------------------------------------------------
 

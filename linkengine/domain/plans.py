@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.coverage import CheckedRange, RecordDifference
+from linkengine.domain.distances import BrokerDistance
 from linkengine.domain.ranges import Gap
 from linkengine.domain.signatures import Signer
 
@@ -151,6 +152,7 @@ class ClusterProbe:
     kafka_version: str  # "" where the broker does not tell
     authorizer: bool  # ACLs can be set: mirrors can be made read-only
     gap_filler: GapFiller | None = None  # of the destination; only where a link is checked
+    distances: tuple[BrokerDistance, ...] | None = None  # None where they were not measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

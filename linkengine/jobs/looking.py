@@ -9,6 +9,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import ClusterProbe, GapFiller, TopicDescription
 from linkengine.kafka.admin import ClusterAdmin
+from linkengine.kafka.distances import measure_distances
 from linkengine.kafka.gapfillers import choose_gap_filler
 from linkengine.kafka.newestends import newest_ends
 from linkengine.sync import topics as mirror_topics
@@ -61,10 +62,12 @@ def check_link(
     destination: ClusterAddress,
     expected_source_cluster_id: str | None = None,
     fills_gaps: bool = True,
+    with_distances: bool = False,
 ) -> ClusterProbe:
     """Check that a link can work and answer the source's probe.
 
     ``fills_gaps`` is False for the source's half of a link: its mirrors are elsewhere, so it never writes to "its" destination.
+    ``with_distances`` measures the round trip to each broker of the source, too.
 
     Raises what the source's probe raises, CLUSTER_ID_MISMATCH, MISCONFIGURATION_ERROR where both are one cluster,
     DESTINATION_UNAVAILABLE, and AUTHORIZATION_ERROR where our principal can fill gaps at the destination neither by markers nor
@@ -83,7 +86,9 @@ def check_link(
             ErrorCode.MISCONFIGURATION_ERROR,
             f"Source and destination are the same cluster ({here.cluster_id}). A link needs two clusters.",
         )
-    return replace(there, gap_filler=choose_gap_filler(destination)) if fills_gaps else there
+    if fills_gaps:
+        there = replace(there, gap_filler=choose_gap_filler(destination))
+    return replace(there, distances=measure_distances(source)) if with_distances else there
 
 
 def find_gap_filler(destination: ClusterAddress) -> GapFiller:

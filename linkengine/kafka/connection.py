@@ -73,6 +73,7 @@ class Connection:
         self.host, self.port = host, port
         self._correlation = 0
         self.versions: dict[int, tuple[int, int]] = {}  # api key -> lowest and highest version of the broker
+        self.round_trip_s: float | None = None  # of the quickest request so far; the handshake has at least one
 
     @property
     def peer(self) -> str:
@@ -108,8 +109,11 @@ class Connection:
         """
         self._correlation += 1
         request.with_header(correlation_id=self._correlation, client_id=CLIENT_ID.decode())
-        deadline = time.monotonic() + timeout_s
-        frame = self._exchange(request.encode(header=True, framed=True), deadline=deadline, most_bytes=most_bytes)
+        sent_at = time.monotonic()
+        encoded = request.encode(header=True, framed=True)
+        frame = self._exchange(encoded, deadline=sent_at + timeout_s, most_bytes=most_bytes)
+        took_s = time.monotonic() - sent_at
+        self.round_trip_s = took_s if self.round_trip_s is None else min(took_s, self.round_trip_s)
         with answer_of(request.name.removesuffix("Request"), peer=self.peer):
             answer = response.decode(frame, version=request.API_VERSION, header=True)
             if answer.header.correlation_id != self._correlation:

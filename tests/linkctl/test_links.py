@@ -65,6 +65,22 @@ def test_a_dry_run_creates_nothing(run: Run, boundary: Boundary) -> None:
     assert not ClusterLink.objects.exists()
 
 
+def test_a_dry_run_shows_the_round_trip_to_each_source_broker(run: Run, boundary: Boundary) -> None:
+    far = {"round_trip_ms": 80.0, "send_buffer_bytes": 102_400, "receive_buffer_bytes": 6_291_456}
+    boundary.answer = {
+        "cluster_id": SOURCE,
+        "distances": [
+            {"broker": 1, "address": "far.test:9092", **far},
+            {"broker": 2, "address": "gone.test:9092", "error": "No connection."},
+        ],
+    }
+
+    lines = run(*CREATE, "--dry-run").stdout.splitlines()
+
+    assert lines[-2].split() == ["1", "far.test:9092", "80.0", "ms", "socket.send.buffer.bytes", "1.3", "MB/s", "-"]
+    assert lines[-1].split() == ["2", "gone.test:9092", "unknown", "-", "-", "No", "connection."]
+
+
 def test_the_source_need_not_be_asked(run: Run, boundary: Boundary) -> None:
     assert run(*CREATE, "--no-validate-link").exit_code == 0
     assert not boundary.called

@@ -113,6 +113,32 @@ class ListLinksResponseDataList(Collection):
     data: Any = ListLinksResponseData(many=True)
 
 
+class SourceBrokerDistance(serializers.Serializer[Any]):
+    """How far away a broker of the source is. An addition of this product."""
+
+    broker_id = Number()
+    address = Text()
+    round_trip_ms = serializers.FloatField(allow_null=True, help_text="Of the quickest request; null if it cannot be reached.")
+    send_buffer_bytes = Number(
+        allow_null=True,
+        help_text="socket.send.buffer.bytes of the broker, -1 for the default of its operating system. Null where the round "
+        "trip is short, and where the link's principal may not read it (DESCRIBE_CONFIGS on the cluster).",
+    )
+    receive_buffer_bytes = Number(allow_null=True, help_text="The most that this installation's operating system allows.")
+    limited_by = Text(
+        allow_null=True, help_text="The setting that limits one connection; null where none does, or it is unknown."
+    )
+    connection_bytes_per_s = Number(allow_null=True, help_text="About what one connection can carry with that limit.")
+    error = Text(allow_null=True, help_text="Why the broker was not measured.")
+
+
+class LinkValidationData(Resource):
+    """What the check of a link that was not created found. An addition of this product."""
+
+    source_cluster_id = Text()
+    source_brokers = SourceBrokerDistance(many=True, allow_null=True, help_text="Null unless validate_link is true.")
+
+
 class ListLinkConfigsResponseData(Resource):
     """A config of a link. Secrets have the value null."""
 

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.actions import links as actions
+from console.actions.linkchecks import LinkValidation
 from console.api.errors import UnreadableError
 from console.api.kafka import answers, bodies, reads, render, tasks
 from console.api.schema import operation, query_flag
@@ -54,14 +55,16 @@ class LinkListView(RestView):
         "createKafkaLink",
         summary="Create a cluster link",
         description="Created on the destination cluster, which mirrors from the source. By default the source is asked whether "
-        "it can be reached with these configs and has the expected id.",
+        "it can be reached with these configs and has the expected id. With validate_only nothing is created, and the answer "
+        "(200, an addition of this product) has the round trip to each broker of the source and, where it is long, the socket "
+        "buffer that limits a connection.",
         parameters=[
             OpenApiParameter("link_name", str, required=True, description="The new link's name."),
             _VALIDATE_ONLY,
             query_flag("validate_link", "Ask the source cluster before anything is stored.", default=True),
         ],
         body=bodies.CreateLinkRequestData,
-        answers={204: "The link was created, or would be."},
+        answers={200: answers.LinkValidationData, 204: "The link was created."},
         examples=[_EXAMPLE],
     )
     def post(self, request: Request, cluster_id: str) -> Response:
@@ -71,7 +74,7 @@ class LinkListView(RestView):
         name = request.query_params.get("link_name", "")
         if not name:
             raise UnreadableError("The query parameter link_name is missing.")
-        actions.create_link(
+        made = actions.create_link(
             destination=clusters.get_cluster(cluster_id=cluster_id, by=by),
             name=name,
             source_cluster_id=_other_cluster(wanted, cluster_id=cluster_id),
@@ -82,6 +85,8 @@ class LinkListView(RestView):
             by=by,
             now=moment(),
         )
+        if isinstance(made, LinkValidation):
+            return Response(render.link_validation(request, made))
         return Response(status=204)
 
 

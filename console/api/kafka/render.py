@@ -8,10 +8,12 @@ from typing import Any
 
 from rest_framework.request import Request
 
+from console.actions.linkchecks import LinkValidation
 from console.api.kafka.words import CATEGORY, mirror_status, short_id, unix_ms
 from console.api.views import absolute
 from console.models import Cluster, ClusterLink, MirrorPartition, MirrorTopic, StateTransitionError
 from console.models.links import LinkMode
+from linkengine.domain.distances import BrokerDistance
 
 Json = dict[str, Any]
 UNKNOWN_LAG = -1  # 0 would claim that the mirror holds every record
@@ -56,6 +58,31 @@ def link(
         "link_error_message": row.error_message or None,
         "tasks": None if tasks is None else list(tasks),
         "category_counts": _categories(row, [state for _, state in mirrors]),
+    }
+
+
+def link_validation(request: Request, found: LinkValidation) -> Json:
+    """Write what the check of a link found."""
+    distances = found.distances
+    return {
+        "kind": "KafkaLinkValidationData",
+        "metadata": {"self": request.build_absolute_uri(request.path)},
+        "source_cluster_id": found.source_cluster_id,
+        "source_brokers": None if distances is None else [_distance(each) for each in distances],
+    }
+
+
+def _distance(found: BrokerDistance) -> Json:
+    rate = found.bytes_per_s
+    return {
+        "broker_id": found.broker,
+        "address": found.address,
+        "round_trip_ms": found.round_trip_ms,
+        "send_buffer_bytes": found.send_buffer_bytes,
+        "receive_buffer_bytes": found.receive_buffer_bytes,
+        "limited_by": found.limited_by or None,
+        "connection_bytes_per_s": None if rate is None else round(rate),
+        "error": found.error or None,
     }
 
 

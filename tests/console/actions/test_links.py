@@ -28,7 +28,7 @@ from tests.console.conftest import NOW, SOURCE_PROPERTIES, Engine, MakeActor, Ma
 Sent = list[tuple[str, dict[str, Any]]]
 
 
-def create(destination: Cluster, by: Actor, **changes: Any) -> ClusterLink | None:
+def create(destination: Cluster, by: Actor, **changes: Any) -> Any:
     values: dict[str, Any] = {"name": "new", "source_cluster_id": "source-id", "configs": SOURCE_PROPERTIES, "now": NOW}
     return create_link(destination=destination, by=by, **{**values, **changes})
 
@@ -100,9 +100,12 @@ def test_only_a_side_that_has_mirrors_must_be_able_to_fill_gaps(
 
 
 def test_validate_only_asks_and_stores_nothing(destination: Cluster, owner: Actor, engine: Engine, sent: Sent) -> None:
-    assert create(destination, owner, validate_only=True) is None
+    engine.answers["check_link"] |= {"distances": [{"broker": 3, "address": "far.test:9092", "round_trip_ms": 80.5}]}
 
-    assert engine.calls
+    found = create(destination, owner, validate_only=True)
+
+    assert engine.calls[0][1]["with_distances"] is True
+    assert [(each.broker, each.round_trip_ms) for each in found.distances] == [(3, 80.5)]
     assert not sent
     assert not ClusterLink.objects.exists()
 

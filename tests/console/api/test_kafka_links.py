@@ -19,7 +19,7 @@ from console.models import (
     VerifyWatch,
 )
 from linkengine.domain.states import LinkState, MirrorState
-from tests.console.api.cast import DESTINATION, NEW_LINK, NOW, SOURCE, Rest
+from tests.console.api.cast import DESTINATION, NEW_LINK, NOW, SOURCE, Boundary, Rest
 
 pytestmark = pytest.mark.django_db
 
@@ -285,6 +285,33 @@ def test_a_link_with_mirrors_is_not_deleted(owner: Rest, base: str, link: Cluste
     assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
     assert "'orders'" in answer.json()["message"]
     assert ClusterLink.objects.exists()
+
+
+def test_validate_only_returns_the_round_trips_to_the_source_and_creates_nothing(
+    owner: Rest, base: str, boundary: Boundary
+) -> None:
+    far = {"round_trip_ms": 80.0, "send_buffer_bytes": 102_400, "receive_buffer_bytes": 6_291_456}
+    boundary.answer = {"cluster_id": SOURCE, "distances": [{"broker": 1, "address": "far.test:9092", **far}]}
+
+    answer = owner.post(f"{base}/links?link_name=new&validate_only=true", NEW_LINK)
+
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "kind": "KafkaLinkValidationData",
+        "metadata": {"self": f"http://testserver{base}/links"},
+        "source_cluster_id": SOURCE,
+        "source_brokers": [
+            {
+                "broker_id": 1,
+                "address": "far.test:9092",
+                **far,
+                "limited_by": "socket.send.buffer.bytes",
+                "connection_bytes_per_s": 1_280_000,
+                "error": None,
+            }
+        ],
+    }
+    assert not ClusterLink.objects.exists()
 
 
 def test_validate_only_deletes_nothing(owner: Rest, base: str, link: ClusterLink) -> None:

@@ -80,7 +80,27 @@ def test_validate_only_stores_nothing(admin: Client) -> None:
 
     assert response.status_code == 200
     assert "This link would work." in response.content.decode()
+    assert "Round trip" not in response.content.decode()
     assert not ClusterLink.objects.filter(name="fresh").exists()
+
+
+def test_validation_shows_the_round_trip_to_each_source_broker_and_what_limits_it(admin: Client, queue: Queue) -> None:
+    far = {"round_trip_ms": 80.5, "send_buffer_bytes": 102_400, "receive_buffer_bytes": 6_291_456}
+    queue.answer = {
+        "cluster_id": WEST,
+        "distances": [
+            {"broker": 1, "address": "far.test:9092", **far},
+            {"broker": 2, "address": "near.test:9092", "round_trip_ms": 0.4},
+            {"broker": 3, "address": "gone.test:9092", "error": "Broker gone.test:9092 accepts no connection."},
+        ],
+    }
+
+    text = admin.post("/links/new/", REGISTERED | {"intent": "validate"}).content.decode()
+
+    assert "80.5 ms" in text
+    assert "Limited by socket.send.buffer.bytes = 102,400 of the broker: about 1.2 MiB/s per connection" in text
+    assert "Nearby: no socket buffer limits a connection." in text
+    assert "Broker gone.test:9092 accepts no connection." in text
 
 
 def test_the_same_as_curl_leaves_the_secret_out(admin: Client, queue: Queue) -> None:

@@ -8,7 +8,7 @@ import pytest
 from devcluster.kafka import KafkaCluster
 from linkengine.copyjob.background import Background, Room
 from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.buffers import BufferPool
+from linkengine.copyjob.buffers import AheadMemory, BufferPool
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.poller import GuardedPoller, Poller
 from linkengine.copyjob.ports import SystemClock
@@ -33,6 +33,7 @@ def services() -> Iterator[Services]:
         clock=SystemClock(),
         tuning=CopyTuning(),
         pool=BufferPool(),
+        ahead=AheadMemory(),
         bandwidth=Bandwidth(),
     )
     room.close()

@@ -1,4 +1,4 @@
-"""A copy worker in a process of its own, whose memory is measured: the plan comes pickled in a file, with the offset to reach.
+"""A copy worker in a process of its own, whose memory is measured. Its plans come pickled in a file, with the end to reach.
 
 Imports first what the Python worker of an executor has imported. Prints the resident megabytes before and at the peak.
 """
@@ -8,13 +8,18 @@ from __future__ import annotations
 import importlib
 import pickle
 import sys
+import threading
+import time
 from pathlib import Path
 
 from devcluster.spark import PRELOAD
+from linkengine.copyjob.steward import StewardPorts
+from linkengine.copyjob.worker import run_worker
 from linkengine.domain.plans import CopyPlan
-from tests.linkengine.copyjob.copying import Copier
+from tests.linkengine.copyjob.copying import setup_for
+from tests.linkengine.copyjob.memory import MemoryAssignments, MemoryLease, MemoryProgress
 
-DEADLINE_S = 120.0
+DEADLINE_S = 200.0
 
 
 def resident_mb(which: str) -> int:
@@ -23,16 +28,29 @@ def resident_mb(which: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(which)) // 1024
 
 
-def main(plan_file: str, end: str) -> None:
+def main(plans_file: str, end: str) -> None:
     for module in PRELOAD:
         importlib.import_module(module)
-    plan: CopyPlan = pickle.loads(Path(plan_file).read_bytes())
+    plans: list[CopyPlan] = pickle.loads(Path(plans_file).read_bytes())
+    partitions = sum(len(plan.assignments) for plan in plans)
+    assignments, progress = MemoryAssignments(*plans), MemoryProgress()
     before = resident_mb("VmRSS")
-    with Copier(plan) as copier:
-        copier.wait_until(lambda one: one.mirror_end == int(end), deadline_s=DEADLINE_S)
-    results = copier.join()
-    ends = [one.mirror_end for one in results]
-    problems = {one.error_message for one in results if one.error_message}
+
+    def stop_at_the_end() -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            latest = list(progress.latest.values())
+            if len(latest) == partitions and all(one.mirror_end == int(end) for one in latest):
+                break
+            time.sleep(0.05)
+        assignments.end()
+
+    watch = threading.Thread(target=stop_at_the_end)
+    watch.start()
+    run_worker(setup_for(), ports=StewardPorts(lease=MemoryLease(), assignments=assignments, progress=progress))
+    watch.join()
+    ends = sorted({one.mirror_end or -1 for one in progress.latest.values()})
+    problems = {one.error_message for one in progress.latest.values() if one.error_message}
     sys.stdout.write(f"{before} {resident_mb('VmHWM')} {ends} {problems or ''}\n")
 
 

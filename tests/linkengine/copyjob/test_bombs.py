@@ -22,7 +22,7 @@ MOST_MB = 256  # of a copy task, with all that a Python worker has imported
 
 def copied(plan: CopyPlan, directory: Path, *, end: int) -> int:
     """Copy in a process of its own up to ``end``; the peak of its memory in MB."""
-    (directory / "plan").write_bytes(pickle.dumps(plan))
+    (directory / "plan").write_bytes(pickle.dumps([plan]))
     command = [sys.executable, "-m", "tests.linkengine.copyjob.measured_process", str(directory / "plan"), str(end)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -2,7 +2,19 @@
 
 import pytest
 
-from linkengine.copyjob.buffers import BUDGET, HUGE_PAGE, LOOSE_BUDGET, SMALLEST, BufferPool
+from linkengine.copyjob.buffers import (
+    AHEAD_UNIT,
+    BESIDE_AHEAD,
+    BUDGET,
+    HUGE_PAGE,
+    LOOSE_BUDGET,
+    MOST_SHARES,
+    SMALLEST,
+    AheadMemory,
+    AheadShare,
+    Buffer,
+    BufferPool,
+)
 
 
 def test_a_released_buffer_is_taken_again_and_the_bytes_are_bounded() -> None:
@@ -91,3 +103,93 @@ def test_a_giant_gets_its_turn_and_others_go_on_behind_it() -> None:
     assert giant is not None
     giant.release()
     assert pool.take(10) is not None
+
+
+def take(share: AheadShare | None, *, head: bool = False, size: int = AHEAD_UNIT) -> Buffer | None:
+    assert share is not None
+    return share.take(size, head=head)
+
+
+def test_memory_for_reading_ahead_is_shared_evenly_and_its_sum_is_bounded() -> None:
+    memory = AheadMemory(budget=6 * AHEAD_UNIT, reserve=2 * AHEAD_UNIT)
+    first = memory.open()
+    alone = [take(first) for _ in range(7)]
+    assert [buffer is not None for buffer in alone] == [True] * 6 + [False]
+
+    second = memory.open()
+    refused = take(second)  # the first one still uses everything
+    assert first is not None
+    exceeded = first.exceeded
+    for buffer in alone[:4]:
+        assert buffer is not None
+        buffer.release()
+    taken = [take(second) for _ in range(4)]
+
+    assert refused is None
+    assert exceeded
+    assert not first.exceeded
+    assert [buffer is not None for buffer in taken] == [True] * 3 + [False]
+    assert memory.size <= 8 * AHEAD_UNIT
+
+
+def test_what_is_planned_next_has_a_reserve() -> None:
+    memory = AheadMemory(budget=2 * AHEAD_UNIT, reserve=AHEAD_UNIT)
+    share = memory.open()
+    held = [take(share), take(share)]
+
+    assert take(share) is None
+    head = take(share, head=True)
+    assert head is not None
+    assert take(share, head=True) is None
+    assert all(held)
+
+
+def test_a_single_answer_beyond_the_share_is_taken_when_nothing_else_is_held() -> None:
+    memory = AheadMemory(budget=2 * AHEAD_UNIT, reserve=AHEAD_UNIT)
+    share = memory.open()
+    small = take(share)
+    assert small is not None
+
+    assert take(share, size=20 * AHEAD_UNIT) is None
+    small.release()
+    giant = take(share, size=20 * AHEAD_UNIT)
+    assert giant is not None
+    giant.release()
+
+    assert memory.size <= 3 * AHEAD_UNIT
+
+
+def test_only_so_many_source_brokers_are_read_ahead_at_a_time_and_the_memory_goes_with_the_last() -> None:
+    memory = AheadMemory()
+    shares = [memory.open() for _ in range(MOST_SHARES)]
+    buffer = take(shares[0])
+    assert buffer is not None
+    buffer.release()
+
+    assert memory.open() is None
+    for share in shares:
+        assert share is not None
+        share.close()
+
+    assert memory.size == 0
+    assert memory.open() is not None
+
+
+def test_ordinary_pools_are_smaller_while_a_source_is_read_ahead() -> None:
+    changes: list[bool] = []
+    memory = AheadMemory(changed=lambda: changes.append(memory.in_use))
+    pool = BufferPool()
+    held = [pool.take(SMALLEST) for _ in range(30)]
+    for buffer in held[10:]:
+        assert buffer is not None
+        buffer.release()
+
+    share = memory.open()
+    pool.share(1, beside_ahead=memory.in_use)
+
+    assert share is not None
+    assert pool.size <= BESIDE_AHEAD
+    share.close()
+    pool.share(1, beside_ahead=memory.in_use)
+    assert pool.take(BUDGET // 2) is not None
+    assert changes == [True, False]

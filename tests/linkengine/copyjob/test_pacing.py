@@ -2,7 +2,15 @@
 
 import pytest
 
-from linkengine.copyjob.pacing import FIRST_BYTES, GATHER_MOST_S, LARGE_BYTES, Bandwidth, Pace, due_before_burst
+from linkengine.copyjob.pacing import (
+    FIRST_BYTES,
+    FIRST_FAR_BYTES,
+    GATHER_MOST_S,
+    LARGE_BYTES,
+    Bandwidth,
+    Pace,
+    due_before_burst,
+)
 from linkengine.domain.plans import CopyTuning
 
 TUNING = CopyTuning(fetch_max_bytes=16 << 20)
@@ -107,3 +115,24 @@ def test_produce_requests_go_out_in_bursts_that_leave_the_broker_enough_to_do(
 def test_a_single_request_at_a_time_waits_for_its_answer_only() -> None:
     assert due_before_burst(0, most=1, newest_bytes=0) == 0
     assert due_before_burst(1, most=1, newest_bytes=LARGE_BYTES) == 1
+
+
+def test_the_first_answer_of_a_distant_broker_is_small() -> None:
+    one = pace()
+
+    one.opened(round_trip_s=0.08)
+    far = one.max_bytes
+    one.opened(round_trip_s=0.001)
+
+    assert (far, one.max_bytes) == (FIRST_FAR_BYTES, FIRST_BYTES)
+
+
+def test_answers_do_not_grow_where_they_take_long_to_come_over_and_shrink_where_they_take_too_long() -> None:
+    one = pace()
+    one.opened(round_trip_s=0.08)
+    sizes = []
+    for came_s in (0.1, 0.2, 0.4, 0.9, 0.9, 0.9):
+        one.answered(0.0, took_s=0.08, came_s=came_s, size=one.max_bytes, throttle_ms=0)
+        sizes.append(one.max_bytes >> 10)
+
+    assert sizes == [512, 1024, 1024, 512, 256, 256]

@@ -37,6 +37,15 @@ def test_a_link_between_two_clusters_that_let_us_in_is_fine(
     assert probe.cluster_id == source_cluster.cluster_id
 
 
+def test_the_check_of_a_link_measures_the_distances_where_it_is_told_to(
+    source: ClusterAddress, destination: ClusterAddress
+) -> None:
+    probe = jobs.check_link(source=source, destination=destination, with_distances=True)
+
+    assert probe.distances is not None
+    assert [each.broker for each in probe.distances] == [0]
+
+
 def test_another_source_cluster_than_expected_is_told_with_both_ids(
     source: ClusterAddress, destination: ClusterAddress, source_cluster: KafkaCluster
 ) -> None:

@@ -1,0 +1,374 @@
+"""Reading ahead copies what a single reader copies: any log, any order of answers, refusals and lost connections."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatch
+
+from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
+from linkengine.batches.steps import Append, Fill, Step
+from linkengine.copyjob import read_ahead
+from linkengine.copyjob.buffers import AHEAD_UNIT, AheadMemory, Buffer
+from linkengine.copyjob.extra_connection import Received
+from linkengine.copyjob.pacing import Bandwidth
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Origin, Stage
+from linkengine.copyjob.read_ahead import ReadAhead, Subject
+from linkengine.copyjob.stretches import Intake, IntakeEvents
+from linkengine.kafka.fetch import FetchAnswer, FetchedPartition, FetchLimits, FetchPosition
+from linkengine.kafka.topicviews import Leader
+from tests.linkengine.batches.batchlog import TRANSACTIONAL, Batch, Rec, dense, log_of, marker
+from tests.linkengine.copyjob.partitions import partition
+
+TOPIC = bytes(range(16))
+COMMIT, ABORT = 1, 0
+NOT_LEADER = 6
+
+
+class Log:
+    """A source partition in memory that answers Fetch as a leader does (KIP-74, KIP-98)."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, int, bytes]] = []  # first offset, end, bytes
+        self.aborted: list[tuple[int, int, int]] = []  # producer id, first offset, offset of the marker
+        self.end = 0
+        self._open: dict[int, int] = {}
+
+    def add(self, batch: Batch) -> None:
+        self.batches.append((batch.base_offset, batch.end, batch.encode()))
+        self.end = batch.end
+
+    def write(self, kind: str, producer: int, count: int, size: int) -> None:
+        records = [Rec(value=b"%d " % (self.end + number) + b"x" * size) for number in range(count)]
+        if kind == "plain":
+            self.add(dense(self.end, records))
+        elif kind == "hole":
+            self.end += count
+        elif kind == "emptied":
+            self.add(Batch(self.end, {}, last_offset_delta=count - 1))
+        elif kind == "transactional":
+            self._open.setdefault(producer, self.end)
+            self.add(dense(self.end, records, bits=TRANSACTIONAL, producer_id=producer))
+        else:
+            self.finish(producer, kind)
+
+    def finish(self, producer: int, kind: str) -> None:
+        first = self._open.pop(producer, None)
+        if first is not None and kind == "abort":
+            self.aborted.append((producer, first, self.end))
+        if first is not None:
+            self.add(marker(self.end, ABORT if kind == "abort" else COMMIT, producer))
+
+    def close(self) -> None:
+        for producer in list(self._open):
+            self.finish(producer, "commit")
+        self.add(dense(self.end, [Rec(value=b"last")]))
+
+    def fetch(self, position: FetchPosition) -> FetchedPartition:
+        whole = b"".join(data for _, end, data in self.batches if end > position.offset)
+        first = next((data for _, end, data in self.batches if end > position.offset), b"")
+        records = whole[: max(position.max_bytes, len(first))]
+        aborted = tuple((producer, at) for producer, at, last in self.aborted if last >= position.offset)
+        return FetchedPartition(TOPIC, 0, 0, self.end, self.end, 0, aborted, memoryview(bytearray(records)))
+
+    def expected(self) -> dict[int, bytes | str]:
+        data = log_of(*(data for _, _, data in self.batches))
+        aborted = [AbortedTransaction(producer, first) for producer, first, _ in self.aborted]
+        return shown(SegmentPlanner().plan(data, next_offset=0, aborted=aborted, high_end=self.end))
+
+
+def shown(steps: list[Step]) -> dict[int, bytes | str]:
+    """What becomes of each offset."""
+    found: dict[int, bytes | str] = {}
+    for step in steps:
+        if isinstance(step, Fill):
+            found |= dict.fromkeys(range(step.start, step.end), step.reason)
+        else:
+            assert isinstance(step, Append)
+            values = [record.value for record in DefaultRecordBatch(bytes(step.payload))]
+            assert len(values) == step.count
+            found |= dict(zip(range(step.start, step.end), values, strict=True))
+    return found
+
+
+class FakeConnection:
+    """Collects what is asked for."""
+
+    made: list[FakeConnection] = []
+
+    def __init__(self, *_: Any, owner: ReadAhead) -> None:
+        self.owner, self.open = owner, True
+        self.asked: list[tuple[FetchPosition, Subject]] = []
+        FakeConnection.made.append(self)
+
+    @property
+    def outstanding(self) -> int:
+        return len(self.asked)
+
+    def ask(
+        self, positions: dict[bytes, list[FetchPosition]], *, by_id: bool, limits: FetchLimits, subject: Subject, now: float
+    ) -> None:
+        assert by_id
+        assert limits.max_wait_ms == 0
+        ((topic, (position,)),) = positions.items()
+        assert topic == TOPIC
+        self.asked.append((position, subject))
+
+    def answer(self, part: FetchedPartition, now: float) -> None:
+        position, subject = self.asked.pop(0)
+        size = len(part.records)
+        buffer = self.owner.allocate(size, subject)
+        if buffer is None:
+            self.asked.insert(0, (position, subject))
+            return
+        view = buffer.view(size)
+        view[:] = part.records
+        answer = FetchAnswer(0, 0, 0, [part._replace(records=view)])
+        self.owner.received(self, subject, Received(answer, buffer, size, 5), now)  # type: ignore[arg-type]
+        buffer.release()
+
+    def next_event(self, number: int, log: Log, now: float) -> None:
+        """Lose the connection, refuse a request, or (nearly always) answer it."""
+        if number == 0:
+            subjects, self.asked = [subject for _, subject in self.asked], []
+            self.owner.lost(self, subjects)  # type: ignore[arg-type]
+            return
+        part = log.fetch(self.asked[0][0])
+        self.answer(part._replace(error=NOT_LEADER, records=part.records[:0]) if number == 1 else part, now)
+
+    def check(self, now: float) -> None:
+        """Nothing is silent here."""
+
+    def close(self) -> None:
+        self.asked.clear()
+
+
+class Reader:
+    """One partition that is read ahead, and the session that reads it where that is refused."""
+
+    def __init__(self, log: Log) -> None:
+        FakeConnection.made = []
+        self.log, self.now = log, 100.0
+        self.steps: list[Step] = []
+        self.memory = AheadMemory()
+        services: Any = SimpleNamespace(
+            tuning=SimpleNamespace(coalesce_bytes=1 << 20),
+            pool=SimpleNamespace(loose=lambda _: None),
+            ahead=self.memory,
+            bandwidth=Bandwidth(),
+            clock=SimpleNamespace(monotonic=lambda: self.now, now_ms=lambda: 5),
+        )
+        events = IntakeEvents(planned=lambda _: None, refused=self._refused, emptied=pytest.fail, lost=pytest.fail)
+        self.intake = Intake(services, events)
+        self.ahead = ReadAhead(services, None, 0, intake=self.intake, left=lambda _: None)  # type: ignore[arg-type]
+        self.one: MirrorPartition = partition()
+        self.one.stage, self.one.position = Stage.COPYING, 0
+        self.one.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
+        self.refused = 0
+
+    def _refused(self, _: MirrorPartition, error: Exception) -> None:
+        self.refused += 1
+
+    def session(self) -> None:
+        """Read once as a fetch session does: exactly from the position."""
+        assert self.one.position is not None
+        if not self.one.may_fetch(self.now):
+            return
+        asked_from = self.one.position
+        part, buffer = self.log.fetch(FetchPosition(0, 3, asked_from, 400)), Buffer()
+        buffer.users = 1
+        self.intake.take(self.one, part, buffer, heard_ms=5, alone=False)
+        self.ahead.note(self.one, asked_from=asked_from, records=part.records)
+        buffer.release()
+
+    def write(self) -> None:
+        """The mirror takes the oldest stretch."""
+        if self.one.chunks:
+            chunk = self.one.chunks.popleft()
+            self.steps += [
+                replace(step, payload=memoryview(bytes(step.payload))) if isinstance(step, Append) else step
+                for step in chunk.steps
+            ]
+            for step in chunk.steps:  # what is sent is patched in place: nothing may read it once more
+                if isinstance(step, Append):
+                    struct.pack_into(">q", step.payload, 0, 0)
+            chunk.buffer.release()
+
+    def close(self) -> None:
+        self.ahead.close()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_pieces() -> Iterator[None]:
+    """Pieces of a few batches, over connections that the test answers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(read_ahead, "ExtraConnection", FakeConnection)
+        patch.setattr(read_ahead, "PIECE_BYTES", 700)
+        patch.setattr(read_ahead, "LEAST_PIECES", 1)
+        yield
+
+
+KINDS = st.sampled_from(
+    ["plain", "plain", "plain", "hole", "emptied", "transactional", "transactional", "commit", "abort", "abort"]
+)
+LOGS = st.lists(st.tuples(KINDS, st.integers(1, 3), st.integers(1, 6), st.integers(0, 120)), min_size=5, max_size=60)
+
+
+def read_all(reader: Reader, choose: Callable[[int], int]) -> None:
+    """Turn a reader until it has read its log; ``choose`` returns a number below its argument at every fork."""
+    for _ in range(6_000):
+        if reader.one.position == reader.log.end and not reader.one.chunks:
+            return
+        reader.now += 0.01 if choose(50) else 40.0
+        if reader.one not in reader.ahead and not reader.ahead.admits(reader.one, reader.now, round_trip_s=0.08):
+            reader.session()
+        reader.ahead.pump(reader.now)
+        busy = [each for each in FakeConnection.made if each.outstanding]
+        if busy:
+            busy[choose(len(busy))].next_event(choose(40), reader.log, reader.now)
+        if choose(2):
+            reader.write()
+    raise AssertionError(f"not at the end of {reader.log.end}: {reader.one.position}")
+
+
+@settings(max_examples=60)
+@given(LOGS, st.integers(0, 1 << 32))
+def test_what_is_read_ahead_is_what_one_reader_reads(small_log: list[tuple[str, int, int, int]], seed: int) -> None:
+    log = Log()
+    for entry in small_log:
+        log.write(*entry)
+    log.close()
+    reader = Reader(log)
+
+    read_all(reader, Random(seed).randrange)
+
+    assert shown(reader.steps) == log.expected()
+    assert reader.refused == 0
+    reader.close()
+    assert reader.memory.used == 0
+
+
+def plain_log() -> Log:
+    log = Log()
+    for _ in range(200):
+        log.write("plain", 1, 3, 60)
+    log.close()
+    return log
+
+
+def test_many_pieces_are_asked_for_before_the_first_is_answered() -> None:
+    reader = Reader(plain_log())
+    reader.session()
+    reader.write()
+
+    assert reader.ahead.admits(reader.one, reader.now, round_trip_s=0.08)
+    for _ in range(10):
+        reader.ahead.pump(reader.now)
+
+    assert sum(each.outstanding for each in FakeConnection.made) > 20
+    reader.close()
+    assert sum(each.outstanding for each in FakeConnection.made) == 0
+
+
+def test_a_near_source_is_not_read_ahead() -> None:
+    reader = Reader(plain_log())
+
+    reader.session()
+
+    assert not reader.ahead.admits(reader.one, reader.now, round_trip_s=0.002)
+    assert reader.ahead.connections == 0
+
+
+def test_answers_that_were_read_ahead_are_dropped_when_the_attempt_is_over() -> None:
+    reader = Reader(plain_log())
+    reader.session()
+    reader.write()
+    reader.ahead.admits(reader.one, reader.now, round_trip_s=0.08)
+    for _ in range(3):
+        reader.ahead.pump(reader.now)
+    for connection in FakeConnection.made:
+        while connection.outstanding:
+            connection.next_event(2, reader.log, reader.now)
+    held = reader.memory.used
+
+    for chunk in reader.one.stop():
+        chunk.buffer.release()
+    reader.ahead.pump(reader.now)
+
+    assert held > 0
+    assert reader.memory.used == 0
+    assert reader.one not in reader.ahead
+
+
+def test_a_mirror_that_takes_nothing_gives_the_memory_back() -> None:
+    reader = Reader(plain_log())
+    reader.session()
+    reader.ahead.admits(reader.one, reader.now, round_trip_s=0.08)
+    for _ in range(20):
+        reader.ahead.pump(reader.now)
+        for connection in FakeConnection.made:
+            while connection.outstanding:
+                connection.next_event(2, reader.log, reader.now)
+    held = reader.memory.used
+
+    reader.now += read_ahead.STALLED_S + 1
+    reader.ahead.pump(reader.now)
+    stretches = len(reader.one.chunks)
+
+    assert stretches == 2
+    assert reader.memory.used <= stretches * AHEAD_UNIT < held
+
+
+@pytest.mark.parametrize("wrong_offset", [0, 40, 93, 2_000])
+def test_a_batch_that_claims_another_offset_hides_no_record(wrong_offset: int) -> None:
+    """A base offset is outside the checksum: what contradicts it is read again from the position."""
+    good, damaged = plain_log(), plain_log()
+    first, end, data = damaged.batches[30]
+    assert first == 90
+    damaged.batches[30] = (first, end, struct.pack(">q", wrong_offset) + data[8:])
+    reader = Reader(good)
+    whole, pieces = good.fetch, []
+
+    def fetch(position: FetchPosition) -> FetchedPartition:
+        """Damage what is read ahead; who asks from the position gets it as it is."""
+        if position.offset == reader.one.position:
+            return whole(position)
+        pieces.append(position)
+        return damaged.fetch(position)
+
+    good.fetch = fetch  # type: ignore[method-assign]
+
+    read_all(reader, lambda most: min(2, most - 1))
+
+    assert len(pieces) > 10
+    assert shown(reader.steps) == good.expected()
+
+
+def test_committed_records_behind_an_abort_marker_that_an_earlier_answer_brought_are_not_taken_for_aborted() -> None:
+    """The answer lists the aborted transaction, since it was asked for within it; only the marker tells where it ends."""
+    log = Log()
+    log.write("transactional", 1, 3, 10)
+    log.finish(1, "abort")
+    log.write("transactional", 1, 3, 10)
+    log.finish(1, "commit")
+    log.close()
+    reader, buffer = Reader(log), Buffer()
+    buffer.users, reader.one.position = 1, 4
+
+    part = log.fetch(FetchPosition(0, 3, 1, 10_000))
+    joined = reader.intake.join(reader.one, part, buffer, asked_from=1, heard_ms=5)
+
+    assert part.aborted == ((1, 0),)
+    assert joined
+    reader.write()
+    assert shown(reader.steps) == {offset: what for offset, what in log.expected().items() if offset >= 4}
+    assert isinstance(shown(reader.steps)[4], bytes)

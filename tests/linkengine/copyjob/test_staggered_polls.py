@@ -1,0 +1,203 @@
+"""When polls are sent and what becomes of their answers, without brokers: the test answers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from linkengine.copyjob import staggered_polls
+from linkengine.copyjob.extra_connection import Received
+from linkengine.copyjob.pacing import Bandwidth
+from linkengine.copyjob.partition import MirrorPartition
+from linkengine.copyjob.pieces import Origin, Stage
+from linkengine.copyjob.session import Place, Reading
+from linkengine.copyjob.staggered_polls import MOST_PARTITIONS, POLLS, StaggeredPolls, Subject
+from linkengine.copyjob.stretches import Intake, IntakeEvents
+from linkengine.kafka.fetch import FetchAnswer, FetchedPartition, FetchLimits, FetchPosition
+from linkengine.kafka.topicviews import Leader
+from tests.linkengine.batches.batchlog import Rec, dense, log_of
+from tests.linkengine.copyjob.partitions import partition
+
+TOPIC = bytes(range(16))
+ROUND_TRIP_S = 0.08
+
+
+class FakeConnection:
+    """Collects polls."""
+
+    made: list[FakeConnection] = []
+
+    def __init__(self, *_: Any, owner: StaggeredPolls) -> None:
+        self.owner, self.open = owner, True
+        self.asked: list[tuple[FetchPosition, Subject]] = []
+        FakeConnection.made.append(self)
+
+    @property
+    def outstanding(self) -> int:
+        return len(self.asked)
+
+    def ask(
+        self,
+        positions: dict[bytes, list[FetchPosition]],
+        *,
+        by_id: bool,
+        limits: FetchLimits,
+        subject: Subject,
+        now: float,
+    ) -> None:
+        assert by_id
+        self.asked.append((positions[TOPIC][0], subject))
+
+    def answer(self, part: FetchedPartition, now: float) -> None:
+        _, subject = self.asked.pop(0)
+        buffer = self.owner.allocate(len(part.records), subject)
+        assert buffer is not None
+        view = buffer.view(len(part.records))
+        view[:] = part.records
+        received = Received(FetchAnswer(0, 0, 0, [part._replace(records=view)]), buffer, len(view), 5)
+        self.owner.received(self, subject, received, now)  # type: ignore[arg-type]
+        buffer.release()
+
+    def check(self, now: float) -> None:
+        """Nothing is silent here."""
+
+    def close(self) -> None:
+        self.asked.clear()
+
+
+class Polled:
+    """A partition whose session was answered a moment ago."""
+
+    def __init__(self, *, limit: int = 0, round_trip_s: float = ROUND_TRIP_S) -> None:
+        FakeConnection.made = []
+        self.now = 100.0
+        self.moved: list[MirrorPartition] = []
+        services: Any = SimpleNamespace(
+            tuning=SimpleNamespace(coalesce_bytes=1 << 20, fetch_wait_ms=500),
+            pool=SimpleNamespace(loose=lambda _: None),
+            bandwidth=Bandwidth(limit),
+            clock=SimpleNamespace(monotonic=lambda: self.now, now_ms=lambda: 5),
+        )
+        events = IntakeEvents(planned=lambda _: None, refused=pytest.fail, emptied=pytest.fail, lost=pytest.fail)
+        cluster: Any = None
+        self.polls = StaggeredPolls(services, cluster, 0, intake=Intake(services, events), moved=self.moved.append)
+        self.one = partition()
+        self.one.stage, self.one.position = Stage.COPYING, 10
+        self.one.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
+        self.polls.opened(round_trip_s)
+        self.polls.session_answered(self.now, size=300, news=True)
+        self.polls.session_sent(self.now)
+
+    def entries(self, count: int = 1) -> dict[Place, Reading]:
+        assert self.one.position is not None
+        reading = Reading(self.one, self.one.attempt, FetchPosition(0, 3, self.one.position, 1 << 20))
+        return {(TOPIC, number): reading for number in range(count)}
+
+    def pump_for(self, seconds: float, *, partitions: int = 1) -> list[float]:
+        """Turn every millisecond; when polls were sent."""
+        sent, until = [], self.now + seconds
+        while self.now < until:
+            before = sum(each.outstanding for each in FakeConnection.made)
+            self.polls.pump(self.now, self.entries(partitions))
+            if sum(each.outstanding for each in FakeConnection.made) > before:
+                sent.append(self.now)
+            self.now += 0.001
+        return sent
+
+    def part(self, first: int, count: int) -> FetchedPartition:
+        records = log_of(*(dense(offset, [Rec(value=b"%d" % offset)]) for offset in range(first, first + count)))
+        return FetchedPartition(TOPIC, 0, 0, first + count, first + count, 0, (), records)
+
+
+@pytest.fixture(autouse=True)
+def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(staggered_polls, "ExtraConnection", FakeConnection)
+    yield
+    FakeConnection.made = []
+
+
+def test_polls_are_sent_a_part_of_a_round_trip_apart() -> None:
+    polled = Polled()
+
+    sent = polled.pump_for(ROUND_TRIP_S)
+
+    assert len(sent) == POLLS - 1
+    gaps = [later - earlier for earlier, later in zip([100.0, *sent], sent, strict=False)]
+    assert all(gap == pytest.approx(ROUND_TRIP_S / POLLS, abs=0.002) for gap in gaps)
+
+
+def test_polls_that_were_answered_together_are_sent_one_after_the_other_again() -> None:
+    polled = Polled()
+    polled.pump_for(0.5)
+    for connection in FakeConnection.made:
+        connection.answer(polled.part(10, 1), polled.now)
+
+    sent = polled.pump_for(ROUND_TRIP_S)
+
+    assert len(sent) == POLLS - 1
+    assert min(later - earlier for earlier, later in itertools.pairwise(sent)) >= ROUND_TRIP_S / POLLS - 0.002
+
+
+def test_overlapping_answers_are_planned_once() -> None:
+    polled = Polled()
+    polled.pump_for(ROUND_TRIP_S)
+    first, second, third = FakeConnection.made
+
+    first.answer(polled.part(10, 3), polled.now)
+    after_first = polled.one.position
+    second.answer(polled.part(10, 3), polled.now)
+    third.answer(polled.part(10, 5), polled.now)
+
+    assert (after_first, polled.one.position) == (13, 15)
+    assert [[step.start for step in chunk.steps] for chunk in polled.one.chunks] == [[10], [13]]
+    assert polled.moved == [polled.one, polled.one]
+
+
+def test_an_answer_of_an_earlier_attempt_is_not_used() -> None:
+    polled = Polled()
+    polled.pump_for(ROUND_TRIP_S)
+
+    polled.one.attempt += 1
+    FakeConnection.made[0].answer(polled.part(10, 3), polled.now)
+
+    assert (polled.one.position, polled.moved) == (10, [])
+
+
+def test_an_answer_of_a_leader_that_is_not_read_any_more_is_not_used() -> None:
+    polled = Polled()
+    polled.pump_for(ROUND_TRIP_S)
+
+    polled.one.origin = Origin(Leader(broker=1, epoch=4), TOPIC)
+    FakeConnection.made[0].answer(polled.part(10, 3), polled.now)
+
+    assert (polled.one.position, polled.moved) == (10, [])
+
+
+def test_a_near_source_and_one_with_a_limit_are_not_polled() -> None:
+    assert Polled(round_trip_s=0.001).pump_for(1.0) == []
+    assert Polled(limit=1_000_000).pump_for(1.0) == []
+
+
+def test_many_partitions_are_left_to_the_session() -> None:
+    polled = Polled()
+
+    assert polled.pump_for(1.0, partitions=MOST_PARTITIONS + 1) == []
+    due = polled.polls.due(polled.now)
+    assert due is None or due > polled.now - 0.001 - 0.02
+
+
+def test_a_backlog_and_silence_end_the_polls() -> None:
+    polled = Polled()
+    polled.polls.session_answered(polled.now, size=1 << 20, news=True)
+    assert polled.pump_for(1.0) == []
+
+    quiet = Polled()
+    quiet.now += staggered_polls.ACTIVE_S + 1
+    assert quiet.pump_for(1.0) == []
+    quiet.pump_for(0.0)
+    quiet.polls.check(quiet.now + staggered_polls.CLOSE_S)
+    assert quiet.polls.connections == 0
