@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.buffers import Buffer
-from linkengine.copyjob.pacing import DISTANT_S, Pace
+from linkengine.copyjob.pacing import Pace
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Stage
 from linkengine.copyjob.read_ahead import ReadAhead
@@ -53,7 +53,6 @@ class SourceBroker:
         self._intake = Intake(services, events)
         self._ahead = ReadAhead(services, cluster, broker, intake=self._intake, left=self.stir)
         self._polls = StaggeredPolls(services, cluster, broker, intake=self._intake, moved=self.stir)
-        self._round_trip_s = 0.0  # as measured when the connection was opened
         self._heard_ms = 0  # when the broker last told all that is new
         self._session = ReadSession()
         self._pace = Pace(services.tuning, services.bandwidth)
@@ -166,7 +165,7 @@ class SourceBroker:
                 if one.source_retry_at > now:
                     self._asleep[one] = None
                 continue
-            if self._ahead.admits(one, now, round_trip_s=self._round_trip_s):
+            if self._ahead.admits(one, now):
                 self._session.drop(place)
                 continue
             known = self._session.entries.get(place)
@@ -225,9 +224,10 @@ class SourceBroker:
     def _opened(self, channel: Channel) -> None:
         self._frames = LargeFrames(channel, allocate=self._allocate)
         self._sent_at = self._services.clock.monotonic()
-        self._round_trip_s = channel.connection.round_trip_s or 0.0
-        self._pace.opened(round_trip_s=self._round_trip_s)
-        self._polls.opened(self._round_trip_s)
+        round_trip_s = channel.connection.round_trip_s or 0.0
+        self._pace.opened(round_trip_s=round_trip_s)
+        self._ahead.opened(round_trip_s)
+        self._polls.opened(round_trip_s)
         self._stirred |= self.members
 
     def _allocate(self, size: int) -> memoryview | None:
@@ -300,7 +300,7 @@ class SourceBroker:
         one, asked_from = reading.one, reading.position.offset
         if reading.current:
             self._intake.take(one, part, buffer, heard_ms=heard_ms, alone=alone)
-            if self._round_trip_s >= DISTANT_S:
+            if self._ahead.distant:
                 self._ahead.note(one, asked_from=asked_from, records=part.records)
         elif joinable(reading, self._services.clock.monotonic()):  # another poll has moved the position
             self._intake.join(one, part, buffer, asked_from=asked_from, heard_ms=heard_ms)

@@ -248,14 +248,24 @@ class ReadAhead:
         self._shapes: dict[MirrorPartition, Shape] = {}
         self._connections: list[ExtraConnection[Subject]] = []
         self._throttled_until = self._grow_at = self._busy_at = self._reached_at = 0.0
+        self._round_trip_s = 0.0
 
     def __contains__(self, partition: MirrorPartition) -> bool:
         return partition in self._partitions
 
     @property
+    def distant(self) -> bool:
+        """Whether the round trip to the broker is long."""
+        return self._round_trip_s >= DISTANT_S
+
+    @property
     def connections(self) -> int:
         """How many extra connections there are, open or not yet."""
         return len(self._connections)
+
+    def opened(self, round_trip_s: float) -> None:
+        """Start with a new connection of the session."""
+        self._round_trip_s = round_trip_s
 
     def note(self, partition: MirrorPartition, *, asked_from: int, records: memoryview) -> None:
         """Take in an answer of the session, for the offsets from ``asked_from`` to the position."""
@@ -264,12 +274,12 @@ class ReadAhead:
             if shape is not None:
                 self._shapes[partition] = shape
 
-    def admits(self, partition: MirrorPartition, now: float, *, round_trip_s: float) -> bool:
+    def admits(self, partition: MirrorPartition, now: float) -> bool:
         """Return True if the partition is read here from now on, or already."""
         if partition in self._partitions:
             return True
         shape = self._shapes.get(partition)
-        if round_trip_s < DISTANT_S or shape is None or partition.origin is None or shape.batch_bytes > LARGEST_BATCH:
+        if not self.distant or shape is None or partition.origin is None or shape.batch_bytes > LARGEST_BATCH:
             return False
         if partition in self._failed_at:
             if self._failed_at[partition] > now - REST_S:
@@ -486,8 +496,7 @@ class ReadAhead:
 
     def near(self) -> None:
         """Return everything to the session: the round trip was long because the broker was busy for a moment."""
-        for partition in self._partitions:
-            self._failed_at[partition] = self._services.clock.monotonic()
+        self._round_trip_s = 0.0
         self.close()
 
     def lost(self, connection: ExtraConnection[Subject], unanswered: Sequence[Subject]) -> None:

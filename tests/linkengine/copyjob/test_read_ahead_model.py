@@ -170,6 +170,7 @@ class Reader:
         events = IntakeEvents(planned=lambda _: None, refused=self._refused, emptied=pytest.fail, lost=pytest.fail)
         self.intake = Intake(services, events)
         self.ahead = ReadAhead(services, None, 0, intake=self.intake, left=lambda _: None)  # type: ignore[arg-type]
+        self.ahead.opened(0.08)
         self.one: MirrorPartition = partition()
         self.one.stage, self.one.position = Stage.COPYING, 0
         self.one.origin = Origin(Leader(broker=0, epoch=3), TOPIC)
@@ -229,7 +230,7 @@ def read_all(reader: Reader, choose: Callable[[int], int]) -> None:
         if reader.one.position == reader.log.end and not reader.one.chunks:
             return
         reader.now += 0.01 if choose(50) else 40.0
-        if reader.one not in reader.ahead and not reader.ahead.admits(reader.one, reader.now, round_trip_s=0.08):
+        if reader.one not in reader.ahead and not reader.ahead.admits(reader.one, reader.now):
             reader.session()
         reader.ahead.pump(reader.now)
         busy = [each for each in FakeConnection.made if each.outstanding]
@@ -270,7 +271,7 @@ def test_many_pieces_are_asked_for_before_the_first_is_answered() -> None:
     reader.session()
     reader.write()
 
-    assert reader.ahead.admits(reader.one, reader.now, round_trip_s=0.08)
+    assert reader.ahead.admits(reader.one, reader.now)
     for _ in range(10):
         reader.ahead.pump(reader.now)
 
@@ -281,18 +282,33 @@ def test_many_pieces_are_asked_for_before_the_first_is_answered() -> None:
 
 def test_a_near_source_is_not_read_ahead() -> None:
     reader = Reader(plain_log())
+    reader.ahead.opened(0.002)
 
     reader.session()
 
-    assert not reader.ahead.admits(reader.one, reader.now, round_trip_s=0.002)
+    assert not reader.ahead.admits(reader.one, reader.now)
     assert reader.ahead.connections == 0
+
+
+def test_a_broker_that_was_only_busy_is_left_to_the_session() -> None:
+    """Its connection took long to open, and a later one does not."""
+    reader = Reader(plain_log())
+    reader.session()
+    assert reader.ahead.admits(reader.one, reader.now)
+    reader.ahead.pump(reader.now)
+
+    reader.ahead.near()
+
+    assert reader.one not in reader.ahead
+    assert reader.ahead.connections == 0
+    assert not reader.ahead.admits(reader.one, reader.now + 100)
 
 
 def test_answers_that_were_read_ahead_are_dropped_when_the_attempt_is_over() -> None:
     reader = Reader(plain_log())
     reader.session()
     reader.write()
-    reader.ahead.admits(reader.one, reader.now, round_trip_s=0.08)
+    reader.ahead.admits(reader.one, reader.now)
     for _ in range(3):
         reader.ahead.pump(reader.now)
     for connection in FakeConnection.made:
@@ -312,7 +328,7 @@ def test_answers_that_were_read_ahead_are_dropped_when_the_attempt_is_over() -> 
 def test_a_mirror_that_takes_nothing_gives_the_memory_back() -> None:
     reader = Reader(plain_log())
     reader.session()
-    reader.ahead.admits(reader.one, reader.now, round_trip_s=0.08)
+    reader.ahead.admits(reader.one, reader.now)
     for _ in range(20):
         reader.ahead.pump(reader.now)
         for connection in FakeConnection.made:
