@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(290)]
 ROOT = Path(__file__).resolve().parents[1]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 CORES = 3
+TOKEN = secrets.token_urlsafe(32)
 
 
 @dataclass
@@ -36,7 +37,14 @@ class Standalone:
 
     @property
     def url(self) -> str:
-        return f"sc://{LOOPBACK}:{self.ports['connect']}"
+        return f"sc://{LOOPBACK}:{self.ports['connect']}/;authorization=Bearer%20{TOKEN}"
+
+    def __post_init__(self) -> None:
+        """Write the secrets, which compose mounts as a file."""
+        self._secrets = self.directory / "spark-secrets.conf"
+        self._secrets.touch(mode=0o600)
+        names = ("spark.authenticate.secret", "spark.connect.authenticate.token")
+        self._secrets.write_text("".join(f"{name} {TOKEN}\n" for name in names))
 
     def start(self, name: str) -> None:
         (command,) = SERVICES[f"spark-{name}"]["command"]
@@ -53,6 +61,7 @@ class Standalone:
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_SECRETS": str(self._secrets),
             "SPARK_MASTER_HOST": LOOPBACK,
             "SPARK_MASTER_PORT": str(self.ports["master"]),
             "SPARK_MASTER_WEBUI_PORT": str(free_port()),

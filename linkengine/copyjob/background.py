@@ -72,7 +72,8 @@ class Room:
     def __init__(self, background: Background, *, guard: Guard) -> None:
         self._background, self._guard = background, guard
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="copy-background")
-        self._closed = False
+        self._lock, self._closed = Lock(), False
+        self._opened: set[Connection] = set()  # opened in a thread, not yet taken over by the loop
 
     def submit(self, job: Callable[[], T], *, done: Callable[[T], None], failed: Callable[[LinkEngineError], None]) -> None:
         """Run ``job`` in a thread, then ``done`` or ``failed`` in the loop. Any other error is raised in the loop, under
@@ -89,22 +90,35 @@ class Room:
                 bug = error
                 self._post(lambda: _raise(bug))
             else:
-                self._post(lambda: done(result), unheard=result)
+                if isinstance(result, Connection):
+                    self._keep(result)
+                self._post(lambda: done(result), result=result)
 
         with suppress(RuntimeError):  # closed: nobody waits for it
             self._threads.submit(run)
 
     def close(self) -> None:
-        """Stop taking work; running jobs end with their timeouts, their results go nowhere."""
-        self._closed = True
+        """Stop taking work and close connections that the loop has not taken over; other results are dropped."""
+        with self._lock:
+            self._closed = True
+            opened, self._opened = self._opened, set()
+        for connection in opened:
+            connection.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _post(self, event: Event, *, unheard: object = None) -> None:
+    def _keep(self, connection: Connection) -> None:
+        with self._lock:
+            if not self._closed:
+                self._opened.add(connection)
+                return
+        connection.close()
+
+    def _post(self, event: Event, *, result: object = None) -> None:
         def run() -> None:
             if not self._closed:
+                if isinstance(result, Connection):
+                    self._opened.discard(result)
                 self._guard(event)
-            elif isinstance(unheard, Connection):
-                unheard.close()
 
         self._background.post(run)
 
