@@ -23,7 +23,7 @@ from django.db.models import QuerySet
 
 from console import keys
 from console.models import MirrorPartition, MirrorTopic
-from console.models.mirrors import AHEAD, UNSEEN, engine_name_of, is_fresh
+from console.models.mirrors import AHEAD, engine_name_of, is_fresh
 from linkengine.coordination.progress import Readings, read_readings
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.leases import CoordinationUnavailableError
@@ -263,8 +263,11 @@ def turn_to(row: MirrorPartition, hold_id: str) -> None:
 
 
 def forget_old(row: MirrorPartition, now: datetime) -> None:
-    """Make unknown, unsaved, what was seen too long ago, and times that lie ahead of now since a clock was set back."""
-    if row.last_source_seen_at is not None and not is_fresh(row.last_source_seen_at, now=now, within=UNSEEN):
+    """Make unknown, unsaved, rates of a silent partition, and what was seen ahead of now: a clock was set back since.
+
+    The source's end stays with the time at which it was seen; ``MirrorPartition.lag`` is unknown once that is too long ago.
+    """
+    if row.last_source_seen_at is not None and row.last_source_seen_at > now + AHEAD:
         row.source_end = None
     if row.observed_at is not None and not is_fresh(row.observed_at, now=now, within=SILENT):
         row.bytes_per_s = row.records_per_s = None

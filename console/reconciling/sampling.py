@@ -19,7 +19,7 @@ from functools import partial
 
 from console import progress
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
-from console.models.mirrors import AHEAD, is_fresh
+from console.models.mirrors import AHEAD, UNSEEN, is_fresh
 from console.progress import time_of
 from console.reconciling import lateness
 from console.reconciling.apart import Failures
@@ -169,7 +169,7 @@ def _take_in(
     if report is not None and fresh:
         take_over(row, report)
     progress.forget_old(row, now)
-    if row.last_source_seen_at is None:
+    if not is_fresh(row.last_source_seen_at, now=now, within=UNSEEN):
         row.source_end = None
     if row.observed_at is None:
         row.bytes_per_s = row.records_per_s = None

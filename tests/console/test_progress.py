@@ -125,9 +125,10 @@ def test_without_redis_stored_values_stay_and_say_how_old_they_are(
     shown = get_mirror(cluster_id="destination-id", link_name=link.name, mirror_name=mirror.name, by=owner)
     (row,), (linked,) = shown.partitions.all(), list_links(by=owner)
 
-    assert (row.mirror_end, row.bytes_copied, row.lag, row.source_end, row.bytes_per_s) == (10, 100, None, None, None)
+    assert (row.mirror_end, row.bytes_copied, row.lag, row.missing, row.bytes_per_s) == (10, 100, None, None, None)
     assert row.observed_at is not None
-    assert timezone.now() - row.observed_at >= AGO
+    assert row.last_source_seen_at is not None
+    assert min(timezone.now() - row.observed_at, timezone.now() - row.last_source_seen_at) >= AGO
     assert (linked.max_lag, linked.unknown_lags, linked.bytes_per_s) == (None, 1, None)
 
 
