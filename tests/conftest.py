@@ -16,6 +16,7 @@ from typing import Any
 import django
 import pytest
 from confluent_kafka.admin import AdminClient
+from django.conf import settings as django_settings
 from hypothesis import HealthCheck, settings
 
 from devcluster.kafka import KafkaCluster
@@ -43,6 +44,8 @@ os.environ.update(
 # not forced: the database part of the suite also runs against a PostgreSQL named from outside
 os.environ.setdefault("CLUSTERLINK_DATABASE_URL", f"sqlite:///{_HOME.name}/tests.sqlite3")
 django.setup()
+# WhiteNoise warns where it does not exist; tests find static files where they are written (`WHITENOISE_USE_FINDERS`)
+Path(django_settings.STATIC_ROOT).mkdir(exist_ok=True)
 # Not for the processes of pytest-xdist: pytest-django would load the settings before this file chose their ports.
 del os.environ["DJANGO_SETTINGS_MODULE"]
 
