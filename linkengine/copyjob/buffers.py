@@ -17,7 +17,7 @@ BESIDE_AHEAD, LOOSE_BESIDE_AHEAD = 12 << 20, 8 << 20  # what they shrink to whil
 LEAST_BUDGET = 3 << 20  # of one link, however many there are: one answer that is written while another one is read
 AHEAD_BUDGET = 56 << 20  # of one worker, for answers that were read ahead and wait for their turn
 AHEAD_RESERVE = 8 << 20  # beyond it, for answers that are planned next: without them nothing would become free
-AHEAD_UNIT = 768 << 10
+AHEAD_UNIT = 600 << 10
 MOST_SHARES = 16  # of the memory for reading ahead; each is large enough for some pieces
 SMALLEST = 1 << 20
 HUGE_PAGE = 2 << 20  # of the kernel; larger buffers are multiples of it
@@ -116,6 +116,11 @@ class BufferPool:
                 self._buffers.remove(one)
 
 
+def in_units(size: int) -> int:
+    """Return how much memory an answer of this size takes."""
+    return -(-size // AHEAD_UNIT) * AHEAD_UNIT
+
+
 class AheadMemory:
     """The receive buffers for reading ahead, of one worker. The source brokers that are read ahead have equal shares.
 
@@ -165,7 +170,7 @@ class AheadMemory:
 
     def take(self, size: int, share: AheadShare, *, head: bool) -> Buffer | None:
         """Return a buffer, counted as used once; None while the share or the sum leaves no room for it."""
-        wanted = -(-size // AHEAD_UNIT) * AHEAD_UNIT
+        wanted = in_units(size)
         most = self._budget + (self._reserve if head else 0)
         if share.used and share.used + wanted > self.limit(head=head):
             return None
@@ -203,6 +208,10 @@ class AheadShare:
     def limit(self) -> int:
         """How many bytes may be used now, without the reserve."""
         return self._memory.limit(head=False)
+
+    def admits(self, size: int, *, promised: int, head: bool) -> bool:
+        """Return whether an answer of this size will find memory behind ``promised`` bytes that were asked for before."""
+        return self.used + promised + in_units(size) <= self._memory.limit(head=head)
 
     @property
     def exceeded(self) -> bool:

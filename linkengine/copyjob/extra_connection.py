@@ -89,6 +89,11 @@ class ExtraConnection(Generic[T]):
         return self._link.channel is not None
 
     @property
+    def filling(self) -> bool:
+        """Whether the answer to the first outstanding request has a buffer."""
+        return self._filling is not None
+
+    @property
     def outstanding(self) -> int:
         """How many requests are not answered yet."""
         return len(self._outstanding)
@@ -182,9 +187,9 @@ class ExtraConnection(Generic[T]):
         return MalformedAnswerError("Fetch", peer=self._link.channel.peer if self._link.channel is not None else "")
 
     def _on_lost(self, error: LinkEngineError) -> None:
-        self._reset()
         outstanding, self._outstanding = self._outstanding, deque()
         self._owner.lost(self, [request.subject for request in outstanding])
+        self._reset()
 
     def _reset(self) -> None:
         self._frames = self._starved_since = None

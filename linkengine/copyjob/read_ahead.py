@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 from linkengine.batches.view import CorruptBatchError, iter_batches
 from linkengine.copyjob.brokerlink import Services
-from linkengine.copyjob.buffers import AheadShare, Buffer
+from linkengine.copyjob.buffers import AheadShare, Buffer, in_units
 from linkengine.copyjob.extra_connection import ExtraConnection, Received
 from linkengine.copyjob.pacing import DISTANT_S, LIMITED_S
 from linkengine.copyjob.partition import MirrorPartition
@@ -51,8 +51,8 @@ MOST_CONNECTIONS = 64  # per source broker, beside the one of the session
 REQUESTS_EACH = 2  # per connection: the second is there when the broker has sent the first answer
 EXPRESS = 2  # of them, kept free for pieces that all others of their partition wait for
 CONNECTING = 16  # at a time; each takes several round trips in a thread of the background pool
-PIECE_BYTES = 780_000  # with its framing an answer fits one buffer (``AHEAD_UNIT``)
-ASKED_SHARE = 2.0  # of the memory, that is asked for or received: the second request of a connection is still at the broker
+PIECE_BYTES = 610_000  # with its framing an answer fits one buffer (``AHEAD_UNIT``)
+FRAMING_BYTES = 1_000  # of an answer beside its batches
 PIECES_EACH = 4  # of the memory, per partition that is read ahead: two planned, one received, one arriving
 LARGEST_BATCH = 2 << 20  # partitions with larger batches are left to the session
 LEAST_PIECES = 4  # a smaller backlog is left to the session, unless connections are open
@@ -87,6 +87,7 @@ class Piece:
     size: int  # bytes to ask for
     urgent: bool = False  # fills a gap: pieces that were received already wait for it
     asked: bool = False
+    as_head: bool = False  # it was the first piece of its partition when it was asked for: the reserve has room for it
     answer: FetchedPartition | None = None
     buffer: Buffer | None = None
     first: int | None = None  # where its answer begins: with the batch that contains ``start``
@@ -247,6 +248,7 @@ class ReadAhead:
         self._failed_at: dict[MirrorPartition, float] = {}
         self._shapes: dict[MirrorPartition, Shape] = {}
         self._connections: list[ExtraConnection[Subject]] = []
+        self._promised = 0  # memory for answers that have not begun to arrive
         self._throttled_until = self._grow_at = self._busy_at = self._reached_at = 0.0
         self._round_trip_s = 0.0
 
@@ -330,6 +332,7 @@ class ReadAhead:
         connections, self._connections = self._connections, []
         for connection in connections:
             connection.close()
+        self._promised = 0
         if self._share is not None:
             self._share.close()
             self._share = None
@@ -413,9 +416,14 @@ class ReadAhead:
             if chosen is None:
                 return
             pieces, piece = chosen
-            connection = self._free_connection(now, express=piece.urgent or pieces.pieces[0] is piece)
+            head = pieces.pieces[0] is piece
+            if not self._has_memory(piece, head=head):
+                return
+            connection = self._free_connection(now, express=piece.urgent or head)
             if connection is None:
                 return
+            piece.as_head = head
+            self._promised += in_units(piece.size + FRAMING_BYTES)
             piece.asked = True
             position = FetchPosition(
                 pieces.partition.assignment.partition, pieces.origin.leader.epoch, piece.start, max_bytes=piece.size
@@ -427,6 +435,15 @@ class ReadAhead:
                 subject=chosen,
                 now=now,
             )
+
+    def _has_memory(self, piece: Piece, *, head: bool) -> bool:
+        """Return whether the answer will find memory.
+
+        Nothing is asked for that would have to wait for memory: answers of one connection arrive in their order, so the answer
+        that all others wait for could be behind one that waits for them.
+        """
+        share, size = self._share, piece.size + FRAMING_BYTES
+        return share is not None and share.admits(size, promised=self._promised, head=head)
 
     def _next_request(self) -> Subject | None:
         """Return what to ask for: first what others wait for, then of the partition for which the least is under way."""
@@ -448,7 +465,7 @@ class ReadAhead:
 
     def _budget(self) -> float:
         """Return how many bytes may be asked for or received at the same time."""
-        budget = 0.0 if self._share is None else self._share.limit * ASKED_SHARE
+        budget = 0.0 if self._share is None else float(self._share.limit)
         limit = self._services.bandwidth.bytes_per_s
         return min(budget, max(1.0, limit * LIMITED_S)) if limit else budget
 
@@ -463,7 +480,7 @@ class ReadAhead:
 
     def _grow(self) -> None:
         opening = sum(not connection.open for connection in self._connections)
-        most = min(MOST_CONNECTIONS, EXPRESS + -int(-self._budget() // (REQUESTS_EACH * PIECE_BYTES)))
+        most = min(MOST_CONNECTIONS, EXPRESS + -int(-self._budget() // PIECE_BYTES))
         for _ in range(min(CONNECTING - opening, most - len(self._connections))):
             self._connections.append(ExtraConnection(self._services, self._cluster, self._broker, owner=self))
 
@@ -472,8 +489,11 @@ class ReadAhead:
     def allocate(self, size: int, subject: Subject) -> Buffer | None:
         """Return a buffer for the answer to a piece, None while there is none. The next one to be planned uses the reserve."""
         pieces, piece = subject
-        head = bool(pieces.pieces) and pieces.pieces[0] is piece
-        return None if self._share is None else self._share.take(size, head=head)
+        head = piece.as_head or (bool(pieces.pieces) and pieces.pieces[0] is piece)
+        buffer = None if self._share is None else self._share.take(size, head=head)
+        if buffer is not None:
+            self._fulfil(piece)
+        return buffer
 
     def received(self, connection: ExtraConnection[Subject], subject: Subject, received: Received, now: float) -> None:
         """Keep the answer to a piece until its turn."""
@@ -494,6 +514,9 @@ class ReadAhead:
         if pieces.valid:
             self._intake.overhear(pieces.partition, part, heard_ms=received.heard_ms)
 
+    def _fulfil(self, piece: Piece) -> None:
+        self._promised -= in_units(piece.size + FRAMING_BYTES)
+
     def near(self) -> None:
         """Return everything to the session: the round trip was long because the broker was busy for a moment."""
         self._round_trip_s = 0.0
@@ -501,8 +524,10 @@ class ReadAhead:
 
     def lost(self, connection: ExtraConnection[Subject], unanswered: Sequence[Subject]) -> None:
         """Ask for the pieces of a lost connection again, on another one."""
-        for _, piece in unanswered:
+        for number, (_, piece) in enumerate(unanswered):
             piece.asked = False
+            if number or not connection.filling:  # else the first one has its memory, and returns it
+                self._fulfil(piece)
         if connection in self._connections:
             self._connections.remove(connection)
             connection.close()

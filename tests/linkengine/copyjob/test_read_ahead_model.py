@@ -114,6 +114,8 @@ class FakeConnection:
     def outstanding(self) -> int:
         return len(self.asked)
 
+    filling = False
+
     def ask(
         self, positions: dict[bytes, list[FetchPosition]], *, by_id: bool, limits: FetchLimits, subject: Subject, now: float
     ) -> None:
@@ -155,11 +157,11 @@ class FakeConnection:
 class Reader:
     """One partition that is read ahead, and the session that reads it where that is refused."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, memory: AheadMemory | None = None) -> None:
         FakeConnection.made = []
         self.log, self.now = log, 100.0
         self.steps: list[Step] = []
-        self.memory = AheadMemory()
+        self.memory = memory or AheadMemory()
         services: Any = SimpleNamespace(
             tuning=SimpleNamespace(coalesce_bytes=1 << 20),
             pool=SimpleNamespace(loose=lambda _: None),
@@ -278,6 +280,28 @@ def test_many_pieces_are_asked_for_before_the_first_is_answered() -> None:
     assert sum(each.outstanding for each in FakeConnection.made) > 20
     reader.close()
     assert sum(each.outstanding for each in FakeConnection.made) == 0
+
+
+def test_nothing_is_asked_for_whose_answer_would_wait_for_memory() -> None:
+    """Answers of a connection arrive in their order: the one that all wait for could be behind one that waits for them."""
+    reader = Reader(plain_log(), AheadMemory(budget=6 * AHEAD_UNIT, reserve=2 * AHEAD_UNIT))
+    reader.session()
+    reader.write()
+    reader.ahead.admits(reader.one, reader.now)
+    for turn in range(400):
+        reader.ahead.pump(reader.now)
+        busy = [each for each in FakeConnection.made if each.outstanding]
+        assert sum(each.outstanding for each in busy) * AHEAD_UNIT + reader.memory.used <= 8 * AHEAD_UNIT
+        if busy:
+            before, connection = busy[-1 - turn % len(busy)].outstanding, busy[-1 - turn % len(busy)]
+            connection.next_event(2, reader.log, reader.now)
+            assert connection.outstanding == before - 1
+        if turn % 2:
+            reader.write()
+
+    assert reader.one.position == reader.log.end
+    reader.close()
+    assert reader.memory.used == 0
 
 
 def test_a_near_source_is_not_read_ahead() -> None:
