@@ -48,10 +48,10 @@ from linkengine.kafka.cluster import Cluster
 from linkengine.kafka.fetch import FetchedPartition, FetchLimits, FetchPosition
 
 MOST_CONNECTIONS = 64  # per source broker, beside the one of the session
-REQUESTS_EACH = 2  # per connection: the second is there when the broker has sent the first answer
+REQUESTS_EACH = 1  # per connection: with a second one behind it, a piece would take twice as long, and others wait for it
 EXPRESS = 2  # of them, kept free for pieces that all others of their partition wait for
 CONNECTING = 16  # at a time; each takes several round trips in a thread of the background pool
-PIECE_BYTES = 610_000  # with its framing an answer fits one buffer (``AHEAD_UNIT``)
+PIECE_BYTES = 895_000  # with its framing an answer fits one buffer (``AHEAD_UNIT``)
 FRAMING_BYTES = 1_000  # of an answer beside its batches
 PIECES_EACH = 4  # of the memory, per partition that is read ahead: two planned, one received, one arriving
 LARGEST_BATCH = 2 << 20  # partitions with larger batches are left to the session

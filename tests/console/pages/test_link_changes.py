@@ -98,7 +98,7 @@ def test_validation_shows_the_round_trip_to_each_source_broker_and_what_limits_i
     text = admin.post("/links/new/", REGISTERED | {"intent": "validate"}).content.decode()
 
     assert "80.5 ms" in text
-    assert "Limited by socket.send.buffer.bytes = 102,400 of the broker: about 1.2 MiB/s per connection" in text
+    assert "Limited by socket.send.buffer.bytes = 102,400 of the broker: about 1.21 MiB/s per connection" in text
     assert "Nearby: no socket buffer limits a connection." in text
     assert "Broker gone.test:9092 accepts no connection." in text
 
