@@ -34,6 +34,7 @@ from linkengine.jobs.looking import (
     list_topics,
     probe_cluster,
     topic_ends,
+    transactional_writers,
     unclean_elections,
 )
 from linkengine.jobs.promoting import promotion_blockers
@@ -101,6 +102,7 @@ __all__ = [
     "sync_mirror",
     "sync_mirrors",
     "topic_ends",
+    "transactional_writers",
     "try_writing",
     "turn_mirror",
     "unclean_elections",
