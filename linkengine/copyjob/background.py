@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import TypeVar
@@ -90,7 +91,7 @@ class Room:
                 self._post(lambda: done(result), unheard=result)
 
         with suppress(RuntimeError):  # closed: nobody waits for it
-            self._threads.submit(run)
+            self._threads.submit(copy_context().run, run)  # its log lines name the link, too
 
     def close(self) -> None:
         """Stop taking work; running jobs end with their timeouts, their results go nowhere."""
