@@ -210,7 +210,7 @@ def _copy() -> str:
     if not silent:
         return "ok"
     words = "; ".join(f"{name} ({seconds:.0f} s)" for (_, name), seconds in list(silent.items())[:_LISTED])
-    return f"no report from a copy task of {plural(len(silent), 'link')}: {words}. Check Spark, Redis and the worker"
+    return f"no report from a copy worker on {plural(len(silent), 'link')}: {words}. Check Spark, Redis and the worker"
 
 
 def _clocks() -> str:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from typing import Any
 
 import structlog
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.middleware.common import CommonMiddleware
-from django.utils.decorators import sync_and_async_middleware
 
+from console.middlewaretools import Steps, request_middleware
 from console.requestmetrics import PROBE_PATHS
 from linkengine.domain.networks import is_within, parse_address
 
@@ -34,35 +34,21 @@ _FORWARDED = (
 _HOP = re.compile(r"\[(?P<v6>[^]]+)](?::\d+)?|(?P<v4>[\d.]+):\d+")  # an address with a port; some proxies add it
 
 
-@sync_and_async_middleware
-def client_address(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+@request_middleware
+def client_address(request: HttpRequest) -> Steps:
     """Set REMOTE_ADDR to the client's address where a trusted proxy (``TRUSTED_PROXIES``) forwards the request.
 
     Forwarding headers of any other peer are removed, so that nothing behind this reads them. The web server must not evaluate
     them itself (uvicorn: ``--no-proxy-headers``), or the peer's address is lost.
     """
-    if iscoroutinefunction(get_response):
-
-        async def respond_later(request: HttpRequest) -> Any:
-            _set_client_address(request.META)
-            return await get_response(request)
-
-        return respond_later
-
-    def respond(request: HttpRequest) -> Any:
-        _set_client_address(request.META)
-        return get_response(request)
-
-    return respond
-
-
-def _set_client_address(meta: dict[str, Any]) -> None:
+    meta = request.META
     peer = str(meta.get("REMOTE_ADDR") or "")
     if _is_trusted(peer):
         meta["REMOTE_ADDR"] = _client_behind(peer, str(meta.get("HTTP_X_FORWARDED_FOR", "")))
     else:
         for name in _FORWARDED:
             meta.pop(name, None)
+    yield
 
 
 def _client_behind(peer: str, forwarded_for: str) -> str:
@@ -93,78 +79,35 @@ def _is_trusted(address: str) -> bool:
         return False
 
 
-class RequestIdMiddleware:
-    """Takes the caller's ``X-Request-ID`` or makes one; ``request.request_id`` holds it. Works sync and async."""
-
-    sync_capable = True
-    async_capable = True
-
-    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
-        """Remember the rest of the chain."""
-        self.get_response = get_response
-        if iscoroutinefunction(get_response):
-            markcoroutinefunction(self)
-
-    def __call__(self, request: HttpRequest) -> Any:
-        """Answer the request, or a coroutine that does."""
-        if iscoroutinefunction(self):
-            return self._answer_later(request)
-        request_id = self._begin(request)
-        return self._end(self.get_response(request), request_id, streams_later=isinstance(request, ASGIRequest))
-
-    async def _answer_later(self, request: HttpRequest) -> HttpResponse:
-        request_id = self._begin(request)
-        return self._end(await self.get_response(request), request_id, streams_later=True)
-
-    def _begin(self, request: HttpRequest) -> str:
-        given = request.headers.get(HEADER, "")
-        request_id = given if _ACCEPTABLE.fullmatch(given) else uuid.uuid4().hex
-        request.request_id = request_id  # type: ignore[attr-defined]
-        structlog.contextvars.clear_contextvars()
-        structlog.contextvars.bind_contextvars(request_id=request_id)
-        return request_id
-
-    def _end(self, response: HttpResponse, request_id: str, *, streams_later: bool) -> HttpResponse:
-        response[HEADER] = request_id
-        return stream_without_blocking(response) if streams_later else response
+@request_middleware
+def request_id(request: HttpRequest) -> Steps:
+    """Set ``request.request_id`` to the caller's ``X-Request-ID`` or a new one; log lines and the response carry it."""
+    given = request.headers.get(HEADER, "")
+    name = given if _ACCEPTABLE.fullmatch(given) else uuid.uuid4().hex
+    request.request_id = name  # type: ignore[attr-defined]
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(request_id=name)
+    response = yield
+    response[HEADER] = name
+    if isinstance(request, ASGIRequest):
+        stream_without_blocking(response)
 
 
-class NoStoreMiddleware:
-    """Forbids browsers and proxies to store responses: pages and REST responses depend on the person who is signed in.
+@request_middleware
+def no_store(_request: HttpRequest) -> Steps:
+    """Forbid browsers and proxies to store responses: pages and REST responses depend on the person who is signed in.
 
-    Stands inside WhiteNoise, whose responses for static files keep their own ``Cache-Control``. Works sync and async.
+    Stands inside WhiteNoise, whose responses for static files keep their own ``Cache-Control``.
     """
-
-    sync_capable = True
-    async_capable = True
-
-    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
-        """Keep the rest of the chain."""
-        self.get_response = get_response
-        if iscoroutinefunction(get_response):
-            markcoroutinefunction(self)
-
-    def __call__(self, request: HttpRequest) -> Any:
-        """Return the response, or a coroutine that does."""
-        if iscoroutinefunction(self):
-            return self._respond_later(request)
-        return _not_stored(self.get_response(request))
-
-    async def _respond_later(self, request: HttpRequest) -> HttpResponse:
-        return _not_stored(await self.get_response(request))
-
-
-def _not_stored(response: HttpResponse) -> HttpResponse:
+    response = yield
     if "no-store" not in response.get("Cache-Control", ""):
         response["Cache-Control"] = "no-store"
-    return response
 
 
-def stream_without_blocking(response: HttpResponse) -> HttpResponse:
+def stream_without_blocking(response: HttpResponse) -> None:
     """Let a file be read bit by bit in a thread; Django would read all of it into memory before the first byte is sent."""
     if isinstance(response, StreamingHttpResponse) and not response.is_async:
         response.streaming_content = _read_later(iter(response.streaming_content))
-    return response
 
 
 async def _read_later(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:

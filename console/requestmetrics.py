@@ -8,15 +8,13 @@ from __future__ import annotations
 import platform
 import re
 import time
-from collections.abc import Callable
-from typing import Any
 
 import prometheus_client
-from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.utils.decorators import sync_and_async_middleware
-from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+
+from console.middlewaretools import Steps, request_middleware
 
 PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -37,32 +35,18 @@ _BUILD = Gauge(
 )
 
 
-def note_build() -> None:
-    """Set the build information from the settings."""
+def exposition() -> bytes:
+    """Return the metrics of this process as Prometheus reads them."""
     _BUILD.labels(version=settings.VERSION, revision=settings.REVISION, python=platform.python_version()).set(1)
+    return generate_latest(REGISTRY)
 
 
-@sync_and_async_middleware
-def time_requests(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Middleware that measures every request. It must be the first in ``MIDDLEWARE``."""
-    note_build()
-    if iscoroutinefunction(get_response):
-
-        async def timed_async(request: HttpRequest) -> HttpResponse:
-            began = time.perf_counter()
-            response: HttpResponse = await get_response(request)
-            _observe(request, response, began)
-            return response
-
-        return timed_async
-
-    def timed(request: HttpRequest) -> HttpResponse:
-        began = time.perf_counter()
-        response: HttpResponse = get_response(request)
-        _observe(request, response, began)
-        return response
-
-    return timed
+@request_middleware
+def time_requests(request: HttpRequest) -> Steps:
+    """Measure every request. It must be the first in ``MIDDLEWARE``."""
+    began = time.perf_counter()
+    response = yield
+    _observe(request, response, began)
 
 
 def area_of(path: str) -> str:

@@ -64,11 +64,11 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "console.requestmetrics.time_requests",  # first: it measures all the others
     "console.middleware.client_address",  # the others read the address and the scheme
-    "console.middleware.RequestIdMiddleware",
+    "console.middleware.request_id",
     "console.api.paths.keep_path_encoded",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "console.middleware.NoStoreMiddleware",  # inside WhiteNoise: static files may be stored
+    "console.middleware.no_store",  # inside WhiteNoise: static files may be stored
     "csp.middleware.CSPMiddleware",
     "console.readable.NoNulMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -16,6 +16,7 @@ from console.actions import transitions, verification
 from console.actors import ENGINE, Actor
 from console.errors import ConflictError, ConsoleError
 from console.models import ClusterLink, MirrorPartition, MirrorTopic
+from linkengine.domain.clusterviews import ReversalRisks
 from linkengine.domain.errors import LinkEngineError
 from linkengine.domain.states import MirrorEvent, MirrorState, StopReason
 
@@ -24,16 +25,16 @@ ASK_TIMEOUT_S = 10.0
 REVERSALS = (_E.REVERSE_AND_START, _E.REVERSE_AND_PAUSE)
 
 
-def unclean_sides(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[str, tuple[str, ...] | None]:
-    """Return, by mirror topic, the clusters on which unclean leader elections are on for it; None where that is not known."""
+def risks_of(link: ClusterLink, mirrors: Iterable[MirrorTopic]) -> dict[str, ReversalRisks]:
+    """Return, by mirror topic, what its clusters return that should be known before a reversal."""
     topics = {mirror.name: mirror.source_topic for mirror in mirrors if mirror.num_partitions}
     if not topics:
         return {}
     try:
-        found = dispatch.call("find_unclean_elections", timeout_s=ASK_TIMEOUT_S, link_id=link.pk, topics=topics)
+        found = dispatch.call("find_reversal_risks", timeout_s=ASK_TIMEOUT_S, link_id=link.pk, topics=topics)
     except (ConsoleError, LinkEngineError):
-        return dict.fromkeys(topics)
-    return {name: None if clusters is None else tuple(clusters) for name, clusters in found.items()}
+        return dict.fromkeys(topics, ReversalRisks())
+    return {name: ReversalRisks.from_json(risks) for name, risks in found.items()}
 
 
 def begin(*, mirror: MirrorTopic, operation: MirrorEvent, by: Actor, now: datetime) -> MirrorTopic:

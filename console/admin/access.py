@@ -10,12 +10,19 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
+from console.access.userfield import UserNameField
 from console.actions import access
 from console.admin.common import RefusableAdmin, actor_of, refusals_shown, was_refused
 from console.models import ApiKey, RoleBinding
 
 
+class _NamedUserForm(forms.ModelForm):  # type: ignore[type-arg]
+    user = UserNameField()
+
+
 class _AddRemoveAdmin(RefusableAdmin):
+    form = _NamedUserForm
+
     def has_change_permission(self, _request: HttpRequest, _obj: Any = None) -> bool:
         return False
 

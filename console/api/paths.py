@@ -9,15 +9,13 @@ was sent (``raw_path`` of ASGI, ``RAW_URI`` or ``REQUEST_URI`` of WSGI servers),
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
 from urllib.parse import quote, unquote
 
-from asgiref.sync import iscoroutinefunction
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 from django.urls import register_converter
-from django.utils.decorators import sync_and_async_middleware
+
+from console.middlewaretools import Steps, request_middleware
 
 _REST = re.compile(r"/(?:kafka/v3|v3|api/v1)(?:/|$)")
 _DOTS = {".": "%2E", "..": "%2E%2E"}  # as they are, clients and proxies take them out of an address (RFC 3986, 5.2.4)
@@ -33,31 +31,15 @@ def encode_path(path: str) -> str:
     return "/".join(encode_segment(unquote(segment)) for segment in path.split("/"))
 
 
-@sync_and_async_middleware
-def keep_path_encoded(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Return a middleware that gives REST requests their encoded path."""
-    if iscoroutinefunction(get_response):
-
-        async def answer_later(request: HttpRequest) -> Any:
-            _restore_path(request)
-            return await get_response(request)
-
-        return answer_later
-
-    def answer(request: HttpRequest) -> Any:
-        _restore_path(request)
-        return get_response(request)
-
-    return answer
-
-
-def _restore_path(request: HttpRequest) -> None:
-    if not _REST.match(request.path_info):
-        return
-    prefix = request.path.removesuffix(request.path_info)
-    sent = encode_path(_sent_path(request) or quote(request.path, errors="replace"))
-    request.path = sent
-    request.path_info = sent.removeprefix(encode_path(quote(prefix))) if prefix else sent
+@request_middleware
+def keep_path_encoded(request: HttpRequest) -> Steps:
+    """Give REST requests their encoded path."""
+    if _REST.match(request.path_info):
+        prefix = request.path.removesuffix(request.path_info)
+        sent = encode_path(_sent_path(request) or quote(request.path, errors="replace"))
+        request.path = sent
+        request.path_info = sent.removeprefix(encode_path(quote(prefix))) if prefix else sent
+    yield
 
 
 def _sent_path(request: HttpRequest) -> str:

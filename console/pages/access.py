@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from console.access.handing import may_hand_on
+from console.access.userfield import UserNameField
 from console.actions import access as access_actions
 from console.errors import ConsoleError, DeniedError
 from console.models import ApiKey, RoleBinding
@@ -31,19 +31,9 @@ _TABS = (
 
 
 class GrantForm(ConsoleForm):
-    """Principal, role, place; a resource narrows a place that is a cluster.
+    """Principal, role, place; a resource narrows a place that is a cluster."""
 
-    The principal is typed: a list would show every user of the installation to the owner of one topic.
-    """
-
-    user = forms.CharField(
-        label="Principal",
-        max_length=150,
-        help_text="The exact user name.",
-        widget=forms.TextInput(
-            attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false", "list": "user-names"}
-        ),
-    )
+    user = UserNameField(label="Principal", suggestions="user-names")
     role = forms.ChoiceField(label="Role", choices=[("", "Choose a role"), *RoleBinding.Role.choices])
     place = forms.ChoiceField(label="Scope")
     resource_type = forms.ChoiceField(
@@ -60,13 +50,6 @@ class GrantForm(ConsoleForm):
         """Offer the places whose access the person manages."""
         super().__init__(*args, **kwargs)
         self.fields["place"].choices = [("", "Choose a scope"), *places]  # type: ignore[attr-defined]
-
-    def clean_user(self) -> User:
-        """Return the user of the name."""
-        user = User.objects.filter(username=self.cleaned_data["user"], is_active=True).first()
-        if user is None:
-            raise forms.ValidationError("No active user has this name. Check the spelling; names are case-sensitive.")
-        return user
 
 
 @page("access")

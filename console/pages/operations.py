@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 
 from console.access import check_permission
 from console.actions import operations, restoring
-from console.actions.reversing import REVERSALS, unclean_sides
+from console.actions.reversing import REVERSALS, risks_of
 from console.actors import Actor
 from console.errors import ConflictError, ConsoleError, NotFoundError
 from console.gatepolicies import gate_closed
@@ -29,7 +29,7 @@ from console.presenters.links import link_url
 from console.presenters.verbs import VERBS, Verb, explanation, needs_typed_name, reversibility
 from console.queries import links as link_queries
 from console.queries import mirrors as mirror_queries
-from console.queries.cautions import cautions_of, unclean_elections
+from console.queries.cautions import cautions_of
 from console.queries.mirrors import MirrorSummary
 from console.queries.previews import preview
 from linkengine.domain.states import MirrorEvent
@@ -164,11 +164,10 @@ def _confirmation(request: HttpRequest, mirror: MirrorTopic, verb: Verb, *, stat
     return reply(request, "mirrors/operate.html", context | more, status=status)
 
 
-def _warnings(mirror: MirrorTopic, event: MirrorEvent, *, by: Actor) -> list[str]:
-    unclean = ""
-    if event in REVERSALS and not why_not(mirror, event):
-        unclean = unclean_elections(mirror.name, unclean_sides(mirror.link, [mirror]).get(mirror.name))
-    return [*cautions_of(mirror, event, by=by), *([unclean] if unclean else [])]
+def _warnings(mirror: MirrorTopic, event: MirrorEvent, *, by: Actor) -> tuple[str, ...]:
+    asks = event in REVERSALS and not why_not(mirror, event)
+    risks = risks_of(mirror.link, [mirror]).get(mirror.name) if asks else None
+    return cautions_of(mirror, event, by=by, risks=risks)
 
 
 def verb_of(operation: str) -> Verb:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from console.queries.links import LinkSummary
     from console.queries.mirrorpages import LinkFigures
 
-SILENCE = timedelta(seconds=15)  # copy tasks report twice a second; a slice change takes a few seconds at worst
+SILENCE = timedelta(seconds=15)  # copy workers report twice a second; a rebalance takes a few seconds at worst
 NAMED_STATES = 3
 MODES = {"DESTINATION": "One-way", "SOURCE": "Source's half", "BIDIRECTIONAL": "Bidirectional"}
 

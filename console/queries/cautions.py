@@ -5,18 +5,24 @@ from __future__ import annotations
 from console.access import visible_mirrors
 from console.actors import Actor
 from console.models import MirrorTopic
+from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters
 from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
 
 REVERSALS = (MirrorEvent.REVERSE_AND_START, MirrorEvent.REVERSE_AND_PAUSE)
 _TRANSACTIONAL = (GapReason.TRANSACTION_MARKER, GapReason.ABORTED)
 _NAMED = 3
+IDS_NAMED = 10  # transactional ids in a warning
 
 
-def cautions_of(mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor) -> tuple[str, ...]:
-    """List what is worth knowing before an operation, from rows; no cluster is asked."""
+def cautions_of(
+    mirror: MirrorTopic, operation: MirrorEvent, *, by: Actor, risks: ReversalRisks | None = None
+) -> tuple[str, ...]:
+    """Return the warnings before an operation; those of ``risks`` if the clusters were asked before a reversal."""
     found: list[str] = []
     if operation in REVERSALS:
-        found.append(_transactions(mirror))
+        found += _transactions(mirror, risks)
+        if risks is not None:
+            found.append(unclean_elections(mirror.name, risks.unclean_on))
     if operation is MirrorEvent.DELETE:
         found.append(mirrored_elsewhere(mirror.link.destination.cluster_id, mirror.name, by=by))
     return tuple(sentence for sentence in found if sentence)
@@ -51,14 +57,41 @@ def unclean_elections(topic: str, clusters: tuple[str, ...] | None) -> str:
     )
 
 
-def _transactions(mirror: MirrorTopic) -> str:
+def _transactions(mirror: MirrorTopic, risks: ReversalRisks | None) -> list[str]:
+    writers = risks.writers if risks is not None else None
+    named = transactional_ids(mirror.source_topic, risks.writers) if risks is not None else ""
     counts = [row.held_back for row in mirror.partitions.all()]
     waiting = sum(count for count in counts if count is not None)
-    if not waiting and not mirror.gaps.filter(reason__in=_TRANSACTIONAL).exists():
-        return ""
+    writes = bool(writers and (writers.ids or writers.unnamed_open))
+    if not waiting and not writes and not mirror.gaps.filter(reason__in=_TRANSACTIONAL).exists():
+        return [named]
     now = f" {waiting:,} offsets wait behind open transactions now." if waiting else ""
-    return (
+    advice = (
         f"Transactional producers write to '{mirror.source_topic}'.{now} A transaction that is open when the reversal begins "
         "cannot write to this topic any more and ends by its timeout; the reversal waits for it. Stop these producers first, "
         "and reverse topics that share transactions one at a time."
     )
+    return [advice, named]
+
+
+def transactional_ids(topic: str, writers: TransactionalWriters | None) -> str:
+    """Return the sentences on the transactional ids that write to a topic, "" if there are none; None: unknown."""
+    if writers is None:
+        return f"The transactional ids that write to '{topic}' could not be read; there may be some."
+    sentences = []
+    if writers.ids:
+        shown = [f"{name} (transaction open)" if name in writers.open_ids else name for name in _open_first(writers)]
+        more = [f"{len(shown) - IDS_NAMED:,} more"] if len(shown) > IDS_NAMED else []
+        sentences.append(f"Transactional ids that wrote to '{topic}' recently: {', '.join([*shown[:IDS_NAMED], *more])}.")
+    if writers.unnamed_open:
+        sentences.append(f"Open transactions in '{topic}' whose transactional id is unknown: {writers.unnamed_open:,}.")
+    if not writers.complete:
+        sentences.append(
+            f"More transactional ids may write to '{topic}': the link's principal at the source lacks DESCRIBE on some "
+            "transactional ids, and these cannot be listed."
+        )
+    return " ".join(sentences)
+
+
+def _open_first(writers: TransactionalWriters) -> list[str]:
+    return sorted(writers.ids, key=lambda name: (name not in writers.open_ids, name))

@@ -170,8 +170,8 @@ def _silence(link: ClusterLink, facts: _Facts) -> list[TaskError]:
     if link.state != LinkState.ACTIVE or facts.begun is None or heard:
         return []
     message = (
-        f"No copy task has reported since {max(known):%Y-%m-%d %H:%M:%S} UTC. Check that the worker, Redis and Spark run. "
-        "Nothing is lost meanwhile: copying goes on where it stopped."
+        f"No copy worker has reported on this link since {max(known):%Y-%m-%d %H:%M:%S} UTC. Check that the worker, Redis and "
+        "Spark run. Nothing is lost; copying resumes where it stopped."
     )
     return [TaskError(code=ErrorCode.INTERNAL_ERROR, message=message)]
 

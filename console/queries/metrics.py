@@ -69,7 +69,7 @@ def prometheus_text() -> str:
     text = "1 if the database answered this scrape. If 0, every metric that comes from the database is left out."
     up = _metric("clusterlink_database_up", "gauge", text, [({}, database_up)])
     families = [*stored, *up, *_queue_depths()]
-    return (generate_latest(_Families(families)) + generate_latest(requestmetrics.REGISTRY)).decode()
+    return (generate_latest(_Families(families)) + requestmetrics.exposition()).decode()
 
 
 def _queue_depths() -> list[Metric]:

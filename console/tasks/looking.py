@@ -24,6 +24,7 @@ from console.tasks.answers import answering
 from console.tasks.holdings import Topic, parting_of
 from linkengine import jobs
 from linkengine.domain.addresses import ClusterAddress, address_from_properties
+from linkengine.domain.clusterviews import ReversalRisks
 from linkengine.domain.configs import looks_like_mirror
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import TopicDescription
@@ -71,19 +72,21 @@ def count_divergence(*, link_id: int, known: dict[str, dict[str, Any]]) -> dict[
     return {topic: [asdict(one) for one in _points(link, topic, **facts)] for topic, facts in known.items()}
 
 
-@shared_task(name="find_unclean_elections")
+@shared_task(name="find_reversal_risks")
 @answering
-def find_unclean_elections(*, link_id: int, topics: dict[str, str]) -> dict[str, list[str] | None]:
-    """Return, by mirror topic, the clusters on which unclean leader elections are on; ``topics`` maps mirrors to sources."""
+def find_reversal_risks(*, link_id: int, topics: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Return ``ReversalRisks`` as JSON by mirror topic; ``topics`` maps mirrors to sources."""
     link = ClusterLink.objects.select_related(*_LINKS).get(pk=link_id)
     there = jobs.unclean_elections(plans.source_address(link), list(topics.values()))
     here = jobs.unclean_elections(link.destination.address, list(topics))
+    writers = jobs.transactional_writers(plans.source_address(link), list(topics.values()))
     source = link.source.name if link.source else link.source_cluster_id
-    found: dict[str, list[str] | None] = {}
+    found: dict[str, dict[str, Any]] = {}
     for mirror, topic in topics.items():
         sides = ((source, there.get(topic)), (link.destination.name, here.get(mirror)))
-        named = [name for name, is_on in sides if is_on]
-        found[mirror] = named if named or all(is_on is not None for _, is_on in sides) else None
+        named = tuple(name for name, is_on in sides if is_on)
+        known = named or all(is_on is not None for _, is_on in sides)
+        found[mirror] = asdict(ReversalRisks(unclean_on=named if known else None, writers=writers.get(topic)))
     return found
 
 

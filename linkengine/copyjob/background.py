@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import TypeVar
@@ -95,7 +96,7 @@ class Room:
                 self._post(lambda: done(result), result=result)
 
         with suppress(RuntimeError):  # closed: nobody waits for it
-            self._threads.submit(run)
+            self._threads.submit(copy_context().run, run)  # its log lines name the link, too
 
     def close(self) -> None:
         """Stop taking work and close connections that the loop has not taken over; other results are dropped."""

@@ -1,4 +1,12 @@
-"""One data connection to one broker: opened in the background, watched by the loop, opened again after a pause when lost."""
+"""One data connection to one broker: opened in the background, watched by the loop, opened again after a pause when lost.
+
+A broker limits how long a connection may be used after it was authenticated (KIP-368): to the token's life with OAUTHBEARER and
+to ``connections.max.reauth.ms`` with every mechanism. It closes a connection that is used longer. Clients of Kafka authenticate
+again on the same connection. This one is replaced: its successor is opened and authenticated at 80 % of the session's life,
+then no request is sent until all responses are there, and then the successor takes its place. So no request is lost, and
+mechanisms of one and of several steps are treated alike. If no successor can be opened before the session ends, the connection
+is lost.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +51,7 @@ class LinkEvents:
     readable: Callable[[], None]
     writable: Callable[[], None]
     lost: Callable[[LinkEngineError], None]  # also when it could not be opened
+    idle: Callable[[], bool]  # whether no response is due and nothing waits to be sent
 
 
 class BrokerLink:
@@ -50,6 +59,7 @@ class BrokerLink:
 
     def __init__(self, services: Services, cluster: Cluster, broker: int, *, events: LinkEvents) -> None:
         self.channel: Channel | None = None
+        self._successor: Connection | None = None
         self.broker = broker
         self._services = services
         self._cluster = cluster
@@ -61,15 +71,23 @@ class BrokerLink:
         self._reading = True
 
     def ensure(self) -> Channel | None:
-        """Answer the open channel; else begin to open it, if it is time, and answer None."""
-        if self.channel is None and not self._connecting and self._services.clock.monotonic() >= self._retry_at:
+        """Return the channel if requests may be sent on it, else None; open it, or its successor, if it is time."""
+        now = self._services.clock.monotonic()
+        if self._successor is None and not self._connecting and now >= max(self._retry_at, self._needed_at()):
             self._connecting = True
             self._services.background.submit(
                 lambda: self._cluster.open(self.broker),
                 done=self._opened,
-                failed=self._failed,
+                failed=self._failed if self.channel is None else self._not_renewed,
             )
-        return self.channel
+        return self.channel if self._successor is None and now < self._usable_until() else None
+
+    def _needed_at(self) -> float:
+        """Return from when on another connection is needed."""
+        return 0.0 if self.channel is None else self.channel.connection.renew_at
+
+    def _usable_until(self) -> float:
+        return 0.0 if self.channel is None else self.channel.connection.ends_at
 
     def watch(self, *, read: bool = True) -> None:
         """Tell the poller what this channel waits for now."""
@@ -86,14 +104,18 @@ class BrokerLink:
         if self.channel is None:
             return
         _log.info("connection.lost", broker=self.channel.peer, reason=error.message)
-        self._services.poller.forget(self.channel)
-        self.channel.close()
-        self.channel = None
+        self._close_now()
         self._failed(error)
 
     def close(self) -> None:
         """Close for good."""
         self._closed = True
+        self._close_now()
+
+    def _close_now(self) -> None:
+        if self._successor is not None:
+            self._successor.close()
+            self._successor = None
         if self.channel is not None:
             self._services.poller.forget(self.channel)
             self.channel.close()
@@ -101,13 +123,38 @@ class BrokerLink:
 
     def _opened(self, connection: Connection) -> None:
         self._connecting = False
-        if self._closed:
+        if self._closed or self._successor is not None:
             connection.close()
             return
         self._backoff.reset()
+        if self.channel is None:
+            self._use(connection)
+        else:
+            self._successor = connection
+            self._replace_if_idle()
+
+    def _use(self, connection: Connection) -> None:
         self.channel = Channel(connection)
         self.watch()
         self._events.opened(self.channel)
+
+    def _replace_if_idle(self) -> None:
+        if self._successor is not None and self._events.idle():
+            successor, self._successor = self._successor, None
+            self._close_now()
+            _log.debug("connection.renewed", broker=successor.peer)
+            self._use(successor)
+
+    def _not_renewed(self, error: LinkEngineError) -> None:
+        """Keep using the connection after its successor could not be opened, and try again after a pause."""
+        now = self._services.clock.monotonic()
+        if self.channel is None or now >= self._usable_until():
+            self._close_now()
+            self._failed(error)
+            return
+        self._connecting = False
+        self._retry_at = now + self._backoff.next_pause()
+        _log.warning("connection.not_renewed", broker=self.broker, code=error.code, reason=error.message)
 
     def _failed(self, error: LinkEngineError) -> None:
         self._connecting = False
@@ -123,5 +170,6 @@ class BrokerLink:
                 self.watch(read=self._reading)
             if readable and self.channel is not None:
                 self._events.readable()
+            self._replace_if_idle()
         except LinkEngineError as error:
             self.lose(error)

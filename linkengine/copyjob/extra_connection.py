@@ -79,14 +79,20 @@ class ExtraConnection(Generic[T]):
         self._filling: Buffer | None = None
         self._moved_at, self._received, self._began_at = 0.0, 0, 0.0
         self._starved_since: float | None = None
-        events = LinkEvents(opened=self._on_open, readable=self._on_readable, writable=_nothing, lost=self._on_lost)
+        events = LinkEvents(
+            opened=self._on_open,
+            readable=self._on_readable,
+            writable=_nothing,
+            lost=self._on_lost,
+            idle=lambda: not self._outstanding,
+        )
         self._link = BrokerLink(services, cluster, broker, events=events)
         self._link.ensure()
 
     @property
     def open(self) -> bool:
-        """Whether requests can be sent."""
-        return self._link.channel is not None
+        """Whether requests can be sent. A connection whose session is about to end is replaced (KIP-368)."""
+        return self._link.ensure() is not None
 
     @property
     def filling(self) -> bool:

@@ -16,7 +16,7 @@ from linkengine.batches.steps import Fill
 from linkengine.copyjob.brokerlink import BrokerLink, LinkEvents, Services
 from linkengine.copyjob.foreign import overtaken
 from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import Chunk, FillInFlight
+from linkengine.copyjob.pieces import Chunk, FillInFlight, Overtaken
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import coordinator_epoch_for
 from linkengine.kafka.channel import Channel, SmallFrames
@@ -70,7 +70,13 @@ class Filler:
         self._ready: dict[MirrorPartition, None] = {}
         self._round: _Round | None = None
         self._frames: SmallFrames | None = None
-        link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=_nothing, lost=self._lost)
+        link_events = LinkEvents(
+            opened=self._opened,
+            readable=self._readable,
+            writable=_nothing,
+            lost=self._lost,
+            idle=lambda: self._round is None,
+        )
         self._link = BrokerLink(services, cluster, broker, events=link_events)
 
     def ensure(self) -> None:
@@ -185,7 +191,7 @@ class Filler:
             if not error and not end_error and end == fill.start + fill.count:
                 self._finished(one, one.filled(now_ms=now_ms))
             elif not end_error and end > gap_end:
-                one.overtaken = (fill.start, end)
+                one.overtaken = Overtaken(fill.start, gap_end, end)
                 self._events.interrupted(one, overtaken(one.assignment, gap_end))
             else:  # part of it was written, or more than we sent: the resume looks closely
                 self._events.interrupted(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Container, Generator
 from contextlib import closing
 
-from linkengine.batches.view import BatchView, iter_batches
+from linkengine.batches.view import BatchView, check_crc, iter_batches
 from linkengine.domain.errors import ErrorCode, LinkEngineError, TruncationError
 from linkengine.domain.plans import PartitionAssignment
 from linkengine.kafka.cluster import Cluster
@@ -26,7 +26,11 @@ def first_foreign_batch(
 ) -> int | None:
     """Answer the offset of the first batch in ``offsets`` that none of our producer ids wrote, None where all are ours."""
     with closing(batches_in(cluster, leader, topic=topic, offsets=offsets)) as batches:
-        return next((view.base_offset for view, _ in batches if view.producer_id not in ours), None)
+        for view, batch in batches:
+            if view.producer_id not in ours:
+                check_crc(view, batch)  # the producer id may have been changed on its way
+                return view.base_offset
+    return None
 
 
 def batches_in(
@@ -83,10 +87,15 @@ def check_mirror(assignment: PartitionAssignment, found: str) -> None:
     As an unknown topic, which is missing for good only after several looks: a broker's metadata may be late.
     """
     if assignment.mirror_topic_id and found and found != assignment.mirror_topic_id:
-        raise BrokerError(
-            KafkaCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"Mirror topic {assignment.mirror_topic!r} was deleted and created again by somebody else",
-        )
+        raise another_topic(assignment)
+
+
+def another_topic(assignment: PartitionAssignment) -> LinkEngineError:
+    """Return the error of a topic of the mirror's name that is not the mirror."""
+    return BrokerError(
+        KafkaCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"Mirror topic {assignment.mirror_topic!r} was deleted and created again by somebody else",
+    )
 
 
 def overtaken(assignment: PartitionAssignment, offset: int) -> LinkEngineError:

@@ -65,7 +65,13 @@ class SourceBroker:
         self._sweep_at = self._began_at = self._moved_at = self._sent_at = 0.0
         self._received = 0  # of an answer, when last looked
         self._starved_since: float | None = None
-        link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=_nothing, lost=self._lost)
+        link_events = LinkEvents(
+            opened=self._opened,
+            readable=self._readable,
+            writable=_nothing,
+            lost=self._lost,
+            idle=lambda: self._asked is None,
+        )
         self._link = BrokerLink(services, cluster, broker, events=link_events)
 
     def adopt(self, one: MirrorPartition) -> None:
@@ -258,13 +264,9 @@ class SourceBroker:
                 raise self._malformed()
             answer = decode_fetch(body, version=asked.version)
             now = self._services.clock.monotonic()
-            self._pace.answered(
-                now,
-                took_s=self._began_at - asked.sent_at,
-                came_s=now - self._began_at,
-                size=len(body),
-                throttle_ms=answer.throttle_ms,
-            )
+            if not self._pace.throttle.heard(now, answer.throttle_ms):
+                raise self._malformed()
+            self._pace.answered(now, took_s=self._began_at - asked.sent_at, came_s=now - self._began_at, size=len(body))
             self._polls.session_answered(now, size=len(body), news=any(len(part.records) for part in answer.partitions))
             # its broker looked at the log before it began to answer; to come over it may have taken long
             heard_ms = self._services.clock.now_ms() - int((now - self._began_at) * 1000)

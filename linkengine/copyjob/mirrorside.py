@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from linkengine.copyjob.asking import tail_query
 from linkengine.copyjob.brokerlink import Services
+from linkengine.copyjob.foreign import another_topic
 from linkengine.copyjob.outlet import MirrorBroker
 from linkengine.copyjob.outletevents import OutletEvents
 from linkengine.copyjob.partition import MirrorPartition
@@ -23,7 +24,7 @@ from linkengine.kafka.codes import LEADER_MOVED, TOO_LARGE, BrokerError, KafkaCo
 
 WAIT_RETRY_S = 0.5  # while a lost marker may still come
 TOGETHER_S = 0.25  # retries that are due so soon go along with the first: each look costs the metadata of whole topics
-_PERMANENT = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.MARKER_OVERRUN, ErrorCode.MIRROR_TOPIC_MISSING})
+_PERMANENT = frozenset({ErrorCode.FOREIGN_WRITE, ErrorCode.MARKER_OVERRUN})  # if two readings say so
 # answers that only mean "read the end again": a late duplicate, a moved leader, a newer owner
 _RESUME_AT_ONCE = LEADER_MOVED | {
     KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -63,6 +64,7 @@ class MirrorSide:
         self._resuming: dict[MirrorPartition, None] = {}
         self._fresh = False  # some of them can be resumed at once: all together, at the end of the turn
         self._missing = Suspicion(observations=3, seconds=5.0)
+        self._broken = Suspicion(observations=2, seconds=0.0)
         self._upkeep = Upkeep(services, self._cluster, suspicious=self.recheck)
 
     def resume(self, one: MirrorPartition) -> None:
@@ -73,7 +75,9 @@ class MirrorSide:
     def forget(self, one: MirrorPartition) -> None:
         """Write a partition no more."""
         self._resuming.pop(one, None)
+        one.overtaken = None
         self._missing.clear(one.key)
+        self._broken.clear(one.key)
         self._upkeep.forget(one)
         for broker in self._brokers.values():
             broker.forget(one)
@@ -155,7 +159,7 @@ class MirrorSide:
 
     def _resume_from(self, one: MirrorPartition, tail: Tail) -> None:
         if one.tail is not None and _is_another(one.tail.topic_id, tail.topic_id):
-            self._failed(one, _missing(one))
+            self._not_resumed(one, another_topic(one.assignment))
             return
         try:
             _check_open(tail)
@@ -164,7 +168,9 @@ class MirrorSide:
             one.parting = Trouble(PartitionPhase.RELEASED, error.code, error.message) if error.closes else None
             self._fenced(one, error)
             return
+        one.overtaken = None
         self._missing.clear(one.key)
+        self._broken.clear(one.key)
         for broker in self._brokers.values():
             broker.forget(one)
         self._broker(tail.leader.broker).adopt(one)
@@ -173,8 +179,9 @@ class MirrorSide:
     def _not_resumed(self, one: MirrorPartition, error: LinkEngineError) -> None:
         now = self._services.clock.monotonic()
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR and self._missing.confirmed(one.key, now):
-            error = _missing(one)
-        if error.code in _PERMANENT:
+            self._failed(one, _missing(one))
+            return
+        if error.code in _PERMANENT and self._broken.confirmed(one.key, now, of=error.code):
             self._failed(one, error)
             return
         waiting = isinstance(error, StillWaitingError)

@@ -17,9 +17,9 @@ from linkengine.copyjob.doubts import Doubt
 from linkengine.copyjob.filling import Filler, waited
 from linkengine.copyjob.foreign import overtaken
 from linkengine.copyjob.outletevents import OutletEvents
-from linkengine.copyjob.pacing import due_before_burst
+from linkengine.copyjob.pacing import Throttle, due_before_burst
 from linkengine.copyjob.partition import MirrorPartition
-from linkengine.copyjob.pieces import Chunk, Stage, Trouble
+from linkengine.copyjob.pieces import Chunk, Overtaken, Stage, Trouble
 from linkengine.copyjob.producing import Request, topic_of
 from linkengine.copyjob.refusals import LargestOnItsWay, refusal, repeated, replaced_times, silence
 from linkengine.copyjob.txfilling import TransactionFiller
@@ -33,6 +33,7 @@ from linkengine.kafka.wire import Bytes, MalformedAnswerError
 
 REQUEST_BYTES = 16 << 20  # a broker's socket.request.max.bytes is 100 MB
 SILENCE_S = 5.0  # in which no answer comes and nothing goes out, until it is shown; the request timeout ends the connection
+LATEST_TIME_MS = 1 << 47  # the year 6429: a flipped bit in the -1 of a topic with CreateTime makes a later one
 BROKER_SHARE = 0.8  # of the request timeout, for the broker to wait for its followers; the rest is for the way
 
 
@@ -51,9 +52,11 @@ class MirrorBroker:
         self._too_large = LargestOnItsWay()
         self._frames: SmallFrames | None = None
         self._version = produce.BY_NAME
-        self._throttled_until = 0.0  # the broker's quota (KIP-219)
+        self._throttle = Throttle()
         self._sent, self._moved_at = 0, 0.0  # how much the socket had taken when last looked, and when that had grown
-        link_events = LinkEvents(opened=self._opened, readable=self._readable, writable=self._unpin, lost=self._lost)
+        link_events = LinkEvents(
+            opened=self._opened, readable=self._readable, writable=self._unpin, lost=self._lost, idle=self._is_idle
+        )
         self._link = BrokerLink(services, cluster, broker, events=link_events)
         self._filler = Filler(
             services,
@@ -91,7 +94,7 @@ class MirrorBroker:
 
     def pump(self, now: float) -> None:
         """Send what can be sent."""
-        if self._ready and now >= self._throttled_until and self._awaited() <= 0:
+        if self._ready and now >= self._throttle.until and self._awaited() <= 0:
             channel = self._link.ensure()
             if channel is not None:
                 self._send_burst(channel, now, most=self._services.tuning.produce_in_flight)
@@ -223,7 +226,7 @@ class MirrorBroker:
     def _opened(self, channel: Channel) -> None:
         self._choose_version()
         self._frames = SmallFrames(channel)
-        self._throttled_until = 0.0
+        self._throttle.until = 0.0
 
     def _readable(self) -> None:
         assert self._frames is not None
@@ -237,14 +240,13 @@ class MirrorBroker:
 
     def _answered(self, request: Request, body: memoryview) -> None:
         throttle_ms, found = produce.decode_produce(body, version=request.version)
-        if throttle_ms > 0:
-            self._throttle(throttle_ms / 1000)
+        self._heed(throttle_ms)
         answers = {(one.topic, one.partition): one for one in found}
         for one, attempt, step in request.entries:
             if one.attempt != attempt:
                 continue
             answer = answers.get((topic_of(one, request.version), one.assignment.partition))
-            if answer is None:
+            if answer is None or answer.log_append_time > LATEST_TIME_MS:
                 raise self._malformed()
             if answer.error:
                 if answer.error in OF_THE_BATCH:
@@ -253,7 +255,7 @@ class MirrorBroker:
             elif answer.base_offset == step.base_offset:
                 self._appended(one, step, answer)
             elif answer.base_offset > step.base_offset:
-                one.overtaken = (step.base_offset, step.base_offset + 1)
+                one.overtaken = Overtaken(step.base_offset, step.base_offset, step.base_offset + 1)
                 self._events.interrupted(one, overtaken(one.assignment, step.base_offset))
             else:  # the answer of an earlier batch with these sequences: ours was not written, and the end is not to be trusted
                 one.doubt = Doubt(offset=answer.base_offset, sequence=None, producer_id=one.writer.producer_id)
@@ -271,10 +273,19 @@ class MirrorBroker:
         if one.stage is Stage.STOPPING:
             self._events.advanced(one)
 
-    def _throttle(self, pause_s: float) -> None:
+    def _heed(self, throttle_ms: int) -> None:
         """Send nothing for a while; the broker does not read what is on its way either, and is not silent for that."""
-        self._throttled_until = self._services.clock.monotonic() + pause_s
-        self._unanswered = deque(one._replace(sent_at=one.sent_at + pause_s) for one in self._unanswered)
+        now = self._services.clock.monotonic()
+        if not self._throttle.heard(now, throttle_ms):
+            raise self._malformed()
+        pause_s = self._throttle.until - now
+        if throttle_ms > 0:
+            self._unanswered = deque(one._replace(sent_at=one.sent_at + pause_s) for one in self._unanswered)
+
+    def _is_idle(self) -> bool:
+        """Return whether every request is answered, and no buffer is pinned by a byte count of this connection."""
+        self._unpin()
+        return not (self._unanswered or self._pins or self._giants)
 
     def _unpin(self) -> None:
         channel = self._link.channel

@@ -25,6 +25,8 @@ FAR_S = 0.02  # a full answer that took longer comes over a long way, or from a 
 QUICK_S = 0.25  # in which a full answer comes over, if more may be asked for at a time
 SLOW_S = 0.5  # an answer that needs longer to come over is too large
 FULL = 0.7  # of the bytes asked for
+PLAUSIBLE_THROTTLE_S = 60.0  # what is longer has to be said twice: a response can be changed on its way
+MOST_THROTTLE_S = 600.0  # whatever a broker says; one that goes on throttling says it again
 LIMITED_S = 0.25  # of a bandwidth limit in one answer
 BURST = 3  # Produce requests that go out together while others are in flight: fewer calls, the broker is woken less often
 # of one request that keeps a broker busy by itself until the next ones come: one more goes out together
@@ -63,21 +65,42 @@ class Bandwidth:
         self.ready_at = now + pause_s
 
 
+class Throttle:
+    """The pauses that a broker wants (KIP-219), of the responses on one kind of request."""
+
+    __slots__ = ("_is_long", "until")
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        self._is_long = False  # the last one was
+
+    def heard(self, now: float, throttle_ms: int) -> bool:
+        """Note a pause; return False if it is implausibly long and the previous one was not, so that it does not count yet."""
+        pause_s = min(throttle_ms / 1000, MOST_THROTTLE_S)
+        was_long, self._is_long = self._is_long, pause_s > PLAUSIBLE_THROTTLE_S
+        if self._is_long and not was_long:
+            return False
+        if pause_s > 0:
+            self.until = now + pause_s
+        return True
+
+
 class Pace:
     """The rhythm of one source broker's requests."""
 
-    __slots__ = ("_bandwidth", "_first", "_gather_until", "_most", "_throttled_until", "_wanted")
+    __slots__ = ("_bandwidth", "_first", "_gather_until", "_most", "_wanted", "throttle")
 
     def __init__(self, tuning: CopyTuning, bandwidth: Bandwidth) -> None:
         self._bandwidth = bandwidth
         self._most = tuning.fetch_max_bytes
         self._first = self._wanted = min(FIRST_BYTES, self._most)
-        self._gather_until = self._throttled_until = 0.0
+        self._gather_until = 0.0
+        self.throttle = Throttle()
 
     @property
     def ready_at(self) -> float:
         """When the next request may go out."""
-        return max(self._gather_until, self._throttled_until, self._bandwidth.ready_at)
+        return max(self._gather_until, self.throttle.until, self._bandwidth.ready_at)
 
     @property
     def max_bytes(self) -> int:
@@ -98,11 +121,9 @@ class Pace:
         """An answer did not come whole: what was asked for may be more than the way to the broker takes in time."""
         self._wanted = self._first
 
-    def answered(self, now: float, *, took_s: float, size: int, throttle_ms: int, came_s: float = 0.0) -> None:
+    def answered(self, now: float, *, took_s: float, size: int, came_s: float = 0.0) -> None:
         """Its answer has come; it began to come after ``took_s``, and needed ``came_s`` to come over."""
         self._bandwidth.spend(size, now)
-        if throttle_ms > 0:
-            self._throttled_until = now + throttle_ms / 1000
         if size >= min(GATHER_BYTES, self._wanted):
             self._gather_until = 0.0
         if size >= FULL * self._wanted:

@@ -22,7 +22,7 @@ from linkengine.batches.steps import Append, Fill, Step
 from linkengine.copyjob.account import Account
 from linkengine.copyjob.buffers import Buffer
 from linkengine.copyjob.doubts import Doubt, LooseAppends, doubt_of
-from linkengine.copyjob.pieces import Chunk, FillInFlight, Origin, Stage, Trouble
+from linkengine.copyjob.pieces import Chunk, FillInFlight, Origin, Overtaken, Stage, Trouble
 from linkengine.copyjob.proving import Stretch
 from linkengine.copyjob.retry import Backoff
 from linkengine.copyjob.sourcepast import SourcePast
@@ -65,7 +65,7 @@ class MirrorPartition:
         # mirror side
         self.tail: Tail | None = None
         self.sent_end: int | None = None  # end of everything this hold ever sent
-        self.overtaken: tuple[int, int] | None = None  # offsets at which something stands that is not what we sent
+        self.overtaken: Overtaken | None = None  # offsets at which something stands that is not what was sent
         self.chunks: deque[Chunk] = deque()
         self.unanswered: deque[Append] = deque()
         self.fill: FillInFlight | None = None

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from linkengine.batches.steps import Append, Step
 from linkengine.copyjob.buffers import Buffer, BufferPool
@@ -62,6 +63,14 @@ class Chunk:
             self.steps = deque(_copied(step, data) for step in self.steps)
             self.buffer.release()
             self.buffer = stand_in
+
+
+class Overtaken(NamedTuple):
+    """What a response claims: something else stands in the mirror where this owner wrote. The response may be wrong."""
+
+    start: int  # of what was sent
+    own_end: int  # from here on nothing of this fill, or this append, was expected to stand elsewhere
+    end: int  # of what is to be looked at
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ from linkengine.batches.view import CorruptBatchError, iter_batches
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import AheadShare, Buffer, in_units
 from linkengine.copyjob.extra_connection import ExtraConnection, Received
-from linkengine.copyjob.pacing import DISTANT_S, LIMITED_S
+from linkengine.copyjob.pacing import DISTANT_S, LIMITED_S, Throttle
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin
 from linkengine.copyjob.stretches import Intake
@@ -249,7 +249,8 @@ class ReadAhead:
         self._shapes: dict[MirrorPartition, Shape] = {}
         self._connections: list[ExtraConnection[Subject]] = []
         self._promised = 0  # memory for answers that have not begun to arrive
-        self._throttled_until = self._grow_at = self._busy_at = self._reached_at = 0.0
+        self._throttle = Throttle()
+        self._grow_at = self._busy_at = self._reached_at = 0.0
         self._round_trip_s = 0.0
 
     def __contains__(self, partition: MirrorPartition) -> bool:
@@ -411,7 +412,7 @@ class ReadAhead:
     # --- asking ------------------------------------------------------------------------------------------------------
 
     def _ask(self, now: float) -> None:
-        while now >= max(self._throttled_until, self._services.bandwidth.ready_at):
+        while now >= max(self._throttle.until, self._services.bandwidth.ready_at):
             chosen = self._next_request()
             if chosen is None:
                 return
@@ -500,8 +501,7 @@ class ReadAhead:
         pieces, piece = subject
         answer = received.answer
         self._services.bandwidth.spend(received.size, now)
-        if answer.throttle_ms > 0:
-            self._throttled_until = now + answer.throttle_ms / 1000
+        self._throttle.heard(now, answer.throttle_ms)
         if self._partitions.get(pieces.partition) is not pieces or piece not in pieces.pieces:
             return
         if len(answer.partitions) != 1:  # of a throttled client nothing is read (KIP-219)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from linkengine.copyjob.brokerlink import Services
 from linkengine.copyjob.buffers import Buffer, BufferPool
 from linkengine.copyjob.extra_connection import ExtraConnection, Received
-from linkengine.copyjob.pacing import DISTANT_S
+from linkengine.copyjob.pacing import DISTANT_S, Throttle
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin
 from linkengine.copyjob.read_ahead import by_topic
@@ -53,7 +53,8 @@ class StaggeredPolls:
         self._connections: list[ExtraConnection[Subject]] = []
         self._memory = BufferPool(budget=MEMORY, smallest=SMALLEST)
         self._round_trip_s = 0.0
-        self._sent_at = self._active_at = self._throttled_until = self._open_at = 0.0
+        self._throttle = Throttle()
+        self._sent_at = self._active_at = self._open_at = 0.0
         self._quiet = False
 
     @property
@@ -126,7 +127,7 @@ class StaggeredPolls:
 
     @property
     def _ready_at(self) -> float:
-        return max(self._sent_at + self._round_trip_s / POLLS, self._throttled_until)
+        return max(self._sent_at + self._round_trip_s / POLLS, self._throttle.until)
 
     def _wanted(self, now: float) -> bool:
         distant = self._round_trip_s >= DISTANT_S
@@ -144,8 +145,7 @@ class StaggeredPolls:
     def received(self, connection: ExtraConnection[Subject], subject: Subject, received: Received, now: float) -> None:
         """Plan what is new in an answer."""
         answer = received.answer
-        if answer.throttle_ms > 0:
-            self._throttled_until = now + answer.throttle_ms / 1000
+        self._throttle.heard(now, answer.throttle_ms)
         asked = {(_asked_as(reading, origin), place[1]): (reading, origin) for place, (reading, origin) in subject.items()}
         for part in answer.partitions:
             reading, origin = asked.get((part.topic, part.partition), (None, None))

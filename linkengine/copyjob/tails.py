@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from linkengine.copyjob.doubts import Doubt
-from linkengine.copyjob.foreign import first_foreign_batch, foreign_write, marker_overrun
+from linkengine.copyjob.foreign import batches_in, first_foreign_batch, foreign_write, marker_overrun
+from linkengine.copyjob.pieces import Overtaken
 from linkengine.copyjob.proving import Stretch, read_stretch
 from linkengine.copyjob.readings import agreed_readings
 from linkengine.copyjob.whereabouts import locate_mirror
@@ -59,7 +61,7 @@ class TailQuery:
     left_end: int | None = None  # the same, also where the source has another leader since
     doubt: Doubt | None = None  # what this owner sent and never heard of
     prove: bool = False  # the end is to be compared with the source, wherever it is
-    overtaken: tuple[int, int] | None = None  # offsets at which something stands that this owner did not put there
+    overtaken: Overtaken | None = None  # offsets at which something stands that this owner did not put there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,13 +162,30 @@ def _checked(cluster: Cluster, query: TailQuery, tail: Tail) -> Tail | LinkEngin
     expected, assignment, left_end = _vouched_end(query, tail), query.assignment, query.left_end
     if left_end is not None and left_end < tail.start and not _is_stopped(query, tail):
         return foreign_write(assignment, left_end)  # what stood there is gone, and was none of ours
-    offsets = query.overtaken or (tail.end if expected is None else max(expected, tail.start), tail.end)
+    claim = query.overtaken
+    start, end = (expected, tail.end) if claim is None else (claim.start, min(claim.end, tail.end))
+    offsets = (tail.end if start is None else max(start, tail.start), end)
     if offsets[0] >= offsets[1]:
         return tail
     found = _foreign_write_in(cluster, query, tail, offsets)
-    if found is not None:
-        return found
-    return marker_overrun(assignment, offsets[1] - 1) if query.overtaken else tail
+    if found is not None or claim is None:
+        return found or tail
+    try:
+        return tail if _is_refuted(cluster, query, tail, claim) else marker_overrun(assignment, offsets[1] - 1)
+    except LinkEngineError as error:
+        return error
+
+
+def _is_refuted(cluster: Cluster, query: TailQuery, tail: Tail, claim: Overtaken) -> bool:
+    """Return whether the log contradicts the response: it ends before, or a data batch of ours begins where it should."""
+    if tail.end <= claim.own_end:
+        return True
+    topic = (query.assignment.mirror_topic, tail.topic_id, query.assignment.partition)
+    with closing(batches_in(cluster, tail.leader, topic=topic, offsets=(claim.own_end, claim.own_end + 1))) as batches:
+        return any(
+            view.base_offset == claim.own_end and view.producer_id == tail.producer_id and not view.is_control
+            for view, _ in batches
+        )
 
 
 def _unsettled(cluster: Cluster, query: TailQuery, tail: Tail, came: tuple[int, int]) -> Tail | LinkEngineError:

@@ -13,11 +13,13 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Mapping
+from contextvars import Context, copy_context
 from functools import partial
 from itertools import count
 from typing import TypeVar
 
 import structlog
+from structlog.contextvars import bind_contextvars
 
 from linkengine.copyjob.background import Background, Event
 from linkengine.copyjob.buffers import AheadMemory
@@ -78,6 +80,8 @@ class CopyWorker:
         self._failures: dict[str, int] = {}  # in a row, of links that failed as nobody foresaw
         self._retry_at: dict[str, float] = {}
         self._begun_at: dict[str, float] = {}
+        self._contexts: dict[str, Context] = {}  # of log lines, by link
+        self._entered: set[str] = set()  # links whose context is entered; that cannot be done twice
         self._beat_at, self._beaten = 0.0, (0.0, 0)  # time and bytes of the last heartbeat
         self._started_at_ms = clock.now_ms()
 
@@ -150,6 +154,8 @@ class CopyWorker:
         """Bring a link in line with its newest plan."""
         plan = None if self._told is None or self._told.ends else self._told.plans.get(link_id)
         link = self._links.get(link_id)
+        if plan is not None:
+            self._contexts[link_id] = _context_of(plan)
         if link is None:
             if plan is not None and plan.assignments and link_id not in self._retry_at:
                 self._begin(plan)
@@ -163,7 +169,8 @@ class CopyWorker:
         link_id = plan.link_id
         try:
             abandoned = None if before is None else before.abandoned
-            link = LinkCopy(plan, self._shared, guard=partial(self._guarded, link_id), abandoned=abandoned)
+            begin = partial(LinkCopy, plan, self._shared, guard=partial(self._guarded, link_id), abandoned=abandoned)
+            link = self._in_context(link_id, begin)
         except Exception as bug:  # noqa: BLE001 - nobody foresaw it: it concerns this link alone
             self._fail(link_id, bug)
             return
@@ -197,22 +204,34 @@ class CopyWorker:
         if stirs:
             self._stirred.add(link_id)
         try:
-            work()
+            self._in_context(link_id, work)
         except Exception as bug:  # noqa: BLE001 - logged in full, told with the next heartbeat, tried again
             self._fail(link_id, bug)
+
+    def _in_context(self, link_id: str, work: Callable[[], T]) -> T:
+        """Run ``work`` so that its log lines name the link and the request that its newest assignments came from.
+
+        One context per link, which is entered: binding and unbinding would cost ten times as much, in each turn of the loop.
+        """
+        context = self._contexts.get(link_id)
+        if context is None or link_id in self._entered:
+            return work()
+        self._entered.add(link_id)
+        try:
+            return context.run(work)
+        finally:
+            self._entered.remove(link_id)
 
     def _fail(self, link_id: str, bug: Exception) -> None:
         now = self._clock.monotonic()
         calm = now - self._begun_at.get(link_id, now) > LONGEST_RETRY_S
         failures = self._failures[link_id] = 1 if calm else self._failures.get(link_id, 0) + 1
-        plan = None if self._told is None else self._told.plans.get(link_id)
-        request_id = "" if plan is None else plan.request_id
-        _log.error("link.failed", link=link_id, failures=failures, request_id=request_id, exc_info=bug)
+        self._in_context(link_id, partial(_log.error, "link.failed", link=link_id, failures=failures, exc_info=bug))
         link = self._links.get(link_id)
         self._drop(link_id)
         if link is not None:
             try:
-                link.close()
+                self._in_context(link_id, link.close)
             except Exception as another:  # noqa: BLE001 - it is broken already
                 _log.warning("link.not_closed", link=link_id, error=str(another))
         self._troubles[link_id] = (
@@ -277,6 +296,12 @@ class CopyWorker:
         error = self._told.refused.get(link_id) or (self._troubles.get(link_id, "") if link_id in self._retry_at else "")
         partitions = 0 if link is None else link.partitions
         return LinkShare(applied=self._told.numbers.get(link_id, 0), partitions=partitions, error=error)
+
+
+def _context_of(plan: CopyPlan) -> Context:
+    context = copy_context()
+    context.run(bind_contextvars, link=plan.link_id, **({"request_id": plan.request_id} if plan.request_id else {}))
+    return context
 
 
 def _hold_name(prefix: str, numbers: count[int]) -> str:

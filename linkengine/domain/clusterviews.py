@@ -5,7 +5,9 @@ Values for people and programs that look, in the words of Kafka's own enums. An 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +156,35 @@ class TimedOffset:
     searched_to: int
     log_end_offset: int  # the last stable offset
     is_complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionalWriters:
+    """The transactional producers that wrote to a topic and have not expired (a day by default). Copy workers are left out."""
+
+    ids: tuple[str, ...]  # transactional ids
+    open_ids: tuple[str, ...]  # those with an open transaction in the topic
+    unnamed_open: int  # open transactions whose transactional id is not shown
+    complete: bool  # whether no other transactional producer can be hidden from the principal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReversalRisks:
+    """What two clusters return on a topic before its reversal; None where it could not be read."""
+
+    unclean_on: tuple[str, ...] | None = None  # names of the clusters on which unclean leader elections are on
+    writers: TransactionalWriters | None = None  # of the source topic
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return what a task returned."""
+        unclean, writers = found["unclean_on"], found["writers"]
+        return cls(
+            unclean_on=None if unclean is None else tuple(unclean),
+            writers=None
+            if writers is None
+            else TransactionalWriters(**writers | {name: tuple(writers[name]) for name in ("ids", "open_ids")}),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ from linkengine.jobs.looking import (
     list_topics,
     probe_cluster,
     topic_ends,
+    transactional_writers,
     unclean_elections,
 )
 from linkengine.jobs.promoting import promotion_blockers
@@ -107,6 +108,7 @@ __all__ = [
     "sync_mirror",
     "sync_mirrors",
     "topic_ends",
+    "transactional_writers",
     "try_writing",
     "turn_mirror",
     "unclean_elections",

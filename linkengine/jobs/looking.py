@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.clusterviews import TransactionalWriters
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.plans import ClusterProbe, GapFiller, TopicDescription
+from linkengine.kafka import topicwriters
 from linkengine.kafka.admin import ClusterAdmin
 from linkengine.kafka.distances import measure_distances
 from linkengine.kafka.gapfillers import choose_gap_filler
@@ -38,6 +40,14 @@ def unclean_elections(address: ClusterAddress, topics: Sequence[str]) -> dict[st
     """Return whether unclean leader elections are on for topics; those whose configs may not be read are left out."""
     configs = ClusterAdmin(address).effective_configs_of(topics)
     return {topic: values.get("unclean.leader.election.enable") == "true" for topic, values in configs.items()}
+
+
+def transactional_writers(address: ClusterAddress, topics: Sequence[str]) -> dict[str, TransactionalWriters]:
+    """Return the transactional producers by topic; those that cannot be read are left out, and all if the cluster refuses."""
+    try:
+        return topicwriters.transactional_writers(address, topics)
+    except LinkEngineError:
+        return {}
 
 
 def find_mirror(address: ClusterAddress, topic: str, *, topic_id: str, contested: bool = False) -> TopicDescription | None:

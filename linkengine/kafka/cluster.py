@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -224,7 +225,7 @@ class Cluster:
             return MetadataRequest(version=version, topics=topics, allow_auto_topic_creation=False)
 
         cluster_id, brokers, topics = self._call_at(
-            endpoint, build, response=MetadataResponse, read=_read_metadata, timeout_s=timeout_s
+            endpoint, build, response=MetadataResponse, read=partial(_read_metadata, names=names), timeout_s=timeout_s
         )
         self.address.check_identity(cluster_id)
         self._brokers |= brokers
@@ -251,9 +252,7 @@ class Cluster:
 
     @contextmanager
     def _borrowed(self, endpoint: tuple[str, int], *, timeout_s: float) -> Iterator[tuple[Connection, bool]]:
-        with self._lock:
-            idle = self._idle.get(endpoint)
-            connection = idle.pop() if idle else None
+        connection = self._take_idle(endpoint)
         reused = connection is not None
         try:
             if connection is None:
@@ -270,6 +269,17 @@ class Cluster:
         if connection.fileno() >= 0:
             self._give_back(endpoint, connection)
 
+    def _take_idle(self, endpoint: tuple[str, int]) -> Connection | None:
+        """Return a kept connection whose session has not ended, closing those that the broker is about to close."""
+        now = time.monotonic()
+        while True:
+            with self._lock:
+                idle = self._idle.get(endpoint)
+                connection = idle.pop() if idle else None
+            if connection is None or now < connection.renew_at:
+                return connection
+            connection.close()
+
     def _note_silence(self, endpoint: tuple[str, int], error: BaseException) -> None:
         if isinstance(error, LinkEngineError) and error.code is ErrorCode.TIMEOUT_ERROR:
             self._mute.add(endpoint)
@@ -285,10 +295,14 @@ class Cluster:
         connection.close()
 
 
-def _read_metadata(answer: Any) -> tuple[str | None, dict[int, tuple[str, int]], dict[str, TopicView]]:
-    """Return the cluster's id, its brokers' addresses, and the topics by name."""
+def _read_metadata(answer: Any, *, names: Iterable[str]) -> tuple[str | None, dict[int, tuple[str, int]], dict[str, TopicView]]:
+    """Return the cluster's id, its brokers' addresses, and the topics by name, all of ``names`` among them."""
     brokers = {one.node_id: (_host(one.host), _port(one.port)) for one in answer.brokers}
-    return answer.cluster_id, brokers, {topic.name: view_of(topic) for topic in answer.topics}
+    topics = {topic.name: view_of(topic) for topic in answer.topics}
+    for name in names:
+        if name not in topics:  # a broker names an error for a topic that it does not have
+            raise ValueError(f"it leaves out topic {name!r}")
+    return answer.cluster_id, brokers, topics
 
 
 def _host(name: str | None) -> str:

@@ -7,6 +7,7 @@ Every call has a timeout. Messages name the broker and the user, never a passwor
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
 import time
@@ -37,6 +38,8 @@ MAX_SMALL_RESPONSE = 64 << 20  # metadata of a huge cluster; beyond that the pee
 SLOWEST_BYTES_PER_S = 256 << 10  # at which a large answer may come
 MAX_HANDSHAKE_RESPONSE = 1 << 20  # of a peer that has not shown yet that it is a broker
 MOST_SASL_STEPS = 8  # SCRAM has two
+RENEWED_SHARE, USED_SHARE = 0.8, 0.95  # of a session's life; a connection that is used after its end is closed (KIP-368)
+SHORTEST_SESSION_S = 1.0  # whatever a broker says: a connection is not replaced more often
 _FLEXIBLE_API_VERSIONS = 3
 T = TypeVar("T")
 
@@ -74,6 +77,7 @@ class Connection:
         self._correlation = 0
         self.versions: dict[int, tuple[int, int]] = {}  # api key -> lowest and highest version of the broker
         self.round_trip_s: float | None = None  # of the quickest request so far; the handshake has at least one
+        self.renew_at = self.ends_at = math.inf  # of the session, monotonic clock: time for a successor, and too late to send
 
     @property
     def peer(self) -> str:
@@ -254,13 +258,17 @@ def _sasl_name(address: ClusterAddress) -> str:
 
 def _sasl_step(connection: Connection, mechanism: Any, *, address: ClusterAddress) -> None:
     user = address.sasl_username
+    asked_at = time.monotonic()
     request = SaslAuthenticateRequest(version=1, auth_bytes=mechanism.auth_bytes())
-    error_code, challenge = connection.request(
+    error_code, challenge, lifetime_ms = connection.request(
         request,
         response=SaslAuthenticateResponse,
-        read=lambda answer: (answer.error_code, bytes(answer.auth_bytes or b"")),
+        read=lambda answer: (answer.error_code, bytes(answer.auth_bytes or b""), answer.session_lifetime_ms),
         most_bytes=MAX_HANDSHAKE_RESPONSE,
     )
+    if lifetime_ms > 0:  # by the token's end or by connections.max.reauth.ms
+        connection.renew_at = asked_at + max(SHORTEST_SESSION_S, lifetime_ms / 1000 * RENEWED_SHARE)
+        connection.ends_at = max(connection.renew_at, asked_at + lifetime_ms / 1000 * USED_SHARE)
     if error_code:
         wrong = error_code == KafkaCode.SASL_AUTHENTICATION_FAILED
         raise LinkEngineError(

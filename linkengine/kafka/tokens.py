@@ -10,7 +10,7 @@ import http.client
 import json
 import time
 from base64 import b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -25,13 +25,12 @@ from linkengine.kafka.tls import client_context
 
 FETCH_TIMEOUT_S = 5.0
 MAX_ANSWER = 1 << 20  # bytes; a token is a few thousand
-USED_SHARE = 0.8  # of a token's life; a clock that is a little off must not matter
+USED_SHARE = 0.75  # of a token's life; less than of a session's (connection.py), so that its successor gets a new token
 LONGEST_LIFE_S = 30 * 86_400.0
 LIFE_UNKNOWN_S = 60.0  # of a token whose endpoint does not say
 _REFUSALS = frozenset({http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN})  # RFC 6749, 5.2
 _log = structlog.get_logger(__name__)
-_lock = Lock()
-_tokens: dict[tuple[str, str, str, str], _Token] = {}
+_slots: dict[tuple[str, str, str, str], _Slot] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +38,14 @@ class _Token:
     text: str
     use_until: float  # monotonic clock
     ends_at: float
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The token of one endpoint, client and scope. An endpoint that is slow delays nothing but its own clients."""
+
+    lock: Lock = field(default_factory=Lock)  # the second of two connections waits for the first one's token
+    token: _Token | None = None
 
 
 class BearerTokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types here
@@ -78,10 +85,21 @@ def bearer_token(address: ClusterAddress) -> str:
 
 def _token(address: ClusterAddress) -> _Token:
     key = (address.oauth_token_url, address.sasl_username, address.sasl_password, address.oauth_scope)
-    with _lock:  # the second of two connections waits for the first one's token
-        known = _tokens.get(key)
+    slot = _slots.setdefault(key, _Slot())
+    with slot.lock:
+        known = slot.token
         if known is None or known.use_until <= time.monotonic():
-            known = _tokens[key] = _fetch(address)
+            known = slot.token = _renewed(known, address)
+        return known
+
+
+def _renewed(known: _Token | None, address: ClusterAddress) -> _Token:
+    """Return a new token, or the known one while it is valid if its endpoint returns none; not if it refuses the client."""
+    try:
+        return _fetch(address)
+    except LinkEngineError as error:
+        if known is None or error.code is not ErrorCode.TIMEOUT_ERROR or known.ends_at <= time.monotonic():
+            raise
         return known
 
 
@@ -141,18 +159,20 @@ def _headers(address: ClusterAddress) -> dict[str, str]:
 
 
 def _refused(address: ClusterAddress, status: int) -> LinkEngineError:
-    _log.warning("token.refused", endpoint=address.oauth_token_url, client=address.sasl_username, status=status)
-    return LinkEngineError(
-        ErrorCode.AUTHENTICATION_ERROR,
-        f"The token endpoint {address.oauth_token_url} refused client {address.sasl_username!r}. Correct clientId, "
-        "clientSecret and scope in sasl.jaas.config; copying continues automatically then.",
+    advice = (
+        f"refused client {address.sasl_username!r}. Correct clientId, clientSecret and scope in sasl.jaas.config; copying "
+        "continues automatically then."
     )
+    return _failed(address, ErrorCode.AUTHENTICATION_ERROR, advice, reason=f"status {status}")
 
 
 def _no_token(address: ClusterAddress, reason: str) -> LinkEngineError:
-    _log.warning("token.missing", endpoint=address.oauth_token_url, client=address.sasl_username, reason=reason)
-    return LinkEngineError(
-        ErrorCode.TIMEOUT_ERROR,
-        f"The token endpoint {address.oauth_token_url} returned no token. Check the URL, that it can be reached from the "
-        "machines that copy, and their log for the reason.",
+    advice = (
+        "returned no token. Check the URL, that it can be reached from the machines that copy, and their log for the reason."
     )
+    return _failed(address, ErrorCode.TIMEOUT_ERROR, advice, reason=reason)
+
+
+def _failed(address: ClusterAddress, code: ErrorCode, advice: str, *, reason: str) -> LinkEngineError:
+    _log.warning("token.missing", endpoint=address.oauth_token_url, client=address.sasl_username, code=code, reason=reason)
+    return LinkEngineError(code, f"The token endpoint {address.oauth_token_url} {advice}")

@@ -85,7 +85,7 @@ def connection_kept() -> Iterator[None]:
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     """A worker that is content with everything."""
     probe = {"cluster_id": "source-id", "brokers": 1, "kafka_version": "4.3", "authorizer": True}
-    content = Engine(answers={"check_link": probe, "check_mirror": {}, "probe_address": probe, "find_unclean_elections": {}})
+    content = Engine(answers={"check_link": probe, "check_mirror": {}, "probe_address": probe, "find_reversal_risks": {}})
     monkeypatch.setattr(dispatch, "call", content.call)
     return content
 

@@ -354,7 +354,7 @@ def test_ready_names_links_that_copy_nothing(client: Client, link: ClusterLink, 
     mirror.partitions.update(observed_at=old)
 
     assert re.match(
-        r"no report from a copy task of 1 link: west-to-east \(5\d s\)", client.get("/readyz").json()["parts"]["copy"]
+        r"no report from a copy worker on 1 link: west-to-east \(5\d s\)", client.get("/readyz").json()["parts"]["copy"]
     )
 
 

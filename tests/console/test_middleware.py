@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 import pytest
 from django.contrib.staticfiles import finders
-from django.http import HttpResponse, StreamingHttpResponse
-from django.test import AsyncClient, Client
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.test import AsyncClient, Client, RequestFactory
 
 from console.middleware import CHUNKS_AT_ONCE, stream_without_blocking
+from console.middlewaretools import Steps, request_middleware
 
 _T = TypeVar("_T")
 
@@ -51,8 +52,8 @@ def test_a_large_file_is_read_as_it_is_sent() -> None:
             yield b"x"
 
     async def first_part() -> bytes:
-        response = stream_without_blocking(StreamingHttpResponse(chunks()))
-        assert isinstance(response, StreamingHttpResponse)
+        response = StreamingHttpResponse(chunks())
+        stream_without_blocking(response)
         async for part in response:
             return part
         return b""
@@ -63,7 +64,26 @@ def test_a_large_file_is_read_as_it_is_sent() -> None:
 
 def test_other_answers_pass_untouched() -> None:
     answer = HttpResponse("as it is")
-    assert stream_without_blocking(answer) is answer
+    stream_without_blocking(answer)
+    assert answer.content == b"as it is"
+
+
+def test_a_middleware_of_steps_works_sync_and_async() -> None:
+    seen: list[str] = []
+
+    @request_middleware
+    def noted(request: HttpRequest) -> Steps:
+        seen.append(request.path)
+        response = yield
+        response["X-Noted"] = "yes"
+
+    async def view_later(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    request = RequestFactory().get("/page")
+    assert noted(lambda _request: HttpResponse())(request)["X-Noted"] == "yes"
+    assert run(noted(view_later)(request))["X-Noted"] == "yes"
+    assert seen == ["/page", "/page"]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +110,7 @@ def test_no_response_may_be_stored(db: None, path: str, status: int) -> None:
 def test_under_asgi_no_response_may_be_stored_except_static_files() -> None:
     async def fetch(path: str) -> str:
         response = await AsyncClient().get(path)
-        if isinstance(response, StreamingHttpResponse):
-            await _content(response)  # the file is closed at its end
+        response.close()  # the file of a static response
         return str(response.get("Cache-Control", ""))
 
     assert run(fetch("/healthz")) == "no-store"

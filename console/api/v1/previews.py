@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,17 +11,15 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.actions.reversing import REVERSALS, unclean_sides
-from console.actors import Actor
+from console.actions.reversing import REVERSALS, risks_of
 from console.api.errors import UnreadableError
 from console.api.fields import OffsetField
 from console.api.schema import OURS, operation
 from console.api.v1.views import LIMIT, limit_of
 from console.api.views import RestView, actor_of
-from console.models import MirrorTopic
 from console.patterns import FIELD, matching
 from console.queries import links, mirrors
-from console.queries.cautions import cautions_of, unclean_elections
+from console.queries.cautions import cautions_of
 from console.queries.previews import preview
 from linkengine.domain.states import OPERATIONS, MirrorEvent
 
@@ -97,14 +94,9 @@ class PreviewListView(RestView):
         rows = [shown[name] for name in chosen[: limit_of(request)]]
         prefetch_related_objects(rows, "partitions")
         event = MirrorEvent(wanted)
-        unclean = unclean_sides(link, rows) if event in REVERSALS else {}
-        found = [asdict(preview(row, event)) | {"warnings": warnings_of(row, event, unclean, by=by)} for row in rows]
+        risks = risks_of(link, rows) if event in REVERSALS else {}
+        found = [
+            asdict(preview(row, event)) | {"warnings": cautions_of(row, event, by=by, risks=risks.get(row.name))}
+            for row in rows
+        ]
         return Response(PreviewDataList({"data": found}).data)
-
-
-def warnings_of(
-    mirror: MirrorTopic, event: MirrorEvent, unclean: Mapping[str, tuple[str, ...] | None], *, by: Actor
-) -> list[str]:
-    """List the warnings of an operation; ``unclean`` is by mirror topic."""
-    election = unclean_elections(mirror.name, unclean.get(mirror.name)) if event in REVERSALS else ""
-    return [*cautions_of(mirror, event, by=by), *([election] if election else [])]

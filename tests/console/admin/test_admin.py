@@ -117,7 +117,7 @@ def test_no_place_is_moved(staff: Client, source: Cluster, organization: Organiz
 
 
 def test_the_secret_of_a_key_is_shown_once_and_travels_in_no_message(staff: Client) -> None:
-    form = {"user": User.objects.get().pk, "description": "for terraform", "expires_at_0": "", "expires_at_1": ""}
+    form = {"user": "root", "description": "for terraform", "expires_at_0": "", "expires_at_1": ""}
     answer = staff.post(reverse("admin:console_apikey_add"), form)
 
     shown = re.search(r'id="secret">([\w-]{40,})<', answer.content.decode())
@@ -134,7 +134,7 @@ def test_the_secret_of_a_key_is_shown_once_and_travels_in_no_message(staff: Clie
 
 def test_who_may_not_make_a_key_for_others_is_told_so(helper: Client, owner: Actor) -> None:
     assert owner.user is not None
-    form = {"user": owner.user.pk, "description": "", "expires_at_0": "", "expires_at_1": ""}
+    form = {"user": owner.name, "description": "", "expires_at_0": "", "expires_at_1": ""}
 
     page = helper.post(reverse("admin:console_apikey_add"), form, follow=True).content.decode()
 
@@ -142,8 +142,17 @@ def test_who_may_not_make_a_key_for_others_is_told_so(helper: Client, owner: Act
     assert not ApiKey.objects.exists()
 
 
+@pytest.mark.parametrize("model", ["rolebinding", "apikey"])
+def test_the_form_lists_no_users(model: str, helper: Client, owner: Actor) -> None:
+    address = reverse(f"admin:console_{model}_add")
+
+    assert owner.name not in helper.get(address).content.decode()
+    page = helper.post(address, {"user": owner.name[:-1], "role": "DeveloperRead"}).content.decode()
+    assert "No active user has this name." in page
+
+
 def test_roles_are_granted_and_revoked_with_a_trace(staff: Client, destination: Cluster) -> None:
-    form = {"user": User.objects.get().pk, "role": "DeveloperRead", "cluster": destination.pk, "resource_name": ""}
+    form = {"user": "root", "role": "DeveloperRead", "cluster": destination.pk, "resource_name": ""}
     staff.post(reverse("admin:console_rolebinding_add"), form)
     binding = RoleBinding.objects.get()
     assert binding.granted_by == "root"

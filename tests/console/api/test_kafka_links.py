@@ -221,7 +221,7 @@ def test_a_copy_task_that_nobody_hears_of_is_no_active_one(
 
     assert (task["task_name"], task["state"]) == ("MirrorTopicCopy", "IN_ERROR")
     assert [one["error_code"] for one in task["errors"]] == ["INTERNAL_ERROR"]
-    assert "No copy task has reported since" in task["errors"][0]["error_message"]
+    assert "No copy worker has reported on this link since" in task["errors"][0]["error_message"]
 
 
 @pytest.mark.parametrize(

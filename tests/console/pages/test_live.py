@@ -99,7 +99,7 @@ def test_silent_copy_tasks_are_told_with_the_last_news(scene: Scene, admin: Clie
     MirrorPartition.objects.update(observed_at=scene.now - timedelta(minutes=3))
 
     text = admin.get(address).content.decode()
-    assert "No news from the copy tasks." in text
+    assert "No report from the copy workers." in text
     assert "3 min ago" in text
 
 

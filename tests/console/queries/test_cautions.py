@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pytest
 
-from console.actions.reversing import unclean_sides
+from console.actions.reversing import risks_of
 from console.actors import Actor
 from console.errors import UnavailableError
 from console.models import ClusterLink, GapRange, MirrorPartition, MirrorTopic
-from console.queries.cautions import cautions_of, mirrored_elsewhere, unclean_elections
+from console.queries.cautions import cautions_of, mirrored_elsewhere, transactional_ids, unclean_elections
+from linkengine.domain.clusterviews import ReversalRisks, TransactionalWriters
 from linkengine.domain.states import GapReason, MirrorEvent, MirrorState
 from tests.console.conftest import NOW, Engine, MakeMirror
 
@@ -45,13 +49,58 @@ def test_a_deletion_names_the_mirrors_elsewhere_that_the_actor_may_see(
     assert cautions_of(mirror, E.DELETE, by=owner) == ()
 
 
-def test_unclean_elections_are_asked_of_both_clusters_and_unknown_is_no_all_clear(mirror: MirrorTopic, engine: Engine) -> None:
-    engine.answers["find_unclean_elections"] = {"orders": ["Source"]}
-    assert unclean_sides(mirror.link, [mirror]) == {"orders": ("Source",)}
-    assert engine.calls[-1] == ("find_unclean_elections", {"link_id": mirror.link_id, "topics": {"orders": "orders"}})
+WRITERS = TransactionalWriters(ids=("a", "b"), open_ids=("b",), unnamed_open=0, complete=True)
 
-    engine.refuses("find_unclean_elections", UnavailableError("No worker answers."))
-    assert unclean_sides(mirror.link, [mirror]) == {"orders": None}
+
+def test_the_risks_of_a_reversal_are_read_from_both_clusters_and_unknown_is_no_all_clear(
+    mirror: MirrorTopic, engine: Engine, owner: Actor
+) -> None:
+    risks = ReversalRisks(unclean_on=("Source",), writers=WRITERS)
+    engine.answers["find_reversal_risks"] = json.loads(json.dumps({"orders": asdict(risks)}))
+    assert risks_of(mirror.link, [mirror]) == {"orders": risks}
+    assert engine.calls[-1] == ("find_reversal_risks", {"link_id": mirror.link_id, "topics": {"orders": "orders"}})
+
+    engine.refuses("find_reversal_risks", UnavailableError("No worker answers."))
+    found = risks_of(mirror.link, [mirror])
+    assert found == {"orders": ReversalRisks(unclean_on=None, writers=None)}
+    ids, elections = cautions_of(mirror, E.REVERSE_AND_START, by=owner, risks=found["orders"])
+    assert "could not be read" in ids
+    assert "could not be read" in elections
+
+
+def test_transactional_ids_are_named_with_advice_before_a_reversal(mirror: MirrorTopic, owner: Actor) -> None:
+    """Also if nothing that was copied so far came from a transaction."""
+    risks = ReversalRisks(unclean_on=(), writers=WRITERS)
+
+    advice, ids = cautions_of(mirror, E.REVERSE_AND_START, by=owner, risks=risks)
+
+    assert "Stop these producers first" in advice
+    assert ids == "Transactional ids that wrote to 'orders' recently: b (transaction open), a."
+
+
+@pytest.mark.parametrize(
+    ("writers", "words"),
+    [
+        (None, ["could not be read; there may be some"]),
+        (TransactionalWriters(ids=(), open_ids=(), unnamed_open=0, complete=True), []),
+        (
+            TransactionalWriters(ids=(), open_ids=(), unnamed_open=0, complete=False),
+            ["More transactional ids may write", "lacks DESCRIBE"],
+        ),
+        (TransactionalWriters(ids=(), open_ids=(), unnamed_open=2, complete=False), ["unknown: 2.", "More transactional ids"]),
+        (
+            TransactionalWriters(ids=tuple(f"i{n:02}" for n in range(14)), open_ids=("i13",), unnamed_open=0, complete=True),
+            ["recently: i13 (transaction open), i00,", "i08, 4 more."],
+        ),
+    ],
+)
+def test_what_is_not_known_of_transactional_ids_is_not_reported_as_none(
+    writers: TransactionalWriters | None, words: list[str]
+) -> None:
+    found = transactional_ids("orders", writers)
+
+    assert all(word in found for word in words)
+    assert bool(found) is bool(words)
 
 
 @pytest.mark.parametrize(

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from chaos.proxy import Proxy
 from devcluster.kafka import KafkaCluster
+from linkengine.copyjob import filling
 from linkengine.domain.addresses import address_from_properties
 from linkengine.domain.errors import ErrorCode
 from linkengine.domain.plans import PartitionPhase
+from linkengine.kafka import produce
+from linkengine.kafka.codes import KafkaCode
 from tests.linkengine.copyjob.copying import (
     Copier,
+    Pair,
     address,
     assert_equal_topics,
     assignments_for,
     create_pair,
     ends_of,
     plan_for,
+    plan_of,
     producer_for,
 )
 
@@ -42,11 +47,13 @@ def proxied(tmp_path: Path) -> Iterator[tuple[KafkaCluster, Proxy]]:
         proxy.close()
 
 
-def mangle_for(seconds: float, proxy: Proxy, copier: Copier, *, seed: int) -> int:
+def mangle_for(
+    seconds: float, proxy: Proxy, copier: Copier, *, seed: int, mean_bytes: tuple[int, ...] = (50_000, 2_000, 400)
+) -> int:
     """Change answers in bursts of a second, between which they come as they are; how many bits were flipped."""
     ends_at, number, flipped = time.monotonic() + seconds, 0, 0
     while time.monotonic() < ends_at:
-        proxy.mangle(every_bytes=(50_000, 2_000, 400)[number % 3], seed=seed * 1000 + number)
+        proxy.mangle(every_bytes=mean_bytes[number % len(mean_bytes)], seed=seed * 1000 + number)
         time.sleep(1.0)
         flipped += proxy.mangled
         proxy.heal()
@@ -83,6 +90,136 @@ def test_a_mangled_source_is_named_and_recovered_from_without_a_changed_record(
     assert [one.gaps for one in results] == [()] * PARTITIONS
     assert copier.progress.lost == []
     assert assert_equal_topics(source, topic_name, destination_cluster, topic_name, partitions=PARTITIONS) > 1000
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_mangled_destination_is_named_and_recovered_from_with_equal_records(
+    proxied: tuple[KafkaCluster, Proxy], source_cluster: KafkaCluster, topic_name: str, seed: int
+) -> None:
+    """Responses to Produce, WriteTxnMarkers, OffsetForLeaderEpoch, DescribeProducers, ListOffsets, Metadata and Fetch."""
+    destination, proxy = proxied
+    create_pair((source_cluster, destination), topic_name, partitions=PARTITIONS)
+    through = address_from_properties(destination.proxied_properties("link"))
+    assignments = assignments_for(source_cluster, topic_name, topic_name, partitions=PARTITIONS)
+    over = threading.Event()
+    writers = [threading.Thread(target=write, args=(source_cluster, topic_name, over)) for write in (write_until, write_txns)]
+    with Copier(plan_for(address(source_cluster), through, assignments)) as copier:
+        for writer in writers:
+            writer.start()
+        copier.wait_until(lambda one: (one.mirror_end or 0) > 0)
+        flipped = mangle_for(MANGLED_S, proxy, copier, seed=seed, mean_bytes=(2_000, 400, 100))
+        over.set()
+        for writer in writers:
+            writer.join(60)
+        copier.wait_for_ends(ends_of(source_cluster, topic_name, partitions=PARTITIONS), deadline_s=90)
+        copier.wait_until(lambda one: one.phase is PartitionPhase.COPYING and not one.error_code)
+    copier.join()
+
+    said = {(phase, code) for _, phase, code in copier.progress.history}
+    assert flipped > 20
+    assert PartitionPhase.FAILED not in {phase for phase, _ in said}, said
+    assert ErrorCode.MALFORMED_RESPONSE_ERROR in {code for _, code in said}, said
+    assert copier.progress.lost == []
+    assert assert_equal_topics(source_cluster, topic_name, destination, topic_name, partitions=PARTITIONS) > 1000
+
+
+PRODUCED = {  # one field of one response to Produce
+    "a base offset that is too high": {"base_offset": lambda offset: offset | 1 << 40},
+    "a base offset that is too low": {"base_offset": lambda offset: offset - 1},
+    "a time of the broker's": {"log_append_time": lambda _: (1 << 63) - 1},
+    "an error": {"error": lambda _: KafkaCode.NOT_LEADER_OR_FOLLOWER},
+    "an error of the batch": {"error": lambda _: KafkaCode.CORRUPT_MESSAGE},
+    "another partition": {"partition": lambda partition: partition ^ 1 << 20},
+}
+Change = Callable[[int], int]
+
+
+@pytest.mark.parametrize("what", PRODUCED)
+def test_one_wrong_field_in_a_response_to_produce_does_no_harm(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The log tells what is true: a response alone never ends a mirror."""
+    create_pair(clusters, topic_name)
+    decode, changed = produce.decode_produce, threading.Event()
+
+    def decoded(body: memoryview, *, version: int) -> tuple[int, list[produce.ProducedPartition]]:
+        throttle_ms, parts = decode(body, version=version)
+        if not changed.is_set() and parts and parts[0].base_offset >= 20:
+            changed.set()
+            parts = [parts[0]._replace(**{name: change(getattr(parts[0], name)) for name, change in PRODUCED[what].items()})]
+        return throttle_ms, parts
+
+    monkeypatch.setattr(produce, "decode_produce", decoded)
+
+    phases = copy_in_bursts(clusters, topic_name)
+
+    assert changed.is_set()
+    assert PartitionPhase.FAILED not in phases
+
+
+def test_a_wrong_throttle_time_does_not_stop_the_copy(clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_pair(clusters, topic_name)
+    decode, times = produce.decode_produce, iter([0, 1 << 30])
+    monkeypatch.setattr(produce, "decode_produce", lambda body, *, version: (next(times, 0), decode(body, version=version)[1]))
+
+    copy_in_bursts(clusters, topic_name)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda end: end | 1 << 40, lambda end: end + 1, lambda end: end - 1], ids=["far", "up", "down"]
+)
+def test_a_wrong_log_end_behind_a_fill_does_no_harm(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch, change: Change
+) -> None:
+    create_pair(clusters, topic_name)
+    decode, changed = filling.decode_log_ends, threading.Event()
+
+    def decoded(body: memoryview) -> dict[tuple[str, int], tuple[int, int]]:
+        ends = decode(body)
+        if not changed.is_set():
+            changed.set()
+            ends = {place: (error, change(end)) for place, (error, end) in ends.items()}
+        return ends
+
+    monkeypatch.setattr(filling, "decode_log_ends", decoded)
+
+    phases = copy_in_bursts(clusters, topic_name, transactions=True)
+
+    assert changed.is_set()
+    assert PartitionPhase.FAILED not in phases
+
+
+def copy_in_bursts(clusters: Pair, topic: str, *, transactions: bool = False) -> set[PartitionPhase]:
+    """Copy ten bursts of ten records and compare the topics; return the phases that were reported."""
+    source = clusters[0]
+    producer = producer_for(source, **({"transactional_id": f"writer-{topic}"} if transactions else {}))
+    if transactions:
+        producer.init_transactions()
+    with Copier(plan_of(clusters, topic)) as copier:
+        for number in range(10):
+            if transactions:
+                producer.begin_transaction()
+            for _ in range(10):
+                producer.produce(topic, value=b"%d" % number, partition=0)
+            if transactions:
+                producer.commit_transaction()
+            assert producer.flush(30) == 0
+            copier.wait_for_ends(ends_of(source, topic))
+    copier.join()
+    assert assert_equal_topics(source, topic, clusters[1], topic) == 100
+    return {phase for _, phase, _ in copier.progress.history}
+
+
+def write_txns(cluster: KafkaCluster, topic: str, over: threading.Event) -> None:
+    """Write small transactions, so that offsets without records are filled all the time."""
+    producer, number = producer_for(cluster, transactional_id=f"writer-{topic}"), 0
+    producer.init_transactions()
+    while not over.is_set():
+        number += 1
+        producer.begin_transaction()
+        producer.produce(topic, value=b"transaction %d" % number, partition=number % PARTITIONS)
+        producer.abort_transaction() if number % 4 == 0 else producer.commit_transaction()
+        time.sleep(0.05)
 
 
 def write_until(cluster: KafkaCluster, topic: str, over: threading.Event) -> None:

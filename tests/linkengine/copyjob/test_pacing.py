@@ -9,6 +9,7 @@ from linkengine.copyjob.pacing import (
     LARGE_BYTES,
     Bandwidth,
     Pace,
+    Throttle,
     due_before_burst,
 )
 from linkengine.domain.plans import CopyTuning
@@ -23,7 +24,7 @@ def pace(*, limit: int = 0, ask: object = None) -> Pace:
 def test_a_single_partition_never_waits() -> None:
     one = pace()
     one.asked(100.0, partitions=1)
-    one.answered(100.001, took_s=0.001, size=300, throttle_ms=0)
+    one.answered(100.001, took_s=0.001, size=300)
 
     assert one.ready_at <= 100.001
 
@@ -32,7 +33,7 @@ def test_a_single_partition_never_waits() -> None:
 def test_many_partitions_are_gathered_for_some_milliseconds(partitions: int, wait_s: float) -> None:
     one = pace()
     one.asked(100.0, partitions=partitions)
-    one.answered(100.0005, took_s=0.0005, size=300, throttle_ms=0)
+    one.answered(100.0005, took_s=0.0005, size=300)
 
     assert one.ready_at == pytest.approx(100.0 + wait_s)
 
@@ -40,7 +41,7 @@ def test_many_partitions_are_gathered_for_some_milliseconds(partitions: int, wai
 def test_a_backlog_is_not_kept_waiting() -> None:
     one = pace()
     one.asked(100.0, partitions=1_000)
-    one.answered(100.001, took_s=0.001, size=FIRST_BYTES, throttle_ms=0)
+    one.answered(100.001, took_s=0.001, size=FIRST_BYTES)
 
     assert one.ready_at <= 100.001
 
@@ -48,7 +49,8 @@ def test_a_backlog_is_not_kept_waiting() -> None:
 def test_a_throttled_client_waits_as_long_as_the_broker_says() -> None:
     one = pace()
     one.asked(100.0, partitions=1)
-    one.answered(100.0, took_s=0.0, size=30, throttle_ms=700)
+    assert one.throttle.heard(100.0, 700)
+    one.answered(100.0, took_s=0.0, size=30)
 
     assert one.ready_at == pytest.approx(100.7)
 
@@ -56,7 +58,7 @@ def test_a_throttled_client_waits_as_long_as_the_broker_says() -> None:
 def test_after_an_answer_that_did_not_come_whole_less_is_asked_for() -> None:
     one = pace()
     for _ in range(3):
-        one.answered(0.0, took_s=0.1, size=one.max_bytes, throttle_ms=0)
+        one.answered(0.0, took_s=0.1, size=one.max_bytes)
     assert one.max_bytes == 8 * FIRST_BYTES
 
     one.lost()
@@ -68,7 +70,7 @@ def test_answers_grow_while_they_are_full_and_slow_and_shrink_again() -> None:
     one = pace()
     sizes = []
     for took_s in (0.1, 0.1, 0.1, 0.1, 0.001, 0.001, 0.001, 0.001):
-        one.answered(0.0, took_s=took_s, size=one.max_bytes, throttle_ms=0)
+        one.answered(0.0, took_s=took_s, size=one.max_bytes)
         sizes.append(one.max_bytes >> 20)
 
     assert sizes == [4, 8, 16, 16, 8, 4, 2, 2]
@@ -79,7 +81,7 @@ def test_a_limit_makes_answers_small_and_lets_each_wait_for_the_shared_budget() 
     bandwidth = Bandwidth(1_000_000, ask=asked.append)
     one = Pace(TUNING, bandwidth)
 
-    one.answered(100.0, took_s=0.0, size=250_000, throttle_ms=0)
+    one.answered(100.0, took_s=0.0, size=250_000)
     waiting = one.ready_at
     bandwidth.granted(0.25, 100.01)
 
@@ -132,7 +134,21 @@ def test_answers_do_not_grow_where_they_take_long_to_come_over_and_shrink_where_
     one.opened(round_trip_s=0.08)
     sizes = []
     for came_s in (0.1, 0.2, 0.4, 0.9, 0.9, 0.9):
-        one.answered(0.0, took_s=0.08, came_s=came_s, size=one.max_bytes, throttle_ms=0)
+        one.answered(0.0, took_s=0.08, came_s=came_s, size=one.max_bytes)
         sizes.append(one.max_bytes >> 10)
 
     assert sizes == [512, 1024, 1024, 512, 256, 256]
+
+
+def test_a_throttle_time_of_more_than_a_minute_counts_once_it_is_said_twice() -> None:
+    """Twelve days in one response are a bit that has flipped on its way."""
+    throttle = Throttle()
+
+    assert not throttle.heard(100.0, 1 << 30)
+    assert throttle.until == 0.0
+    assert throttle.heard(100.0, 90_000)
+    assert throttle.until == 190.0
+    assert throttle.heard(200.0, 1 << 30)
+    assert throttle.until == 800.0
+    assert throttle.heard(900.0, 0)
+    assert not throttle.heard(900.0, 90_000)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+import structlog
 from confluent_kafka import Consumer, TopicPartition
 
 from linkengine.copyjob import linkcopy, worker
@@ -20,6 +21,8 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 from linkengine.domain.leases import CoordinationUnavailableError, Grant
 from linkengine.domain.plans import CopyPlan, PartitionPhase
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.connection import Connection
 from tests.linkengine.copyjob.copying import (
     DEADLINE_S,
     Pair,
@@ -181,6 +184,42 @@ def test_a_link_that_fails_as_nobody_foresaw_is_told_of_and_the_others_go_on(
 
     assert errors == []
     assert all(not beat.links[good.link_id].error for beat in assignments.beats if good.link_id in beat.links)
+
+
+def test_log_lines_name_the_link_and_the_request_that_its_assignments_came_from(
+    clusters: Pair, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of the loop and of the threads beside it, of the newest assignments."""
+    plans = [link_of(clusters, f"{topic_name}-{number}", number) for number in range(2)]
+    told = [replace(plan, request_id=f"request-{plan.link_id}") for plan in plans]
+    log, real_tick, real_open = structlog.get_logger("test"), LinkCopy.tick, Cluster.open
+
+    def tick(self: LinkCopy, now: float) -> None:
+        log.info("looped", plan=self.plan.link_id)
+        real_tick(self, now)
+
+    def opened(self: Cluster, broker: int, **options: float) -> Connection:
+        log.info("opened")
+        return real_open(self, broker, **options)
+
+    monkeypatch.setattr(LinkCopy, "tick", tick)
+    monkeypatch.setattr(Cluster, "open", opened)
+    assignments, progress = MemoryAssignments(*told), MemoryProgress()
+
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+        with working(assignments, progress) as errors:
+            for plan in told:
+                wait_until_copied(progress, plan, 0)
+            assignments.tell(replace(told[0], request_id="request-later", revision=2))
+            wait_for(lambda: any(line.get("request_id") == "request-later" for line in lines))
+        seen = {(line["event"], line["link"], line["request_id"]) for line in lines if line["event"] in ("looped", "opened")}
+
+    assert errors == []
+    first, second = (plan.link_id for plan in told)
+    expected = {(event, link, f"request-{link}") for event in ("looped", "opened") for link in (first, second)}
+    assert expected <= seen
+    assert {request for _, link, request in seen if link == second} == {f"request-{second}"}
+    assert all(line["link"] == line["plan"] for line in lines if line["event"] == "looped")
 
 
 class CutOff(MemoryLease, MemoryAssignments):

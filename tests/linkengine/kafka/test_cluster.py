@@ -206,3 +206,16 @@ def test_a_broker_that_is_down_and_given_up_by_most_is_not_waited_for(
 
     assert survey.everywhere
     assert not ours._is_shunned(("127.0.0.1", gone))  # as it would be if it had been asked
+
+
+def test_metadata_without_a_topic_that_was_asked_for_is_malformed(
+    speaker: Callable[[int], Speaker], cluster: Callable[..., Cluster]
+) -> None:
+    """A broker names an error for a topic that it does not have, so the name was changed on its way."""
+    session = cluster(speaker(1).port)
+
+    with pytest.raises(LinkEngineError) as refused:
+        session.survey(["another"])
+
+    assert refused.value.code is ErrorCode.MALFORMED_RESPONSE_ERROR
+    assert "t" in session.survey(["t"]).topics

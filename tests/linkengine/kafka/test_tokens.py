@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -56,6 +57,63 @@ def test_an_aged_token_is_fetched_anew(tokens: TokenEndpoint, address: ClusterAd
     tokens.token = lambda client, *, scope: {"access_token": f"{client} {next(numbers)}", "expires_in": 1e-6}  # type: ignore[method-assign]
 
     assert bearer_token(address) != bearer_token(address)
+
+
+def short_lived(client: str, *, scope: str) -> dict[str, object]:
+    return {"access_token": f"{client} {next(numbers)}", "expires_in": 0.5}
+
+
+def aged(address: ClusterAddress, tokens: TokenEndpoint, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a token that is to be renewed but has not ended."""
+    monkeypatch.setattr(tokens, "token", short_lived)
+    token = bearer_token(address)
+    time.sleep(0.5 * 0.8)
+    return token
+
+
+def test_an_aged_token_is_used_to_its_end_while_the_endpoint_returns_none(
+    tokens: TokenEndpoint, address: ClusterAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = aged(address, tokens, monkeypatch)
+    monkeypatch.setattr(tokens, "token", lambda _client, *, scope: {"scope": scope})
+
+    assert bearer_token(address) == token
+    time.sleep(0.1)
+    with pytest.raises(LinkEngineError, match="returned no token"):
+        bearer_token(address)
+
+
+def test_an_aged_token_is_not_used_when_the_endpoint_refuses_the_client(
+    tokens: TokenEndpoint, address: ClusterAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged(address, tokens, monkeypatch)
+    tokens.clients["link:1"] = "rotated"
+
+    with pytest.raises(LinkEngineError, match="refused client"):
+        bearer_token(address)
+
+
+def test_a_slow_endpoint_delays_its_own_clients_only(tokens: TokenEndpoint, address: ClusterAddress) -> None:
+    asked, go_on = Event(), Event()
+
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        asked.set()
+        go_on.wait(10)
+        status(500)(handler)
+
+    def ask(url: str) -> None:
+        with suppress(LinkEngineError):
+            bearer_token(replace(address, oauth_token_url=url))
+
+    with endpoint(slow) as (url, _):
+        waiting = Thread(target=ask, args=(url,))
+        waiting.start()
+        assert asked.wait(5)
+        began = time.monotonic()
+        assert bearer_token(address)
+        assert time.monotonic() - began < 2
+        go_on.set()
+        waiting.join(10)
 
 
 def test_extensions_go_along(address: ClusterAddress) -> None:
@@ -177,14 +235,17 @@ class Answering:
         self._server.close()
 
     def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                with self._server.accept()[0] as theirs:
-                    theirs.recv(1 << 16)
-                    theirs.sendall(self.answer)
-                    theirs.shutdown(socket.SHUT_WR)
-                    while theirs.recv(1 << 16):  # what is not read would reset the connection
-                        pass
+        while True:
+            try:
+                theirs = self._server.accept()[0]
+            except OSError:
+                return  # closed
+            with theirs, suppress(OSError):  # a client resets its connection when it has seen enough
+                theirs.recv(1 << 16)
+                theirs.sendall(self.answer)
+                theirs.shutdown(socket.SHUT_WR)
+                while theirs.recv(1 << 16):  # what is not read would reset the connection
+                    pass
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,129 @@
+"""The transactional producers of topics: DescribeProducers at the leaders, ListTransactions at every broker (KIP-664).
+
+A leader lists every producer id that wrote to a partition and has not expired (``producer.id.expiration.ms``, a day by
+default), and whether a transaction of it is open there. A coordinator lists the transactional ids of producer ids, but only
+those that the principal may describe, and without an error for the others. So an id that a broker does not list belongs to an
+idempotent producer or to a transactional one that is hidden. DescribeTransactions of an id that does not exist shows whether
+any may be hidden. Blocking. FindCoordinator is not used, because it would create the topic of the coordinators.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from typing import Any
+
+from kafka.protocol.admin import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+from linkengine.domain.addresses import ClusterAddress
+from linkengine.domain.clusterviews import TransactionalWriters
+from linkengine.domain.errors import LinkEngineError
+from linkengine.domain.plans import TRANSACTIONAL_ID_PREFIX
+from linkengine.kafka.cluster import Cluster
+from linkengine.kafka.codes import BrokerError, KafkaCode
+from linkengine.kafka.connection import Connection
+from linkengine.kafka.topicviews import TopicView
+
+_Producers = dict[int, bool]  # producer id -> whether a transaction of it is open in the topic
+
+
+def transactional_writers(address: ClusterAddress, topics: Sequence[str]) -> dict[str, TransactionalWriters]:
+    """Return the transactional producers by topic. A topic that cannot be read is left out; other errors are raised."""
+    with closing(Cluster(address)) as cluster:
+        views = cluster.newest_topics(topics)
+        producers = {topic: found for topic in topics if (found := _producers(cluster, topic, views.get(topic))) is not None}
+        wanted = sorted({producer for found in producers.values() for producer in found})
+        names = _transactional_ids(cluster, wanted) if wanted else {}
+        hidden = bool(wanted) and _may_be_hidden(cluster)
+    return {topic: _writers(found, names, hidden=hidden) for topic, found in producers.items()}
+
+
+def _writers(producers: _Producers, names: dict[int, str], *, hidden: bool) -> TransactionalWriters:
+    named = {names[producer]: is_open for producer, is_open in producers.items() if producer in names}
+    unnamed = [is_open for producer, is_open in producers.items() if producer not in names]
+    theirs = {name: is_open for name, is_open in named.items() if not name.startswith(TRANSACTIONAL_ID_PREFIX)}
+    return TransactionalWriters(
+        ids=tuple(sorted(theirs)),
+        open_ids=tuple(sorted(name for name, is_open in theirs.items() if is_open)),
+        unnamed_open=sum(unnamed),
+        complete=not (unnamed and hidden),
+    )
+
+
+def _producers(cluster: Cluster, topic: str, view: TopicView | None) -> _Producers | None:
+    """Return the producers of a topic, None if one of its leaders does not list them."""
+    if view is None or view.error or not view.partitions:
+        return None
+    found: _Producers = {}
+    for broker, partitions in view.by_leader().items():
+        try:
+            parts = cluster.call(
+                broker, _ask_producers(topic, partitions), response=DescribeProducersResponse, read=_read_parts
+            )
+        except LinkEngineError:
+            return None
+        for error, producers in parts:
+            if error:
+                return None
+            for producer, is_open in producers:
+                found[producer] = found.get(producer, False) or is_open
+    return found
+
+
+def _ask_producers(topic: str, partitions: Iterable[int]) -> Callable[[Connection], Any]:
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(DescribeProducersRequest.API_KEY, highest=0)
+        asked = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=list(partitions))
+        return DescribeProducersRequest(version=version, topics=[asked])
+
+    return build
+
+
+def _read_parts(answer: Any) -> list[tuple[int, list[tuple[int, bool]]]]:
+    return [
+        (part.error_code, [(one.producer_id, one.current_txn_start_offset >= 0) for one in part.active_producers or ()])
+        for topic in answer.topics
+        for part in topic.partitions
+    ]
+
+
+def _transactional_ids(cluster: Cluster, producers: list[int]) -> dict[int, str]:
+    """Return the transactional ids that coordinators show, by producer id; raise if a broker does not answer."""
+
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(ListTransactionsRequest.API_KEY, highest=0)
+        return ListTransactionsRequest(version=version, state_filters=[], producer_id_filters=producers)
+
+    def read(answer: Any) -> tuple[int, dict[int, str]]:
+        return answer.error_code, {one.producer_id: str(one.transactional_id) for one in answer.transaction_states}
+
+    found: dict[int, str] = {}
+    for broker in cluster.brokers():
+        error, names = cluster.call(broker, build, response=ListTransactionsResponse, read=read)
+        if error:
+            raise BrokerError(error, "The transactional ids cannot be listed")
+        found |= names
+    return found
+
+
+def _may_be_hidden(cluster: Cluster) -> bool:
+    """Return whether there are transactional ids that the principal may not describe."""
+
+    def build(connection: Connection) -> Any:
+        version = connection.version_for(DescribeTransactionsRequest.API_KEY, highest=0)
+        return DescribeTransactionsRequest(version=version, transactional_ids=[f"none-{secrets.token_hex(16)}"])
+
+    def read(answer: Any) -> int:
+        code: int = answer.transaction_states[0].error_code
+        return code
+
+    found = cluster.call_any(build, response=DescribeTransactionsResponse, read=read)
+    return found == KafkaCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
