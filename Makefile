@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 PARTS := $(STATE)/venv $(STATE)/kafka $(STATE)/spark $(STATE)/assets $(STATE)/archive
 
-.PHONY: help setup demo dev test check fix bench chaos clients docs audit sbom image-digests part-hashes clean
+.PHONY: help setup demo dev test test-fast check fix bench chaos clients docs audit sbom image-digests part-hashes clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -31,6 +31,10 @@ dev: $(PARTS) $(STATE)/programs-demo ## Run the demo with auto-reload, for peopl
 
 test: setup $(if $(KAFKA),$(STATE)/kafka-$(KAFKA)) ## Run every test against real Kafka, Spark, Redis and a browser; ARGS go to pytest, KAFKA=4.4.0
 	@KAFKA_VERSION=$(KAFKA) $(RUN) -m pytest $(ARGS)
+
+test-fast: $(STATE)/venv ## Run the unit tests: no other program, sockets blocked; ARGS go to pytest
+	@mkdir -p staticfiles # where an image build collects; WhiteNoise warns if it is missing, and warnings are errors
+	@$(RUN) -m pytest -m unit -n logical $(ARGS)
 
 # settings that nothing connects with: the checks only need the project to load
 check docs: export CLUSTERLINK_SECRET_KEY := check

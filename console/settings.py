@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from console.env import Environment, spark_address
 from console.logs import configure_logging
+from linkctl import __version__
 from linkengine.domain.networks import DENIED_BY_DEFAULT, EVERYWHERE, restrict_connections
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -41,7 +42,7 @@ ALLOWED_NETWORKS = _env.networks("CLUSTERLINK_ALLOWED_NETWORKS", ",".join(EVERYW
 DENIED_NETWORKS = _env.networks("CLUSTERLINK_DENIED_NETWORKS", ",".join(DENIED_BY_DEFAULT))
 restrict_connections(allowed=ALLOWED_NETWORKS, denied=DENIED_NETWORKS)
 PRODUCT_NAME = "Clusterlink"
-VERSION = "0.1.0"  # as linkctl.__version__, which pyproject.toml reads
+VERSION = __version__  # of the whole distribution; pyproject.toml reads it from linkctl too
 REVISION = _env.text("CLUSTERLINK_REVISION", "unknown")  # of the source; the image build sets it
 
 # --- the project --------------------------------------------------------------------------------------------------

@@ -5,4 +5,4 @@
 ``cli`` puts them together. Knows neither the console nor the engine.
 """
 
-__version__ = "0.1.0"  # of the whole distribution: pyproject.toml reads it
+__version__ = "0.1.0"  # the version of the whole distribution; pyproject.toml and console/settings.py read it

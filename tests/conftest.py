@@ -53,6 +53,8 @@ del os.environ["DJANGO_SETTINGS_MODULE"]
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
+pytest_plugins = ["tests.unit_lane"]
+
 MakeCluster = Callable[..., KafkaCluster]
 
 SHARED = {"source_cluster", "destination_cluster", "spark_server"}

@@ -10,6 +10,7 @@ import yaml
 
 from devcluster.demo.services import Console, web_command
 from devcluster.spark import MASTER
+from linkctl import __version__
 from scripts import check_parts, image_digests
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,7 +52,7 @@ def test_compose_describes_every_part() -> None:
 def test_image_is_pinned_and_depends_on_services_that_exist(name: str) -> None:
     service = SERVICES[name]
 
-    assert service["image"] == "clusterlink:0.1.0" or PINNED.fullmatch(service["image"]), service["image"]
+    assert service["image"] == f"clusterlink:{__version__}" or PINNED.fullmatch(service["image"]), service["image"]
     assert set(service.get("depends_on", ())) <= set(SERVICES)
 
 

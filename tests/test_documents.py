@@ -1,14 +1,16 @@
-"""Links between documents lead somewhere."""
+"""Links between documents, and the functions named on "Where is what", exist."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+CODE = re.compile(r"`([A-Za-z_][\w.]*)`")
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]*)\)")
 
 
@@ -35,3 +37,36 @@ def test_the_index_of_the_operations_guide_lists_every_page_of_it() -> None:
     pages = {path for path in (ROOT / "docs" / "operations").rglob("*.md") if path.parent.name != "troubleshoot"}
 
     assert {page for page in pages if f"(operations/{page.relative_to(ROOT / 'docs' / 'operations')})" not in index} == set()
+
+
+def defined_in(source: Path) -> set[str]:
+    """Return the functions, classes, methods (as ``Class.method``) and variables that a module defines."""
+    names = set()
+    for node in ast.parse(source.read_text()).body:
+        match node:
+            case ast.FunctionDef():
+                names.add(node.name)
+            case ast.ClassDef():
+                methods = [member.name for member in node.body if isinstance(member, ast.FunctionDef)]
+                names |= {node.name, *(f"{node.name}.{method}" for method in methods)}
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+    return names
+
+
+def mentions() -> list[tuple[str, str]]:
+    """Return each source file that "Where is what" links to, with the names in backticks that follow the link."""
+    text = (ROOT / "docs" / "where-is-what.md").read_text()
+    return [(file, name) for file, rest in re.findall(r"\]\(\.\./([\w/]+\.py)\)([^\[|]*)", text) for name in CODE.findall(rest)]
+
+
+@pytest.mark.parametrize(("file", "name"), mentions())
+def test_function_named_on_where_is_what_exists(file: str, name: str) -> None:
+    assert name in defined_in(ROOT / file)
+
+
+def test_where_is_what_describes_ten_behaviours_with_a_begin_and_an_end() -> None:
+    text = (ROOT / "docs" / "where-is-what.md").read_text()
+
+    assert [int(number) for number in re.findall(r"^## (\d+)\. ", text, re.MULTILINE)] == list(range(1, 11))
+    assert text.count("| begins |") == text.count("| ends |") == 10

@@ -14,6 +14,8 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 
+from linkctl import __version__
+
 KAFKA = "Cluster Linking (v3)"
 TOPICS, ACLS, GROUPS, BROKERS = "Topic (v3)", "ACL (v3)", "Consumer Group (v3)", "Broker (v3)"
 OURS = "Clusterlink additions (v1)"
@@ -33,7 +35,7 @@ Cluster linking for stock Apache Kafka: links, mirror topics and what can be don
 SETTINGS: dict[str, Any] = {
     "TITLE": "Clusterlink REST",
     "DESCRIPTION": DESCRIPTION,
-    "VERSION": "1.0.0",
+    "VERSION": __version__,
     "SCHEMA_PATH_PREFIX": r"/(kafka/v3|api/v1)",
     "PREPROCESSING_HOOKS": ["console.api.schema.keep_one_prefix"],
     "POSTPROCESSING_HOOKS": ["console.api.schema.describe_paths"],
