@@ -68,8 +68,9 @@ def test_unit_test_that_uses_the_network_or_a_process_fails(tmp_path: Path, test
         "@pytest.mark.network\ndef test_it(): ...\n",
         "pytestmark = pytest.mark.kafka\n\ndef test_it(): ...\n",
         "import socket\n\ndef test_it():\n    def inner():\n        return socket.socket()\n    assert inner\n",
+        "@pytest.fixture\ndef db(): ...\n\n@pytest.fixture\ndef row(db): ...\n\ndef test_it(row): ...\n",
     ],
-    ids=["socket", "fixture", "cluster", "network", "kafka", "inner"],
+    ids=["socket", "fixture", "cluster", "network", "kafka", "inner", "database"],
 )
 def test_test_that_needs_a_program_is_no_unit_test(tmp_path: Path, test: str) -> None:
     done = run_lane(tmp_path, test)

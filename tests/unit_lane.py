@@ -1,9 +1,9 @@
 """A pytest plugin for ``make test-fast``: selects the unit tests, and blocks sockets and processes while they run.
 
-A unit test needs no program besides this process: no broker, Spark, Redis, PostgreSQL or browser. No list of them exists. Each
-collected test gets the marker ``unit``, unless
+A unit test needs no program besides this process (no broker, Spark, Redis, PostgreSQL or browser) and no database, whose tests
+take most of the time. No list of them exists. Each collected test gets the marker ``unit``, unless
 
-* it has one of the markers in ``NOT_UNIT``, or
+* it has one of the markers in ``NOT_UNIT``, or requests a database, or
 * its code, the code of a fixture that it requests, or the code of a test helper that these call names something from a module
   in ``OUTSIDE``, the modules that start programs and open sockets.
 
@@ -31,7 +31,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-NOT_UNIT = ("browser", "kafka", "network", "spark")
+NOT_UNIT = ("browser", "django_db", "kafka", "network", "spark")
+DATABASE = {"db", "transactional_db", "django_db_setup"}
 OUTSIDE = (
     "chaos.ground",
     "chaos.proxy",
@@ -78,7 +79,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def is_unit(item: pytest.Function) -> bool:
     """Return whether a test needs no other program, as far as markers and names show."""
-    if any(item.get_closest_marker(name) for name in NOT_UNIT):
+    if any(item.get_closest_marker(name) for name in NOT_UNIT) or not DATABASE.isdisjoint(item.fixturenames):
         return False
     fixtures = [definitions[-1].func for definitions in item._fixtureinfo.name2fixturedefs.values()]
     return not any(_reaches_outside(function) for function in (item.obj, *fixtures))
