@@ -134,7 +134,7 @@ def test_two_halves_made_at_once_have_one_id(
     """Each has looked for the other one before either is stored."""
     start = Barrier(2)
 
-    def ask_source(link: ClusterLink) -> dict[str, str]:
+    def ask_source(link: ClusterLink, **_: object) -> dict[str, str]:
         start.wait(30)
         return {"cluster_id": link.source_cluster_id}
 
