@@ -12,7 +12,7 @@ from celery import shared_task
 from django.db.models import Sum
 from django.utils import timezone
 
-from console import dispatch, progress, store
+from console import dispatch, store
 from console.actions import drills, mirrors, verification
 from console.actions.operations import fail_over
 from console.actors import ENGINE
@@ -132,9 +132,7 @@ _STEPS = {
 
 
 def _copies(drill: Drill) -> list[MirrorTopic]:
-    copies = list(with_links(MirrorTopic.objects.filter(drill=drill)).prefetch_related("partitions"))
-    progress.refresh(copies, now=timezone.now())
-    return copies
+    return list(with_links(MirrorTopic.objects.filter(drill=drill)).prefetch_related("partitions"))
 
 
 def _sound(copies: Sequence[MirrorTopic]) -> list[MirrorTopic]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -31,9 +30,8 @@ from console.reconciling import (
     waits,
 )
 from console.reconciling.apart import Failures
-from console.reconciling.phases import Verdict
 from console.scheduled import watched
-from console.tasks import observing, resting
+from console.tasks import observing
 from console.tasks.assigning import assign_link
 from console.tasks.covering import look_after_coverage
 from console.tasks.drills import look_after_drills
@@ -81,27 +79,6 @@ def reconcile_link(*, link_id: int, probe: bool = False, **_: Any) -> None:
             return
 
 
-@shared_task(name="sample_link")
-def sample_link(*, link_id: int, **_: Any) -> None:
-    """Store samples of a link at rest, or have a round where that is not all there is to do."""
-    link = ClusterLink.objects.filter(pk=link_id).first()
-    if link is None:
-        return
-    with store.hold(f"link:{link_id}") as ours:
-        if not ours:  # a round is under way
-            return
-        try:
-            rests = resting.sample(link, now=timezone.now())
-        except CoordinationUnavailableError as error:
-            _log.warning("reconcile.no_redis", link=link.name, error=str(error))
-            return
-    if rests:
-        rounds.note_success(rounds.of_link(link_id))
-    else:
-        resting.wake(link_id)
-        reconcile_link(link_id=link_id)
-
-
 @shared_task(name="forget_link")
 def forget_link(*, link_key: str, partitions: dict[str, int] | None = None, **_: Any) -> None:
     """Remove what the engine keeps of a link that is gone, and of its mirrors, by name with how many partitions they had."""
@@ -124,13 +101,9 @@ def _waiting(link_id: int) -> str:
 
 
 def _send_links() -> None:
-    awake, at_rest = resting.sorted_out(ClusterLink.objects.only("link_uuid", "sequence", "revision"))
-    for link_id in awake:
+    for link_id in ClusterLink.objects.values_list("pk", flat=True):
         if store.claim(_waiting(link_id), ttl_ms=WAITING_MS):  # where all threads are busy, messages would pile up
             dispatch.send("reconcile_link", link_id=link_id)
-    for link_id in at_rest:
-        if store.claim(f"sample-rest:{link_id}", ttl_ms=resting.SAMPLE_MS):
-            dispatch.send("sample_link", link_id=link_id)
 
 
 _STEPS: Mapping[str, Callable[[], None]] = {
@@ -170,7 +143,7 @@ def _reconcile_noted(link_id: int) -> None:
 
 def _reconcile(link_id: int) -> bool:
     """Tell whether all of the link was looked after, but for single mirrors."""
-    link, began = plans.load_link(link_id), time.thread_time()
+    link = plans.load_link(link_id)
     if link is None:
         return False
     mirrors = list(link.mirrors.prefetch_related("partitions", "transition_errors"))
@@ -182,13 +155,7 @@ def _reconcile(link_id: int) -> bool:
         return True
     failures = Failures(link=link.name)
     try:
-        (seen,) = resting.look([link])
-        settled = _look_after(link, mirrors, failures) and not failures.steps and not failures.mirrors
-        now, took_s = timezone.now(), time.thread_time() - began
-        if settled:
-            resting.rest(link, seen, took_s=took_s, until=linktasks.next_run(link=link, now=now), now=now)
-        else:
-            resting.pace(link, took_s=took_s)
+        _look_after(link, mirrors, failures)
     except CoordinationUnavailableError as error:
         _log.warning("reconcile.no_redis", link=link.name, error=str(error))
         return False
@@ -196,16 +163,12 @@ def _reconcile(link_id: int) -> bool:
     return not failures.steps
 
 
-def _look_after(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> bool:
-    """Take the steps of a round; what fails for a mirror, or as a step, keeps the others from nothing that does not need it.
-
-    Returns whether nothing is left to do.
-    """
-    verdicts: list[Verdict | None] = []
+def _look_after(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
+    """Take the steps of a round; what fails for a mirror, or as a step, keeps the others from nothing that does not need it."""
     rows = observing.ensure_rows(mirrors, failures)
     with failures.of_step("reports"):
         changed = observing.observe(link, mirrors, rows=rows, failures=failures)
-        verdicts = _judge(link, mirrors, rows=rows, failures=failures, changed=changed)
+        _judge(link, mirrors, rows=rows, failures=failures, changed=changed)
     with failures.of_step("copy"):
         assign_link(link, mirrors, rows=rows)
     with failures.of_step("tasks"):
@@ -214,7 +177,6 @@ def _look_after(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Fai
         _send_chores(link, mirrors, rows=rows, failures=failures)
     with failures.of_step("samples"):
         _keep_samples(link, mirrors, failures)
-    return resting.is_at_rest(link, mirrors, verdicts)
 
 
 def _tell(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
@@ -227,7 +189,7 @@ def _tell(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures)
 
 def _keep_samples(link: ClusterLink, mirrors: Sequence[MirrorTopic], failures: Failures) -> None:
     sound = failures.sound(mirrors)
-    if store.claim(f"sample:{link.pk}", ttl_ms=history.every_ms(len(mirrors))):
+    if store.claim(f"sample:{link.pk}", ttl_ms=history.EVERY_MS):
         history.keep_samples(link=link, mirrors=sound, now=timezone.now(), whole=len(sound) == len(mirrors))
 
 
@@ -262,29 +224,19 @@ def _run_tasks(link: ClusterLink, mirrors: Sequence[MirrorTopic]) -> None:
             dispatch.send("run_link_task", link_id=link.pk, task=name)
 
 
-def _judge(
-    link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures, changed: bool
-) -> list[Verdict | None]:
-    """Let what is known of the partitions become events of their mirrors, and the link's state.
-
-    Returns the verdicts on the mirrors that shall be copied.
-    """
+def _judge(link: ClusterLink, mirrors: Sequence[MirrorTopic], *, rows: Rows, failures: Failures, changed: bool) -> None:
+    """Let what is known of the partitions become events of their mirrors, and the link's state."""
     now, retry_timeout = timezone.now(), plans.retry_timeout(link)
-    verdicts: list[Verdict | None] = []
-    copied: list[Verdict | None] = []
+    verdicts = []
     for mirror in failures.sound(mirrors):
         key = plans.mirror_key(mirror)
         own = [rows[f"{key}/{n}"] for n in range(mirror.num_partitions) if f"{key}/{n}" in rows]
         with failures.of_mirror(mirror.pk):
             verdict = phases.verdict_on(own, now=now)
             changed |= phases.apply_verdict(mirror=mirror, verdict=verdict, now=now, retry_timeout=retry_timeout)
-            wanted = placing.is_wanted(mirror, link)
-            verdicts.append(verdict if wanted else None)
-            copied += [verdict] if wanted else []
+            verdicts.append(verdict if placing.is_wanted(mirror, link) else None)
     changed |= linkhealth.note_verdicts(link=link, verdicts=verdicts, now=now)
     if linkhealth.needs_probe(link=link, verdicts=verdicts, now=now) and store.claim(f"probe:{link.pk}", ttl_ms=CLAIM_MS):
         dispatch.send("probe_link", link_id=link.pk)
     if changed:
         show_change(link.pk)
-        link.sequence += 1
-    return copied

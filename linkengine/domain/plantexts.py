@@ -11,8 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
-from operator import attrgetter
+from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 from linkengine.domain.addresses import ClusterAddress
@@ -46,10 +45,11 @@ def write_plan(plan: CopyPlan, *, version: int = PLAN_VERSION) -> PlanText:
 
 def plan_digest(plan: CopyPlan) -> str:
     """Answer the same text for plans that ask for the same."""
-    values = asdict(replace(plan, assignments=()))
+    values = asdict(plan)
     del values[_WHO_ASKED]
-    names = [field.name for field in fields(PartitionAssignment) if field.name not in _BY_THE_WAY]
-    values["assignments"] = [names, list(map(attrgetter(*names), plan.assignments))]  # asdict copies deeply: 0.1 ms for each
+    for one in values["assignments"]:
+        for name in _BY_THE_WAY:
+            del one[name]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
