@@ -28,7 +28,7 @@ def test_creating_a_link_answers_204_and_stores_it(owner: Rest, base: str, sourc
 def test_validate_only_asks_the_source_and_stores_nothing(owner: Rest, base: str, source: Any, boundary: Boundary) -> None:
     answer = owner.post(f"{base}/links?link_name=new&validate_only=true", NEW_LINK)
 
-    assert (answer.status_code, answer.json()["brokers"]) == (200, None)
+    assert (answer.status_code, answer.json()["source_brokers"]) == (200, None)
     assert boundary.called
     assert not ClusterLink.objects.exists()
 
