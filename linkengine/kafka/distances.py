@@ -19,7 +19,7 @@ from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.distances import LONG_MS, BrokerDistance
 from linkengine.domain.errors import LinkEngineError
 from linkengine.kafka.cluster import Cluster
-from linkengine.kafka.connection import Connection
+from linkengine.kafka.connection import Connection, as_it_is
 
 MOST_BROKERS = 24  # measured, at the same time: people wait for it
 ROUNDS = 3  # requests, of which the quickest counts: a busy broker is not a distant one
@@ -52,7 +52,7 @@ def _measure(cluster: Cluster, broker: int) -> BrokerDistance:
     try:
         for _ in range(ROUNDS):
             version = connection.version_for(MetadataRequest.API_KEY, highest=9)
-            connection.request(MetadataRequest(version=version, topics=[]), response=MetadataResponse)
+            connection.request(MetadataRequest(version=version, topics=[]), response=MetadataResponse, read=as_it_is)
         round_trip_ms = (connection.round_trip_s or 0.0) * 1000
         is_long = round_trip_ms >= LONG_MS
         return BrokerDistance(

@@ -52,6 +52,7 @@ from linkengine.kafka import (
     producers,
     reading,
     topicconfigs,
+    topicwriters,
     view_brokers,
     view_groups,
 )
@@ -109,7 +110,7 @@ class Recorder:
 def _decoder(asked: Any, options: dict[str, Any], correlation: int) -> Callable[[bytes], object]:
     def decode(frame: bytes) -> object:
         stub = Connection.__new__(Connection)
-        stub.host, stub.port, stub._correlation = "broker", 9092, correlation - 1
+        stub.host, stub.port, stub._correlation, stub.round_trip_s = "broker", 9092, correlation - 1, None
         stub._exchange = lambda *_, **__: frame  # type: ignore[method-assign]
         return stub.request(asked, **options)
 
@@ -152,6 +153,7 @@ def _ask_for_everything(source: KafkaCluster, admin: ClusterAddress) -> None:
         closing.brokers_that_let_write(cluster, TOPIC)
         transactions = EmptyTransactions(cluster, "malformed")
         transactions.mark(transactions.settle(), topic=TOPIC, partition=1, commit=True)
+        topicwriters.transactional_writers(admin, [TOPIC])
         admin_groups.commit(cluster, {"group": {place: admin_groups.Committed(offset=1, metadata="m")}})
         admin_groups.committed(cluster, ["group"])
         admin_groups.list_groups(cluster)
@@ -339,8 +341,8 @@ def test_a_changed_sasl_conversation_ends_in_one_kind_of_error(mechanism: str, d
     class Stub:
         peer = "broker:9092"
 
-        def request(self, *_: object, **__: object) -> tuple[int, bytes]:
-            return 0, challenge
+        def request(self, *_: object, **__: object) -> tuple[int, bytes, int]:
+            return 0, challenge, 0
 
     with suppress(LinkEngineError):
         for _ in range(connection.MOST_SASL_STEPS):
@@ -362,7 +364,7 @@ def test_metadata_without_an_address_to_connect_to_is_refused(broker: Any) -> No
     answer = MetadataResponse(version=12, throttle_time_ms=0, brokers=[broker], cluster_id="c", controller_id=1, topics=[])
 
     with pytest.raises(ValueError, match="a broker with"):
-        _read_metadata(answer)
+        _read_metadata(answer, names=())
 
 
 def test_a_handshake_larger_than_any_is_refused_before_it_is_read() -> None:
