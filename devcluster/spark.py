@@ -37,6 +37,13 @@ DETACHED_TIMEOUT = "1h"  # for so long a copy worker goes on whose Celery worker
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
+def write_secrets(path: Path, *, token: str) -> None:
+    """Write the properties file with Spark's secrets: the token that clients need, and a new secret of Spark's processes."""
+    path.touch(mode=0o600)
+    values = {"spark.connect.authenticate.token": token, "spark.authenticate.secret": secrets.token_hex(32)}
+    path.write_text("".join(f"{name} {value}\n" for name, value in values.items()))
+
+
 class SparkConnectServer:
     """One local Spark Connect server; also a context manager that starts and stops it."""
 
@@ -81,7 +88,7 @@ class SparkConnectServer:
     def start(self) -> Self:
         """Start the server and wait until it has answered a query."""
         self._scratch.mkdir(parents=True, exist_ok=True)
-        self._write_secrets()
+        write_secrets(self._secrets, token=self._token)
         self._process = Process(
             self._command(), name="spark-connect", log=self.log, env=self._env(), cwd=self.directory, withheld="CLUSTERLINK_"
         )
@@ -116,11 +123,6 @@ class SparkConnectServer:
     @property
     def _secrets(self) -> Path:
         return self.directory / "secrets.conf"
-
-    def _write_secrets(self) -> None:
-        self._secrets.touch(mode=0o600)
-        values = {"spark.connect.authenticate.token": self._token, "spark.authenticate.secret": secrets.token_hex(32)}
-        self._secrets.write_text("".join(f"{name} {value}\n" for name, value in values.items()))
 
     @property
     def _scratch(self) -> Path:

@@ -18,6 +18,7 @@ from pyspark.sql.connect.session import SparkSession
 from deploy.check import problem
 from devcluster.ports import LOOPBACK, accepts, free_port
 from devcluster.processes import Process
+from devcluster.spark import write_secrets
 from linkengine import sparkclient
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(290)]
@@ -42,9 +43,7 @@ class Standalone:
     def __post_init__(self) -> None:
         """Write the secrets, which compose mounts as a file."""
         self._secrets = self.directory / "spark-secrets.conf"
-        self._secrets.touch(mode=0o600)
-        names = ("spark.authenticate.secret", "spark.connect.authenticate.token")
-        self._secrets.write_text("".join(f"{name} {TOKEN}\n" for name in names))
+        write_secrets(self._secrets, token=TOKEN)
 
     def start(self, name: str) -> None:
         (command,) = SERVICES[f"spark-{name}"]["command"]

@@ -21,6 +21,7 @@ from devcluster.ports import LOOPBACK, accepts, free_port
 from devcluster.postgres import PostgresServer
 from devcluster.processes import Process
 from devcluster.redis import RedisServer
+from devcluster.spark import write_secrets
 from tests.test_deployment import EXAMPLE, SERVICES, megabytes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,7 +62,8 @@ def product(directory: Path) -> Iterator[httpx.Client]:
         }
         spark = {"SPARK_CONNECT_PORT": str(spark_port), "SPARK_WORKER_CORES": str(SPARK_CORES), "SPARK_LOCAL_IP": LOOPBACK}
         spark |= {"SPARK_LOCAL_DIRS": str(directory), "PYSPARK_PYTHON": sys.executable}
-        spark["SPARK_SECRETS"] = str(_write_spark_secrets(directory / "spark-secrets.conf"))
+        spark["SPARK_SECRETS"] = str(directory / "spark-secrets.conf")
+        write_secrets(directory / "spark-secrets.conf", token=SPARK_TOKEN)
         own = {**dict(re.findall(r"^(CLUSTERLINK_\w+)=(.*)$", EXAMPLE, re.MULTILINE)), **settings}
         migrate = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
         subprocess.run(migrate, cwd=ROOT, env={**os.environ, **own}, check=True, timeout=120)
@@ -82,13 +84,6 @@ def product(directory: Path) -> Iterator[httpx.Client]:
             if "web" in unit.stem:
                 process.wait_until(lambda: accepts(port), timeout_s=120)
         yield stack.enter_context(httpx.Client(base_url=f"http://{LOOPBACK}:{port}", timeout=60))
-
-
-def _write_spark_secrets(path: Path) -> Path:
-    path.touch(mode=0o600)
-    names = ("spark.authenticate.secret", "spark.connect.authenticate.token")
-    path.write_text("".join(f"{name} {SPARK_TOKEN}\n" for name in names))
-    return path
 
 
 @pytest.mark.spark

@@ -18,18 +18,17 @@ from linkengine.batches.planning import AbortedTransaction, SegmentPlanner
 from linkengine.batches.steps import Append, Fill, Step
 from linkengine.copyjob import read_ahead
 from linkengine.copyjob.buffers import AHEAD_UNIT, AheadMemory, Buffer
-from linkengine.copyjob.extra_connection import Received
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.read_ahead import ReadAhead, Subject
 from linkengine.copyjob.stretches import Intake, IntakeEvents
-from linkengine.kafka.fetch import FetchAnswer, FetchedPartition, FetchLimits, FetchPosition
+from linkengine.kafka.fetch import FetchedPartition, FetchLimits, FetchPosition
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import TRANSACTIONAL, Batch, Rec, dense, log_of, marker
+from tests.linkengine.copyjob.connections import TOPIC, FakeConnection
 from tests.linkengine.copyjob.partitions import partition
 
-TOPIC = bytes(range(16))
 COMMIT, ABORT = 1, 0
 NOT_LEADER = 6
 
@@ -100,43 +99,16 @@ def shown(steps: list[Step]) -> dict[int, bytes | str]:
     return found
 
 
-class FakeConnection:
-    """Collects what is asked for."""
-
-    made: list[FakeConnection] = []
-
-    def __init__(self, *_: Any, owner: ReadAhead) -> None:
-        self.owner, self.open = owner, True
-        self.asked: list[tuple[FetchPosition, Subject]] = []
-        FakeConnection.made.append(self)
-
-    @property
-    def outstanding(self) -> int:
-        return len(self.asked)
-
-    filling = False
+class PieceConnection(FakeConnection[Subject]):
+    """Collects the pieces that are asked for."""
 
     def ask(
         self, positions: dict[bytes, list[FetchPosition]], *, by_id: bool, limits: FetchLimits, subject: Subject, now: float
     ) -> None:
-        assert by_id
         assert limits.max_wait_ms == 0
-        ((topic, (position,)),) = positions.items()
+        ((topic, (_,)),) = positions.items()
         assert topic == TOPIC
-        self.asked.append((position, subject))
-
-    def answer(self, part: FetchedPartition, now: float) -> None:
-        position, subject = self.asked.pop(0)
-        size = len(part.records)
-        buffer = self.owner.allocate(size, subject)
-        if buffer is None:
-            self.asked.insert(0, (position, subject))
-            return
-        view = buffer.view(size)
-        view[:] = part.records
-        answer = FetchAnswer(0, 0, 0, [part._replace(records=view)])
-        self.owner.received(self, subject, Received(answer, buffer, size, 5), now)  # type: ignore[arg-type]
-        buffer.release()
+        super().ask(positions, by_id=by_id, limits=limits, subject=subject, now=now)
 
     def next_event(self, number: int, log: Log, now: float) -> None:
         """Lose the connection, refuse a request, or (nearly always) answer it."""
@@ -146,12 +118,6 @@ class FakeConnection:
             return
         part = log.fetch(self.asked[0][0])
         self.answer(part._replace(error=NOT_LEADER, records=part.records[:0]) if number == 1 else part, now)
-
-    def check(self, now: float) -> None:
-        """Nothing is silent here."""
-
-    def close(self) -> None:
-        self.asked.clear()
 
 
 class Reader:
@@ -180,6 +146,12 @@ class Reader:
 
     def _refused(self, _: MirrorPartition, error: Exception) -> None:
         self.refused += 1
+
+    def answer_all(self) -> None:
+        """Answer everything that was asked for."""
+        for connection in FakeConnection.made:
+            while connection.outstanding:
+                connection.next_event(2, self.log, self.now)
 
     def session(self) -> None:
         """Read once as a fetch session does: exactly from the position."""
@@ -214,7 +186,7 @@ class Reader:
 def small_pieces() -> Iterator[None]:
     """Pieces of a few batches, over connections that the test answers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read_ahead, "ExtraConnection", FakeConnection)
+        patch.setattr(read_ahead, "ExtraConnection", PieceConnection)
         patch.setattr(read_ahead, "PIECE_BYTES", 700)
         patch.setattr(read_ahead, "LEAST_PIECES", 1)
         yield
@@ -335,9 +307,7 @@ def test_answers_that_were_read_ahead_are_dropped_when_the_attempt_is_over() -> 
     reader.ahead.admits(reader.one, reader.now)
     for _ in range(3):
         reader.ahead.pump(reader.now)
-    for connection in FakeConnection.made:
-        while connection.outstanding:
-            connection.next_event(2, reader.log, reader.now)
+    reader.answer_all()
     held = reader.memory.used
 
     for chunk in reader.one.stop():
@@ -355,9 +325,7 @@ def test_a_mirror_that_takes_nothing_gives_the_memory_back() -> None:
     reader.ahead.admits(reader.one, reader.now)
     for _ in range(20):
         reader.ahead.pump(reader.now)
-        for connection in FakeConnection.made:
-            while connection.outstanding:
-                connection.next_event(2, reader.log, reader.now)
+        reader.answer_all()
     held = reader.memory.used
 
     reader.now += read_ahead.STALLED_S + 1

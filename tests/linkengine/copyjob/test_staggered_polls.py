@@ -10,63 +10,28 @@ from typing import Any
 import pytest
 
 from linkengine.copyjob import staggered_polls
-from linkengine.copyjob.extra_connection import Received
 from linkengine.copyjob.pacing import Bandwidth
 from linkengine.copyjob.partition import MirrorPartition
 from linkengine.copyjob.pieces import Origin, Stage
 from linkengine.copyjob.session import Place, Reading
 from linkengine.copyjob.staggered_polls import MOST_PARTITIONS, POLLS, StaggeredPolls, Subject
 from linkengine.copyjob.stretches import Intake, IntakeEvents
-from linkengine.kafka.fetch import FetchAnswer, FetchedPartition, FetchLimits, FetchPosition
+from linkengine.kafka.fetch import FetchedPartition, FetchPosition
 from linkengine.kafka.topicviews import Leader
 from tests.linkengine.batches.batchlog import Rec, dense, log_of
+from tests.linkengine.copyjob.connections import TOPIC, FakeConnection
 from tests.linkengine.copyjob.partitions import partition
 
-TOPIC = bytes(range(16))
 ROUND_TRIP_S = 0.08
 
 
-class FakeConnection:
-    """Collects polls."""
+class PollConnection(FakeConnection[Subject]):
+    """Collects polls; there is always a buffer for an answer."""
 
-    made: list[FakeConnection] = []
-
-    def __init__(self, *_: Any, owner: StaggeredPolls) -> None:
-        self.owner, self.open = owner, True
-        self.asked: list[tuple[FetchPosition, Subject]] = []
-        FakeConnection.made.append(self)
-
-    @property
-    def outstanding(self) -> int:
-        return len(self.asked)
-
-    def ask(
-        self,
-        positions: dict[bytes, list[FetchPosition]],
-        *,
-        by_id: bool,
-        limits: FetchLimits,
-        subject: Subject,
-        now: float,
-    ) -> None:
-        assert by_id
-        self.asked.append((positions[TOPIC][0], subject))
-
-    def answer(self, part: FetchedPartition, now: float) -> None:
-        _, subject = self.asked.pop(0)
-        buffer = self.owner.allocate(len(part.records), subject)
-        assert buffer is not None
-        view = buffer.view(len(part.records))
-        view[:] = part.records
-        received = Received(FetchAnswer(0, 0, 0, [part._replace(records=view)]), buffer, len(view), 5)
-        self.owner.received(self, subject, received, now)  # type: ignore[arg-type]
-        buffer.release()
-
-    def check(self, now: float) -> None:
-        """Nothing is silent here."""
-
-    def close(self) -> None:
-        self.asked.clear()
+    def answer(self, part: FetchedPartition, now: float) -> bool:
+        answered = super().answer(part, now)
+        assert answered
+        return answered
 
 
 class Polled:
@@ -115,7 +80,7 @@ class Polled:
 
 @pytest.fixture(autouse=True)
 def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(staggered_polls, "ExtraConnection", FakeConnection)
+    monkeypatch.setattr(staggered_polls, "ExtraConnection", PollConnection)
     yield
     FakeConnection.made = []
 

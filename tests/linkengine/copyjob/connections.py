@@ -1,0 +1,54 @@
+"""A stand-in for an extra connection to a source broker: a test answers what was asked, when it wants."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from linkengine.copyjob.extra_connection import Owner, Received
+from linkengine.kafka.fetch import FetchAnswer, FetchedPartition, FetchLimits, FetchPosition
+
+TOPIC = bytes(range(16))
+T = TypeVar("T")
+
+
+class FakeConnection(Generic[T]):
+    """Collects requests, each with its first position."""
+
+    made: list[Any] = []
+
+    filling = False
+
+    def __init__(self, *_: Any, owner: Owner[T]) -> None:
+        self.owner, self.open = owner, True
+        self.asked: list[tuple[FetchPosition, T]] = []
+        FakeConnection.made.append(self)
+
+    @property
+    def outstanding(self) -> int:
+        return len(self.asked)
+
+    def ask(
+        self, positions: dict[bytes, list[FetchPosition]], *, by_id: bool, limits: FetchLimits, subject: T, now: float
+    ) -> None:
+        assert by_id
+        self.asked.append((positions[TOPIC][0], subject))
+
+    def answer(self, part: FetchedPartition, now: float) -> bool:
+        """Answer the first request; return False, and keep it, if there is no buffer for the answer."""
+        _, subject = self.asked[0]
+        buffer = self.owner.allocate(len(part.records), subject)
+        if buffer is None:
+            return False
+        del self.asked[0]
+        view = buffer.view(len(part.records))
+        view[:] = part.records
+        received = Received(FetchAnswer(0, 0, 0, [part._replace(records=view)]), buffer, len(view), 5)
+        self.owner.received(self, subject, received, now)  # type: ignore[arg-type]
+        buffer.release()
+        return True
+
+    def check(self, now: float) -> None:
+        """Nothing is silent here."""
+
+    def close(self) -> None:
+        self.asked.clear()
