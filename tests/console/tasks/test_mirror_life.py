@@ -289,7 +289,7 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
     gates.advance_gate(run_id=gate.pk)
     gate.refresh_from_db()
     assert [one["detail"] for one in gate.checks if one["state"] == "FAILED"] == [
-        "30 offsets that the source still holds are not on the mirror any more (partition 1: [0, 30))."
+        "30 offsets that the source still holds are no longer on the mirror (partition 1: [0, 30))."
     ]
 
     operate(mirror=mirror, operation=MirrorEvent.PAUSE, by=SYSTEM, now=NOW)

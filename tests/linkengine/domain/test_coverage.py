@@ -116,5 +116,5 @@ def test_what_is_missing_is_named_with_its_offsets() -> None:
     assert missing_words({}) == ""
     assert missing_words({2: OffsetRange(4, 5)}).startswith("1 offset that the source still holds is not on the mirror")
     many = missing_words({number: OffsetRange(0, 1000) for number in range(4)})
-    assert many.startswith("4,000 offsets that the source still holds are not on the mirror any more (partition 0: [0, 1000), ")
+    assert many.startswith("4,000 offsets that the source still holds are no longer on the mirror (partition 0: [0, 1000), ")
     assert many.endswith("partition 2: [0, 1000) and more).")

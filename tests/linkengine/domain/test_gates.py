@@ -31,10 +31,10 @@ def test_data_passes_only_where_every_record_was_compared(differences: int | Non
 @pytest.mark.parametrize(
     ("records", "not_copied", "since", "words"),
     [
-        (10, None, 0, "Nobody knows whether the mirror had everything"),
+        (10, None, 0, "It is unknown whether the mirror was complete"),
         (10, 7, 0, "7 offsets of the source were not on the mirror yet"),
         (0, 7, 7, "7 offsets of the source were not on the mirror yet"),
-        (0, 0, 7, "No record was compared, and 7 offsets have been copied since."),
+        (0, 0, 7, "No record was compared, and 7 offsets were copied since."),
     ],
     ids=["source's end unknown", "behind", "empty and behind", "empty, and filled since"],
 )
@@ -47,7 +47,7 @@ def test_data_does_not_pass_where_the_mirror_was_behind_when_it_was_compared(
 
 def test_what_a_steadily_written_source_got_since_does_not_fail_it_and_is_told() -> None:
     check = check_data(VerifiedData(records=10, differences=0, not_copied=0, copied_since=1_234))
-    assert (check.state, check.detail) == (PASSED, "10 records compared, none differs. 1,234 offsets were copied since.")
+    assert (check.state, check.detail) == (PASSED, "10 records compared, no differences. 1,234 offsets were copied since.")
 
 
 def test_a_loss_is_never_green() -> None:
@@ -69,7 +69,7 @@ def test_lag_and_configs_are_told_apart() -> None:
 def test_where_nobody_could_look_there_is_no_word_of_equal_ends(code: ErrorCode) -> None:
     lag, configs = check_blockers([(code, "no answer")])
 
-    assert (lag.state, lag.detail) == (FAILED, "The ends were not compared: no answer")
+    assert (lag.state, lag.detail) == (FAILED, "The log end offsets were not compared: no answer")
     assert (configs.state, configs.detail) == (FAILED, "no answer")
 
 

@@ -52,7 +52,7 @@ def test_what_terraform_sends_is_accepted() -> None:
         ("cluster.link.prefix", "us\n", "up to 12 letters"),
         ("cluster.link.prefix", "é", "up to 12 letters"),
         ("cluster.link.prefix", "[a]", "up to 12 letters"),
-        ("topic.config.sync.include", "retention.ms,compression.typ", "compression.typ, which cannot be synced"),
+        ("topic.config.sync.include", "retention.ms,compression.typ", "compression.typ: not a config that can be synced"),
         ("cluster.link.retry.timeout.ms", "999", "at least 1000"),
         ("acl.sync.ms", "", "must be a whole number"),
         ("acl.sync.enable", "", "true or false"),
