@@ -87,7 +87,7 @@ def test_group_filters_have_their_own_key() -> None:
     [
         ("", "no JSON"),
         ("{", "no JSON"),
-        pytest.param("[" * 100_000, "too deeply nested", id="deep"),
+        pytest.param("[" * 100_000, "nested too deeply", id="deep"),
         ("[]", '"topicFilters"'),
         ("{}", '"topicFilters"'),
         ('{"topicFilters": {}}', '"topicFilters"'),

@@ -37,7 +37,7 @@ def test_what_terraform_sends_is_accepted() -> None:
         ("no.such.config", "1", "is not a config of a cluster link"),
         ("request.timeout.ms", "1", "is read-only"),
         ("ssl.enabled.protocols", "TLSv1.3", "must be one of TLSv1.2,TLSv1.3"),
-        ("local.ssl.cipher.suites", "TLS_AES_128_GCM_SHA256", "cannot be restricted here"),
+        ("local.ssl.cipher.suites", "TLS_AES_128_GCM_SHA256", "OpenSSL's default suites are used"),
         ("link.throughput.limit.bytes.per.second", "0", "cannot be 0"),
         ("acl.sync.ms", "5s", "must be a whole number"),
         ("acl.sync.ms", "999", "at least 1000"),
@@ -111,7 +111,7 @@ def test_filters_may_come_before_the_switch_and_not_go_before_it() -> None:
 
 def test_what_is_immutable_is_set_at_creation_only() -> None:
     check_configs({"cluster.link.prefix": "w."})
-    with pytest.raises(LinkConfigError, match="only be set while the link is created"):
+    with pytest.raises(LinkConfigError, match="only be set when the link is created"):
         check_configs({"cluster.link.prefix": "w."}, present={})
 
 
@@ -130,7 +130,7 @@ def test_the_prefix_may_have_the_name_that_documents_use() -> None:
         "link.mode": "SOURCE",
     }
     assert with_canonical_names({"link.prefix": "us.", "cluster.link.prefix": "us."}) == {"cluster.link.prefix": "us."}
-    with pytest.raises(LinkConfigError, match=r"link\.prefix is another name of cluster\.link\.prefix"):
+    with pytest.raises(LinkConfigError, match=r"link\.prefix is an alias of cluster\.link\.prefix"):
         with_canonical_names({"link.prefix": "us.", "cluster.link.prefix": "eu."})
 
 

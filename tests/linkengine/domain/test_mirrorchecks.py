@@ -45,8 +45,8 @@ def test_a_topic_with_a_mirror_of_the_link_is_mirrored_whatever_the_filters_say(
     ("name", "facts", "code", "words", "problem"),
     [
         ("orders", {"topic": {"exists": False}}, CheckCode.SOURCE_TOPIC, "no such topic", False),
-        ("__consumer_offsets", {}, CheckCode.INTERNAL_TOPIC, "own machinery", False),
-        ("orders", {"topic": {"internal": True}}, CheckCode.INTERNAL_TOPIC, "own machinery", False),
+        ("__consumer_offsets", {}, CheckCode.INTERNAL_TOPIC, "Internal Kafka topic", False),
+        ("orders", {"topic": {"internal": True}}, CheckCode.INTERNAL_TOPIC, "Internal Kafka topic", False),
         ("orders", {"auto_create": False}, CheckCode.AUTO_CREATE, "enable is false", False),
         ("orders", {"filters": (NO_SECRETS,)}, CheckCode.INCLUDED, "No INCLUDE filter", False),
         ("secret.a", {}, CheckCode.NOT_EXCLUDED, r"EXCLUDE filter matches: secret\*", False),
@@ -68,9 +68,9 @@ def test_a_topic_with_a_mirror_of_the_link_is_mirrored_whatever_the_filters_say(
         ("orders", {"sources": LOOPED}, CheckCode.RING, "a topic that you may not see → source:orders → destination:", False),
         ("orders", {"sources": CHAINED, "prefix": "w."}, CheckCode.CHAIN, "mirror topic at the source", False),
         ("orders", {"topic": {"is_mirror": True}, "prefix": "w."}, CheckCode.CHAIN, "mirror topic at the source", False),
-        ("orders", {"reserved": {"ord": "link north"}}, CheckCode.NAMESPACE, r"namespace ord\* .* link north creates", False),
-        ("orders", {"reserved": {"": ""}}, CheckCode.NAMESPACE, r"namespace \* .* nobody yet creates", False),
-        ("orders", {"taken": {"orders"}}, CheckCode.NAME_FREE, "ordinary topic orders; it is not touched", True),
+        ("orders", {"reserved": {"ord": "link north"}}, CheckCode.NAMESPACE, r"in which link north may create", False),
+        ("orders", {"reserved": {"": ""}}, CheckCode.NAMESPACE, r"namespace \* .* no link may create", False),
+        ("orders", {"taken": {"orders"}}, CheckCode.NAME_FREE, r"ordinary topic orders\. It is not changed", True),
         (
             "orders",
             {"mirrors": {"orders": KnownMirror(link="link other", state=MirrorState.ACTIVE, own=False)}},

@@ -25,7 +25,7 @@ def held(end: int, *, start: int = 0, partition: int = 0) -> LogRange:
         (101, held(150), 100, "1 beyond offset 100"),
         (1, held(150), 0, "1 beyond offset 0"),
         (90, held(99), 100, "before its own fence"),
-        (90, held(150, start=91), 100, "offsets from 90 on are gone"),
+        (90, held(150, start=91), 100, "begins at offset 91 there, beyond this mirror's end 90"),
         (90, held(150, start=90), 100, ""),
         (0, None, 0, "does not exist there"),
     ],
