@@ -132,8 +132,8 @@ def test_a_server_that_hangs_is_noticed_and_used_again_once_it_answers(
     finally:
         own_spark.resume()
 
-    assert "has answered no other call" in messages[0]
-    assert "takes calls but answers none" in messages[1]
+    assert "has not responded to another call" in messages[0]
+    assert "accepts calls but does not respond" in messages[1]
     assert until_open(own_spark) is known
     assert known.range(3).count() == 3
     close_session(own_spark.url)  # the next one gets the usual time

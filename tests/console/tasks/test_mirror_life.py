@@ -208,7 +208,7 @@ def test_a_spark_that_is_away_is_shown_on_the_link(mirror: MirrorTopic, link: Cl
     reconcile.reconcile_link(link_id=link.pk)
 
     link.refresh_from_db()
-    assert link.engine_error.startswith("Copy engine unavailable: No Spark Connect server answers")
+    assert link.engine_error.startswith("Copy engine unavailable: No Spark Connect server responds")
     row = CopyWorker.objects.get()
     assert row.failures == 2
     assert row.retry_at is not None

@@ -254,7 +254,7 @@ def test_a_source_that_begins_earlier_at_the_second_attempt_is_another_topic(
     there.delete_topic(headed_topic)
     there.create_topic(headed_topic, partitions=2)
 
-    with pytest.raises(LinkEngineError, match="begin at offset 60 of partition 0, and its source begins at 0 now") as refused:
+    with pytest.raises(LinkEngineError, match="partition 0 begin at offset 60, but the source now begins at 0") as refused:
         jobs.setup_mirror(setup_plan, assignments_factory=assignments)
 
     assert refused.value.code is ErrorCode.SOURCE_TOPIC_ID_CHANGED
