@@ -1,4 +1,4 @@
-"""Run one storm over the whole product, or with --engine over the copy loop alone; print a summary line.
+"""Run a storm over the whole product, or with --engine over the copy loop alone; print a summary line.
 
 The exit status is 0 if everything was judged and nothing was found, else 1.
 """

@@ -101,7 +101,7 @@ class Owners:
         return until(is_beside, CHANGE_TIMEOUT_S)
 
     def end_leases(self) -> bool:
-        """Expire leases while their owners run until one has another owner; return whether that happened."""
+        """Expire leases while their owners run until any lease has another owner; return whether that happened."""
         for _ in range(END_TRIES):
             before = self.awaited()
             if not before:
@@ -133,7 +133,7 @@ def until(condition: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def connected(pids: Collection[int], ports: Collection[int]) -> list[int]:
-    """Return the processes that have an open connection to one of these ports."""
+    """Return the processes that have an open connection to any of these ports."""
     return sorted(pid for pid in pids if _ports_of(pid) & set(ports))
 
 
@@ -150,7 +150,7 @@ def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
 
 
 def _ran_out(left_ms: dict[str, int], before: Mapping[str, str], now: Mapping[str, Holding]) -> bool:
-    """Store the remaining time of each lease of ``before``; return whether one that was about to expire is gone."""
+    """Store the remaining time of each lease of ``before``; return whether a lease that was about to expire is gone."""
     if any(name not in now or now[name].token != before[name] for name, left in left_ms.items() if left <= RAN_OUT_MS):
         return True
     held = {name: now[name].left_ms for name, token in before.items() if name in now and now[name].token == token}

@@ -216,7 +216,7 @@ class Ground:
         self.redis.forget()
 
     def once(self, part: object, break_it: Mend, mend: Mend, *, proof: Callable[[], bool] = lambda: True) -> Blow | None:
-        """Break a part that works; None if it is broken already. A side's brokers are one part."""
+        """Break a part that works; None if it is broken already. A side's brokers count as a single part."""
         with self._breaking:
             if part in self._down:
                 return None

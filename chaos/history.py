@@ -60,7 +60,7 @@ class Journal:
                 self._outcomes[entry] = outcome
 
     def note_acked(self, entry: Entry, offset: int) -> None:
-        """Record that an entry is acknowledged, and its offset if the source returned one (not for a retried record)."""
+        """Record that an entry is acknowledged, and its offset if the source returned it (not for a retried record)."""
         self.note([entry], Outcome.ACKED)
         if offset >= 0:
             with self._lock:

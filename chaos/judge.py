@@ -29,7 +29,7 @@ class Finding:
     offset: int = -1
 
     def __str__(self) -> str:
-        """The finding in one line."""
+        """The finding as a line."""
         if not self.topic:
             return f"{self.kind}: {self.detail}"
         return f"{self.kind}: {self.topic}-{self.partition} at offset {self.offset}: {self.detail}"
@@ -61,7 +61,7 @@ def compare_compacted(topic: str, source: Sequence[Record], mirror: Sequence[Rec
 def check_places(
     topic: str, records: Sequence[Record], history: Mapping[Entry, Outcome], offsets: Mapping[Entry, int]
 ) -> Iterator[Finding]:
-    """Check that each record is one that its writer sent, unchanged, at the offset that the source returned to the writer."""
+    """Check that each record was sent by its writer, unchanged, and is at the offset that the source returned to the writer."""
     by_name = {entry.name: entry for entry in history}
     for record in records:
         entry = by_name.get(_name(record))
@@ -117,7 +117,7 @@ def check_history(topic: str, records: Sequence[Record], history: Mapping[Entry,
 
 
 def check_newest(topic: str, records: Sequence[Record], history: Mapping[Entry, Outcome]) -> Iterator[Finding]:
-    """Compare a compacted topic with its history: per key, the last acknowledged record or an unknown one after it counts.
+    """Compare a compacted topic with its history: per key, the last acknowledged record, or an unknown record after it, counts.
 
     Tombstones count as well: the log cleaner keeps them for a day.
     """
@@ -162,7 +162,7 @@ def _newest(records: Iterable[Record]) -> dict[tuple[int, bytes | None], Record]
 
 
 def _superseded(record: Record, newest: Mapping[tuple[int, bytes | None], Record]) -> bool:
-    """Return whether the other side may lack a record because it has a newer one of that key."""
+    """Return whether the other side may lack a record because it has a newer record with that key."""
     other = newest.get((record.partition, record.key))
     return other is not None and other.offset > record.offset
 

@@ -187,7 +187,7 @@ class LoopEngine:
         self._placed = {key: following.get(name, name) for key, name in self._placed.items()}
 
     def _run_second_assigner(self, seconds: float) -> None:
-        """Simulate a second assigner that does not know of the first one."""
+        """Simulate a second assigner that ignores the first."""
         self._second_assigner_until = time.monotonic() + seconds
 
     def _replay_assignments(self) -> None:

@@ -1,4 +1,4 @@
-"""Removes one of the engine's safeguards, to show that the judge detects its absence. Patches this process only."""
+"""Removes a safeguard of the engine, to show that the judge detects its absence. Patches this process only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mutate(name: str) -> None:
 
 
 def _no_sequences() -> None:
-    """Batches are sent without producer id and sequence: every append is accepted, a repeated one too."""
+    """Batches are sent without producer id and sequence: every append is accepted, even if it is repeated."""
     patch = patch_for_append
 
     def unconditional(batch: Any, **_: int) -> None:

@@ -81,7 +81,7 @@ _MOVES = {
 
 
 class Product:
-    """The product with one link and a mirror per topic; a context manager."""
+    """The product with a link and a mirror per topic; a context manager."""
 
     def __init__(self, ground: Ground, topics: Mapping[str, int]) -> None:
         """Plan everything; nothing is started yet."""
@@ -143,7 +143,7 @@ class Product:
         return None
 
     def _freeze_copiers(self) -> Blow | None:
-        """Freeze all copy workers while another one runs: the reconciler starts new ones only after half a minute."""
+        """Freeze all copy workers while another runs: the reconciler starts new workers only after half a minute."""
         self._copy_beside(BESIDE_S)
         before, workers = self._ground.owners.awaited(), self._python_workers()
         if not before or not workers:
@@ -288,7 +288,7 @@ class Product:
         return Blow(proof=partial(self._ground.owners.taken_over, before))
 
     def _awaited_workers(self) -> list[int]:
-        """Return the workers that copy, after waiting for the first one; empty after a timeout."""
+        """Return the workers that copy, after waiting for the first; empty after a timeout."""
         until(lambda: bool(self._copying_workers()), OWNERS_TIMEOUT_S)
         return self._copying_workers()
 

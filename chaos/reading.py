@@ -56,7 +56,7 @@ def read_topic(client: Mapping[str, str], topic: str, *, partitions: int, commit
 
 
 class Ends:
-    """The ends of the partitions of some topics, read repeatedly with one admin client."""
+    """The ends of the partitions of some topics, read repeatedly with the same admin client."""
 
     def __init__(self, client: Mapping[str, str], topics: Mapping[str, int], *, stable: bool = False) -> None:
         """Prepare the client. ``stable``: the last stable offset, up to which committed readers read."""
@@ -84,7 +84,7 @@ class Ends:
             self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
 
     def all(self) -> dict[tuple[str, int], int] | None:
-        """Return the ends of all partitions, None if one is missing."""
+        """Return the ends of all partitions, None if any is missing."""
         found = self.available()
         return found if len(found) == len(self._places) else None
 

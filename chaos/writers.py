@@ -1,7 +1,7 @@
 """Producers that write to the source during a storm and record the outcomes: plain, transactional, keyed, archive.
 
 Each is a thread with confluent-kafka. The outcome of every record is recorded: acknowledged, aborted, or unknown if the
-response was lost. After an error that ends a producer, a new one continues, as in an application that is restarted.
+response was lost. After an error that ends a producer, a new producer continues, as in an application that is restarted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bandwidth limit of a link, shared by all copy workers: after each fetch a worker is told how long to pause.
+"""The bandwidth limit of a link, shared by all copy workers: after each fetch a worker gets the time to pause.
 
 One key per link and limit holds the time (microseconds of Redis' clock) up to which the limit is used up. Each fetch moves it
 forward by the cost of its bytes, and the worker pauses until then. Concurrent workers queue up behind each other, so their sum

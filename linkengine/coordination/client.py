@@ -1,4 +1,4 @@
-"""Redis connections with short timeouts, and one exception for all kinds of outages."""
+"""Redis connections with short timeouts, and a common exception for all kinds of outages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redis.retry import Retry
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.redisaddress import connect
 
-SOCKET_TIMEOUT_S = 0.5  # local round trips take 0.1 ms; with one retry the slowest call blocks for 2 s, half a lease
+SOCKET_TIMEOUT_S = 0.5  # local round trips take 0.1 ms; with the retry the slowest call blocks for 2 s, half a lease
 RETRIES = 1  # a pooled connection that broke when the server restarted fails once; the retry connects again
 # Redis responds, but refuses: disk or memory full, a replica, a primary without replicas, a cluster during an election, a
 # script that does not end. For some of these errors redis-py has classes, which drop the error word from the text unless it is
@@ -38,7 +38,7 @@ local stamp = string.format('%.0f', now)
 
 
 def client_for(url: str) -> redis.Redis:
-    """Return this process's thread-safe client of ``url``; a forked child gets a new one."""
+    """Return this process's thread-safe client of ``url``; a forked child gets a new client."""
     return _client_for(url, os.getpid())
 
 

@@ -19,11 +19,11 @@ Each partition has two keys, written only by Lua scripts (``leasescripts.py``), 
 ``seen`` and ``left`` are a leader epoch of the source and an end of the mirror (``domain.leases.Grant``). A token is unique per
 RedisLease object. Races and failures:
 
-* *Two owners acquire at the same time.* The scripts run one after the other; the second finds the first one's token and gets
+* *Two owners acquire at the same time.* The scripts run one after the other; the second finds the token of the first and gets
   no grant.
 * *An owner is killed.* Its token expires. The next acquire finds ``holder`` not empty and returns ``clean=False``: requests of
   the dead owner may still be in flight to the broker.
-* *A short-lived owner follows one that was killed.* Data of the dead owner is conditional, whenever it arrives; its markers are
+* *A short-lived owner follows a killed owner.* Data of the dead owner is conditional, whenever it arrives; its markers are
   not. So an owner records that it is ``armed`` before its first marker; that is refused once another owner has had the lease.
   The successor of a dead, armed owner makes a clean release only if a marker of its own has fenced the earlier owners.
   Otherwise it releases at once, but leaves the record as it found it. After an owner that wrote only data a clean release is
@@ -34,18 +34,18 @@ RedisLease object. Races and failures:
   was served, so the owner's deadline passes first, by ``MARGIN`` more. The owner checks the deadline before it writes. What it
   had sent already is fenced by the successor: its first marker raises the producer epoch and carries the higher generation.
 * *Renew arrives after the expiry.* If no other owner took the partition since (``generation`` and ``holder`` unchanged) the
-  lease is set again: between the deadline and now neither this owner nor another one wrote.
+  lease is set again: between the deadline and now neither this owner nor another wrote.
 * *Redis lost its data* (flushed, restarted without a log, failover to a replica that lagged). An owner within its deadline
   restores lease and counter from its own generation. If another owner was quicker, the counter decides. At or below the own
-  generation: the other one started without the history while this one rightfully holds the partition, so it takes the lease
-  back. Above: the other one found this owner's epoch on the broker (``raise_generation``), and the lease is lost. An owner
+  generation: the other owner started without the history while this one rightfully holds the partition, so it takes the lease
+  back. Above: the other owner found this owner's epoch on the broker (``raise_generation``), and the lease is lost. An owner
   beyond its deadline never restores lost data: another owner may have had the partition in between. The owner restores
   ``armed`` as well; only if it dies before that, the next owner but one may get ``clean`` too early.
 * *A new owner after lost data* starts at generation 1 and finds a higher epoch on the broker. It calls ``raise_generation``.
   That shows that an unknown predecessor had sent markers, so its grant counts as not clean whatever it says, and the record
   as that of an owner that died armed.
-* *The clock of the Redis host jumps.* Forward: a lease ends early and two owners overlap. Appends are conditional, and the
-  new owner, whose grant is not clean, sends no marker before the first one's deadline has passed. Back: a lease of a dead owner
+* *The clock of the Redis host jumps.* Forward: a lease ends early and two owners overlap. Appends are conditional, and the new
+  owner, whose grant is not clean, sends no marker before the deadline of the first has passed. Back: a lease of a dead owner
   would last for as long as the jump, so every acquire reduces its remaining time to one ttl.
 
 Deadlines are this process's monotonic clock, in seconds; no wall clock is compared between machines.
@@ -70,7 +70,7 @@ UNDERWAY_MS = 30 * 60_000  # twice the time after which TCP gives up an unacknow
 
 
 class RedisLease:
-    """Leases of one owner (a copy worker, a stop), usable by several threads. In an outage calls raise
+    """Leases of an owner (a copy worker, a stop), usable by several threads. In an outage calls raise
     CoordinationUnavailableError; the deadlines of the grants are then not extended.
     """
 
@@ -84,7 +84,7 @@ class RedisLease:
         self._tokens: dict[str, str] = {}  # of grants held, as far as this process knows
         self._generations: dict[str, int] = {}
         self._deadlines: dict[str, float] = {}
-        self._armed: dict[str, int] = {}  # 1: an earlier owner, 2: this one
+        self._armed: dict[str, int] = {}  # 1: an earlier owner, 2: this owner
         self._lock = Lock()
 
     def acquire(self, key: str, owner: str) -> Grant | None:

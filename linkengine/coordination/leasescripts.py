@@ -1,4 +1,4 @@
-"""Lua scripts of the lease. Each handles all its partitions in one atomic step, since Redis runs nothing else meanwhile.
+"""Lua scripts of the lease. Each handles all its partitions in one atomic step, since Redis runs nothing else at the same time.
 
 KEYS are, per partition, the lease and the record (their fields: ``lease.py``); those of ARM and RAISE the record alone.
 """

@@ -9,7 +9,7 @@
 
 Messages are sealed with the worker's own key (Fernet: encrypted and authenticated), which travels in its Spark job and is
 derived from a secret of the installation (``key_for``). While secrets are rotated there are several, newest first: a worker
-starts with the key of the newest one and keeps it, and its heartbeat shows which one that was. An attacker with write access to
+starts with the newest secret's key and keeps it, and its heartbeat shows which key that is. An attacker with write access to
 Redis can suppress heartbeats and assignments, but can neither read credentials nor make a worker do anything: a seal is valid
 for one worker and one link, and an assignment older than the current one is refused, so that none can be replayed.
 
@@ -58,7 +58,7 @@ redis.call('PEXPIRE', KEYS[2], ARGV[1])
 
 
 def key_for(secret: str, worker_id: str) -> str:
-    """Return a worker's key, derived from one of the installation's secrets (a Fernet key, as text)."""
+    """Return a worker's key, derived from a secret of the installation (a Fernet key, as text)."""
     return urlsafe_b64encode(derive(secret, f"clusterlink copy worker 1: {worker_id}")).decode()
 
 
@@ -102,7 +102,7 @@ class RedisAssignments:
         return self._known
 
     def signer_of(self, link_id: str) -> Signer:
-        """Return the signer for reports on a link, from its latest assignment; without keys if there never was one."""
+        """Return the signer for reports on a link, from its latest assignment; without keys if there is none."""
         plan = self._known.plans.get(link_id)
         return Signer(()) if plan is None else plan.signer
 
@@ -182,7 +182,7 @@ def forget_workers(url: str, workers: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A message to one worker."""
+    """A message to a worker."""
 
     digest: str
     plan: CopyPlan | None

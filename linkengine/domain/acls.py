@@ -139,7 +139,7 @@ def _status(acl: Acl, facts: AclFacts) -> tuple[AclStatus, str]:
 
 
 def is_guard(acl: Acl, *, operation: str = "WRITE") -> bool:
-    """Return whether an ACL is the one that makes a mirror topic read-only (or, for READ, hides it while it is seeded).
+    """Return whether an ACL makes a mirror topic read-only (or, for READ, hides it during seeding).
 
     The middle cluster of a chain has these on its own mirrors. Synced further, they would outlive a promotion downstream.
     """

@@ -69,7 +69,7 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)(:\d+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAddress:
-    """Everything a client needs to reach one cluster. PEM fields hold text, not file names.
+    """Everything that a client needs to connect to a cluster. PEM fields hold text, not file names.
 
     With OAUTHBEARER, user and password are the client id and secret for the token endpoint (KIP-768).
     """
@@ -118,7 +118,7 @@ def address_from_properties(properties: Mapping[str, str | None]) -> ClusterAddr
     """Return the address that Kafka client properties describe.
 
     Raise MISCONFIGURATION_ERROR, naming the property, for invalid values and for security properties that are not supported: a
-    property that has no effect must not look as if it had one. Properties that do not concern security are ignored.
+    property that has no effect must not look effective. Properties that do not concern security are ignored.
     """
     values = {name: value for name, value in properties.items() if value}
     servers = parse_servers(values.get("bootstrap.servers", ""))

@@ -8,8 +8,8 @@ Each move interrupts a partition for up to a second, so a partition keeps its wo
 
 Moves of kinds 2 and 3 are limited per call to ``MOST_MOVED`` of all partitions, so that at most a tenth of them wait for a new
 owner at a time. A worker's load is the recently measured bytes per second of its partitions, plus a constant for each
-partition, so that idle partitions are spread by number. Among equally loaded workers the one with the fewest partitions of the
-same link is chosen, so that a large link uses all workers; then the one on the host with the lowest load.
+partition, so that idle partitions are spread by number. Among equally loaded workers that with the fewest partitions of the
+same link is chosen, so that a large link uses all workers; then the worker on the host with the lowest load.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 EACH_BYTES_PER_S = 10_000.0  # constant load of a partition besides its bytes: requests, reports, lease
-MOST_MOVED = 0.1  # share of all partitions that may move in one call
+MOST_MOVED = 0.1  # share of all partitions that may move per call
 BALANCED = 1.2  # balanced while the busiest worker has at most this multiple of the mean load
 
 
@@ -133,5 +133,5 @@ class _Placement:
 
 
 def tenth(count: int) -> int:
-    """Return how many of ``count`` partitions may move in one call, besides those without a worker."""
+    """Return how many of ``count`` partitions may move per call, besides those without a worker."""
     return max(1, int(count * MOST_MOVED))

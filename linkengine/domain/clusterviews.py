@@ -127,7 +127,7 @@ class GroupList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagView:
-    """The lag of a group in one partition; the consumer's fields are empty if no member reads the partition."""
+    """The lag of a group in a partition; the consumer's fields are empty if no member reads the partition."""
 
     topic: str
     partition: int

@@ -39,7 +39,7 @@ def with_compaction_in_time(
 def tombstones_kept_ms(source_configs: Mapping[str, str]) -> int | None:
     """Return for how long a source keeps tombstones at least, None if it is not compacted.
 
-    A reader that takes longer than that from one complete state to the next may miss that a key was deleted.
+    A reader that takes longer than that between two complete states may miss that a key was deleted.
     """
     return tombstones_would_be_kept_ms(source_configs) if is_compacted(source_configs) else None
 

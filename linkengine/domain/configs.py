@@ -65,7 +65,7 @@ PHYSICAL: Mapping[str, str] = {
     BEFORE: UNLIMITED,
     AFTER: UNLIMITED,
 }
-# A promoted topic with a wrong value of one of these loses records or refuses them. The stop can go without all others.
+# A promoted topic with a wrong value for any of these loses records or refuses them. The stop can go without all others.
 NEEDED: frozenset[str] = frozenset({*RETENTION, "cleanup.policy", "max.message.bytes", *PHYSICAL})
 # The limit must allow every batch that a source broker once accepted (its limit may have been lowered since), coalesced batches
 # (1 MiB) and batches that grow when they are encoded again. It protects brokers from clients, and no client can write to a
@@ -75,7 +75,7 @@ MIRROR_MAX_MESSAGE_BYTES = 100 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """Configs to set, and configs to reset to the cluster's default, in one request."""
+    """Configs to set, and configs to reset to the cluster's default, in a single request."""
 
     values: dict[str, str] = field(default_factory=dict)
     deletions: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ CLAMPED_LISTED = 50  # offsets listed per group and topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillRow:
-    """Result of one scratch copy. Unknown is None, never 0."""
+    """Result of a scratch copy. Unknown is None, never 0."""
 
     mirror_topic_name: str
     scratch_topic_name: str
@@ -106,7 +106,7 @@ def proven_by(
 
 
 def scratch_suffix(drill: int) -> str:
-    """Return the suffix of a drill's scratch copies; ``naming.is_internal`` recognizes it, so that no filter mirrors one."""
+    """Return the suffix of a drill's scratch copies; ``naming.is_internal`` recognizes it, so that no filter mirrors them."""
     return f".clusterlink-drill-{drill}"
 
 

@@ -25,7 +25,7 @@ class ErrorCode(StrEnum):
     CLUSTER_ID_MISMATCH = "CLUSTER_ID_MISMATCH"
     UNKNOWN_TOPIC_OR_PARTITION_ERROR = "UNKNOWN_TOPIC_OR_PARTITION_ERROR"
     TOPIC_EXISTS_ERROR = "TOPIC_EXISTS_ERROR"
-    MIRROR_EXISTS_ERROR = "MIRROR_EXISTS_ERROR"  # the name belongs to a mirror, which must not be deleted for another one
+    MIRROR_EXISTS_ERROR = "MIRROR_EXISTS_ERROR"  # the name belongs to a mirror, which must not be deleted for another topic
     INVALID_TOPIC = "INVALID_TOPIC"
     INVALID_REQUEST_ERROR = "INVALID_REQUEST_ERROR"
     POLICY_VIOLATION_ERROR = "POLICY_VIOLATION_ERROR"

@@ -73,7 +73,7 @@ def read_document(text: str) -> Any:
 
 
 def known_filters(text: str, *, key: str = "topicFilters") -> tuple[NameFilter, ...]:
-    """Parse a stored document for display; empty if there is none, or if an older version stored an invalid one."""
+    """Parse a stored document for display; empty if there is none, or if an older version stored an invalid document."""
     try:
         return parse_filters(text, key=key) if text else ()
     except LinkEngineError:

@@ -69,7 +69,7 @@ _TASKS: Mapping[TaskName, GateCheckName] = {
     TaskName.CONSUMER_OFFSETS: GateCheckName.GROUPS_SYNCED,
     TaskName.ACLS: GateCheckName.ACLS_SYNCED,
 }
-_NAMED = 3  # problems of one kind named in a message
+_NAMED = 3  # problems named per message
 _LAG = {ErrorCode.WAITING_FOR_LAG, ErrorCode.UNEXPECTED_TRUNCATION}
 _COMPARED = _LAG | {ErrorCode.WAITING_FOR_CONFIGS}  # reported after the ends were compared; other codes replace the comparison
 

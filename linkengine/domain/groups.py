@@ -3,9 +3,9 @@
 The target of a partition is ``max(mirror start, min(source's committed offset, mirror end))``. The last run is remembered per
 group and partition (``Remembered``), which distinguishes three cases that look alike:
 
-* The source's group was reset on purpose: its offset is lower than the one last synced, and the destination's offset has not
+* The source's group was reset on purpose: its offset is lower than the last synced offset, and the destination's offset has not
   been changed since. The destination is rewound too.
-* A user rewound the destination's group: its offset is lower than the one last committed by the sync. It is left alone until
+* A user rewound the destination's group: its offset is lower than the last offset committed by the sync. It is left alone until
   the source's group commits another offset.
 * The destination's group is ahead of the source's: it is never rewound.
 """
@@ -32,13 +32,13 @@ class GroupStatus(StrEnum):
     EXCLUDED = "EXCLUDED"  # by the filters
     NO_MIRROR_TOPIC = "NO_MIRROR_TOPIC"  # has no committed offset on a mirrored topic
     UNSUPPORTED_TYPE = "UNSUPPORTED_TYPE"  # share and streams groups
-    FAILED = "FAILED"  # the group, or one of its partitions, could not be read or written
+    FAILED = "FAILED"  # the group, or some of its partitions, could not be read or written
     WAITING = "WAITING"  # for a later batch
     NOT_LISTED = "NOT_LISTED"  # the source no longer lists it
 
 
 class OffsetOutcome(StrEnum):
-    """What a run decided or did for one partition of a group."""
+    """What a run decided or did for a partition of a group."""
 
     EQUAL = "EQUAL"
     ADVANCED = "ADVANCED"
@@ -84,12 +84,12 @@ class Remembered:
 
 
 Place = tuple[str, int]  # mirror topic, partition
-Memory = Mapping[Place, Remembered]  # of one group
+Memory = Mapping[Place, Remembered]  # of a group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFacts:
-    """The input of the decision about one partition of a group. ``mirror_end`` is exclusive."""
+    """The input of the decision about a partition of a group. ``mirror_end`` is exclusive."""
 
     source: Committed
     mirror_start: int
@@ -115,7 +115,7 @@ class OffsetFacts:
     def is_held_back(self) -> bool:
         """Whether a user rewound the destination's group and the source's group has not committed since.
 
-        An offset above the remembered one but below the target is most likely the sync's own commit whose response was lost.
+        An offset above the remembered offset but below the target is most likely the sync's own commit whose response was lost.
         """
         return (
             self.remembered is not None
@@ -127,7 +127,7 @@ class OffsetFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDecision:
-    """What to do with one partition: ``target`` is committed if ``write``."""
+    """What to do with a partition: ``target`` is committed if ``write``."""
 
     outcome: OffsetOutcome
     target: int
@@ -135,7 +135,7 @@ class OffsetDecision:
 
 
 def decide(facts: OffsetFacts) -> OffsetDecision:
-    """Decide about one partition of a group without active members at the destination."""
+    """Decide about a partition of a group without active members at the destination."""
     outcome = _outcome(facts)
     fresh = outcome in {OffsetOutcome.ADVANCED, OffsetOutcome.REWOUND}
     return OffsetDecision(

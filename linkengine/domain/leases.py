@@ -1,8 +1,8 @@
 """Values of the partition lease, shared by ``coordination.lease`` and its users.
 
 A lease decides which copy worker *should* write a mirror partition. Its generation is the coordinator epoch of every marker
-(``coordinator_epoch_for``), by which the destination's broker decides which one *can*. Losing a lease is therefore always safe:
-the lease saves work, and the broker's epochs and conditional appends keep the mirror correct.
+(``coordinator_epoch_for``), by which the destination's broker decides which worker *can*. Losing a lease is therefore always
+safe: the lease saves work, and the broker's epochs and conditional appends keep the mirror correct.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class CoordinationUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """One owner's lease of one partition, as it was acquired."""
+    """An owner's lease of a partition, as it was acquired."""
 
     key: str  # names the mirror partition
     generation: int  # grows with every acquire, outlives the lease; the coordinator epoch of markers is derived from it

@@ -80,7 +80,7 @@ def inbound_properties(source_side: Mapping[str, str], registered: Mapping[str, 
     """Return the properties with which an INBOUND link reaches its source.
 
     ``source_side`` are the properties of the link's other side, which is at the source. Its ``local.*`` configs replace the
-    registered credentials as a whole: nothing that signs in is taken from the registration as soon as one of them is set.
+    registered credentials as a whole: nothing that signs in is taken from the registration as soon as any of them is set.
     """
     local = local_properties(source_side)
     if not local:
@@ -124,7 +124,7 @@ def _value(properties: Mapping[str, str], name: str) -> str:
 
 
 def _servers(properties: Mapping[str, str]) -> list[str]:
-    """Return the servers as host:port in lower case; where one cannot be read, all as they are written."""
+    """Return the servers as host:port in lower case; if any cannot be parsed, all as they are written."""
     text = properties.get("bootstrap.servers", "").lower()
     try:
         return list(dict.fromkeys(str(server) for server in parse_servers(text)))

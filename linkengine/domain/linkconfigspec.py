@@ -1,4 +1,4 @@
-"""The type of one row in the table of link configs."""
+"""The type of a row in the table of link configs."""
 
 from __future__ import annotations
 

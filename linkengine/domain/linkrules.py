@@ -129,7 +129,7 @@ def _problem_of(name: str, value: str | None, *, creating: bool) -> str:
 
 
 def _value_problem(spec: LinkConfigSpec, value: str) -> str:
-    written = value.upper() if spec.name.endswith("security.protocol") else value  # Kafka accepts this one in any case
+    written = value.upper() if spec.name.endswith("security.protocol") else value  # Kafka accepts it in any case
     if spec.choices and written not in spec.choices:
         return f"{spec.name} must be one of {', '.join(spec.choices)}."
     return _BY_KIND[spec.kind](spec, value)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from linkengine.domain.states import LinkMode, LinkState
 
-ERRORS_KEPT = 50  # of one run; the number of all is kept beside them
+ERRORS_KEPT = 50  # per run; the total number is kept as well
 
 
 class TaskName(StrEnum):
@@ -44,7 +44,7 @@ class TaskSpec:
     name: TaskName
     interval_config: str  # in ms
     enable_config: str = ""  # "": always enabled while the link has mirrors
-    other_configs: tuple[str, ...] = ()  # a change of one makes the task run at once
+    other_configs: tuple[str, ...] = ()  # any change makes the task run at once
 
     @property
     def configs(self) -> frozenset[str]:
@@ -65,9 +65,9 @@ class TaskOutcome:
     """Result of a run. Without errors, everything that was due is done."""
 
     errors: tuple[TaskError, ...] = ()
-    summary: str = ""  # one sentence for users
+    summary: str = ""  # a sentence for users
     changes: int = 0  # number of topics created, configs set or offsets committed, depending on the task
-    more: bool = False  # the run stopped at its limit; the next one is to follow at once
+    more: bool = False  # the run stopped at its limit; the next run is to follow at once
 
 
 TASKS: Mapping[TaskName, TaskSpec] = MappingProxyType(

@@ -107,10 +107,10 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The result for one topic. ``checks`` is empty for a topic that is mirrored."""
+    """The result for a topic. ``checks`` is empty for a topic that is mirrored."""
 
     topic: str
-    mirror: str  # the mirror's name, "" if it cannot have one
+    mirror: str  # the mirror's name, "" if it cannot have a mirror
     standing: Standing
     mirror_state: MirrorState | None = None
     checks: tuple[Check, ...] = ()

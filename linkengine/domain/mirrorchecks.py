@@ -29,7 +29,7 @@ def judge(topic: Topic, around: Surroundings) -> Verdict:
 
 
 def judge_all(topics: Iterable[Topic], around: Surroundings) -> Iterator[Verdict]:
-    """Judge many topics of one link."""
+    """Check many topics of a link."""
     return (judge(topic, around) for topic in topics)
 
 

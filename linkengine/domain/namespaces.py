@@ -45,7 +45,7 @@ def overlap(first: str, second: str) -> bool:
 
 
 def replication_state(*, link: LinkState | None, mirrors: Iterable[Follower], unmirrored: int | None) -> ReplicationState:
-    """Return the state of a namespace. An empty one whose link is active is FOLLOWING: it has nothing to catch up with.
+    """Return the state of a namespace. An empty namespace with an active link is FOLLOWING: it has nothing to catch up with.
 
     ``unmirrored`` is the number of the source namespace's topics without a mirror, None if they could not be listed.
     """

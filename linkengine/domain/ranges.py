@@ -55,7 +55,7 @@ class Gap:
         return self.filled == len(self.range)
 
     def joined(self, later: Gap) -> Gap:
-        """Return a gap that spans this and a later one of the same reason."""
+        """Return a gap that spans this and a later gap of the same reason."""
         span = OffsetRange(self.range.start, later.range.end)
         return Gap(span, self.reason, self.filled + later.filled, self.before_ms, later.after_ms)
 
@@ -75,7 +75,8 @@ EXACT_REASONS = frozenset({GapReason.HEAD, GapReason.LOST})  # few, and each off
 
 
 def fewer_gaps(gaps: Iterable[Gap], *, most: int) -> tuple[Gap, ...]:
-    """Return disjoint gaps of one reason, ascending, as at most ``most`` (2 or more) gaps with the same number of offsets.
+    """Return disjoint gaps with the same reason, ascending, as at most ``most`` (2 or more) gaps with the same number of
+    offsets.
 
     Adjacent gaps are joined first, which loses nothing. Then the older ones are joined in pairs, repeatedly: the newest
     half of ``most`` stays as it is, older gaps get coarser. HEAD and LOST are only joined with adjacent gaps.

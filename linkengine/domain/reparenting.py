@@ -1,8 +1,8 @@
 """Reparenting: whether a mirror can continue from another copy of its source. It must be a prefix of the new parent.
 
-Two mirrors of a topic hold the same records at the same offsets. When one of them is stopped, its fence records the offset up
-to which it is a copy; what follows (the fence's marker, then records of its own producers) exists only there. The other mirror
-is a prefix of it if it ends at or before that fence in every partition.
+Two mirrors of a topic hold the same records at the same offsets. When either of them is stopped, its fence records the offset
+up to which it is a copy; what follows (the fence's marker, then records of its own producers) exists only there. The other
+mirror is a prefix of it if it ends at or before that fence in every partition.
 """
 
 from __future__ import annotations

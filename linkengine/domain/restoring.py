@@ -1,6 +1,6 @@
 """Offset arithmetic of truncate-and-restore: up to which offset two topics are equal, and which records diverged.
 
-Two topics are equal below an offset if one of them was a mirror of the other up to there. Each stop of a mirror records this as
+Two topics are equal below an offset if either was a mirror of the other up to there. Each stop of a mirror records this as
 a ``CommonPart``. To make the stopped topic a mirror again, each of its partitions is truncated to its ``RestorePoint.point``,
 the end of the common part; records beyond that point, and records that the other topic no longer has at its start, are
 diverged::
@@ -25,7 +25,7 @@ _BY_PARTITION = ("ends", "epochs", "fences", "fence_epochs")  # JSON has no numb
 class CommonPart:
     """What the stop of a mirror says about two topics: below ``ends``, by partition, both held the same records.
 
-    ``here_id`` and ``there_id`` are topic ids. One of the topics was the mirror, the other one its source (``source_is_here``).
+    ``here_id`` and ``there_id`` are topic ids. Either topic was the mirror of the other (``source_is_here``).
     ``epochs`` are the leader epochs under which the source was read. ``fences`` are the offsets at which the mirror was fenced,
     ``fence_epochs`` the leader epochs of the mirror at that time.
     """

@@ -23,7 +23,7 @@ SourceOf = Callable[[Place], Place | None]  # returns the topic that a topic mir
 def find_ring(source_of: SourceOf, *, source: Place, mirror: Place) -> tuple[Place, ...]:
     """Return the path of the records if ``mirror`` of ``source`` would feed its own cluster, in order of flow; () if not.
 
-    The last place is the new mirror; the first one is on the same cluster. The search ends at a ring that exists already.
+    The last place is the new mirror; the first place is on the same cluster. The search ends at a ring that exists already.
     """
     path, place, seen = [mirror, source], source, {source}
     while place.cluster != mirror.cluster:

@@ -1,4 +1,4 @@
-"""The state machine of a mirror topic as one table: state x event -> next state.
+"""The state machine of a mirror topic as a table: state x event -> next state.
 
 All decisions about which step a mirror may take next are made here; other code does not compare states. The console's policies
 decide who may raise an event, ``linkengine.jobs`` executes it. Database rows change their state only by compare-and-swap along

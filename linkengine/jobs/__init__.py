@@ -1,7 +1,7 @@
 """The engine's public interface: plain functions over plans, called from the console's tasks and from scripts.
 
 Each function is safe to run twice. Anticipated failures are raised as LinkEngineError; any other exception is a bug. The
-functions use neither database, Celery nor pages, and callers need no other package of the engine but this one and
+functions use neither database, Celery nor pages, and callers need no other packages of the engine than this and
 ``linkengine.domain``.
 """
 

@@ -1,4 +1,4 @@
-"""Read and administer topics, ACLs, consumer groups and brokers of one cluster. Not specific to links.
+"""Read and administer topics, ACLs, consumer groups and brokers of a cluster. Not specific to links.
 
 The caller checks permissions and whether a topic is a mirror, and passes the names of mirrors whose guards must stay.
 """
@@ -40,7 +40,7 @@ _GUARDED = frozenset({"READ", "WRITE"})
 
 
 def show_topic(address: ClusterAddress, topic: str) -> TopicDescription:
-    """Describe one topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR if there is none."""
+    """Describe a topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR if there is none."""
     return ClusterAdmin(address).describe(topic)
 
 
@@ -76,7 +76,7 @@ def broker_replicas(address: ClusterAddress, broker: int) -> list[HeldReplica]:
 
 
 def list_reassignments(address: ClusterAddress, topic: str | None = None) -> list[ReassignmentView]:
-    """Return the partitions that are being reassigned, of one topic or of all."""
+    """Return the partitions that are being reassigned, of a topic or of all topics."""
     return view_brokers.reassignments(address, topic)
 
 
@@ -120,7 +120,7 @@ def grow_topic(address: ClusterAddress, topic: str, *, partitions: int) -> Topic
 def alter_topic_configs(
     address: ClusterAddress, topic: str, *, values: Mapping[str, str], deletions: Sequence[str], validate_only: bool = False
 ) -> None:
-    """Set and delete configs of a topic in one request, or validate them only."""
+    """Set and delete configs of a topic in a single request, or validate them only."""
     admin = ClusterAdmin(address)
     admin.describe(topic)  # brokers return a less clear error for the configs of an unknown topic
     change = ConfigChange(values=dict(values), deletions=tuple(deletions))
@@ -169,7 +169,7 @@ def list_groups(address: ClusterAddress) -> GroupList:
 
 
 def show_group(address: ClusterAddress, group_id: str) -> GroupView | None:
-    """Describe one consumer group; None if there is none. Raises if it cannot be described."""
+    """Describe a consumer group; None if there is none. Raises if it cannot be described."""
     with closing(Cluster(address)) as cluster:
         found = view_groups.described(cluster, [group_id])[group_id]
     if isinstance(found, LinkEngineError):
@@ -202,7 +202,7 @@ def offsets_for_time(
 def reset_group(
     address: ClusterAddress, topic: str, *, group_id: str, offsets: Sequence[tuple[int, int]], execute: bool
 ) -> list[ResetOffset]:
-    """Set the offsets of a group without members on one topic; return them before and after.
+    """Set the offsets of a group without members on a topic; return them before and after.
 
     Without ``execute`` nothing is changed. Raises ILLEGAL_STATE if the group has members, INVALID_REQUEST_ERROR for an offset
     outside the log.

@@ -102,7 +102,7 @@ def _decoded(view: BatchView, batch: memoryview) -> Iterator[RecordLike | LargeR
 
 
 def _line(partition: int, record: RecordLike | LargeRecord) -> Iterator[bytes]:
-    """Yield one line of JSON in parts."""
+    """Yield a line of JSON in parts."""
     start = {"partition": partition, "offset": record.offset, "timestamp": record.timestamp}
     if isinstance(record, LargeRecord):
         yield json.dumps(start, separators=(",", ":")).encode()[:-1]

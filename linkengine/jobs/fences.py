@@ -47,8 +47,8 @@ def lost_fences(
 
     ``epochs``: the leader epochs under which fences were seen, as far as known. ``by_markers``: a fence has a producer id that
     no coordinator assigns, so that an application's COMMIT marker is another batch. Without an epoch, a fence that retention
-    has removed is not lost, but one that compaction has removed is. Raises if a partition has no leader, or a broker does not
-    respond.
+    has removed is not lost, but a fence that compaction has removed is. Raises if a partition has no leader, or a broker does
+    not respond.
     """
     with closing(Cluster(address)) as cluster:
         view = newest_view(cluster, topic)

@@ -18,7 +18,7 @@ _NAMED_AT_MOST = 5  # groups listed in a message
 def sync_groups(
     *, source: ClusterAddress, destination: ClusterAddress, sync: GroupSync, recall: Recall, following: Following
 ) -> GroupReport:
-    """Sync one batch of groups; ``recall`` returns what earlier runs did with the groups of the batch. Safe to repeat.
+    """Sync a batch of groups; ``recall`` returns what earlier runs did with the groups of the batch. Safe to repeat.
 
     ``following`` returns which mirrors' groups are synced at that time: a mirror that is stopped during the run is left as it
     is. Raises only errors that concern a whole cluster; a group that fails has an outcome of its own.

@@ -32,7 +32,7 @@ def list_topics(address: ClusterAddress, *, with_configs: bool = True) -> list[T
 
 
 def find_topic(address: ClusterAddress, topic: str) -> TopicDescription | None:
-    """Describe one topic, None if there is none."""
+    """Describe a topic, None if there is none."""
     return ClusterAdmin(address).find(topic)
 
 

@@ -77,7 +77,8 @@ def open_if_closed(address: ClusterAddress, topic: str) -> None:
 
 
 def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> tuple[LogRange, ...]:
-    """Return what each partition of a topic holds; raise if one has no leader, or a broker does not respond (``newest_view``).
+    """Return what each partition of a topic holds; raise if a partition has no leader, or a broker does not respond
+    (``newest_view``).
 
     For a ``closed`` topic this is final, so it also raises while the leader holds records that its followers do not have.
     """

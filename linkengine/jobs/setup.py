@@ -105,7 +105,7 @@ def _still_to_seed(
 ) -> dict[int, int]:
     """Return the heads that no earlier attempt has finished; raise TOPIC_EXISTS_ERROR for a topic that is not a mirror.
 
-    Before that, remove the ACLs that this attempt, or one that crashed right after setting them, has set on its name.
+    Before that, remove the ACLs that this attempt, or an attempt that crashed right after setting them, has set on its name.
     """
     if present is None:
         return dict(starts)

@@ -181,7 +181,7 @@ def _fence(stop: MirrorStop, found: TopicDescription, *, keep: Callable[[MirrorS
         ends = fence_partitions(here, assignments, generation=stop.generation, already_fenced_ends=so_far, epochs=epochs)
     except LinkEngineError:
         if len(so_far) > len(stop.fenced_ends):
-            with suppress(LinkEngineError):  # the error to raise is the one that prevents the stop
+            with suppress(LinkEngineError):  # the error that prevents the stop is raised
                 fenced = [partition for partition in assignments if partition.partition in so_far]
                 keep(_stopped(stop, fenced, so_far, epochs=epochs))
         raise
@@ -201,7 +201,7 @@ def _stopped(
 
 
 def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]) -> dict[int, int]:
-    """Return from which offsets on a mirror holds what was not mirrored; a topic that was only becoming one is not checked."""
+    """Return from which offsets on a mirror has foreign records; a topic that was only becoming a mirror is not checked."""
     if not stop.was_mirror:
         return {}
     # known from an earlier attempt, or reported by a copy worker that has ended in an orderly way

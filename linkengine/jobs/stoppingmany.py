@@ -1,4 +1,4 @@
-"""Fail over many mirrors of one link together: each step of ``stopping`` for all of them before the next step.
+"""Fail over many mirrors of a link together: each step of ``stopping`` for all of them before the next step.
 
 Only for mirrors without an earlier stop attempt. Mirrors with any irregularity are not in the result and are stopped one at a
 time.

@@ -42,7 +42,7 @@ def sync_mirror(mirror: MirrorSync, *, still_mirrors: StillMirrors = always) -> 
 
 
 def sync_mirrors(mirrors: Sequence[MirrorSync], *, still_mirrors: StillMirrors = always) -> list[Outcome]:
-    """Apply partitions and configs of the source to many mirrors of one link; return results or errors in order.
+    """Apply partitions and configs of the source to many mirrors of a link; return results or errors in order.
 
     Reading costs about six requests per 500 mirrors, applying one or two for each mirror that differs. Between reading and
     applying, a mirror may be stopped: ``still_mirrors`` returns False then, and the topic stays as it is. A mirror that cannot

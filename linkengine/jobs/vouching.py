@@ -3,7 +3,7 @@
 Equal ends of both sides do not show whose records they are. A copy worker that ends in an orderly way leaves, in its lease, the
 mirror's end and the leader epoch of the source under which it had read everything below (``copyjob.sourcepast``). A foreign
 write to a mirror that is not being copied to, or records that the source lost and replaced, can make the ends equal as well;
-then one of the two numbers differs.
+then either of the two numbers differs.
 """
 
 from __future__ import annotations

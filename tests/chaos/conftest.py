@@ -9,7 +9,7 @@ from chaos.ground import Ground
 
 @pytest.fixture(scope="module")
 def small_ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    """Two clusters with one broker each."""
+    """Two clusters with a broker each."""
     with Ground(tmp_path_factory.mktemp("ground"), brokers=1) as ground:
         yield ground
 

@@ -110,7 +110,7 @@ def test_records_that_a_mirror_passed_before_compaction_must_exist() -> None:
 
     kept = judge.copied_in_time(offsets, sent_s, passed, 10.0)
 
-    assert kept == {old, deletion}  # the mirror passed the third one when it was eleven seconds old
+    assert kept == {old, deletion}  # the mirror passed the third record when it was eleven seconds old
     assert kinds(judge.check_kept(TOPIC, [at(0, old), at(1, deletion)], kept)) == []
     assert kinds(judge.check_kept(TOPIC, [at(0, old), at(2, late)], kept)) == ["lost"]
     assert judge.copied_in_time(offsets, sent_s, {}, 10.0) == set()

@@ -31,7 +31,7 @@ TUNING = CopyTuning(lease_ttl_ms=LEASE_MS, request_timeout_ms=120_000, progress_
 
 
 class Scene:
-    """A topic with one partition between two small clusters, and copy workers that are started by hand."""
+    """A topic with a single partition between two small clusters, and copy workers that are started by hand."""
 
     def __init__(self, ground: Ground, topic: str, mutation: str) -> None:
         self.ground, self.topic = ground, topic
@@ -137,7 +137,7 @@ def test_without_sequences_a_late_batch_is_appended_twice(small_ground: Ground, 
         small_ground.destination.proxy.release()
         if mutation:
             scene.until(lambda: scene.end(small_ground.destination) >= 30)
-        time.sleep(1.0)  # held requests are in flight again; a refused one leaves no trace to wait for
+        time.sleep(1.0)  # held requests are in flight again; a refused request leaves no trace to wait for
         findings = scene.findings()
 
     assert findings == (["extra"] * 10 if mutation else [])

@@ -198,9 +198,9 @@ def test_the_successor_of_a_dead_owner_with_markers_can_release_without_making_t
     short.release(grant, seen=(3, 100), clean=False)
     after = taken(third, key)  # at once, without waiting for the expiry
     assert (after.generation, after.clean, after.armed, after.seen) == (3, False, True, None)
-    assert (grant.left, after.left) == (None, (3, 100))  # the short one ended in an orderly way, the dead one did not
+    assert (grant.left, after.left) == (None, (3, 100))  # the second owner ended in an orderly way, the dead owner did not
 
-    third.release(after, seen=(3, 100))  # a marker of its own has fenced the dead one's
+    third.release(after, seen=(3, 100))  # a marker of its own has fenced the dead owner
     settled = taken(fourth, key)
     assert (settled.clean, settled.armed, settled.seen, settled.left) == (True, False, (3, 100), (3, 100))
 

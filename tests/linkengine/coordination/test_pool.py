@@ -157,7 +157,7 @@ def test_a_worker_reads_new_assignments_after_data_loss_and_a_clock_set_back(
 
 
 def test_two_writers_of_assignments_do_not_block_each_other(setup: WorkerSetup) -> None:
-    """The last one counts."""
+    """The last assignment counts."""
     assignments = RedisAssignments(setup)
     for latest in (plan(0), plan(0, 1), plan(0), plan(0, 1)):
         write(setup, latest)

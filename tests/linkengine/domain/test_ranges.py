@@ -63,7 +63,7 @@ def test_ranges_touch_if_they_merge_into_one_and_touching_is_symmetric(first: Of
 
 @st.composite
 def ledgers(draw: st.DrawFn) -> list[Gap]:
-    """Return disjoint gaps of one reason, in any order."""
+    """Return disjoint gaps with the same reason, in any order."""
     reason = draw(st.sampled_from(GapReason))
     found, start = [], 0
     for distance, length in draw(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=60)):

@@ -61,7 +61,7 @@ CLEANED_SOON = {
 def test_a_compacted_fence_is_not_lost_if_the_epoch_history_confirms_it(
     setup_plan: MirrorSetup, source_topic: str, source_cluster: KafkaCluster, there: ClusterAdmin
 ) -> None:
-    """Writes records of one key, the third of which stands for the fence, until the cleaner has removed it."""
+    """Writes records with the same key, the third of which stands for the fence, until the cleaner has removed it."""
     there.set_configs(source_topic, CLEANED_SOON)
 
     def lost(epochs: dict[int, int]) -> list[int]:

@@ -47,7 +47,7 @@ CLUSTER_DESCRIBE = {"pattern_type": "LITERAL", "principal": "User:app", "host": 
 
 @pytest.fixture(params=["newest", "oldest"])
 def address(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> ClusterAddress:
-    """A cluster of the newest brokers, and one of the oldest supported ones."""
+    """A cluster of the newest brokers, or of the oldest supported brokers."""
     if request.param == "newest":
         return address_from_properties(request.getfixturevalue("destination_cluster").client_properties("link"))
     return address_from_properties(make_cluster("oldest", version=OLDEST).client_properties("link"))

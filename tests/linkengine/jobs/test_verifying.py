@@ -96,7 +96,7 @@ def unlike(plan: VerifyPlan, source_cluster: KafkaCluster, destination_cluster: 
 def test_a_moving_log_start_neither_causes_nor_hides_differences(
     unlike: VerifyPlan, here: ClusterAdmin, spark_connect_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retention deletes two records during each run. The last run compares blocks of four and leaves out the one it is in."""
+    """Retention deletes two records during each run. The last run compares blocks of four and leaves out the block it is in."""
     monkeypatch.setattr(blocks, "LEAST_OFFSETS", 4)
     starts, compare = count(2, 2), job._compare
 
