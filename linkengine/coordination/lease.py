@@ -13,7 +13,7 @@ Each partition has two keys, written only by Lua scripts (``leasescripts.py``), 
 ``seen``        what the last clean release left for the next owner, which gets it only with a clean grant
 ``rests``       when that release was, by Redis' clock
 ``left``        what the last owner alone left, whether or not its release was clean; each acquire empties it
-``armed``       when, by Redis' clock, an owner that may have sent markers last renewed; 0 after a clean release
+``armed``       when, by Redis' clock, an owner that may have sent markers last armed or renewed; 0 after a clean release
 ==============  =====================================================================================================
 
 ``seen`` and ``left`` are a leader epoch of the source and an end of the mirror (``domain.leases.Grant``). A token is unique per

@@ -51,7 +51,7 @@ class AclFacts:
     ledger: Mapping[Acl, AclStatus] = field(default_factory=dict)
     others: Mapping[str, Mapping[Acl, AclStatus]] = field(default_factory=dict)
     echoes: Collection[Acl] = ()  # on the source only because a link from the destination created them there
-    seeding: Collection[str] = ()  # mirror topics of the destination that are currently hidden by DENY READ
+    seeding: Collection[str] = ()  # mirror topics of the destination that may currently be hidden by DENY READ
     guards: Collection[Acl] = ()  # set by this console on the source, for the source's own topics and namespaces
 
 

@@ -46,8 +46,8 @@ def tombstones_kept_ms(source_configs: Mapping[str, str]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """Former cleaning of a source: until when its settings were, or may have been, others than now, and the shortest time for
-    which it kept tombstones until then.
+    """Former cleaning of a source, by other configs than now: it lasted, or may have lasted, ``until`` then, and the shortest
+    time for which it kept tombstones was ``kept_ms``.
     """
 
     until: datetime

@@ -65,7 +65,8 @@ PHYSICAL: Mapping[str, str] = {
     BEFORE: UNLIMITED,
     AFTER: UNLIMITED,
 }
-# A promoted topic with a wrong value for any of these loses records or refuses them. The stop can go without all others.
+# With another value of any of these a mirror loses records or refuses them. A promotion waits for these, even if the
+# destination refuses them, and for no other refused config.
 NEEDED: frozenset[str] = frozenset({*RETENTION, "cleanup.policy", "max.message.bytes", *PHYSICAL})
 # The limit must allow every batch that a source broker once accepted (its limit may have been lowered since), coalesced batches
 # (1 MiB) and batches that grow when they are encoded again. It protects brokers from clients, and no client can write to a

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 FIRST_GENERATION = 1  # of a mirror's first owner, or of the first owner after Redis lost its data
 
-# After that long without an owner the source was not checked; a planned move takes a second, a pause or an outage takes longer.
+# How long ``seen`` is trusted: without an owner, nothing notices that the source was restored. A planned move takes a second, a
+# pause or an outage takes longer.
 VOUCHED_MS = 60_000
 
 
