@@ -11,13 +11,13 @@ from linkengine.coordination.client import NOW_MS
 ACQUIRE = (
     NOW_MS
     + """
-local answers = {}
+local replies = {}
 for i = 1, #KEYS / 2 do
   local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, clean = redis.call('GET', lease), '0'
   if owner and owner ~= ARGV[1] then
     if redis.call('PTTL', lease) > tonumber(ARGV[2]) then redis.call('PEXPIRE', lease, ARGV[2]) end
-    answers[i] = {0}
+    replies[i] = {0}
   else
     local last = redis.call('HMGET', record, 'holder', 'clean', 'seen', 'armed', 'left', 'rests')
     if owner then clean = last[2] or '0'
@@ -25,12 +25,12 @@ for i = 1, #KEYS / 2 do
     local seen, armed = clean == '1' and last[3] or '', tonumber(last[4] or '0')
     local underway = armed > 0 and now - armed < tonumber(ARGV[3]) and 1 or 0
     local rested = last[6] and math.max(now - last[6], 0) or 0
-    answers[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway, last[5] or '', rested}
+    replies[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway, last[5] or '', rested}
     redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean, 'left', '')
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
   end
 end
-return answers
+return replies
 """
 )
 # ARGV: token, ttl, then per partition: own generation, whether the deadline has not passed, who is armed (1 an earlier owner, 2
@@ -41,17 +41,17 @@ RENEW = (
 local held = {}
 for i = 1, #KEYS / 2 do
   local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
-  local ours, in_time, armed = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1', ARGV[3 * i + 2]
+  local own, in_time, armed = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1', ARGV[3 * i + 2]
   local owner = redis.call('GET', lease)
   local known = redis.call('HMGET', record, 'generation', 'holder')
   local generation = tonumber(known[1] or '0')
   local mine = owner == ARGV[1]
-  local untaken = not owner and known[2] == ARGV[1] and generation <= ours
-  local data_lost = in_time and generation <= ours
+  local untaken = not owner and known[2] == ARGV[1] and generation <= own
+  local data_lost = in_time and generation <= own
   if mine or untaken or data_lost then
-    if not mine and not untaken and generation == ours then generation = ours + 1 end  -- so that the new owner loses it
+    if not mine and not untaken and generation == own then generation = own + 1 end  -- so that the new owner loses it
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
-    redis.call('HSET', record, 'generation', math.max(generation, ours), 'holder', ARGV[1])
+    redis.call('HSET', record, 'generation', math.max(generation, own), 'holder', ARGV[1])
     if armed == '2' then redis.call('HSET', record, 'armed', stamp) end
     if armed == '1' then redis.call('HSETNX', record, 'armed', stamp) end
     held[i] = 1

@@ -52,9 +52,9 @@ def test_equal_neighbours_are_merged_and_ranges_with_differences_are_not() -> No
 
 
 def test_ranges_of_two_partitions_and_ranges_that_are_not_adjacent_are_not_merged() -> None:
-    some = [checked(0, 5), checked(5, 6, partition=1), checked(7, 9)]
+    ranges = [checked(0, 5), checked(5, 6, partition=1), checked(7, 9)]
 
-    assert len(joined(some)) == 3
+    assert len(joined(ranges)) == 3
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,9 @@ def write(cluster: KafkaCluster, topic: str, *records: tuple[int, str | None]) -
     assert producer.flush(TIMEOUT_S) == 0
 
 
-def look(source: ClusterAddress, destination: ClusterAddress, topic: str, *, compacted: bool = False) -> list[CanaryRead]:
+def read_mirror(
+    source: ClusterAddress, destination: ClusterAddress, topic: str, *, compacted: bool = False
+) -> list[CanaryRead]:
     return read_canary(source=source, destination=destination, source_topic=topic, mirror_topic=topic, compacted=compacted)
 
 
@@ -54,7 +56,7 @@ def test_the_newest_record_of_each_partition_is_compared(
     write(source_cluster, topic, *((0, f"v{n}") for n in range(30)), (1, "right"))
     write(destination_cluster, topic, *((0, f"v{n}") for n in range(30)), (1, "wrong"))
 
-    reads = look(source, destination, topic)
+    reads = read_mirror(source, destination, topic)
 
     assert [(read.partition, read.offset) for read in reads] == [(0, 29), (1, 0), (2, None)]
     assert [read.problem for read in reads] == ["", "the record at offset 0 has another value than the source's", ""]
@@ -71,7 +73,7 @@ def test_a_newest_record_that_is_too_large_is_a_problem_of_its_partition_only(
         send_batches(cluster, topic, [bomb(250 * MEGABYTE, timestamp=NOW_MS)])
         write(cluster, topic, (1, "right"))
 
-    reads = look(source, destination, topic)
+    reads = read_mirror(source, destination, topic)
 
     assert reads[0].problem.startswith("the batch at offset 0 has a record of 250,000,0")
     assert [(read.partition, read.offset, read.problem) for read in reads[1:]] == [(1, 0, ""), (2, None, "")]
@@ -82,7 +84,7 @@ def test_a_record_that_the_source_does_not_have_is_a_problem(
 ) -> None:
     write(destination_cluster, topic, (2, "mine"))
 
-    reads = look(source, destination, topic)
+    reads = read_mirror(source, destination, topic)
 
     assert reads[2].problem == "the source has no record at offset 0"
 
@@ -100,7 +102,7 @@ def test_a_record_that_the_source_has_deleted_since_is_not_a_problem(
     write(source_cluster, topic, (0, "not copied yet"))
     there.trim(topic, {0: 2})
 
-    read = look(source, destination, topic)[0]
+    read = read_mirror(source, destination, topic)[0]
 
     assert (read.offset, read.problem, read.gone) == (1, "", "deleted at the source since")
 
@@ -121,7 +123,7 @@ def test_only_a_tombstone_may_be_missing_from_a_compacted_source(
 ) -> None:
     write(destination_cluster, topic, (0, value))
 
-    read = look(source, destination, topic, compacted=compacted)[0]
+    read = read_mirror(source, destination, topic, compacted=compacted)[0]
 
     assert read.gone.partition(" ")[0] == gone
     assert bool(read.problem) == (not gone)
@@ -144,7 +146,7 @@ def test_markers_and_aborted_records_at_the_end_are_skipped(
             producer.flush(TIMEOUT_S)
             producer.abort_transaction(TIMEOUT_S)
 
-    reads = look(source, destination, topic)
+    reads = read_mirror(source, destination, topic)
 
     assert (reads[0].offset, reads[0].problem) == (0, "")
 
@@ -163,10 +165,10 @@ def test_records_with_unusual_headers_and_timestamps_are_compared_as_far_as_the_
     send_batches(destination_cluster, topic_name, [dense(0, [at(odd.records[0], stamped.log_append_time)]).encode()])
 
     for _ in range(20):  # CPython specializes code that runs often
-        (read,) = look(source, destination, topic_name)
+        (read,) = read_mirror(source, destination, topic_name)
         assert (read.offset, read.problem) == (0, "")
 
 
 def test_a_missing_mirror_topic_raises(source: ClusterAddress, destination: ClusterAddress, topic_name: str) -> None:
     with pytest.raises(LinkEngineError, match=topic_name):
-        look(source, destination, topic_name)
+        read_mirror(source, destination, topic_name)

@@ -102,10 +102,10 @@ def test_many_mirrors_become_writable_although_configs_are_refused(
 def test_producers_may_write_before_configs_are_restored(stop: MirrorStop, here: ClusterAdmin) -> None:
     seen: list[tuple[bool, bool]] = []
 
-    def look() -> None:
+    def record_state() -> None:
         seen.append((here.denies_writes(stop.mirror_topic), looks_like_mirror(here.describe(stop.mirror_topic).configs)))
 
-    jobs.stop_mirror(stop, on_open=look)
+    jobs.stop_mirror(stop, on_open=record_state)
 
     assert seen == [(False, True)]
 

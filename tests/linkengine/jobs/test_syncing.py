@@ -141,10 +141,10 @@ def test_a_topic_created_in_place_of_the_mirror_is_left_alone(mirror: MirrorSync
 def test_a_lower_partition_count_from_a_lagging_broker_is_checked_again(
     mirror: MirrorSync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, once = ClusterAdmin.topics, [True]
+    list_topics, once = ClusterAdmin.topics, [True]
 
     def lag(admin: ClusterAdmin, *names: Any, **options: Any) -> list[TopicDescription]:
-        found = look(admin, *names, **options)
+        found = list_topics(admin, *names, **options)
         behind = admin.address == mirror.source and once and once.pop()
         return [replace(topic, partitions=1) for topic in found] if behind else found
 
@@ -161,9 +161,9 @@ def test_a_mirror_that_one_broker_does_not_show_yet_is_not_missing(
     known = replace(mirror, mirror_topic_id=here.describe(mirror.mirror_topic).topic_id)
     monkeypatch.setattr(ClusterAdmin, "find", lambda *_: None)
     monkeypatch.setattr(syncing, "observe_sources", lambda admin, wanted: {topic.name: topic for topic in admin.topics(wanted)})
-    look = ClusterAdmin.topics
+    list_topics = ClusterAdmin.topics
     monkeypatch.setattr(
-        ClusterAdmin, "topics", lambda admin, *a, **o: look(admin, *a, **o) if admin.address == mirror.source else []
+        ClusterAdmin, "topics", lambda admin, *a, **o: list_topics(admin, *a, **o) if admin.address == mirror.source else []
     )
 
     for sync in (known, mirror):  # known by its id, or by its configs only
