@@ -1,6 +1,6 @@
-"""Run one storm over the whole product, or with --engine over the copy loop alone; end with one line.
+"""Run a storm over the whole product, or with --engine over the copy loop alone; print a summary line.
 
-The exit status is 0 where everything was judged and nothing found, else 1.
+The exit status is 0 if everything was judged and nothing was found, else 1.
 """
 
 from __future__ import annotations
@@ -22,43 +22,44 @@ SHOWN = 20
 
 
 def main() -> int:
-    """Parse, storm, tell."""
+    """Parse the arguments, run the storm, print the result."""
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=1.0, help="how long faults come")
-    parser.add_argument("--seed", type=int, default=1, help="decides which fault comes when")
+    parser.add_argument("--minutes", type=float, default=1.0, help="duration of the faults")
+    parser.add_argument("--seed", type=int, default=1, help="determines the faults and their times")
     parser.add_argument("--engine", action="store_true", help="the copy loop alone, without Spark and console")
-    parser.add_argument("--only", default="", help="faults whose name contains this, as in KILL_")
+    parser.add_argument("--only", default="", help="only faults whose name contains this text, for example KILL_")
     parser.add_argument("--keep", action="store_true", help="keep the directory with all logs")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
     print(f"chaos: logs in {directory}", flush=True)
     try:
         with interruptible():
-            verdict = run(directory, seed=asked.seed, seconds=asked.minutes * 60, engine_only=asked.engine, only=asked.only)
+            seconds, engine_only = arguments.minutes * 60, arguments.engine
+            verdict = run(directory, seed=arguments.seed, seconds=seconds, engine_only=engine_only, only=arguments.only)
     except KeyboardInterrupt:
-        _put_away(directory, keep=asked.keep)
+        _remove(directory, keep=arguments.keep)
         return INTERRUPTED
     for finding in verdict.findings[:SHOWN]:
         print(f"finding: {finding}")
-    print(f"faults that broke nothing: {verdict.idle()}")
+    print(f"faults without effect: {verdict.idle()}")
     print(verdict.line())
     status = verdict.status()
-    _put_away(directory, keep=asked.keep or status != 0)
+    _remove(directory, keep=arguments.keep or status != 0)
     return status
 
 
-def _put_away(directory: Path, *, keep: bool) -> None:
+def _remove(directory: Path, *, keep: bool) -> None:
     if not keep:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def run(directory: Path, *, seed: int, seconds: float, engine_only: bool, only: str = "") -> Verdict:
-    """Run one storm."""
+    """Run a storm."""
     spare = spares(max(1, int(seconds // 30)))
     with Ground(directory) as ground:
         topics = {**TOPICS, **spare}
         with LoopEngine(ground, topics) if engine_only else Product(ground, topics) as engine:
-            faults = [one for one in engine.faults if only in one.name]
+            faults = [fault for fault in engine.faults if only in fault.name]
             strikes = schedule(seed=seed, seconds=seconds, faults=faults)
             storm = Storm(ground, engine, seed=seed, spare=spare)
             try:

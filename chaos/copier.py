@@ -1,8 +1,8 @@
-"""Copy workers in processes that may be killed: a parent that has imported everything forks one copier per order.
+"""Copy workers in processes that can be killed: a parent that has imported everything forks a child per order.
 
-`python -m chaos.copier <directory> [mutation]`: orders come line by line through the FIFO ``orders``, as names of files in the
-directory that hold a pickled CopyOrder; a copier writes its process id to ``<name>.pid``. The mutation is applied here, in the
-test's own process: product code has no switch for it.
+`python -m chaos.copier <directory> [mutation]`: orders are read line by line from the FIFO ``orders``, as names of files in the
+directory that hold a pickled CopyOrder or StopOrder; a child writes its process id to ``<name>.pid``. The mutation is applied
+here, in a process of the test: the product's code has no switch for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from linkengine.jobs import stop_mirror
 
 
 def obey(directory: Path, name: str) -> None:
-    """Carry out one order; the child's work."""
+    """Execute an order; runs in the child."""
     order = pickle.loads((directory / name).read_bytes())
     write_whole(directory / f"{name}.pid", str(os.getpid()).encode())
     if isinstance(order, CopyOrder):
@@ -32,10 +32,10 @@ def obey(directory: Path, name: str) -> None:
 
 
 def main(directory: Path, mutation: str = "") -> None:
-    """Fork a child per line until the writers of the FIFO are gone."""
+    """Fork a child per line until all writers of the FIFO have closed it."""
     mutate(mutation)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
-    assert threading.active_count() == 1, "only a process of one thread may fork"
+    assert threading.active_count() == 1, "only a single-threaded process may fork"
     with (directory / FIFO).open() as orders:
         serve(directory, orders)
 

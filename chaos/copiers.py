@@ -1,4 +1,4 @@
-"""Copier processes as the harness holds them: started by order, killed, frozen."""
+"""Copy worker processes as seen by the harness: started by orders, killed, frozen."""
 
 from __future__ import annotations
 
@@ -28,51 +28,51 @@ POLL_S = 0.02
 
 
 class CopierFailedError(RuntimeError):
-    """A copier did not start, or a stop did not end; the message has the end of the log."""
+    """A copy worker did not start, or a stop did not end; the message has the end of the log."""
 
 
 class Copiers:
-    """One parent and all copiers it forked."""
+    """A parent process and the copy workers that it forks."""
 
     def __init__(self, directory: Path, *, mutation: str = "") -> None:
         """Start the parent."""
         directory.mkdir(parents=True)
         self._directory = directory
-        self._numbers = itertools.count(1)  # one call, so threads cannot get the same
+        self._numbers = itertools.count(1)  # next() is atomic, so threads get different numbers
         os.mkfifo(directory / FIFO)
         command = [sys.executable, "-m", "chaos.copier", str(directory), mutation]
         environment = {"PYTHONPATH": str(ROOT)}
         self._parent = Process(command, name="copiers", log=directory / "copiers.log", env=environment, cwd=ROOT)
-        self._orders = os.open(directory / FIFO, os.O_RDWR)  # for both ways: does not wait for the parent
+        self._orders = os.open(directory / FIFO, os.O_RDWR)  # opened read-write, so that it does not wait for the parent
 
     def copy(self, setup: WorkerSetup) -> int:
-        """Start one copy worker and answer its process id."""
+        """Start a copy worker and return its process id."""
         return int(self._result(self._send(CopyOrder(setup=setup)), "pid", START_TIMEOUT_S))
 
     def stop_mirror(self, stop: MirrorStop) -> dict[int, int]:
-        """Stop a mirror in a process of its own; answer where it ended."""
+        """Stop a mirror in a process of its own; return its ends by partition."""
         ends: dict[int, int] = pickle.loads(self._result(self._send(StopOrder(stop=stop)), "ends", STOP_TIMEOUT_S))
         return ends
 
     def kill(self, pid: int) -> None:
-        """kill -9."""
+        """Kill a process with SIGKILL and wait until it is gone."""
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        self._until(lambda: not psutil.pid_exists(pid), START_TIMEOUT_S, "does not die")
+        self._until(lambda: not psutil.pid_exists(pid), START_TIMEOUT_S, "does not end")
 
     def close(self) -> None:
-        """Kill all."""
+        """Kill all processes."""
         self._parent.kill()
         os.close(self._orders)
 
     def crashes(self) -> Iterator[Finding]:
-        """Find the unexpected exceptions of all of them."""
+        """Yield the unexpected exceptions of all processes."""
         yield from crashes(self._parent.log)
         if not self._parent.running():
-            yield Finding(kind="crash", detail=f"the parent of the copiers has ended: {self.log_tail()}")
+            yield Finding(kind="crash", detail=f"the parent of the copy workers has ended: {self.log_tail()}")
 
     def log_tail(self) -> str:
-        """The end of what they logged."""
+        """Return the end of their log."""
         return self._parent.log_tail()
 
     def _send(self, order: CopyOrder | StopOrder) -> str:
@@ -90,17 +90,17 @@ class Copiers:
         deadline = time.monotonic() + timeout_s
         while not done():
             if time.monotonic() > deadline or not self._parent.running():
-                raise CopierFailedError(f"A copier process {what}. The end of the log:\n{self.log_tail()}")
+                raise CopierFailedError(f"A copy worker process {what}. The end of the log:\n{self.log_tail()}")
             time.sleep(POLL_S)
 
 
 def freeze(pids: list[int]) -> None:
-    """SIGSTOP."""
+    """Send SIGSTOP."""
     _signal_all(pids, signal.SIGSTOP)
 
 
 def thaw(pids: list[int]) -> None:
-    """SIGCONT."""
+    """Send SIGCONT."""
     _signal_all(pids, signal.SIGCONT)
 
 

@@ -1,7 +1,7 @@
-"""What a fault did: a blow knows how to mend what was broken, and proves that something was.
+"""Effects of faults: each fault returns how to repair what was broken, and a check that it broke something.
 
-A fault that meets nobody tests nothing. Who holds the partitions is read where the copiers themselves agree on it, in Redis; a
-proof that cannot be read is none.
+A fault without an effect tests nothing. The owners of partitions are read from the leases in Redis, by which the copy workers
+themselves coordinate. A check that cannot be made counts as no effect.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import redis
 Mend = Callable[[], object]
 POLL_S = 0.05
 END_TRIES = 6
-LEASE_MS = 4_000  # of a copier, by default
-OWNERS_TIMEOUT_S = 10.0  # until somebody holds a partition, after a fault that came before
-CHANGE_TIMEOUT_S = LEASE_MS / 1000 + 4.0  # until a lease has run out, and the next copier has heard of it
-RAN_OUT_MS = 400  # a lease that was last seen with less was not given back
+LEASE_MS = 4_000  # default lease of a copy worker
+OWNERS_TIMEOUT_S = 10.0  # until a partition has an owner, after an earlier fault
+CHANGE_TIMEOUT_S = LEASE_MS / 1000 + 4.0  # until a lease has expired and the next copy worker has the partition
+RAN_OUT_MS = 400  # a lease that was last seen with less remaining time was not released
 
 
 def _always() -> bool:
@@ -30,78 +30,78 @@ def _always() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blow:
-    """A fault that was dealt; ``proof`` is asked before ``mend``, and may wait for what it wants to see."""
+    """A fault that was caused; ``proof`` is called before ``mend``, and may wait for the effect."""
 
     mend: Mend = _always
     proof: Callable[[], bool] = _always
 
 
 class Holding(NamedTuple):
-    """One lease as it was seen."""
+    """A lease as it was read."""
 
-    token: str  # the worker, and which life of it
+    token: str  # the worker's id and the identity of its lease
     left_ms: int
 
 
 class Owners:
-    """Who holds which partition at this moment."""
+    """The current owners of partitions."""
 
     def __init__(self, url: str) -> None:
-        """Ask nothing yet."""
+        """Prepare the client; nothing is read yet."""
         self._redis = redis.Redis.from_url(url, socket_timeout=2.0, decode_responses=True)
 
     def seen(self) -> dict[str, Holding]:
-        """Answer the leases by name; none while Redis does not answer."""
+        """Return the leases by name; empty while Redis does not respond."""
         with suppress(redis.RedisError):
             names = list(self._redis.scan_iter("lease:*", count=1_000))
-            asked = self._redis.pipeline(transaction=False)
+            pipeline = self._redis.pipeline(transaction=False)
             for name in names:
-                asked.get(name)
-                asked.pttl(name)
-            answers = asked.execute()
+                pipeline.get(name)
+                pipeline.pttl(name)
+            replies = pipeline.execute()
             return {
                 name: Holding(token, left)
-                for name, token, left in zip(names, answers[::2], answers[1::2], strict=True)
+                for name, token, left in zip(names, replies[::2], replies[1::2], strict=True)
                 if token is not None
             }
         return {}
 
     def tokens(self) -> dict[str, str]:
-        """Answer who holds each lease."""
-        return {name: one.token for name, one in self.seen().items()}
+        """Return the owner of each lease."""
+        return {name: lease.token for name, lease in self.seen().items()}
 
     def awaited(self) -> dict[str, str]:
-        """Answer who holds each lease once somebody does; none if nobody comes."""
+        """Return the owner of each lease, after waiting for the first one; empty after OWNERS_TIMEOUT_S without any."""
         until(lambda: bool(self.seen()), OWNERS_TIMEOUT_S)
         return self.tokens()
 
     def set_expiry(self, names: Collection[str], after_ms: int) -> int:
-        """Let leases end after so many milliseconds; answer how many there were."""
+        """Set the remaining time of leases in milliseconds; return how many there were."""
         with suppress(redis.RedisError):
             return sum(bool(self._redis.pexpire(name, after_ms)) for name in names)
         return 0
 
     def forget_all(self) -> bool:
-        """Let Redis lose everything while it runs; tell whether it did."""
+        """Delete all data of the running Redis; return whether it succeeded."""
         with suppress(redis.RedisError):
             return bool(self._redis.flushall())
         return False
 
     def taken_over(self, before: Mapping[str, str], *, timeout_s: float = CHANGE_TIMEOUT_S) -> bool:
-        """Tell whether within the time a partition has another owner than it had."""
+        """Return whether a partition gets another owner within the time."""
         return until(lambda: _changed(before, self.tokens()), timeout_s)
 
     def beside(self, pid: int, worker_id: str, ports: Collection[int]) -> bool:
-        """Tell whether a copier soon works, connected to brokers, while somebody else holds partitions."""
+        """Return whether a copy worker gets connected to brokers while another worker owns partitions."""
 
-        def look() -> bool:
+        def is_beside() -> bool:
             others = {token for token in self.tokens().values() if worker_of(token) != worker_id}
             return bool(others and connected([pid], ports))
 
-        return until(look, CHANGE_TIMEOUT_S)
+        return until(is_beside, CHANGE_TIMEOUT_S)
 
     def end_leases(self) -> bool:
-        """End leases under their owners' feet until one has another owner; tell whether it came to that."""
+        """Expire leases while their owners run until any lease has another owner; return whether that happened."""
         for _ in range(END_TRIES):
             before = self.awaited()
             if not before:
@@ -112,20 +112,20 @@ class Owners:
         return False
 
     def died(self, before: Mapping[str, str], *, timeout_s: float = CHANGE_TIMEOUT_S) -> bool:
-        """Tell whether within the time a lease runs out: its owner neither renews it nor gives it back."""
+        """Return whether a lease expires within the time: its owner neither renews nor releases it."""
         left_ms: dict[str, int] = {}
         return until(lambda: _ran_out(left_ms, before, self.seen()), timeout_s)
 
 
 def worker_of(token: str) -> str:
-    """Answer the copy worker that holds a lease."""
+    """Return the id of the copy worker that holds a lease."""
     return token.partition("#")[0]
 
 
-def until(look: Callable[[], bool], timeout_s: float) -> bool:
-    """Look again and again; tell whether it came true in time."""
+def until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Poll a condition; return whether it became true in time."""
     deadline = time.monotonic() + timeout_s
-    while not look():
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_S)
@@ -133,14 +133,15 @@ def until(look: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def connected(pids: Collection[int], ports: Collection[int]) -> list[int]:
-    """Answer which processes have an open connection to one of these ports."""
+    """Return the processes that have an open connection to any of these ports."""
     return sorted(pid for pid in pids if _ports_of(pid) & set(ports))
 
 
 def _ports_of(pid: int) -> set[int]:
     with suppress(psutil.Error):
         connections = psutil.Process(pid).net_connections("tcp")
-        return {one.raddr.port for one in connections if one.raddr and one.status == psutil.CONN_ESTABLISHED}
+        established = (c for c in connections if c.status == psutil.CONN_ESTABLISHED)
+        return {c.raddr.port for c in established if c.raddr}
     return set()
 
 
@@ -149,7 +150,7 @@ def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
 
 
 def _ran_out(left_ms: dict[str, int], before: Mapping[str, str], now: Mapping[str, Holding]) -> bool:
-    """Note how long each lease of before still runs; tell whether one is gone that was about to end."""
+    """Store the remaining time of each lease of ``before``; return whether a lease that was about to expire is gone."""
     if any(name not in now or now[name].token != before[name] for name, left in left_ms.items() if left <= RAN_OUT_MS):
         return True
     held = {name: now[name].left_ms for name, token in before.items() if name in now and now[name].token == token}

@@ -1,4 +1,4 @@
-"""What the storm is about, as the harness sees it: something that copies the topics and can be hit, settled and promoted."""
+"""The interface of the system under test: it copies topics and can be hit by faults, settled and promoted."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from chaos.schedule import Fault, Strike
 
 
 class Engine(Protocol):
-    """A copier of all topics, with everything that belongs to it."""
+    """A system that copies all topics."""
 
     @property
     def faults(self) -> Collection[Fault]:
-        """What it can be hit by."""
+        """The faults that it supports."""
 
     def strike(self, strike: Strike) -> Blow | None:
-        """Do what the fault says; answer how to mend it, None where there is nothing to break."""
+        """Cause a fault; return how to repair it, None if there was nothing to break."""
 
     def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
-        """Wait until the mirrors hold what the sources hold; raise TimeoutError with what is known otherwise."""
+        """Wait until the mirrors have all records of their sources; raise TimeoutError with the ends otherwise."""
 
     def fail_over(self, topic: str) -> None:
-        """Make a mirror writable, whatever the source does; may be answered later (``stopped``)."""
+        """Start to make a mirror writable, whatever state the source is in; ``stopped`` shows when it is done."""
 
     def promote(self, topics: Collection[str], *, timeout_s: float) -> None:
         """Promote the mirrors and wait until they are stopped."""
 
     def stopped(self, topic: str) -> dict[int, int]:
-        """Answer where a stopped mirror ended, by partition, as the engine recorded it; empty while it is not stopped."""
+        """Return the recorded ends of a stopped mirror, by partition; empty while it is not stopped."""
 
     def failures(self) -> Iterator[Finding]:
-        """Find the mirrors that were given up: no fault of a storm is a reason for that. Asked before mirrors are stopped."""
+        """Yield mirrors that have FAILED, which no fault of a storm justifies. Called before mirrors are stopped."""
 
     def crashes(self) -> Iterator[Finding]:
-        """Find the unexpected exceptions in logs, and programs that have ended."""
+        """Yield unexpected exceptions in logs, and programs that have ended."""
 
     def story(self) -> str:
-        """Tell what may explain a failure: the ends of logs."""
+        """Return the ends of logs, which may explain a failure."""

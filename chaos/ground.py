@@ -1,7 +1,7 @@
-"""The ground a storm goes over: two clusters behind proxies, Redis, the topics, and the faults these parts can have.
+"""The environment of a storm: two clusters behind proxies, Redis, the topics, and the faults of these parts.
 
-Every fault answers how to mend it, and how it shows that it broke something. What is down already is left alone, so that a
-schedule never breaks more than it says; of brokers only those are broken that lead a partition of the storm.
+Every fault returns how to repair it and a check of its effect. A part that is down already is left alone, so that a schedule
+never breaks more than it says; only brokers that lead a partition of the storm are broken.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from devcluster.kafka import KafkaCluster
 from devcluster.redis import RedisServer
 
 BROKER_SETTINGS: Mapping[str, object] = {"min.insync.replicas": 2, "unclean.leader.election.enable": "false"}
-# who writes old records is forgotten at the next look (ten minutes by default); what the network holds back comes before that
-# and nothing is cleaned there, so that the judge sees all that was ever copied of a compacted topic
+# Brokers expire producer state with old timestamps at the next check (every ten minutes by default); requests that the network
+# delays arrive before that. The cleaner is off, so that the judge sees all records that were ever copied of a compacted topic.
 DESTINATION: Mapping[str, object] = {"producer.id.expiration.check.interval.ms": 15_000, "log.cleaner.enable": "false"}
 HEAP = "384m"
 REQUEST_TIMEOUT_S = 30.0
-SLOW_S = 0.05  # per chunk that passes
+SLOW_S = 0.05  # delay per forwarded chunk
 LEADERS_TIMEOUT_S, FULL_TIMEOUT_S = 5.0, 12.0
-KEPT_MS = 10_000  # for so long the source's cleaner leaves a record alone
+KEPT_MS = 10_000  # age before which the source's log cleaner does not compact a record
 CLOCK_JUMP_MS = 3_600_000
 PLAIN, TRANSACTIONS, ARCHIVE, COMPACTED = "chaos-events", "chaos-orders", "chaos-archive", "chaos-state"
 TOPICS: Mapping[str, int] = {PLAIN: 2, TRANSACTIONS: 2, ARCHIVE: 1, COMPACTED: 1}  # name -> partitions
@@ -46,29 +46,29 @@ CONFIGS: Mapping[str, dict[str, str]] = {
 
 
 def spares(count: int) -> dict[str, int]:
-    """Name the topics whose mirrors are failed over in the storm."""
+    """Return the topics whose mirrors are failed over during the storm."""
     return {f"chaos-spare-{number}": 1 for number in range(count)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One cluster and the proxy that the product reaches it through."""
+    """A cluster and the proxy through which the product connects to it."""
 
     cluster: KafkaCluster
     proxy: Proxy
 
 
 def _known_topics(client: Mapping[str, str]) -> set[str]:
-    """Ask one broker: a fresh client's first metadata is that of its bootstrap server."""
+    """Return the topics that a broker knows: a new client gets its first metadata from its bootstrap server."""
     seen = AdminClient({**client}).list_topics(timeout=REQUEST_TIMEOUT_S).topics.values()
-    return {str(one.topic) for one in seen if all(part.leader >= 0 for part in one.partitions.values())}
+    return {str(topic.topic) for topic in seen if all(part.leader >= 0 for part in topic.partitions.values())}
 
 
 class Ground:
     """Clusters, proxies, Redis; a context manager."""
 
     def __init__(self, directory: Path, *, brokers: int = 3) -> None:
-        """Plan everything, start nothing."""
+        """Plan everything; nothing is started yet."""
         self.directory = directory
         self._stack = ExitStack()
         self._clusters = [
@@ -101,7 +101,7 @@ class Ground:
         self._stack.close()
 
     def strike(self, strike: Strike) -> Blow | None:
-        """Do what the fault says; None where there is nothing to break."""
+        """Cause a fault; return None if there is nothing to break."""
         side = self.source if strike.fault.name.endswith("_SOURCE") else self.destination
         match strike.fault:
             case (
@@ -120,16 +120,16 @@ class Ground:
                 return self._strike_redis(strike)
 
     def client(self) -> redis.Redis:
-        """Answer a client of Redis, as the harness uses it."""
+        """Return a client of Redis for the harness."""
         return redis.Redis.from_url(self.redis.url, socket_timeout=2.0, decode_responses=True)
 
     @property
     def destination_ports(self) -> list[int]:
-        """Where the engine reaches the brokers of the destination."""
+        """Ports on which the engine connects to the destination's brokers."""
         return [port for port, _ in self.destination.cluster.routes]
 
     def create_topics(self, topics: Mapping[str, int]) -> None:
-        """Create the source topics and wait until every broker knows them."""
+        """Create the source topics and wait until every broker has their metadata."""
         self._topics |= topics.keys()
         cluster = self.source.cluster
         replicas = min(3, len(cluster.brokers))
@@ -141,10 +141,10 @@ class Ground:
         for server in cluster.bootstrap.split(","):
             while not topics.keys() <= _known_topics({**cluster.client(), "bootstrap.servers": server}):
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"Broker {server} does not know the new topics.")
+                    raise TimeoutError(f"Broker {server} does not return the new topics.")
 
     def heal(self) -> None:
-        """Let both networks be fine."""
+        """Repair both networks."""
         self.source.proxy.heal()
         self.destination.proxy.heal()
 
@@ -169,16 +169,16 @@ class Ground:
                 return self.once(side, partial(cluster.kill, node), restart)
 
     def _leaders(self, side: Side) -> list[int]:
-        """Answer the running brokers that lead a partition of the storm; one that starts still does not."""
+        """Return the running brokers that lead a partition of the storm; brokers that are starting lead none yet."""
         if side in self._down:
             return []
         found: list[int] = []
 
-        def look() -> bool:
+        def has_leaders() -> bool:
             found[:] = sorted(node for node in _leading(side.cluster.client(), self._topics) if side.cluster.running(node))
             return bool(found)
 
-        until(look, LEADERS_TIMEOUT_S)
+        until(has_leaders, LEADERS_TIMEOUT_S)
         return found
 
     def _strike_network(self, proxy: Proxy, fault: Fault) -> Blow | None:
@@ -216,18 +216,18 @@ class Ground:
         self.redis.forget()
 
     def once(self, part: object, break_it: Mend, mend: Mend, *, proof: Callable[[], bool] = lambda: True) -> Blow | None:
-        """Break a part that is whole; one broker of a side at a time."""
+        """Break a part that works; None if it is broken already. A side's brokers count as a single part."""
         with self._breaking:
             if part in self._down:
                 return None
             self._down.add(part)
         break_it()
 
-        def mended() -> None:
+        def mend_it() -> None:
             mend()
             self._down.discard(part)
 
-        return Blow(mend=mended, proof=proof)
+        return Blow(mend=mend_it, proof=proof)
 
 
 def _leading(client: Mapping[str, str], topics: Set[str]) -> set[int]:

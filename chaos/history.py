@@ -1,4 +1,4 @@
-"""What the writers know: every record they ever sent, and what the source told them of it. Values and one journal, no I/O."""
+"""The history of the writers: every record they sent, and its outcome. Values and a journal, no I/O."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ PAD = b"." * 60
 
 
 class Outcome(StrEnum):
-    """What the source said."""
+    """Outcome of a record at the source."""
 
-    ACKED = "ACKED"  # it is there for good
-    ABORTED = "ABORTED"  # nobody may ever read it
-    UNKNOWN = "UNKNOWN"  # the answer was lost: it is there once or not at all
+    ACKED = "ACKED"  # it is in the log permanently
+    ABORTED = "ABORTED"  # no committed reader may return it
+    UNKNOWN = "UNKNOWN"  # the response was lost: it is in the log once or not at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One record as its writer sent it; ``number`` counts the records of a writer."""
+    """A record as its writer sent it; ``number`` counts the records of a writer."""
 
     writer: str
     number: int
@@ -33,7 +33,7 @@ class Entry:
 
     @property
     def name(self) -> bytes:
-        """What the record carries in a header, so that a deletion, which has no value, can be told too."""
+        """The record's header value, which also identifies a tombstone, which has no value."""
         return f"{self.writer}:{self.number}".encode()
 
     @property
@@ -43,45 +43,45 @@ class Entry:
 
 
 class Journal:
-    """The entries of all writers with their outcomes; safe to share between threads."""
+    """The entries of all writers with their outcomes; thread-safe."""
 
     def __init__(self) -> None:
-        """Nothing has been written yet."""
+        """Create an empty journal."""
         self._lock = Lock()
         self._outcomes: dict[Entry, Outcome] = {}
         self._sent_s: dict[Entry, float] = {}
         self._offsets: dict[Entry, int] = {}
 
     def note(self, entries: Iterable[Entry], outcome: Outcome) -> None:
-        """Keep what became of entries."""
+        """Record the outcome of entries."""
         with self._lock:
             for entry in entries:
                 self._sent_s.setdefault(entry, time.monotonic())
                 self._outcomes[entry] = outcome
 
     def note_acked(self, entry: Entry, offset: int) -> None:
-        """Keep that a record is there for good, and where, as far as the source told (it does not of a repeated one)."""
+        """Record that an entry is acknowledged, and its offset if the source returned it (not for a retried record)."""
         self.note([entry], Outcome.ACKED)
         if offset >= 0:
             with self._lock:
                 self._offsets[entry] = offset
 
     def of_topic(self, topic: str) -> dict[Entry, Outcome]:
-        """Answer what is known of a topic's records."""
+        """Return the outcomes of a topic's records."""
         with self._lock:
             return {entry: outcome for entry, outcome in self._outcomes.items() if entry.topic == topic}
 
     def sent_s(self, topic: str) -> dict[Entry, float]:
-        """Answer when, in monotonic seconds, a topic's records were about to be sent: none of them is older."""
+        """Return when, in monotonic seconds, each record of a topic was about to be sent: none is older."""
         with self._lock:
             return {entry: at_s for entry, at_s in self._sent_s.items() if entry.topic == topic}
 
     def offsets(self, topic: str) -> dict[Entry, int]:
-        """Answer where a topic's acknowledged records stand, as far as the source told."""
+        """Return the offsets of a topic's acknowledged records, as far as the source returned them."""
         with self._lock:
             return {entry: offset for entry, offset in self._offsets.items() if entry.topic == topic}
 
     def count(self, outcome: Outcome) -> int:
-        """Answer how many records came out so."""
+        """Return how many records have an outcome."""
         with self._lock:
-            return sum(one is outcome for one in self._outcomes.values())
+            return sum(known is outcome for known in self._outcomes.values())

@@ -1,8 +1,8 @@
-"""The judge: compares what both sides hold with each other and with what the writers know. Pure; knows no copier.
+"""The judge: compares both sides with each other and with the history of the writers. Pure functions, independent of the copy.
 
-Strict topics: every record of the source, as a reader of committed data sees it, stands on the mirror at the same offset with
-the same key, value, timestamp and headers, and nothing else does. Compacted topics: the source may lack what it holds a newer
-record of the same key for; the mirror of a storm is never cleaned, so it lacks only what was cleaned before it was copied.
+Strict topics: every record of the source, as a committed reader sees it, is on the mirror at the same offset with the same key,
+value, timestamp and headers, and nothing else is. Compacted topics: the source may lack records for whose key it has a newer
+one. The mirror of a storm is never compacted, so it lacks only records that were removed before they were copied.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Place = tuple[str, int]  # topic, partition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that must never be."""
+    """A violation of a guarantee."""
 
     kind: str  # lost, doubled, moved, …
     detail: str
-    topic: str = ""  # "": it is not about one record
+    topic: str = ""  # "": not about a single record
     partition: int = -1
     offset: int = -1
 
     def __str__(self) -> str:
-        """One line for people."""
+        """The finding as a line."""
         if not self.topic:
             return f"{self.kind}: {self.detail}"
         return f"{self.kind}: {self.topic}-{self.partition} at offset {self.offset}: {self.detail}"
@@ -38,9 +38,9 @@ class Finding:
 def compare(
     topic: str, source: Sequence[Record], mirror: Sequence[Record], *, ends: Mapping[int, int] | None = None
 ) -> Iterator[Finding]:
-    """Compare two strict sides up to ``ends`` by partition, by default whole."""
-    there = {one[:2]: one for one in source if ends is None or one.offset < ends[one.partition]}
-    here = {one[:2]: one for one in mirror}
+    """Compare a strict topic on both sides, up to ``ends`` by partition or completely."""
+    there = {record[:2]: record for record in source if ends is None or record.offset < ends[record.partition]}
+    here = {record[:2]: record for record in mirror}
     for place in sorted(there.keys() | here.keys()):
         expected, found = there.get(place), here.get(place)
         if expected != found:
@@ -48,8 +48,8 @@ def compare(
 
 
 def compare_compacted(topic: str, source: Sequence[Record], mirror: Sequence[Record]) -> Iterator[Finding]:
-    """Compare a source that is cleaned with a mirror that is not."""
-    there, here = ({one[:2]: one for one in side} for side in (source, mirror))
+    """Compare a source that is compacted with a mirror that is not."""
+    there, here = ({record[:2]: record for record in side} for side in (source, mirror))
     newest = _newest(source)
     for place in sorted(there.keys() | here.keys()):
         expected, found = there.get(place), here.get(place)
@@ -61,17 +61,17 @@ def compare_compacted(topic: str, source: Sequence[Record], mirror: Sequence[Rec
 def check_places(
     topic: str, records: Sequence[Record], history: Mapping[Entry, Outcome], offsets: Mapping[Entry, int]
 ) -> Iterator[Finding]:
-    """Check that each record is one its writer sent, as it was sent, where the source told the writer that it stands."""
+    """Check that each record was sent by its writer, unchanged, and is at the offset that the source returned to the writer."""
     by_name = {entry.name: entry for entry in history}
-    for one in records:
-        entry = by_name.get(_name(one))
-        if entry is None or (one.partition, one.key, one.value) != (entry.partition, entry.key, entry.value):
-            kind, detail = "foreign", f"no writer wrote {one}"
-        elif offsets.get(entry, one.offset) != one.offset:
+    for record in records:
+        entry = by_name.get(_name(record))
+        if entry is None or (record.partition, record.key, record.value) != (entry.partition, entry.key, entry.value):
+            kind, detail = "foreign", f"no writer wrote {record}"
+        elif offsets.get(entry, record.offset) != record.offset:
             kind, detail = "moved", f"{entry.name!r} was acknowledged at offset {offsets[entry]}"
         else:
             continue
-        yield Finding(kind=kind, topic=topic, partition=one.partition, offset=one.offset, detail=detail)
+        yield Finding(kind=kind, topic=topic, partition=record.partition, offset=record.offset, detail=detail)
 
 
 def copied_in_time(
@@ -80,30 +80,30 @@ def copied_in_time(
     passed: Mapping[Place, Sequence[tuple[int, float]]],
     kept_s: float,
 ) -> set[Entry]:
-    """Answer the records that the mirror's end had passed before the source could clean them, which it does after ``kept_s``.
+    """Return the records that the mirror's end had passed before the source could compact them, which it does after ``kept_s``.
 
-    ``passed``: ends of the mirrors with the time at which each was seen first, growing.
+    ``passed``: ascending ends of the mirrors with the time at which each was first observed.
     """
     found: set[Entry] = set()
     for entry, offset in offsets.items():
         seen = passed.get((entry.topic, entry.partition), ())
-        at = bisect_right(seen, offset, key=lambda one: one[0])
+        at = bisect_right(seen, offset, key=lambda sample: sample[0])
         if at < len(seen) and seen[at][1] < sent_s[entry] + kept_s:
             found.add(entry)
     return found
 
 
 def check_kept(topic: str, mirror: Sequence[Record], kept: Collection[Entry]) -> Iterator[Finding]:
-    """Check that a mirror without a cleaner holds every record that was copied in time, deletions too."""
-    names = {_name(one) for one in mirror}
+    """Check that a mirror that is not compacted has every record that was copied in time, tombstones included."""
+    names = {_name(record) for record in mirror}
     for entry in kept:
         if entry.topic == topic and entry.name not in names:
-            yield _of_entry("lost", entry, "it was there to be copied when the mirror went past it")
+            yield _of_entry("lost", entry, "it was on the source when the mirror passed its offset")
 
 
 def check_history(topic: str, records: Sequence[Record], history: Mapping[Entry, Outcome]) -> Iterator[Finding]:
-    """Compare what a reader of committed data sees with what the writers know of a strict topic."""
-    seen = Counter(_name(one) for one in records)
+    """Compare what a committed reader sees of a strict topic with the history of its writers."""
+    seen = Counter(_name(record) for record in records)
     by_name = {entry.name: entry for entry in history}
     for entry, outcome in history.items():
         times = seen[entry.name]
@@ -117,27 +117,27 @@ def check_history(topic: str, records: Sequence[Record], history: Mapping[Entry,
 
 
 def check_newest(topic: str, records: Sequence[Record], history: Mapping[Entry, Outcome]) -> Iterator[Finding]:
-    """Compare a compacted topic with its writers: per key the last acknowledged record counts, or an unknown after it.
+    """Compare a compacted topic with its history: per key, the last acknowledged record, or an unknown record after it, counts.
 
-    Deletions count as well: a cleaner keeps them for a day.
+    Tombstones count as well: the log cleaner keeps them for a day.
     """
-    newest = {key: one for (_, key), one in _newest(records).items()}
+    newest = {key: record for (_, key), record in _newest(records).items()}
     known: dict[bytes, list[Entry]] = defaultdict(list)
-    for entry in sorted(history, key=lambda one: one.number):
+    for entry in sorted(history, key=lambda entry: entry.number):
         known[entry.key].append(entry)
     for key, entries in known.items():
         acked = [entry for entry in entries if history[entry] is Outcome.ACKED]
-        allowed = [one for one in entries if not acked or one.number >= acked[-1].number]
+        allowed = [entry for entry in entries if not acked or entry.number >= acked[-1].number]
         found = newest.get(key)
         if found is None and acked:
             yield _of_entry("lost", acked[-1], "it is the last of its key")
-        elif found is not None and _name(found) not in {one.name for one in allowed}:
+        elif found is not None and _name(found) not in {entry.name for entry in allowed}:
             yield Finding(kind="stale", topic=topic, partition=found.partition, offset=found.offset, detail=f"{found}")
 
 
 def check_unchanged(committed: Sequence[Record], uncommitted: Sequence[Record], *, topic: str) -> Iterator[Finding]:
-    """Check that a mirror shows every reader the same: nothing aborted is in it."""
-    hidden = {one[:2]: one for one in uncommitted}.keys() ^ {one[:2]: one for one in committed}.keys()
+    """Check that committed and uncommitted readers see the same records of a mirror: it has no aborted ones."""
+    hidden = {record[:2] for record in uncommitted} ^ {record[:2] for record in committed}
     for partition, offset in sorted(hidden):
         yield Finding(
             kind="aborted", topic=topic, partition=partition, offset=offset, detail="only some readers of the mirror see it"
@@ -145,7 +145,7 @@ def check_unchanged(committed: Sequence[Record], uncommitted: Sequence[Record], 
 
 
 def check_ends(expected: Mapping[Place, int], found: Mapping[Place, int]) -> Iterator[Finding]:
-    """Check that topics end where they must."""
+    """Check that topics end at the expected offsets."""
     for (topic, partition), end in sorted(expected.items()):
         there = found.get((topic, partition))
         if there != end:
@@ -158,34 +158,38 @@ def _difference(topic: str, place: tuple[int, int], expected: Record | None, fou
 
 
 def _newest(records: Iterable[Record]) -> dict[tuple[int, bytes | None], Record]:
-    return {(one.partition, one.key): one for one in records}  # in order: the last one stays
+    return {(record.partition, record.key): record for record in records}  # in order: the last record of a key stays
 
 
 def _superseded(record: Record, newest: Mapping[tuple[int, bytes | None], Record]) -> bool:
-    """Tell whether the other side may lack a record: it holds a newer one of that key."""
+    """Return whether the other side may lack a record because it has a newer record with that key."""
     other = newest.get((record.partition, record.key))
     return other is not None and other.offset > record.offset
 
 
 def _disorder(topic: str, records: Sequence[Record], by_name: Mapping[bytes, Entry]) -> Iterator[Finding]:
     last: dict[tuple[str, int], int] = {}
-    for one in records:
-        entry = by_name.get(_name(one))
-        if entry is None or entry.partition != one.partition:
+    for record in records:
+        entry = by_name.get(_name(record))
+        if entry is None or entry.partition != record.partition:
             yield Finding(
-                kind="foreign", topic=topic, partition=one.partition, offset=one.offset, detail=f"no writer wrote {one}"
+                kind="foreign",
+                topic=topic,
+                partition=record.partition,
+                offset=record.offset,
+                detail=f"no writer wrote {record}",
             )
             continue
-        before = last.get((entry.writer, one.partition), 0)
+        before = last.get((entry.writer, record.partition), 0)
         if entry.number < before:
             yield Finding(
                 kind="reordered",
                 topic=topic,
-                partition=one.partition,
-                offset=one.offset,
+                partition=record.partition,
+                offset=record.offset,
                 detail=f"{entry.name!r} after {before}",
             )
-        last[entry.writer, one.partition] = entry.number
+        last[entry.writer, record.partition] = entry.number
 
 
 def _name(record: Record) -> bytes:

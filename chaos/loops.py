@@ -1,7 +1,7 @@
-"""The engine without Spark and console: a pool of copy workers in processes, kept going by a supervisor in a thread.
+"""The engine without Spark and console: a pool of copy workers in processes, with a supervisor in a thread.
 
-What the reconciler does in the product is done here in a few lines: partitions are dealt out to the workers that are heard, and
-a worker that died or is silent is replaced.
+The supervisor does in a few lines what the reconciler does in the product: it assigns partitions to the workers with a recent
+heartbeat, and replaces workers that died or are silent.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ from linkengine.domain.workers import worker_id_for
 LINK = "chaos"
 SECRETS, SIGNER = (urlsafe_b64encode(token_bytes(32)).decode(),), Signer((token_bytes(32),))
 POOL = 2  # copy workers
-BEGIN_S = 10.0  # a worker that was not heard by then is replaced
-DRAIN_S = 3.0  # of a worker that is replaced, for what it has under way
+BEGIN_S = 10.0  # a worker without a heartbeat by then is replaced
+DRAIN_S = 3.0  # for a replaced worker to complete its requests
 POLL_S = 0.25
-AT_ONCE = 4  # mirrors that are set up, or promoted
+AT_ONCE = 4  # mirrors that are set up, or promoted, in parallel
 REQUEST_TIMEOUT_MS = 8_000
 SETUP_ATTEMPTS = 6
-STOP_GENERATION = 1 << 20  # above every copier's
-_mirrors = itertools.count(1)  # of this process: engines share a Redis
+STOP_GENERATION = 1 << 20  # higher than that of every copy worker
+_mirrors = itertools.count(1)  # unique in this process, since engines share a Redis
 
 
 class LoopEngine:
-    """Copies topics by copy loops in processes; a context manager."""
+    """Copies topics with copy workers in processes; a context manager."""
 
     def __init__(
         self, ground: Ground, topics: Mapping[str, int], *, mutation: str = "", tuning: CopyTuning | None = None
     ) -> None:
-        """Create the mirrors; copy nothing yet."""
+        """Create the mirrors; copying starts with the context."""
         self._ground, self._topics = ground, dict(topics)
         self._tuning = tuning or CopyTuning(request_timeout_ms=REQUEST_TIMEOUT_MS)
         self._addresses = {
@@ -81,18 +81,18 @@ class LoopEngine:
         self._wanted = dict.fromkeys(self._topics, True)
         self._stopped: dict[str, dict[int, int]] = {}
         port, address = free_port(), urlsplit(ground.redis.url)
-        self._way = Proxy([(port, address.port or 0)])  # of workers to Redis
+        self._redis_proxy = Proxy([(port, address.port or 0)])  # between workers and Redis
         self._redis_url = address._replace(netloc=f":{address.password}@{LOOPBACK}:{port}").geturl()
         self._workers = itertools.count(1)
         self.copiers = Copiers(ground.directory / self._link, mutation=mutation)
-        self._running: dict[int, str] = {}  # process -> its name
-        self._pool: dict[int, tuple[str, float]] = {}  # place in the pool -> who has it, and since when
-        self._placed: dict[str, str] = {}  # partition -> worker
-        self._turned_until = 0.0  # somebody else deals out until then
-        self._lock = threading.Lock()  # of what runs: the keeper and the faults start copiers
-        self._failed: dict[str, PartitionProgress] = {}  # partitions that were given up
+        self._running: dict[int, str] = {}  # process id -> worker id
+        self._pool: dict[int, tuple[str, float]] = {}  # place in the pool -> its worker id, and when it was started
+        self._placed: dict[str, str] = {}  # partition -> worker id
+        self._second_assigner_until = 0.0  # until then a second assigner is simulated
+        self._lock = threading.Lock()  # for _running: supervisor and faults start workers
+        self._failed: dict[str, PartitionProgress] = {}  # partitions that have FAILED
         self._over = threading.Event()
-        self._keeper: threading.Thread | None = None
+        self._supervisor: threading.Thread | None = None
         self._next_at = 0.0  # no worker is started before
 
     @property
@@ -100,25 +100,25 @@ class LoopEngine:
         return ENGINE_FAULTS
 
     def __enter__(self) -> LoopEngine:
-        """Begin to copy and to keep copying."""
-        self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
-        self._keeper.start()
+        """Start to copy and to supervise."""
+        self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
+        self._supervisor.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Stop everything."""
         self._over.set()
-        if self._keeper is not None:
-            self._keeper.join(60)
+        if self._supervisor is not None:
+            self._supervisor.join(60)
         self.copiers.close()
-        self._way.close()
+        self._redis_proxy.close()
 
     def strike(self, strike: Strike) -> Blow | None:
         moves: dict[Fault, Callable[[], None]] = {
-            Fault.DRAIN: self._drain_one,
-            Fault.REBALANCE: self._turn_round,
-            Fault.TWO_ASSIGNERS: partial(self._deal_otherwise, strike.lasts_s),
-            Fault.STALE_ASSIGNMENT: self._tell_again,
+            Fault.DRAIN: self._drain_busiest,
+            Fault.REBALANCE: self._rotate,
+            Fault.TWO_ASSIGNERS: partial(self._run_second_assigner, strike.lasts_s),
+            Fault.STALE_ASSIGNMENT: self._replay_assignments,
         }
         if strike.fault in moves:
             return self._moved(moves[strike.fault])
@@ -130,8 +130,8 @@ class LoopEngine:
             case Fault.SECOND_COPIER | Fault.SECOND_OWNER:
                 return self._copy_beside(strike)
             case Fault.CUT_REDIS:
-                ended, way = self._way.ended, self._way
-                return self._ground.once((way, "cut"), way.cut, way.mend, proof=lambda: way.ended > ended)
+                proxy, ended = self._redis_proxy, self._redis_proxy.ended
+                return self._ground.once((proxy, "cut"), proxy.cut, proxy.mend, proof=lambda: proxy.ended > ended)
             case _:
                 return self._ground.strike(strike)
 
@@ -145,22 +145,22 @@ class LoopEngine:
     def _kill_owner(self, strike: Strike) -> Blow | None:
         owners: list[int] = []
 
-        def look() -> bool:
+        def has_owner() -> bool:
             names = {worker_of(token) for token in self._ground.owners.tokens().values()}
             owners[:] = [pid for pid, name in self.running().items() if name in names]
             return bool(owners)
 
-        if not until(look, OWNERS_TIMEOUT_S):
+        if not until(has_owner, OWNERS_TIMEOUT_S):
             return None
         self.copiers.kill(owners[int(strike.pick * len(owners))])
-        self._next_at = time.monotonic() + strike.lasts_s  # a supervisor that takes its time
+        self._next_at = time.monotonic() + strike.lasts_s  # delays the supervisor
         return Blow()
 
     def _freeze_all(self) -> Blow | None:
         before, pids = self._ground.owners.awaited(), list(self.running())
         if not before or not pids:
             return None
-        freeze(pids)  # nothing is heard of them, and others are started
+        freeze(pids)  # they send no heartbeat, and the supervisor starts others
         return Blow(mend=partial(thaw, pids), proof=partial(self._ground.owners.taken_over, before))
 
     # --- moves -------------------------------------------------------------------------------------------------------
@@ -172,35 +172,36 @@ class LoopEngine:
         move()
         return Blow(proof=partial(self._ground.owners.taken_over, before))
 
-    def _drain_one(self) -> None:
-        """Let the worker with most partitions be replaced; it is told to end once it has let go of them."""
+    def _drain_busiest(self) -> None:
+        """Replace the worker with most partitions; it is ended after its partitions were reassigned."""
         names = list(self._placed.values())
-        most = max(set(names), key=names.count, default="")
-        self._pool = {number: (name, since) for number, (name, since) in self._pool.items() if name != most}
-        self._end_later([most], DRAIN_S)
+        busiest = max(set(names), key=names.count, default="")
+        self._pool = {number: (name, since) for number, (name, since) in self._pool.items() if name != busiest}
+        self._end_later([busiest], DRAIN_S)
 
-    def _turn_round(self) -> None:
+    def _rotate(self) -> None:
+        """Assign every partition to another worker of the pool."""
         """Give every partition to another worker of the pool."""
         names = sorted(name for name, _ in self._pool.values())
         following = dict(zip(names, names[1:] + names[:1], strict=True))
         self._placed = {key: following.get(name, name) for key, name in self._placed.items()}
 
-    def _deal_otherwise(self, seconds: float) -> None:
-        """Be two who deal out, and who do not know of each other."""
-        self._turned_until = time.monotonic() + seconds
+    def _run_second_assigner(self, seconds: float) -> None:
+        """Simulate a second assigner that ignores the first."""
+        self._second_assigner_until = time.monotonic() + seconds
 
-    def _tell_again(self) -> None:
-        """Write back what workers were told before the partitions changed places; a worker has to refuse it."""
+    def _replay_assignments(self) -> None:
+        """Write former assignments again after the partitions have moved; workers have to refuse them."""
         with self._ground.client() as client:
             names = [f"copy-assignment:{{{name}}}" for name, _ in self._pool.values()]
-            old: Any = {name: client.hgetall(name) for name in names}
-            self._turn_round()
+            former: Any = {name: client.hgetall(name) for name in names}
+            self._rotate()
             self.give_orders()
-            for name, told in old.items():
+            for name, tokens in former.items():
                 digests = name.replace("assignment", "digest", 1)
-                for link, token in told.items():
+                for link, token in tokens.items():
                     client.hset(name, link, token)
-                    client.hset(digests, link, "what was told again")
+                    client.hset(digests, link, "replayed")
                 client.hset(digests, "stamp", str(time.monotonic_ns()))
 
     def _end_later(self, names: Collection[str], seconds: float) -> None:
@@ -215,9 +216,9 @@ class LoopEngine:
     # --- workers -----------------------------------------------------------------------------------------------------
 
     def start_copier(self, *, seconds: float | None = None, topics: Collection[str] | None = None) -> int:
-        """Start one more worker that copies everything, beside the pool, until it is told to end; answer its process."""
+        """Start a worker in addition to the pool that copies everything until it is ended; return its process id."""
         name, pid = self._start_worker()
-        self._tell({name: self.plan(topics=topics)})
+        self._write_assignments({name: self.plan(topics=topics)})
         if seconds is not None:
             self._end_later([name], seconds)
         return pid
@@ -231,22 +232,22 @@ class LoopEngine:
         return name, pid
 
     def running(self) -> dict[int, str]:
-        """Answer the names of the workers that have not ended, by process."""
+        """Return the ids of the workers that have not ended, by process id."""
         with self._lock:
             self._running = {pid: name for pid, name in self._running.items() if psutil.pid_exists(pid)}
             return dict(self._running)
 
     def plan(self, *, topics: Collection[str] | None = None, keys: Collection[str] | None = None) -> CopyPlan:
-        """Answer the plan of one worker: all partitions that are wanted, or some of them."""
+        """Return a plan of all partitions that are to be copied, or of some of them."""
         wanted = self._topics if topics is None else topics
         return CopyPlan(
             link_id=self._link, revision=1, source=self._addresses["source"], destination=self._addresses["destination"],
             assignments=tuple(
-                one
+                assignment
                 for topic in wanted
                 if self._wanted[topic]
-                for one in self.assignments[topic]
-                if keys is None or one.key in keys
+                for assignment in self.assignments[topic]
+                if keys is None or assignment.key in keys
             ),
             tuning=self._tuning, signing_keys=SIGNER.texts(),
         )  # fmt: skip
@@ -258,7 +259,7 @@ class LoopEngine:
         deadline = time.monotonic() + timeout_s
         while (there := source.all()) is None or there != (here := mirror.all()):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"The mirrors do not catch up: source {there}, mirror {here if there else None}.")
+                raise TimeoutError(f"The mirrors are not in sync: source {there}, mirror {here if there else None}.")
             time.sleep(POLL_S)
 
     def fail_over(self, topic: str) -> None:
@@ -273,47 +274,48 @@ class LoopEngine:
         return self._stopped.get(topic, {})
 
     def phases(self) -> dict[str, str]:
-        """Answer what the copiers report, by partition: the phase, or the code of an error."""
-        return {one.key: one.error_code or one.phase for one in self.reports()}
+        """Return what the workers report, by partition: the phase, or the code of an error."""
+        return {report.key: report.error_code or report.phase for report in self.reports()}
 
     def reports(self) -> list[PartitionProgress]:
-        """Answer what the copiers report."""
+        """Return the reports of the workers."""
         return jobs.read_progress(self._ground.redis.url, self._link, SIGNER)
 
     def give_orders(self) -> None:
-        """Deal the partitions out to the workers of the pool that are heard, and tell them."""
+        """Assign the partitions to the pool's workers with a recent heartbeat, and write the assignments."""
         url = self._ground.redis.url
-        alive = {one.worker_id for one in jobs.read_workers(url, secrets=SECRETS) if one.alive}
+        alive = {beat.worker_id for beat in jobs.read_workers(url, secrets=SECRETS) if beat.alive}
         places = [Place(worker_id=name) for name, _ in self._pool.values() if name in alive]
         wanted = [
-            Wanted(key=one.key, link_id=self._link, worker_id=self._placed.get(one.key, "")) for one in self.plan().assignments
+            Wanted(key=assignment.key, link_id=self._link, worker_id=self._placed.get(assignment.key, ""))
+            for assignment in self.plan().assignments
         ]
-        self._placed = {one.key: one.worker_id for one in wanted} | assign(wanted, places)
+        self._placed = {partition.key: partition.worker_id for partition in wanted} | assign(wanted, places)
         shares = {name: {key for key, worker in self._placed.items() if worker == name} for name in alive}
-        if time.monotonic() < self._turned_until and len(places) > 1:  # two who disagree, ten times a second
-            names = [one.worker_id for one in places]
-            turned = dict(zip(names, names[1:] + names[:1], strict=True))
-            self._tell({turned[name]: self.plan(keys=shares[name]) for name in names})
-        self._tell({name: self.plan(keys=shares[name]) for name in self._ours(alive)})
+        if time.monotonic() < self._second_assigner_until and len(places) > 1:  # two assigners that disagree
+            names = [place.worker_id for place in places]
+            rotated = dict(zip(names, names[1:] + names[:1], strict=True))
+            self._write_assignments({rotated[name]: self.plan(keys=shares[name]) for name in names})
+        self._write_assignments({name: self.plan(keys=shares[name]) for name in self._alive_in_pool(alive)})
 
-    def _ours(self, alive: Collection[str]) -> set[str]:
-        """Answer whom the pool tells what to copy: not those that were started beside it."""
+    def _alive_in_pool(self, alive: Collection[str]) -> set[str]:
+        """Return the workers to assign partitions to: those of the pool, not those started in addition."""
         return {name for name, _ in self._pool.values()} & set(alive)
 
-    def _tell(self, plans: Mapping[str, CopyPlan]) -> None:
-        applied = dict.fromkeys(plans, 1)  # also a worker that has nothing to do is told so
+    def _write_assignments(self, plans: Mapping[str, CopyPlan]) -> None:
+        applied = dict.fromkeys(plans, 1)  # so that an empty plan is written even to a worker without an assignment
         jobs.write_assignments(self._ground.redis.url, self._link, plans, secrets=SECRETS, applied=applied)
 
     def _note_failures(self) -> None:
-        self._failed |= {one.key: one for one in self.reports() if one.phase is PartitionPhase.FAILED}
+        self._failed |= {report.key: report for report in self.reports() if report.phase is PartitionPhase.FAILED}
 
     def failures(self) -> Iterator[Finding]:
         self._note_failures()
         for topic, assignments in self.assignments.items():
-            for one in assignments:
-                if (failed := self._failed.get(one.key)) is not None:
+            for assignment in assignments:
+                if (failed := self._failed.get(assignment.key)) is not None:
                     detail = f"{failed.error_code}: {failed.error_message}"
-                    yield Finding(kind="failed", topic=topic, partition=one.partition, offset=-1, detail=detail)
+                    yield Finding(kind="failed", topic=topic, partition=assignment.partition, offset=-1, detail=detail)
 
     def crashes(self) -> Iterator[Finding]:
         return self.copiers.crashes()
@@ -332,7 +334,7 @@ class LoopEngine:
         )  # fmt: skip
         self._stopped[topic] = self.copiers.stop_mirror(stop)
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         while not self._over.wait(POLL_S):
             with suppress(CoordinationUnavailableError):
                 self.give_orders()
@@ -342,14 +344,14 @@ class LoopEngine:
 
     def _replace_workers(self) -> None:
         now, pids = time.monotonic(), {name: pid for pid, name in self.running().items()}
-        alive = {one.worker_id for one in jobs.read_workers(self._ground.redis.url, secrets=SECRETS) if one.alive}
+        alive = {beat.worker_id for beat in jobs.read_workers(self._ground.redis.url, secrets=SECRETS) if beat.alive}
         for number in range(POOL):
             name, since = self._pool.get(number, ("", 0.0))
             silent = name not in alive and now - since > BEGIN_S
             if (name in pids and not silent) or now < self._next_at:
                 continue
             if name:
-                self._end_later([name], 0.0)  # one that was frozen hears of it when it goes on
+                self._end_later([name], 0.0)  # a frozen worker reads it when it is thawed
             self._pool[number] = (self._start_worker()[0], now)
 
     def _set_up(self, number: int, topic: str) -> tuple[PartitionAssignment, ...]:
@@ -370,7 +372,7 @@ class LoopEngine:
         for left in reversed(range(SETUP_ATTEMPTS)):
             try:
                 created = jobs.setup_mirror(setup, assignments_factory=assignments)
-            except LinkEngineError:  # brokers hear of new topics one after the other; the product repeats it as well
+            except LinkEngineError:  # brokers learn of new topics one after the other; the product retries as well
                 if not left:
                     raise
             else:

@@ -1,4 +1,4 @@
-"""The copier with one of its safeguards taken out, to show that the judge would notice. Patches of this process only."""
+"""Removes a safeguard of the engine, to show that the judge detects its absence. Patches this process only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mutate(name: str) -> None:
 
 
 def _no_sequences() -> None:
-    """Batches go out without producer id and sequence: every append is accepted, a repeated one too."""
+    """Batches are sent without producer id and sequence: every append is accepted, even if it is repeated."""
     patch = patch_for_append
 
     def unconditional(batch: Any, **_: int) -> None:
@@ -32,47 +32,47 @@ def _no_sequences() -> None:
 
 
 def _no_offset_check() -> None:
-    """Every acknowledged batch is taken to be where it belongs, and nobody looks later."""
+    """The base offsets of acknowledgements are not checked, and neither are the log ends of idle mirrors."""
     answered, decode = outlet.MirrorBroker._answered, produce.decode_produce
     expected: dict[tuple[bytes, int], int] = {}
 
-    def decode_as_hoped(body: memoryview, *, version: int) -> Any:
+    def decode_as_expected(body: memoryview, *, version: int) -> Any:
         throttle_ms, found = decode(body, version=version)
         return throttle_ms, [
-            one if one.error else one._replace(base_offset=expected[one.topic, one.partition]) for one in found
+            part if part.error else part._replace(base_offset=expected[part.topic, part.partition]) for part in found
         ]
 
-    def answered_as_hoped(self: Any, request: Any, body: memoryview) -> None:
+    def answered_as_expected(self: Any, request: Any, body: memoryview) -> None:
         entries = request.entries
-        expected.update({(topic_of(one, request.version), one.assignment.partition): step.start for one, _, step in entries})
+        expected.update({(topic_of(e, request.version), e.assignment.partition): step.start for e, _, step in entries})
         answered(self, request, body)
 
-    produce.decode_produce = decode_as_hoped
-    outlet.MirrorBroker._answered = answered_as_hoped  # type: ignore[method-assign]
+    produce.decode_produce = decode_as_expected
+    outlet.MirrorBroker._answered = answered_as_expected  # type: ignore[method-assign]
     _no_looks()
 
 
 def _no_looks() -> None:
-    """Nobody looks at idle mirrors: what keeps them right has to do without."""
+    """The log ends of idle mirrors are not checked."""
     upkeep.Upkeep._check_ends = lambda *_: None  # type: ignore[method-assign]
 
 
 def _no_fence() -> None:
-    """A stop only looks where the mirror ends."""
+    """A stop does not fence: it only reads where the mirror ends."""
 
-    def look(address: Any, assignments: Any, **_: Any) -> dict[int, int]:
+    def read_ends(address: Any, assignments: Any, **_: Any) -> dict[int, int]:
         cluster = Cluster(address)
         try:
-            tails = read_tails(cluster, [TailQuery(assignment=one, clean=False) for one in assignments])
+            tails = read_tails(cluster, [TailQuery(assignment=assignment, clean=False) for assignment in assignments])
         finally:
             cluster.close()
-        return {one.partition: tails[one.key].end for one in assignments}  # type: ignore[union-attr]
+        return {each.partition: tails[each.key].end for each in assignments}  # type: ignore[union-attr]
 
-    stopping.fence_partitions = look  # type: ignore[attr-defined]
+    stopping.fence_partitions = read_ends  # type: ignore[attr-defined]
 
 
 def _no_raise() -> None:
-    """A new owner goes on with its predecessor's epochs: late markers of the predecessor are taken."""
+    """A new owner continues with the epochs of its predecessor, whose late markers are then accepted."""
     adopt = writer.Writer.adopt
 
     def adopt_as_clean(self: writer.Writer, state: Any, *, generation: int, clean: bool, empty: bool = False) -> None:
@@ -85,12 +85,12 @@ def _no_raise() -> None:
 
 
 def _no_commits() -> None:
-    """What is read does not wait for its transaction: the source's high watermark is taken for its stable end."""
+    """Records are read before their transaction ends: the source's high watermark is used as its last stable offset."""
     partition_of = fetch._partition
 
     def up_to_the_high_watermark(reader: Any, topic: bytes) -> Any:
-        answer = partition_of(reader, topic)
-        return answer._replace(last_stable_offset=answer.high_watermark)
+        response = partition_of(reader, topic)
+        return response._replace(last_stable_offset=response.high_watermark)
 
     fetch.READ_COMMITTED = 0
     fetch._partition = up_to_the_high_watermark

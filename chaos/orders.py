@@ -1,4 +1,4 @@
-"""What the harness and its copier processes tell each other: values in files, names of files through a FIFO."""
+"""Messages between the harness and its copy worker processes: values in files, file names through a FIFO."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ FIFO = "orders"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOrder:
-    """One copy worker; what it copies is told through Redis."""
+    """Start a copy worker; it gets its assignments through Redis."""
 
     setup: WorkerSetup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopOrder:
-    """One stop of a mirror; where it ended is written to ``<name>.ends``."""
+    """Stop a mirror; its ends are written to ``<name>.ends``."""
 
     stop: MirrorStop
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that nobody ever sees half written."""
+    """Write a file atomically, so that no reader finds it half written."""
     fresh = path.with_suffix(".new")
     fresh.write_bytes(content)
     fresh.rename(path)

@@ -1,4 +1,4 @@
-"""The real product under the storm: Spark Connect, Redis, web, worker and beat on SQLite, used over its REST API."""
+"""The whole product in a storm: Spark Connect, Redis, web, worker and beat on SQLite, used through its REST API."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ POOL = 2  # copy workers
 POLL_S = 0.5
 START_ATTEMPTS = 3
 KILL_TRIES = 3
-BESIDE_S = 15.0  # how long somebody is there beside frozen copiers
+BESIDE_S = 15.0  # how long another copy worker runs while the others are frozen
 SETUP_TIMEOUT_S = 240.0
-REST_TIMEOUT_S = 120.0  # with retries: the console itself is part of the storm
-SECRETS = (urlsafe_b64encode(token_bytes(32)).decode(),)  # whoever copies beside it is not told anything by it
-# Runs inside the product: a plan of all partitions, as a copy worker would be told it.
+REST_TIMEOUT_S = 120.0  # with retries: the console itself is hit by the storm
+SECRETS = (urlsafe_b64encode(token_bytes(32)).decode(),)  # the product's other workers have another secret
+# Run inside the product: prints a plan of all partitions, as a copy worker would get it.
 _PLAN = """
 import base64, pickle
 from console.models import ClusterLink
@@ -57,13 +57,13 @@ for row in rows.values():
 plan = plans.copy_plans(link, mirrors, rows)["by hand"]
 print(base64.b64encode(pickle.dumps((plan, plans.TUNING.lease_ttl_ms))).decode())
 """
-# The next round submits other workers for all numbers, and drains those that are there.
+# The next reconcile pass starts other workers for all numbers and drains the present ones.
 _DRAIN = """
 from console.models import CopyWorker
 for row in CopyWorker.objects.all():
     CopyWorker.objects.filter(pk=row.pk).update(worker_id=f"{row.number:04d}-nobody", left_at=None)
 """
-# Every partition goes to the next worker.
+# Every partition moves to the next worker.
 _TURN = """
 from console.models import CopyWorker, MirrorPartition
 names = sorted(CopyWorker.objects.values_list("worker_id", flat=True))
@@ -81,10 +81,10 @@ _MOVES = {
 
 
 class Product:
-    """The product with one link and a mirror per topic; a context manager."""
+    """The product with a link and a mirror per topic; a context manager."""
 
     def __init__(self, ground: Ground, topics: Mapping[str, int]) -> None:
-        """Plan everything, start nothing."""
+        """Plan everything; nothing is started yet."""
         self._ground, self._topics = ground, dict(topics)
         directory = ground.directory / "product"
         directory.mkdir(mode=0o700)
@@ -100,7 +100,7 @@ class Product:
 
     @property
     def faults(self) -> Collection[Fault]:
-        return tuple(one for one in Fault if one is not Fault.CUT_REDIS)  # executors and the others share one way there
+        return tuple(fault for fault in Fault if fault is not Fault.CUT_REDIS)  # workers and services share the path to Redis
 
     def __enter__(self) -> Product:
         """Start the product and wait until every mirror is ACTIVE."""
@@ -131,7 +131,7 @@ class Product:
                 return self._ground.strike(strike)
 
     def _kill_owner(self, strike: Strike) -> Blow | None:
-        """Kill workers that are connected to brokers until a lease runs out: others only wait for theirs."""
+        """Kill workers that are connected to brokers until a lease expires: some may only wait for their leases."""
         workers = self._awaited_workers()
         first = int(strike.pick * len(workers))
         for pid in (workers[first:] + workers[:first])[:KILL_TRIES]:
@@ -143,7 +143,7 @@ class Product:
         return None
 
     def _freeze_copiers(self) -> Blow | None:
-        """Freeze all that copy, and have somebody else there: the reconciler waits for half a minute before it begins anew."""
+        """Freeze all copy workers while another runs: the reconciler starts new workers only after half a minute."""
         self._copy_beside(BESIDE_S)
         before, workers = self._ground.owners.awaited(), self._python_workers()
         if not before or not workers:
@@ -160,7 +160,7 @@ class Product:
             there = source.all()
             return there is not None and there == mirror.all()
 
-        self._wait(equal, "the mirrors do not catch up", timeout_s=timeout_s)
+        self._wait(equal, "the mirrors are not in sync", timeout_s=timeout_s)
 
     def fail_over(self, topic: str) -> None:
         self._note_failures()
@@ -168,7 +168,7 @@ class Product:
 
     def promote(self, topics: Collection[str], *, timeout_s: float) -> None:
         self._operate("promote", list(topics))
-        self._wait(lambda: all(self.stopped(topic) for topic in self._topics), "promotions do not end", timeout_s=timeout_s)
+        self._wait(lambda: all(self.stopped(topic) for topic in self._topics), "mirrors are not STOPPED", timeout_s=timeout_s)
 
     def stopped(self, topic: str) -> dict[int, int]:
         mirror = self._rest_get(f"{self._mirrors}/{topic}")
@@ -225,7 +225,7 @@ class Product:
         for left in reversed(range(START_ATTEMPTS)):
             try:
                 self._spark.start()
-            except Exception:  # whatever its first query met: a supervisor starts it again
+            except Exception:  # whatever its first query met: it is started again
                 self._spark.kill()
                 if not left:
                     raise
@@ -247,9 +247,9 @@ class Product:
 
     def _all_active(self) -> bool:
         mirrors = self._rest.get(self._mirrors)["data"]
-        if any(one["mirror_status"] == "FAILED" for one in mirrors):
+        if any(mirror["mirror_status"] == "FAILED" for mirror in mirrors):
             raise RuntimeError(f"A mirror has FAILED before the storm.\n{self.story()}")
-        return all(one["mirror_status"] == "ACTIVE" for one in mirrors)
+        return all(mirror["mirror_status"] == "ACTIVE" for mirror in mirrors)
 
     def _strike_spark(self, strike: Strike) -> Blow | None:
         if strike.fault is Fault.STOP_CONNECT:
@@ -264,7 +264,7 @@ class Product:
         return Blow(proof=partial(self._ground.owners.beside, pid, worker_id, self._ground.destination_ports))
 
     def _copy_beside(self, seconds: float) -> tuple[int, str]:
-        """Start a copy worker for all partitions by hand; answer its process id and its name."""
+        """Start a copy worker for all partitions outside the product; return its process id and its name."""
         self._beside += 1
         name, url = worker_id_for(self._beside, uuid.uuid4().hex[:12]), self._ground.redis.url
         setup = jobs.setup_worker(name, redis_url=url, secrets=SECRETS, lease_ttl_ms=self._lease_ttl_ms)
@@ -280,7 +280,7 @@ class Product:
             jobs.end_workers(self._ground.redis.url, [name], secrets=SECRETS)
 
     def _moved(self, code: str) -> Blow | None:
-        """Have the product move partitions, by what runs inside it."""
+        """Move partitions by code that runs inside the product."""
         before = self._ground.owners.awaited()
         if not before:
             return None
@@ -288,7 +288,7 @@ class Product:
         return Blow(proof=partial(self._ground.owners.taken_over, before))
 
     def _awaited_workers(self) -> list[int]:
-        """Answer the workers that copy once there is one; none if nobody comes."""
+        """Return the workers that copy, after waiting for the first; empty after a timeout."""
         until(lambda: bool(self._copying_workers()), OWNERS_TIMEOUT_S)
         return self._copying_workers()
 
@@ -312,10 +312,10 @@ class Product:
 
     def _accepted(self, path: str, topics: list[str]) -> bool:
         try:
-            answer = self._rest.post(path, {"mirror_topic_names": topics})
+            response = self._rest.post(path, {"mirror_topic_names": topics})
         except RestError:
             return False
-        return all(row["error_code"] is None for row in answer["data"])
+        return all(row["error_code"] is None for row in response["data"])
 
     def _rest_get(self, path: str) -> Any:
         found: list[Any] = []
@@ -325,7 +325,7 @@ class Product:
                 found.append(self._rest.get(path))
             return bool(found)
 
-        self._wait(get, f"{path} is not answered", timeout_s=REST_TIMEOUT_S)
+        self._wait(get, f"{path} gets no response", timeout_s=REST_TIMEOUT_S)
         return found[0]
 
     def _wait(self, done: Callable[[], bool], what: str, *, timeout_s: float) -> None:

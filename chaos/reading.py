@@ -1,4 +1,4 @@
-"""What anybody can read of a topic: all its records with everything a client sees of them. confluent-kafka only."""
+"""Reads topics as any client does: all records with everything a client sees of them. confluent-kafka only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REQUEST_TIMEOUT_S = 3.0
 
 
 class Record(NamedTuple):
-    """One record at its place."""
+    """A record with its partition and offset."""
 
     partition: int
     offset: int
@@ -26,7 +26,7 @@ class Record(NamedTuple):
 
 
 def read_topic(client: Mapping[str, str], topic: str, *, partitions: int, committed: bool) -> list[Record]:
-    """Read a topic from its start to its present end; by partition and offset."""
+    """Return a topic's records from its start to its present end, by partition and offset."""
     settings = {
         "group.id": "judge",
         "isolation.level": "read_committed" if committed else "read_uncommitted",
@@ -52,40 +52,40 @@ def read_topic(client: Mapping[str, str], topic: str, *, partitions: int, commit
                     at_end.add(message.partition() or 0)
     finally:
         consumer.close()
-    return sorted(records, key=lambda one: one[:2])
+    return sorted(records, key=lambda record: record[:2])
 
 
 class Ends:
-    """Where the partitions of some topics end, asked again and again over one admin client."""
+    """The ends of the partitions of some topics, read repeatedly with the same admin client."""
 
     def __init__(self, client: Mapping[str, str], topics: Mapping[str, int], *, stable: bool = False) -> None:
-        """Ask nothing yet. ``stable``: where a reader of committed data stops."""
+        """Prepare the client. ``stable``: the last stable offset, up to which committed readers read."""
         self._admin = AdminClient({**client})
         self._places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
         self._level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
 
-    def told(self) -> dict[tuple[str, int], int]:
-        """Answer the ends of those partitions whose leaders tell at once, perhaps of none."""
+    def available(self) -> dict[tuple[str, int], int]:
+        """Return the ends of those partitions whose leaders respond, possibly of none."""
         latest = {place: OffsetSpec.latest() for place in self._places}  # type: ignore[no-untyped-call]
-        asked = self._admin.list_offsets(latest, isolation_level=self._level, request_timeout=REQUEST_TIMEOUT_S)
+        futures = self._admin.list_offsets(latest, isolation_level=self._level, request_timeout=REQUEST_TIMEOUT_S)
         found: dict[tuple[str, int], int] = {}
-        for place, answer in asked.items():
+        for place, future in futures.items():
             with suppress(KafkaException):
-                offset = answer.result().offset
-                if offset >= 0:  # a leader that has just changed does not know yet
+                offset = future.result().offset
+                if offset >= 0:  # a new leader returns -1 at first
                     found[place.topic, place.partition] = offset
         if len(found) < len(self._places):
-            self._look_for_leaders()
+            self._refresh_leaders()
         return found
 
-    def _look_for_leaders(self) -> None:
-        """Ask for all metadata: after NOT_LEADER_OR_FOLLOWER the client goes on to ask the broker it knows, for minutes."""
+    def _refresh_leaders(self) -> None:
+        """Request all metadata: after NOT_LEADER_OR_FOLLOWER the client would use the former leader for minutes."""
         with suppress(KafkaException):
             self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
 
     def all(self) -> dict[tuple[str, int], int] | None:
-        """Answer the ends of all partitions, None where one is not told."""
-        found = self.told()
+        """Return the ends of all partitions, None if any is missing."""
+        found = self.available()
         return found if len(found) == len(self._places) else None
 
 
@@ -96,5 +96,5 @@ def _record(message: Message) -> Record:
         message.key(),
         message.value(),
         message.timestamp(),
-        tuple(message.headers() or ()),  # type: ignore[arg-type]  # a list here, whatever the hints say
+        tuple(message.headers() or ()),  # type: ignore[arg-type]  # a list, contrary to its type hints
     )

@@ -1,4 +1,4 @@
-"""Looks at both sides during the storm: no reader may ever find a mirror beyond what is committed at its source."""
+"""Samples both sides during the storm: a mirror must never be beyond what is committed at its source."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ JOIN_TIMEOUT_S = 60.0
 
 
 class Watch:
-    """A thread that samples; ``findings`` and ``samples`` are complete once it was stopped, unless there is an ``error``."""
+    """A sampling thread; ``findings`` and ``samples`` are complete after ``stop``, unless there is an ``error``."""
 
     def __init__(self, ground: Ground, topics: Mapping[str, int]) -> None:
-        """Look at nothing yet."""
+        """Prepare the clients; ``start`` begins to sample."""
         self.findings: list[Finding] = []
         self.samples, self.error = 0, ""
-        self.passed: dict[Place, list[tuple[int, float]]] = {}  # ends of the mirrors, and when each was seen first
+        self.passed: dict[Place, list[tuple[int, float]]] = {}  # ends of the mirrors, and when each was first observed
         self._mirror = Ends(ground.destination.cluster.client(), topics)
         self._source = Ends(ground.source.cluster.client(), topics, stable=True)
         self._forgotten: set[str] = set()
@@ -31,15 +31,15 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def forget(self, topic: str) -> None:
-        """Look at a topic no more: its mirror is about to be stopped, which takes one offset."""
+        """Ignore a topic from now on: its mirror is about to be stopped, and the fence takes one offset."""
         self._forgotten.add(topic)
 
     def stop(self) -> None:
-        """End; safe to repeat, and before a mirror is promoted: a fence is one offset more."""
+        """Stop the thread before mirrors are promoted, since a fence takes one offset. Safe to repeat."""
         self._over.set()
         if self._thread.ident is not None:
             self._thread.join(JOIN_TIMEOUT_S)
@@ -48,17 +48,17 @@ class Watch:
 
     def _run(self) -> None:
         try:
-            self._look_on()
+            self._sample()
         except Exception as error:
             self.error = f"{type(error).__name__}: {error}"
             raise
 
-    def _look_on(self) -> None:
+    def _sample(self) -> None:
         while not self._over.wait(EVERY_S):
             try:
-                mirror = self._mirror.told()
+                mirror = self._mirror.available()
                 self._note(mirror, time.monotonic())
-                source = self._source.told()  # after the mirror: it only grows
+                source = self._source.available()  # after the mirror: it only grows
             except KafkaException:
                 continue
             self._compare(mirror, source)

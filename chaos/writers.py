@@ -1,7 +1,7 @@
-"""Clients that write to the source through the storm and remember what they did: plain, transactional, keyed, archiving.
+"""Producers that write to the source during a storm and record the outcomes: plain, transactional, keyed, archive.
 
-Each is a thread over confluent-kafka. Whatever becomes of a record is noted: acknowledged, aborted, or unknown where the answer
-was lost. After an error that ends a producer a new one goes on, as an application would that is started again.
+Each is a thread with confluent-kafka. The outcome of every record is recorded: acknowledged, aborted, or unknown if the
+response was lost. After an error that ends a producer, a new producer continues, as in an application that is restarted.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ COMMIT_TIMEOUT_S = 20.0
 FLUSH_TIMEOUT_S = 45.0
 TRANSACTION_TIMEOUT_MS = 15_000
 KEYS = 40  # of a compacted topic
-ARCHIVED_MS = 1_500_000_000_000  # 2017: brokers take a producer for expired by the time of its records
-NOW = 0  # librdkafka's word for it
+ARCHIVED_MS = 1_500_000_000_000  # 2017: brokers expire a producer's state by the timestamps of its records
+NOW = 0  # librdkafka then uses the current time
 _COMMON = {"linger.ms": 2, "acks": "all", "enable.idempotence": True}
-# librdkafka raises its epoch where a message times out, or a request behind another one is refused, and may write again under
-# the new one what the log already holds (ADR 0012). A history that is to be known needs a writer that does neither.
+# librdkafka raises its epoch when a message times out, or when a request behind another one is refused, and may then write
+# records again that the log already has (ADR 0012). A history with known outcomes needs a writer that does neither.
 _ONCE = {"message.timeout.ms": 0, "max.in.flight.requests.per.connection": 1}
 
 Topics = Mapping[str, int]  # name -> partitions
 
 
 class Writer(ABC):
-    """What all writers share: a thread, a count, a pause between rounds."""
+    """Base class of the writers: a thread, a counter, a pause between rounds."""
 
     def __init__(
         self, name: str, *, client: Mapping[str, str], topics: Topics, journal: Journal, seed: int, pause_s: float
     ) -> None:
-        """Write nothing yet."""
+        """Prepare the writer; ``start`` begins to write."""
         self.name = name
         self._client = dict(client)
         self._topics = list(topics.items())
@@ -48,39 +48,39 @@ class Writer(ABC):
         self._pause_s = pause_s
         self._numbers = itertools.count(1)
         self._over = threading.Event()
-        self.error = ""  # what ended it before its time
-        self._thread = threading.Thread(target=self._run_and_tell, name=f"writer-{name}", daemon=True)
+        self.error = ""  # the exception that ended it
+        self._thread = threading.Thread(target=self._run_and_report, name=f"writer-{name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the round at hand and end."""
+        """Let the writer end after its current round."""
         self._over.set()
 
     def join(self) -> None:
-        """Wait until the writer has ended; its outcomes are final then."""
+        """Wait until the writer has ended; its outcomes are then final."""
         self._thread.join(INIT_TIMEOUT_S + COMMIT_TIMEOUT_S + 2 * FLUSH_TIMEOUT_S)
         if self._thread.is_alive():
             raise TimeoutError(f"Writer {self.name} does not end.")
 
     def ended_early(self) -> bool:
-        """Tell whether it writes no more though nobody has told it to end."""
+        """Return whether the writer has ended without being stopped."""
         return bool(self.error) or (not self._over.is_set() and self._thread.ident is not None and not self._thread.is_alive())
 
     @abstractmethod
     def round(self, producer: Producer) -> None:
-        """Write some records and note what became of them; raise KafkaException where the producer is of no use any more."""
+        """Write some records and record their outcomes; raise KafkaException if the producer can no longer be used."""
 
     @abstractmethod
     def new_producer(self) -> Producer:
-        """Answer a producer that is ready."""
+        """Return a producer that is ready."""
 
-    def _run_and_tell(self) -> None:
+    def _run_and_report(self) -> None:
         try:
             self._run()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the storm is told
+        except Exception as error:  # noqa: BLE001 - any error is reported to the storm
             self.error = f"{type(error).__name__}: {error}"
             _log.exception("writer.died", writer=self.name)
 
@@ -105,20 +105,20 @@ class Writer(ABC):
                 key=str(number).encode(),
             )  # fmt: skip
 
-    def _produce(self, producer: Producer, entry: Entry, told: Callable[[KafkaError | None, Message], None]) -> None:
+    def _produce(self, producer: Producer, entry: Entry, on_delivery: Callable[[KafkaError | None, Message], None]) -> None:
         producer.produce(
             entry.topic, key=entry.key, value=entry.value, partition=entry.partition, headers=[(HEADER, entry.name)],
-            timestamp=self._time_of(entry), on_delivery=told,
+            timestamp=self._time_of(entry), on_delivery=on_delivery,
         )  # fmt: skip
 
     def _time_of(self, entry: Entry) -> int:
-        """Answer a record's time in milliseconds since 1970."""
+        """Return a record's timestamp in milliseconds since 1970."""
         del entry
         return NOW
 
 
 class PlainWriter(Writer):
-    """An idempotent producer without transactions, which never gives a message up."""
+    """An idempotent producer without transactions, which retries a message without limit."""
 
     def new_producer(self) -> Producer:
         return Producer({**self._client, **_COMMON, **_ONCE})
@@ -126,24 +126,24 @@ class PlainWriter(Writer):
     def round(self, producer: Producer) -> None:
         for entry in self._entries(20):
             self._journal.note([entry], Outcome.UNKNOWN)
-            self._produce(producer, entry, self._teller(entry))
+            self._produce(producer, entry, self._on_delivery(entry))
         producer.poll(0)
-        if len(producer) > 5_000:  # the source is away: wait with it
+        if len(producer) > 5_000:  # the source is down: wait
             producer.flush(FLUSH_TIMEOUT_S)
 
-    def _teller(self, entry: Entry) -> Callable[[KafkaError | None, Message], None]:
-        def told(error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, entry: Entry) -> Callable[[KafkaError | None, Message], None]:
+        def record_outcome(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 offset = message.offset()
                 self._journal.note_acked(entry, -1 if offset is None else offset)
             elif error.fatal():
                 raise KafkaException(error)
 
-        return told
+        return record_outcome
 
 
 class KeyedWriter(PlainWriter):
-    """Writes few keys again and again, and deletes some, to a compacted topic."""
+    """Writes few keys repeatedly, with some tombstones, to a compacted topic."""
 
     def _entries(self, most: int) -> Iterator[Entry]:
         for entry in super()._entries(most):
@@ -155,7 +155,7 @@ class KeyedWriter(PlainWriter):
 
 
 class TransactionalWriter(Writer):
-    """Transactions over several topics, one in four aborted; small ones, as a streams application makes them."""
+    """Transactions over several topics, a quarter of them aborted; small ones, as of a Kafka Streams application."""
 
     def new_producer(self) -> Producer:
         extra = {"transactional.id": f"chaos-{self.name}", "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
@@ -176,9 +176,9 @@ class TransactionalWriter(Writer):
         self._journal.note(entries, Outcome.UNKNOWN)
         producer.begin_transaction()
         for entry in entries:
-            self._produce(producer, entry, _untold)
+            self._produce(producer, entry, _ignore_delivery)
         if abort:
-            producer.flush(FLUSH_TIMEOUT_S)  # so that it is in the log
+            producer.flush(FLUSH_TIMEOUT_S)  # so that the records are in the log
             self._abort(producer, entries)
         else:
             self._commit(producer, entries)
@@ -199,7 +199,7 @@ class TransactionalWriter(Writer):
 
 
 class ArchiveWriter(TransactionalWriter):
-    """Brings in what happened years ago."""
+    """Writes records with timestamps that are years old."""
 
     def _time_of(self, entry: Entry) -> int:
         return ARCHIVED_MS + entry.number
@@ -216,5 +216,5 @@ def _repeat(work: Callable[[], None], *, times: int = 4) -> None:
             return
 
 
-def _untold(_error: KafkaError | None, _message: Message) -> None:
-    """The commit tells."""
+def _ignore_delivery(_error: KafkaError | None, _message: Message) -> None:
+    """The commit decides about the outcome."""

@@ -6,9 +6,9 @@
 
 ``rediss+sentinel`` uses TLS to the sentinels and to the servers; ``sentinel`` is another spelling of ``redis+sentinel``. User
 and password are those of the servers. ``sentinel_username`` and ``sentinel_password`` are options for the sentinels, which have
-credentials of their own or none. All other options are redis-py's, for example ``ssl_ca_certs``.
+their own credentials or none. All other options are redis-py's, for example ``ssl_ca_certs``.
 
-A client asks the sentinels for the primary whenever it opens a connection, so it follows a failover by itself.
+A client gets the primary from the sentinels whenever it opens a connection, so it follows a failover automatically.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _EXAMPLE = "redis+sentinel://:password@host1:26379,host2:26379/service/0"
 
 
 class BadRedisAddressError(ValueError):
-    """The address cannot be read; the message says which part, and repeats no secret."""
+    """The address cannot be parsed; the message says which part, and contains no secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentinelAddress:
-    """What a Sentinel address says."""
+    """A parsed Sentinel address."""
 
     sentinels: Sequence[tuple[str, int]]
     service: str
@@ -61,29 +61,31 @@ def connect(url: str, **options: Any) -> redis.Redis:
 
 
 def tls_options(address: SentinelAddress) -> dict[str, Any]:
-    """Return redis-py's switch for TLS."""
+    """Return redis-py's option for TLS."""
     return {"ssl": True} if address.tls else {}
 
 
 def sentinel_options(address: SentinelAddress, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of connections to the sentinels: timeouts and TLS as for the servers, credentials of their own.
+    """Return the options of connections to the sentinels: timeouts and TLS as for the servers, but separate credentials.
 
-    Without retries: the next sentinel is asked instead, and redis-py's default would take 7 s if none answers.
+    Without retries: the next sentinel is tried instead, and redis-py's default retries would take 7 s if none responds.
     """
     kept = {name: value for name, value in options.items() if name.startswith(("socket_", "ssl_"))}
     return {**kept, **address.sentinel_credentials, **tls_options(address), "retry": Retry(NoBackoff(), 0)}
 
 
 def parse_sentinel(url: str) -> SentinelAddress:
-    """Read a Sentinel address; raise BadRedisAddressError."""
+    """Parse a Sentinel address; raise BadRedisAddressError."""
     parts = urlsplit(url)
     user_info, _, hosts = parts.netloc.rpartition("@")
     username, has_password, password = user_info.partition(":")
     service, _, database = parts.path.strip("/").partition("/")
     if not service:
-        raise BadRedisAddressError(f"The Sentinel address names no service. It looks like {_EXAMPLE}.")
+        raise BadRedisAddressError(f"The Sentinel address has no service name. Use the form {_EXAMPLE}.")
     if database and not database.isdigit():
-        raise BadRedisAddressError(f"The database of the Sentinel address is {database!r}, not a number. Example: {_EXAMPLE}.")
+        raise BadRedisAddressError(
+            f"The database of the Sentinel address is {database!r}, not a number. Use the form {_EXAMPLE}."
+        )
     options = dict(parse_qsl(parts.query))
     credentials = {name: options.pop(f"sentinel_{name}") for name in ("username", "password") if f"sentinel_{name}" in options}
     return SentinelAddress(
@@ -115,7 +117,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
     except ValueError:
         host, port = None, None
     if not host:
-        raise BadRedisAddressError(f"{text!r} in the Sentinel address is no host and port. Example: {_EXAMPLE}.")
+        raise BadRedisAddressError(f"{text!r} in the Sentinel address is not a host and port. Use the form {_EXAMPLE}.")
     return host, port or SENTINEL_PORT
 
 

@@ -1,4 +1,4 @@
-"""``python -m linkengine.replay <file> --properties <file> --topic <name>``: write back what a restore has set aside."""
+"""``python -m linkengine.replay <file> --properties <file> --topic <name>``: write back records that a restore has exported."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from linkengine.domain.errors import LinkEngineError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Replay one file; answer the exit code."""
+    """Replay a file; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m linkengine.replay", description="Write exported records back to a topic.")
-    parser.add_argument("file", type=Path, help="gzip of JSON lines, as a restore wrote it")
+    parser.add_argument("file", type=Path, help="gzip of JSON lines, as exported by a restore")
     parser.add_argument("--properties", type=Path, required=True, help="Kafka client properties, name=value lines")
-    parser.add_argument("--topic", required=True, help="an ordinary topic with as many partitions")
+    parser.add_argument("--topic", required=True, help="an ordinary topic with at least as many partitions")
     given = parser.parse_args(arguments)
     try:
         address = address_from_properties(_properties(given.properties))

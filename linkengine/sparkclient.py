@@ -1,10 +1,11 @@
-"""The Spark Connect door: one session per process and server, made again after the server or the session died.
+"""Sessions with Spark Connect servers: one per process and server, opened again after the server or the session ended.
 
-Opening a session costs about 40 ms and its first query half a second of warm-up, so that all threads of a process share one.
-Knows nothing of the jobs. PySpark is imported on first use: it takes a second, and not every process needs it.
+Opening a session takes about 40 ms and its first query half a second of warm-up, so all threads of a process share one.
+Independent of the jobs. PySpark is imported on first use: the import takes a second, and not every process needs it.
 
-A server that hangs accepts connections and answers nothing; gRPC waits for it without end. So every short call has a deadline
-(``sparkdeadlines``), and a job one that ``interrupted_after`` sets: a little after the server was asked to interrupt it.
+A server that hangs accepts connections and never responds, and gRPC would wait for it forever. So every short call has a
+deadline (``sparkdeadlines``), and a job has the one set by ``interrupted_after``: a little after the server was asked to
+interrupt it.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ import structlog
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-CONNECT_TIMEOUT_S = 2.0  # a server that takes longer to accept a connection does not run
+CONNECT_TIMEOUT_S = 2.0  # a server that takes longer to accept a connection is considered down
 DEFAULT_PORT = 15002
-CALL_TIMEOUT_S = 30.0  # of what is asked and answered at once; well below a second where nothing is wrong
-TURN_TIMEOUT_S = CALL_TIMEOUT_S + 5  # until another thread of the process has its session, or knows that there is none
-INTERRUPT_TIMEOUT_S = 30.0  # until a job that was interrupted has ended; then nobody waits for it any more
-RECONNECT_MS = 2_000  # between two attempts; gRPC's own grow to two minutes, for which a server that is back would not be found
-RETRIES = 4  # of one call, 50 ms to 1 s apart: a hiccup of the network; a restart is met by a new session
+CALL_TIMEOUT_S = 30.0  # of short calls, which normally take well below a second
+TURN_TIMEOUT_S = CALL_TIMEOUT_S + 5  # for the session lock: until another thread has its session, or an error
+INTERRUPT_TIMEOUT_S = 30.0  # until an interrupted job has ended; then the caller stops waiting
+RECONNECT_MS = 2_000  # between two attempts; gRPC's own backoff grows to two minutes, too long to notice that a server is back
+RETRIES = 4  # of a call, 50 ms to 1 s apart, for short network failures; after a restart a new session is opened
 _LEAST_PARALLELISM = 2  # CoarseGrainedSchedulerBackend.defaultParallelism: max(cores of all executors, 2)
-# in the text of an exception: the server does not answer, does not know the session, or the client has given it up for that
+# words in an exception's text: the server does not respond, does not know the session, or the client has closed it for that
 _SILENT = "DEADLINE_EXCEEDED"
 _REFUSED = "UNAUTHENTICATED"
 _GONE = ("UNAVAILABLE", "INVALID_HANDLE", "NO_ACTIVE_SESSION", "stopped SparkContext", "Channel closed", _SILENT)
@@ -45,17 +46,17 @@ _streams_end_at: ContextVar[float | None] = ContextVar("streams_end_at", default
 
 
 class SparkUnavailableError(Exception):
-    """No Spark Connect server answers at the address, or it went away during a call."""
+    """No Spark Connect server responds at the address, or it ended during a call."""
 
 
 class SparkSilentError(SparkUnavailableError):
-    """A Spark Connect server is there, but hangs: it takes calls and answers none."""
+    """A Spark Connect server accepts calls but does not respond to them."""
 
 
 def session(url: str) -> SparkSession:
-    """Answer this process's session with the server at ``url`` (``sc://host:port``), known to be alive a moment ago.
+    """Return this process's session with the server at ``url`` (``sc://host:port``), after a check that it is alive.
 
-    The address may hold the server's token (``/;authorization=Bearer%20…``, or ``/;use_ssl=true;token=…``), so it is not shown.
+    The address may contain the server's token (``/;authorization=Bearer%20…``, or ``/;use_ssl=true;token=…``) and is not shown.
     """
     with _turn(url):
         known = _sessions.get((os.getpid(), url))
@@ -70,7 +71,7 @@ def session(url: str) -> SparkSession:
 
 
 def close_session(url: str) -> None:
-    """Give this process's session back to the server; without one, or without a server, nothing happens."""
+    """Close this process's session with the server, if there is one; without a server nothing happens."""
     with _lock:
         known = _sessions.pop((os.getpid(), url), None)
     if known is not None:
@@ -98,7 +99,7 @@ def count_slots(url: str) -> int | None:
 
 @contextmanager
 def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
-    """Mark what this thread runs inside with ``tag``, so that another thread of the process can interrupt it."""
+    """Tag what this thread runs inside, so that another thread of the process can interrupt it."""
     spark.addTag(tag)
     try:
         yield
@@ -108,10 +109,10 @@ def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
 
 @contextmanager
 def interrupted_after(spark: SparkSession, tag: str, *, timeout_s: float) -> Iterator[None]:
-    """Interrupt what runs with ``tag`` when it takes longer; Spark itself waits forever. If that helps nothing, give it up.
+    """Interrupt what runs with ``tag`` if it takes longer, since Spark waits forever. If that has no effect, stop waiting.
 
-    The caller is freed in any case. Tasks of a plan that Spark (4.2) was not done with are begun all the same and run to their
-    end, so that no job may be without one.
+    The caller is released in any case. Tasks of a plan that Spark (4.2) had not finished when it was interrupted are started
+    all the same and run to their end, so every job needs an end of its own.
     """
     timer = Timer(timeout_s, _interrupt, args=(spark, tag))
     timer.daemon = True
@@ -126,7 +127,7 @@ def interrupted_after(spark: SparkSession, tag: str, *, timeout_s: float) -> Ite
 
 @contextmanager
 def spark_answers(what: str) -> Iterator[None]:
-    """Turn a lost server into SparkUnavailableError; what Spark itself refuses or fails at stays as it is."""
+    """Convert a lost server to SparkUnavailableError; errors of Spark's own are raised unchanged."""
     import grpc  # noqa: PLC0415 - as heavy as PySpark
     from pyspark.errors.exceptions.connect import SparkConnectException  # noqa: PLC0415
 
@@ -134,23 +135,23 @@ def spark_answers(what: str) -> Iterator[None]:
         yield
     except (grpc.RpcError, SparkConnectException) as error:
         if _REFUSED in str(error):
-            message = f"Spark did not {what}: it refused the token. Set CLUSTERLINK_SPARK_TOKEN to the token of its server."
+            message = f"Spark did not {what}: it refused the token. Set CLUSTERLINK_SPARK_TOKEN to the token of the server."
             raise SparkUnavailableError(message) from error
         if isinstance(error, SparkConnectException) and not any(word in str(error) for word in _GONE):
             raise
         if _SILENT in str(error):
             message = (
-                f"Spark takes calls but answers none, and did not {what}. Look at its server: it may have to be restarted."
+                f"Spark did not {what}: it accepts calls but does not respond. Check its server, which may need a restart."
             )
             raise SparkSilentError(message) from error
-        raise SparkUnavailableError(f"Spark went away and did not {what}: {_short(error)}") from error
+        raise SparkUnavailableError(f"Spark became unavailable and did not {what}: {_short(error)}") from error
 
 
 @contextmanager
 def _turn(url: str) -> Iterator[None]:
-    """Let one thread at a time look after the session; what hangs is found out by the first and told to the others."""
+    """Let one thread at a time check or open the session; the first one detects a hanging server, the others time out."""
     if not _lock.acquire(timeout=TURN_TIMEOUT_S):
-        raise SparkSilentError(f"Spark at {urlsplit(url).netloc} has answered no other call for {TURN_TIMEOUT_S:.0f} s.")
+        raise SparkSilentError(f"Spark at {urlsplit(url).netloc} has not responded to another call for {TURN_TIMEOUT_S:.0f} s.")
     try:
         yield
     finally:
@@ -163,7 +164,7 @@ def _check_port(url: str) -> None:
         with socket.create_connection((address.hostname or "", address.port or DEFAULT_PORT), timeout=CONNECT_TIMEOUT_S):
             return
     except OSError as error:
-        message = f"No Spark Connect server answers at {address.netloc}: {error}. Start it or correct its address."
+        message = f"No Spark Connect server responds at {address.netloc}: {error}. Start it or correct its address."
         raise SparkUnavailableError(message) from error
 
 
@@ -191,17 +192,17 @@ def _stream_left_s() -> float | None:
 
 def _alive(known: SparkSession) -> bool:
     try:
-        with spark_answers("look after its session"):
+        with spark_answers("check its session"):
             known.conf.get("spark.app.name", "")
     except SparkSilentError:
-        raise  # another session would not be answered either
+        raise  # another session would not get a response either
     except SparkUnavailableError:
         return False
     return not known.is_stopped
 
 
 def _close(known: SparkSession) -> None:
-    known.release_session_on_close = False  # the server it belongs to may be gone; it forgets idle sessions by itself
+    known.release_session_on_close = False  # its server may be gone; servers close idle sessions automatically
     with suppress(OSError, RuntimeError):
         known.stop()
 

@@ -1,6 +1,6 @@
-"""A deadline for every call to a Spark Connect server, as a gRPC interceptor; ``sparkclient`` says how long each may take.
+"""A gRPC interceptor that sets a deadline for every call to a Spark Connect server; ``sparkclient`` sets the times.
 
-Apart from it because importing gRPC is as heavy as importing PySpark, and not every process needs it.
+A module of its own because importing gRPC takes as long as importing PySpark, and not every process needs it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import grpc
 
 
 class _Details(NamedTuple):
-    """What gRPC wants to know of a call; field by field as its documentation lists them."""
+    """The fields that gRPC requires of call details, in the order of its documentation."""
 
     method: str
     timeout: float | None
@@ -23,18 +23,18 @@ class _Details(NamedTuple):
 
 
 class Deadlines(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]  # gRPC has no hints
-    """Ends calls that take longer than they may."""
+    """Sets deadlines, so that calls that take longer fail."""
 
     def __init__(self, *, call_s: float, stream_s: Callable[[], float | None]) -> None:
-        """``call_s`` is for what is asked and answered at once, ``stream_s`` for a job: seconds left, None without an end."""
+        """``call_s`` is for short calls, ``stream_s`` returns the seconds left for a job, None without a limit."""
         self._call_s, self._stream_s = call_s, stream_s
 
     def intercept_unary_unary(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
-        """Ask once, answer once."""
+        """Set the deadline of a unary call."""
         return continuation(_within(client_call_details, self._call_s), request)
 
     def intercept_unary_stream(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
-        """Begin a job, or come back to one that runs."""
+        """Set the deadline of a call that starts a job or attaches to a running one."""
         return continuation(_within(client_call_details, self._stream_s()), request)
 
 

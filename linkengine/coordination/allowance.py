@@ -1,9 +1,9 @@
-"""The bandwidth limit of a link, shared by all copy workers: whoever has fetched something is told how long to pause.
+"""The bandwidth limit of a link, shared by all copy workers: after each fetch a worker gets the time to pause.
 
-One key per link and limit holds the moment (microseconds of Redis' clock) up to which the limit is used up. Each spending moves
-it on by what the bytes cost and answers how far ahead it lies. Workers that come together queue up behind each other, so the
-link's sum keeps to the limit whatever their shares. Lost data only means that the pause begins from now; so does a new limit,
-under which nobody pays what bytes cost before.
+One key per link and limit holds the time (microseconds of Redis' clock) up to which the limit is used up. Each fetch moves it
+forward by the cost of its bytes, and the worker pauses until then. Concurrent workers queue up behind each other, so their sum
+keeps to the limit whatever their shares. After data loss the time starts from now. A new limit has a new key and also starts
+from now; bytes fetched under the previous limit do not count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from linkengine.coordination.client import client_for, redis_answers
 
-LONGEST_S = 600  # a debt beyond that is a clock that jumped
+LONGEST_S = 600  # longer debts are the effect of a clock that jumped
 
 _SPEND = """
 local time = redis.call('TIME')
@@ -26,18 +26,18 @@ return string.format('%.0f', used - now)
 
 
 class RedisAllowances:
-    """The budgets of links."""
+    """The remaining bandwidth of links."""
 
     def __init__(self, url: str) -> None:
-        """Spend nothing yet."""
+        """Prepare the connection; nothing is counted yet."""
         self._redis = client_for(url)
 
     def spend(self, link_id: str, size: int, *, bytes_per_s: int) -> float:
-        """Count bytes and answer the pause in seconds; raise CoordinationUnavailableError in an outage.
+        """Count bytes and return the pause in seconds; raise CoordinationUnavailableError in an outage.
 
         The limit is above 0.
         """
         cost_us = size * 1_000_000 // bytes_per_s
         with redis_answers("count bandwidth"):
-            answer: Any = self._redis.eval(_SPEND, 1, f"allowance:{link_id}:{bytes_per_s}", cost_us, LONGEST_S * 1_000_000)
-        return int(answer) / 1e6
+            reply: Any = self._redis.eval(_SPEND, 1, f"allowance:{link_id}:{bytes_per_s}", cost_us, LONGEST_S * 1_000_000)
+        return int(reply) / 1e6

@@ -1,4 +1,4 @@
-"""Redis connections with short deadlines, and one exception for every way in which Redis can be away."""
+"""Redis connections with short timeouts, and a common exception for all kinds of outages."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from redis.retry import Retry
 from linkengine.domain.leases import CoordinationUnavailableError
 from linkengine.redisaddress import connect
 
-SOCKET_TIMEOUT_S = 0.5  # local round trips take 0.1 ms; with the one retry the worst call blocks for 2 s, half a lease
-RETRIES = 1  # a pooled connection that died with a restarted server fails once, the retry connects anew
-# It is there and refuses: a full disk or memory, a replica, a primary without replicas, a cluster that is electing, a script
-# that goes on and on. Some of it has classes, whose text lacks the word, unless a script tells it.
+SOCKET_TIMEOUT_S = 0.5  # local round trips take 0.1 ms; with the retry the slowest call blocks for 2 s, half a lease
+RETRIES = 1  # a pooled connection that broke when the server restarted fails once; the retry connects again
+# Redis responds, but refuses: disk or memory full, a replica, a primary without replicas, a cluster during an election, a
+# script that does not end. For some of these errors redis-py has classes, which drop the error word from the text unless it is
+# a script's error.
 _REFUSALS = (
     redis.exceptions.OutOfMemoryError,
     redis.exceptions.ReadOnlyError,
@@ -28,7 +29,7 @@ _REFUSALS = (
 )
 _REFUSING = re.compile(r"\b(MISCONF|OOM|READONLY|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|LOADING|BUSY)\b")
 
-# The beginning of a script that needs Redis' own clock: ``now`` in Unix milliseconds, and ``stamp``, the same as it is stored.
+# Beginning of a script that needs Redis' own clock: ``now`` in Unix milliseconds, and ``stamp``, the same as stored text.
 NOW_MS = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -37,7 +38,7 @@ local stamp = string.format('%.0f', now)
 
 
 def client_for(url: str) -> redis.Redis:
-    """Answer this process's thread-safe client of ``url``; a forked child gets its own."""
+    """Return this process's thread-safe client of ``url``; a forked child gets a new client."""
     return _client_for(url, os.getpid())
 
 
@@ -54,15 +55,15 @@ def _client_for(url: str, _pid: int) -> redis.Redis:
 
 
 def clock_ms(url: str) -> int:
-    """Answer Redis' own clock in Unix milliseconds: the one clock that all machines of a copy can compare with."""
-    with redis_answers("tell the time"):
+    """Return Redis' clock in Unix milliseconds, the common clock of all machines that take part in a copy."""
+    with redis_answers("return the time"):
         seconds, micros = client_for(url).time()
     return int(seconds) * 1000 + int(micros) // 1000
 
 
 @contextmanager
 def redis_answers(what: str) -> Iterator[None]:
-    """Turn every outage into CoordinationUnavailableError: gone, silent, starting up, electing, full. Other errors are bugs."""
+    """Convert every outage (down, timeout, loading, election, full) to CoordinationUnavailableError. Other errors are bugs."""
     try:
         yield
     except (redis.ConnectionError, redis.TimeoutError) as error:

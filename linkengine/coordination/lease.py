@@ -1,44 +1,52 @@
 """The lease of a mirror partition: one owner at a time, each with a higher generation than all before it.
 
-Two keys per partition, touched only by Lua scripts (``leasescripts.py``), which Redis runs one at a time:
+Each partition has two keys, written only by Lua scripts (``leasescripts.py``), which Redis runs one at a time:
 
-* ``lease:{<key>}``: the owner's token, expires by itself;
-* ``generation:{<key>}``: hash of ``generation`` (counter), ``holder`` (token of the last owner, empty once it released),
-  ``clean`` (what the last acquire answered), ``seen`` (what the last owner that released left to the next one, who gets it
-  with a clean grant only), ``rests`` (when that was, by Redis' clock), ``left`` (the same of the last owner alone, whatever
-  others did before) and ``armed`` (when, by Redis' clock, an owner that may have sent markers was last heard, 0 after a clean
-  release). It never expires, so the counter outlives every lease; it goes with the mirror (``forget_leases``), a day later: a
-  copier that comes late would make it anew.
+* ``lease:{<key>}``: the owner's token. It expires.
+* ``generation:{<key>}``: a hash, called the record. It does not expire, so that the counter outlives every lease. After the
+  mirror is deleted it is emptied and expires a day later (``forget_leases``), with whatever a late copy worker writes to it.
 
-A token is unique per RedisLease object. Races, each thought through:
+==============  =====================================================================================================
+``generation``  counter, incremented by each acquire
+``holder``      token of the last owner, empty after a clean release
+``clean``       what the last acquire returned as ``clean``
+``seen``        what the last clean release left for the next owner, which gets it only with a clean grant
+``rests``       when that release was, by Redis' clock
+``left``        what the last owner alone left, whether or not its release was clean; each acquire empties it
+``armed``       when, by Redis' clock, an owner that may have sent markers last armed or renewed; 0 after a clean release
+==============  =====================================================================================================
 
-* *Two acquire at once.* The scripts run one after the other; the second sees the first one's token and gets nothing.
-* *An owner is killed.* Its token expires; the next acquire finds ``holder`` not empty and answers ``clean=False``: requests of
-  the dead owner may still be on their way to the broker.
-* *A short owner comes after one that was killed.* Data of the dead one is conditional, whenever it arrives; its markers are
-  not. So an owner notes that it is ``armed`` before its first marker, and is refused once somebody else has had the lease. Who
-  comes after a dead owner that was armed hands on ``clean`` only if a marker of its own has shut the old ones out; otherwise it
-  gives the lease back at once, but as it got it. After one that wrote only data ``clean`` is the truth, and so it is
-  ``UNDERWAY_MS`` after the last word of one that was armed: a mirror without new gaps must not stay unclean for ever.
-* *The reply to acquire is lost.* The repeated call finds its own token and answers a new generation and the stored ``clean``,
-  since nothing was written under the lost grant. If a grant was handed out before and not given back, ``clean`` is False.
+``seen`` and ``left`` are a leader epoch of the source and an end of the mirror (``domain.leases.Grant``). A token is unique per
+RedisLease object. Races and failures:
+
+* *Two owners acquire at the same time.* The scripts run one after the other; the second finds the token of the first and gets
+  no grant.
+* *An owner is killed.* Its token expires. The next acquire finds ``holder`` not empty and returns ``clean=False``: requests of
+  the dead owner may still be in flight to the broker.
+* *A short-lived owner follows a killed owner.* Data of the dead owner is conditional, whenever it arrives; its markers are
+  not. So an owner records that it is ``armed`` before its first marker; that is refused once another owner has had the lease.
+  The successor of a dead, armed owner makes a clean release only if a marker of its own has fenced the earlier owners.
+  Otherwise it releases at once, but leaves the record as it found it. After an owner that wrote only data a clean release is
+  correct, and so it is ``UNDERWAY_MS`` after an armed owner last renewed: a mirror without new gaps must become clean again.
+* *The reply to acquire is lost.* The repeated call finds its own token and returns a new generation and the stored ``clean``,
+  since nothing was written under the lost grant. If a grant was handed out before and not released, ``clean`` is False.
 * *An owner stalls* (garbage collection, SIGSTOP). ``deadline`` counts from before the request was sent, Redis from when it
-  was served, so the owner's deadline passes first, by ``MARGIN`` more. It looks at the deadline before it writes. What it had
-  sent already is fenced by the successor: its first marker raises the producer epoch and carries the higher generation.
-* *Renew comes after the expiry.* If nobody took the partition since (``generation`` and ``holder`` unchanged) the lease is
-  set again: between the deadline and now the owner did not write, and nobody else did.
-* *Redis lost its data* (flushed, restarted without a log, a replica that had not heard of us). An owner within its deadline
-  sets lease and counter again from its own generation. If another one was quicker, the counter tells. At or below ours: it
-  started from less than we know while we rightfully hold the partition, so we take it back. Above ours: it knows about us
-  (``raise_generation``) and we lost. An owner beyond its deadline never sets lost data again: somebody else may have had
-  the partition in between. Whether it is armed it sets as well; only where it died before that, the next owner but one may be
-  told ``clean`` too early.
-* *A newcomer after lost data* starts at generation 1 and reads a higher epoch from the broker. It calls ``raise_generation``;
-  having had to do so means that the predecessor is unknown and had sent markers, so its grant counts as not clean whatever it
-  says, and the partition as one whose owner died armed.
-* *The clock of the Redis host jumps.* Forward: a lease ends early and two owners overlap. Appends are conditional, and the
-  newcomer, whose grant is not clean, sends no marker before the first one's deadline is over. Back: a lease of a dead owner
-  would last for as long as the jump, so whoever asks for it cuts it down to one length.
+  was served, so the owner's deadline passes first, by ``MARGIN`` more. The owner checks the deadline before it writes. What it
+  had sent already is fenced by the successor: its first marker raises the producer epoch and carries the higher generation.
+* *Renew arrives after the expiry.* If no other owner took the partition since (``generation`` and ``holder`` unchanged) the
+  lease is set again: between the deadline and now neither this owner nor another wrote.
+* *Redis lost its data* (flushed, restarted without a log, failover to a replica that lagged). An owner within its deadline
+  restores lease and counter from its own generation. If another owner was quicker, the counter decides. At or below the own
+  generation: the other owner started without the history while this one rightfully holds the partition, so it takes the lease
+  back. Above: the other owner found this owner's epoch on the broker (``raise_generation``), and the lease is lost. An owner
+  beyond its deadline never restores lost data: another owner may have had the partition in between. The owner restores
+  ``armed`` as well; only if it dies before that, the next owner but one may get ``clean`` too early.
+* *A new owner after lost data* starts at generation 1 and finds a higher epoch on the broker. It calls ``raise_generation``.
+  That shows that an unknown predecessor had sent markers, so its grant counts as not clean whatever it says, and the record
+  as that of an owner that died armed.
+* *The clock of the Redis host jumps.* Forward: a lease ends early and two owners overlap. Appends are conditional, and the new
+  owner, whose grant is not clean, sends no marker before the deadline of the first has passed. Back: a lease of a dead owner
+  would last for as long as the jump, so every acquire reduces its remaining time to one ttl.
 
 Deadlines are this process's monotonic clock, in seconds; no wall clock is compared between machines.
 """
@@ -55,42 +63,42 @@ from linkengine.coordination.client import client_for, redis_answers
 from linkengine.coordination.leasescripts import ACQUIRE, ARM, FORGET, RAISE, RELEASE, RENEW
 from linkengine.domain.leases import Grant
 
-MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between looking at the deadline and sending
-LATE_MS = 24 * 3_600_000  # a slice lasts a minute, but Spark may begin its tasks late
-FORGOTTEN_AT_ONCE = 1_000  # names; Redis does nothing else meanwhile
-UNDERWAY_MS = 30 * 60_000  # twice the time after which TCP gives up a segment that nobody takes (RFC 1122; Linux: 15 min)
+MARGIN = 0.1  # of the ttl: clocks that run at different speeds, and the time between checking the deadline and sending
+LATE_MS = 24 * 3_600_000  # how late a copy worker may still ask for the lease: Spark may start its task with a delay
+FORGOTTEN_AT_ONCE = 1_000  # keys per script, which blocks Redis while it runs
+UNDERWAY_MS = 30 * 60_000  # twice the time after which TCP gives up an unacknowledged segment (RFC 1122; Linux: 15 min)
 
 
 class RedisLease:
-    """Leases of one owner (one copy task, one stop), usable by several threads. In an outage calls raise
-    CoordinationUnavailableError; the deadlines of the grants then simply come closer.
+    """Leases of an owner (a copy worker, a stop), usable by several threads. In an outage calls raise
+    CoordinationUnavailableError; the deadlines of the grants are then not extended.
     """
 
     def __init__(self, url: str, *, ttl_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take no lease yet; ``clock`` answers monotonic seconds."""
+        """Create it without a lease; ``clock`` returns monotonic seconds."""
         self._redis = client_for(url)
         self._ttl_ms = ttl_ms
         self._clock = clock
         self._identity = uuid.uuid4().hex
-        self._unreleased: set[str] = set()  # grants handed out and not given back, lost ones included
-        self._tokens: dict[str, str] = {}  # of grants held, as far as we know
+        self._unreleased: set[str] = set()  # grants handed out and not released, lost ones included
+        self._tokens: dict[str, str] = {}  # of grants held, as far as this process knows
         self._generations: dict[str, int] = {}
         self._deadlines: dict[str, float] = {}
-        self._armed: dict[str, int] = {}  # 1: an earlier owner, 2: we
+        self._armed: dict[str, int] = {}  # 1: an earlier owner, 2: this owner
         self._lock = Lock()
 
     def acquire(self, key: str, owner: str) -> Grant | None:
-        """Take the partition unless somebody has it; never waits for it."""
+        """Acquire the partition unless it has an owner; never waits for it."""
         return next(iter(self.acquire_all([key], owner)), None)
 
     def acquire_all(self, keys: Sequence[str], owner: str) -> list[Grant]:
-        """Take those partitions that nobody has, in one round trip; never waits for any."""
-        asked_at, token = self._clock(), f"{owner}#{self._identity}"
+        """Acquire those partitions that have no owner, in one round trip; never waits for any."""
+        sent_at, token = self._clock(), f"{owner}#{self._identity}"
         names = [name for key in keys for name in _names(key)]
-        with redis_answers("answer acquire"):
-            answers: Any = self._redis.eval(ACQUIRE, len(names), *names, token, self._ttl_ms, UNDERWAY_MS)
-        deadline = self._deadline_from(asked_at)
-        taken = [(key, answer) for key, answer in zip(keys, answers, strict=True) if answer[0]]
+        with redis_answers("execute acquire"):
+            replies: Any = self._redis.eval(ACQUIRE, len(names), *names, token, self._ttl_ms, UNDERWAY_MS)
+        deadline = self._deadline_from(sent_at)
+        taken = [(key, reply) for key, reply in zip(keys, replies, strict=True) if reply[0]]
         with self._lock:
             grants = [
                 Grant(
@@ -110,70 +118,71 @@ class RedisLease:
         return grants
 
     def renew(self, grants: Iterable[Grant]) -> set[str]:
-        """Prolong all in one round trip; answer the keys still held. One not in the answer is lost for good."""
-        asked_at = self._clock()
+        """Extend all leases in one round trip; return the keys still held. A key that is not returned is lost permanently."""
+        sent_at = self._clock()
         by_token = self._by_token(grants)
-        held = {key for token, keys in by_token.items() for key in self._renew(token, keys, asked_at=asked_at)}
+        held = {key for token, keys in by_token.items() for key in self._renew(token, keys, sent_at=sent_at)}
         with self._lock:
-            self._deadlines |= dict.fromkeys(held, self._deadline_from(asked_at))
+            self._deadlines |= dict.fromkeys(held, self._deadline_from(sent_at))
             for key in {key for keys in by_token.values() for key in keys} - held:
                 self._forget(key)
         return held
 
     def arm(self, grants: Iterable[Grant]) -> set[str]:
-        """Note that markers may be on their way from now on, in one round trip; answer the keys for which it is noted."""
+        """Record, in one round trip, that markers may be in flight from now on; return the keys for which it is recorded."""
         armed: set[str] = set()
         for token, keys in self._by_token(grants).items():
             names = [_names(key)[1] for key in keys]
-            with redis_answers("answer arm"):
-                answer: Any = self._redis.eval(ARM, len(names), *names, token)
-            armed |= {key for key, noted in zip(keys, answer, strict=True) if noted}
+            with redis_answers("execute arm"):
+                reply: Any = self._redis.eval(ARM, len(names), *names, token)
+            armed |= {key for key, noted in zip(keys, reply, strict=True) if noted}
         with self._lock:
             self._armed |= dict.fromkeys(armed & self._tokens.keys(), 2)
         return armed
 
     def release(self, grant: Grant, *, seen: tuple[int, int] | None = None, clean: bool = True) -> None:
-        """Give the partition back, with nothing of ours in flight.
+        """Release the partition; the caller has no request in flight.
 
-        ``clean``: nor of an earlier owner, as the next one is told. Otherwise it is told what we were; it waits for neither.
+        ``clean``: nor has an earlier owner, and the next owner is told so. Otherwise the record stays as if the lease had
+        expired; the next owner need not wait for the expiry.
         """
         self._release([grant], left="" if seen is None else f"{seen[0]} {seen[1]}", clean=clean)
 
     def release_all(self, grants: Iterable[Grant]) -> None:
-        """Give all back as ``release`` does, cleanly and with nothing to see, in one round trip."""
+        """Release all grants in one round trip, cleanly and without ``seen``."""
         self._release(grants, left="", clean=True)
 
     def raise_generation(self, key: str, at_least: int) -> int:
-        """Lift the counter, for an owner whose generation the broker would refuse; answer the generation to use from now on.
+        """Raise the counter, for an owner whose generation the broker would refuse; return the generation to use from now on.
 
-        Where it is lifted the lease has forgotten an owner whose markers may be on their way: noted as if that one had died.
+        If it has to be raised, Redis has lost an owner whose markers may be in flight: recorded as if that owner had died.
         """
         return self.raise_generations([key], at_least)[key]
 
     def raise_generations(self, keys: Sequence[str], at_least: int) -> dict[str, int]:
-        """Do what ``raise_generation`` does for many partitions, in one round trip."""
+        """Raise the counters of many partitions as ``raise_generation`` does, in one round trip."""
         names = [_names(key)[1] for key in keys]
-        with redis_answers("answer raise_generation"):
-            answer: Any = self._redis.eval(RAISE, len(names), *names, at_least)
-        raised = {key: int(generation) for key, generation in zip(keys, answer, strict=True)}
+        with redis_answers("execute raise_generation"):
+            reply: Any = self._redis.eval(RAISE, len(names), *names, at_least)
+        raised = {key: int(generation) for key, generation in zip(keys, reply, strict=True)}
         with self._lock:
             self._generations |= {key: generation for key, generation in raised.items() if key in self._tokens}
         return raised
 
     def deadline(self, grant: Grant) -> float:
-        """Answer until when (monotonic seconds) the owner may write; in the past once the lease was lost or released."""
+        """Return until when (monotonic seconds) the owner may write; -inf once the lease was lost or released."""
         with self._lock:
             return self._deadlines.get(grant.key, float("-inf"))
 
     def _take(self, grant: Grant, token: str) -> None:
-        """Note one grant; the lock is held."""
+        """Store a grant. The caller holds the lock."""
         key = grant.key
         self._unreleased.add(key)
         self._tokens[key], self._generations[key], self._deadlines[key] = token, grant.generation, grant.valid_until
         self._armed[key] = int(grant.armed)
 
     def _by_token(self, grants: Iterable[Grant]) -> dict[str, list[str]]:
-        """Sort the keys of grants that we hold, as far as we know."""
+        """Return the keys of the grants that are held, as far as this process knows, by token."""
         found: dict[str, list[str]] = {}
         with self._lock:
             for grant in grants:
@@ -184,24 +193,24 @@ class RedisLease:
     def _release(self, grants: Iterable[Grant], *, left: str, clean: bool) -> None:
         for token, keys in self._by_token(grants).items():
             names = [name for key in keys for name in _names(key)]
-            with redis_answers("answer release"):
+            with redis_answers("execute release"):
                 self._redis.eval(RELEASE, len(names), *names, token, left, int(clean))
             with self._lock:
                 for key in keys:
                     self._forget(key)
                     self._unreleased.discard(key)
 
-    def _renew(self, token: str, keys: Sequence[str], *, asked_at: float) -> set[str]:
+    def _renew(self, token: str, keys: Sequence[str], *, sent_at: float) -> set[str]:
         with self._lock:
-            states = [(self._generations[key], int(asked_at < self._deadlines[key]), self._armed[key]) for key in keys]
+            states = [(self._generations[key], int(sent_at < self._deadlines[key]), self._armed[key]) for key in keys]
         names = [name for key in keys for name in _names(key)]
-        with redis_answers("answer renew"):
+        with redis_answers("execute renew"):
             numbers = [number for state in states for number in state]
-            answer: Any = self._redis.eval(RENEW, len(names), *names, token, self._ttl_ms, *numbers)
-        return {key for key, held in zip(keys, answer, strict=True) if held}
+            reply: Any = self._redis.eval(RENEW, len(names), *names, token, self._ttl_ms, *numbers)
+        return {key for key, held in zip(keys, reply, strict=True) if held}
 
-    def _deadline_from(self, asked_at: float) -> float:
-        return asked_at + self._ttl_ms / 1000 * (1 - MARGIN)
+    def _deadline_from(self, sent_at: float) -> float:
+        return sent_at + self._ttl_ms / 1000 * (1 - MARGIN)
 
     def _forget(self, key: str) -> None:
         for table in (self._tokens, self._generations, self._deadlines, self._armed):
@@ -209,19 +218,19 @@ class RedisLease:
 
 
 def forget_leases(url: str, keys: Iterable[str]) -> None:
-    """Remove what is kept of partitions that nobody will ever write again: no mirror gets the name of one that is gone.
+    """Remove the leases of partitions of a deleted mirror; ids of mirrors are not used again.
 
-    An empty record stays for a day. A copier that wants the lease that late writes into it, and its traces go with it.
+    An empty record stays for a day. What a late copy worker that acquires the lease writes to it expires with it.
     """
     names = [name for key in keys for name in _names(key)]
     with redis_answers("forget leases"):
         for begin in range(0, len(names), FORGOTTEN_AT_ONCE):
-            some = names[begin : begin + FORGOTTEN_AT_ONCE]
-            client_for(url).eval(FORGET, len(some), *some, LATE_MS)
+            chunk = names[begin : begin + FORGOTTEN_AT_ONCE]
+            client_for(url).eval(FORGET, len(chunk), *chunk, LATE_MS)
 
 
 def _seen(text: str | bytes) -> tuple[int, int] | None:
-    """Read what a release left: epoch and end."""
+    """Parse what a release left: leader epoch and end."""
     words = text.split()
     return (int(words[0]), int(words[1])) if len(words) == 2 else None
 

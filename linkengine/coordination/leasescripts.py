@@ -1,23 +1,23 @@
-"""The scripts of the lease: each decides about all partitions it is asked for while Redis does nothing else.
+"""Lua scripts of the lease. Each handles all its partitions in one atomic step, since Redis runs nothing else at the same time.
 
-KEYS are, per partition, the lease and the record (``lease.py`` tells what is in them); those of ARM and RAISE the record alone.
+KEYS are, per partition, the lease and the record (their fields: ``lease.py``); those of ARM and RAISE the record alone.
 """
 
 from __future__ import annotations
 
 from linkengine.coordination.client import NOW_MS
 
-# ARGV: token, ttl, for how long a marker may be under way
+# ARGV: token, ttl, for how long a marker may be in flight
 ACQUIRE = (
     NOW_MS
     + """
-local answers = {}
+local replies = {}
 for i = 1, #KEYS / 2 do
   local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, clean = redis.call('GET', lease), '0'
   if owner and owner ~= ARGV[1] then
     if redis.call('PTTL', lease) > tonumber(ARGV[2]) then redis.call('PEXPIRE', lease, ARGV[2]) end
-    answers[i] = {0}
+    replies[i] = {0}
   else
     local last = redis.call('HMGET', record, 'holder', 'clean', 'seen', 'armed', 'left', 'rests')
     if owner then clean = last[2] or '0'
@@ -25,32 +25,33 @@ for i = 1, #KEYS / 2 do
     local seen, armed = clean == '1' and last[3] or '', tonumber(last[4] or '0')
     local underway = armed > 0 and now - armed < tonumber(ARGV[3]) and 1 or 0
     local rested = last[6] and math.max(now - last[6], 0) or 0
-    answers[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway, last[5] or '', rested}
+    replies[i] = {redis.call('HINCRBY', record, 'generation', 1), seen, tonumber(clean), underway, last[5] or '', rested}
     redis.call('HSET', record, 'holder', ARGV[1], 'clean', clean, 'left', '')
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
   end
 end
-return answers
+return replies
 """
 )
-# ARGV: token, ttl, then per partition our generation, whether we are in time, and who is armed: 1 an earlier owner, 2 we
+# ARGV: token, ttl, then per partition: own generation, whether the deadline has not passed, who is armed (1 an earlier owner, 2
+# this)
 RENEW = (
     NOW_MS
     + """
 local held = {}
 for i = 1, #KEYS / 2 do
   local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
-  local ours, in_time, armed = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1', ARGV[3 * i + 2]
+  local own, in_time, armed = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1', ARGV[3 * i + 2]
   local owner = redis.call('GET', lease)
   local known = redis.call('HMGET', record, 'generation', 'holder')
   local generation = tonumber(known[1] or '0')
   local mine = owner == ARGV[1]
-  local untaken = not owner and known[2] == ARGV[1] and generation <= ours
-  local data_lost = in_time and generation <= ours
+  local untaken = not owner and known[2] == ARGV[1] and generation <= own
+  local data_lost = in_time and generation <= own
   if mine or untaken or data_lost then
-    if not mine and not untaken and generation == ours then generation = ours + 1 end  -- the newcomer must see it lost
+    if not mine and not untaken and generation == own then generation = own + 1 end  -- so that the new owner loses it
     redis.call('SET', lease, ARGV[1], 'PX', ARGV[2])
-    redis.call('HSET', record, 'generation', math.max(generation, ours), 'holder', ARGV[1])
+    redis.call('HSET', record, 'generation', math.max(generation, own), 'holder', ARGV[1])
     if armed == '2' then redis.call('HSET', record, 'armed', stamp) end
     if armed == '1' then redis.call('HSETNX', record, 'armed', stamp) end
     held[i] = 1
@@ -61,7 +62,7 @@ end
 return held
 """
 )
-# ARGV: token, what the next one shall see, whether nothing of anybody is in flight
+# ARGV: token, ``seen`` for the next owner, whether the release is clean
 RELEASE = (
     NOW_MS
     + """
@@ -69,7 +70,7 @@ for i = 1, #KEYS / 2 do
   local lease, record = KEYS[2 * i - 1], KEYS[2 * i]
   local owner = redis.call('GET', lease)
   if (not owner or owner == ARGV[1]) and redis.call('HGET', record, 'holder') == ARGV[1] then
-    if ARGV[3] == '1' then  -- else: as if run out
+    if ARGV[3] == '1' then  -- otherwise as if the lease had expired
       redis.call('HSET', record, 'holder', '', 'seen', ARGV[2], 'armed', '0', 'rests', stamp)
     end
     redis.call('HSET', record, 'left', ARGV[2])
@@ -79,11 +80,11 @@ end
 return #KEYS
 """
 )
-# ARGV: for how long somebody may still come
+# ARGV: how late a copy worker may still ask for the lease
 FORGET = """
 for i = 1, #KEYS / 2 do
   redis.call('DEL', KEYS[2 * i - 1], KEYS[2 * i])
-  redis.call('HSET', KEYS[2 * i], 'generation', 0)  -- what is written into it later does not last longer than it does
+  redis.call('HSET', KEYS[2 * i], 'generation', 0)  -- fields that are added later expire with the key
   redis.call('PEXPIRE', KEYS[2 * i], ARGV[1])
 end
 """

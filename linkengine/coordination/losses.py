@@ -1,12 +1,12 @@
-"""Losses on their way to the gap ledger: offsets that the source has deleted for good before they were copied.
+"""Losses on their way to the gap ledger: offsets that the source has deleted permanently before they were copied.
 
-A set ``losses:<link id>`` of partition key, first offset, end offset and signature. A copier puts a loss there before it
-writes anything in its place: were it told by reports only, a copier that dies between its first marker and its next report
-would take it along, and who copies on finds markers that look like any others. It stays until somebody has it in the ledger;
-told twice, it is the same loss.
+A set ``losses:<link id>`` of partition key, first offset, end offset and signature. A copy worker adds a loss before it writes
+markers in its place. If losses were only part of reports, a worker that dies between its first marker and its next report would
+take the loss with it, and its successor would find markers that look like any others. A loss stays in the set until it is in
+the ledger; recording it twice has no effect.
 
-A word without a valid signature is not read. It is reported once and left where it is: the key that signed it may be one that
-this process does not have yet.
+A member without a valid signature is not used. It is reported once and stays in the set: it may be signed with a key that this
+process does not have yet.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _PURPOSE = "loss"
 
 
 def note_loss(url: str, link_id: str, signer: Signer, loss: Loss) -> None:
-    """Keep a loss until it is forgotten; raise CoordinationUnavailableError in an outage."""
-    with redis_answers("keep a loss"):
+    """Add a loss; raise CoordinationUnavailableError in an outage."""
+    with redis_answers("store a loss"):
         client_for(url).sadd(_name(link_id), _word(link_id, loss, signer.sign(_PURPOSE, *_signed(link_id, loss))))
 
 
 def read_losses(url: str, link_id: str, signer: Signer) -> list[Loss]:
-    """Answer the losses that are kept, by partition and offset; raise CoordinationUnavailableError in an outage."""
-    with redis_answers("answer losses"):
+    """Return the losses in the set, by partition and offset; raise CoordinationUnavailableError in an outage."""
+    with redis_answers("return losses"):
         words: Any = client_for(url).smembers(_name(link_id))
     found = set()
     for word in words:
@@ -44,7 +44,7 @@ def read_losses(url: str, link_id: str, signer: Signer) -> list[Loss]:
 
 
 def forget_losses(url: str, link_id: str, signer: Signer, losses: Iterable[Loss]) -> None:
-    """Let losses go that are in the ledger; raise CoordinationUnavailableError in an outage."""
+    """Remove losses that are in the ledger; raise CoordinationUnavailableError in an outage."""
     words = [
         _word(link_id, loss, signature) for loss in losses for signature in signer.signatures(_PURPOSE, *_signed(link_id, loss))
     ]
@@ -54,7 +54,7 @@ def forget_losses(url: str, link_id: str, signer: Signer, losses: Iterable[Loss]
 
 
 def clear_mirror(url: str, link_id: str, *, mirror_id: str) -> None:
-    """Remove those of one mirror that is gone."""
+    """Remove the losses of a deleted mirror."""
     with redis_answers("forget losses"):
         client = client_for(url)
         words: Any = client.smembers(_name(link_id))
@@ -64,7 +64,7 @@ def clear_mirror(url: str, link_id: str, *, mirror_id: str) -> None:
 
 
 def clear_losses(url: str, link_id: str) -> None:
-    """Remove all of a link that is gone."""
+    """Remove all losses of a deleted link."""
     with redis_answers("clear losses"):
         client_for(url).delete(_name(link_id))
 
@@ -80,7 +80,7 @@ def _signed(link_id: str, loss: Loss) -> tuple[str, str, str, str]:
 
 
 def _loss(link_id: str, signer: Signer, word: str) -> Loss | None:
-    """Read a word; None where no key has signed it for this link."""
+    """Parse a member of the set; None if no key has signed it for this link."""
     try:
         key, start, end, signature = word.rsplit(" ", maxsplit=3)
     except ValueError:

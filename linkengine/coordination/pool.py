@@ -1,21 +1,20 @@
-"""The pool of copy workers in Redis: signs of life, and who copies what.
+"""The pool of copy workers in Redis: heartbeats of the workers, and assignments to them.
 
-* ``copy-workers``: a hash, one field per worker: the moment by Redis' clock at which it was last heard, and its sealed
-  heartbeat;
-* ``copy-assignment:<worker id>``: a hash, one field per link: a sealed assignment, which is the link's plan with those
-  partitions that this worker copies. A link without partitions for it has an empty plan, so that the loss of a field is told
-  from an order to stop;
-* ``copy-digest:<worker id>``: a hash, one field per link: what its assignment says, as a digest, so that who writes the same
-  again writes nothing; and the field ``stamp``, another one after each writing. A worker asks for the stamp ten times a second.
+* ``copy-workers``: a hash, one field per worker: the time of its last heartbeat by Redis' clock, and the sealed heartbeat;
+* ``copy-assignment:<worker id>``: a hash, one field per link: a sealed assignment, which is the link's plan with the partitions
+  that this worker copies. If it is to copy none, the plan is empty, which is different from a lost field: only an empty plan
+  makes the worker stop;
+* ``copy-digest:<worker id>``: a hash, one field per link: a digest of its assignment, so that an unchanged assignment is not
+  written again; and the field ``stamp``, which changes with each write. A worker reads the stamp ten times a second.
 
-Everything that is said is sealed with the worker's own key (Fernet: encrypted and authenticated), which travels in its Spark
-job and is derived from a secret of the installation (``key_for``). There may be several secrets while they are replaced, the
-newest first: a worker is born with the newest one's key and keeps it, and its heartbeat tells which one that was. Who can write
-to Redis can make workers silent or deaf. He can neither read credentials nor make a worker do anything: a seal is of one worker
-and one link, and an assignment that is older than the one that a worker follows is refused, so that nothing can be said twice.
+Messages are sealed with the worker's own key (Fernet: encrypted and authenticated), which travels in its Spark job and is
+derived from a secret of the installation (``key_for``). While secrets are rotated there are several, newest first: a worker
+starts with the newest secret's key and keeps it, and its heartbeat shows which key that is. An attacker with write access to
+Redis can suppress heartbeats and assignments, but can neither read credentials nor make a worker do anything: a seal is valid
+for one worker and one link, and an assignment older than the current one is refused, so that none can be replayed.
 
-All of this may be lost at any moment. A worker that is told nothing goes on with what it has; the leases, not the assignments,
-decide who writes.
+All of this may be lost at any time. A worker without new assignments continues with those it has; the leases, not the
+assignments, decide which worker writes.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from linkengine.domain.plantexts import plan_digest, read_plan, write_plan
 from linkengine.domain.signatures import Signer, derive
 from linkengine.domain.workers import Heartbeat, WorkerSetup, read_heartbeat, write_heartbeat
 
-KEPT_MS = 24 * 3_600_000  # of a worker that nobody writes to any more
-FORGOTTEN_MS = 600_000  # of a worker that is silent: people see for so long that it was there
-END = "end"  # instead of a link's name: the worker is not needed any more
+KEPT_MS = 24 * 3_600_000  # expiry of a worker's keys after the last write
+FORGOTTEN_MS = 600_000  # silence after which a worker is removed; until then it is shown
+END = "end"  # instead of a link's name: the worker is to end
 _WORKERS, _STAMP = "copy-workers", "stamp"
 _log = structlog.get_logger(__name__)
 
@@ -59,25 +58,25 @@ redis.call('PEXPIRE', KEYS[2], ARGV[1])
 
 
 def key_for(secret: str, worker_id: str) -> str:
-    """Derive a worker's key from one of the installation's secrets (a Fernet key, as text)."""
+    """Return a worker's key, derived from a secret of the installation (a Fernet key, as text)."""
     return urlsafe_b64encode(derive(secret, f"clusterlink copy worker 1: {worker_id}")).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """What a worker has been told so far."""
+    """The assignments of a worker."""
 
-    plans: Mapping[str, CopyPlan]  # by link; without partitions: let go of them
+    plans: Mapping[str, CopyPlan]  # by link; a plan without partitions: release them
     numbers: Mapping[str, int]  # of the assignments, by link
-    refused: Mapping[str, str]  # what cannot be followed, by link, and why
-    ends: bool = False  # let go of everything and end
+    refused: Mapping[str, str]  # by link: why its assignment could not be read
+    ends: bool = False  # release everything and end
 
 
 class RedisAssignments:
     """The worker's side of the pool."""
 
     def __init__(self, setup: WorkerSetup) -> None:
-        """Ask and say nothing yet."""
+        """Prepare the connection; nothing is read or written yet."""
         self._redis, self._id = client_for(setup.redis_url), setup.worker_id
         self._seal = Fernet(setup.key)
         self._stamp: str | None = None
@@ -85,63 +84,63 @@ class RedisAssignments:
         self._known = Assigned(plans={}, numbers={}, refused={})
 
     def read(self) -> Assigned:
-        """Answer what was told so far, the same object while there is no news; raise CoordinationUnavailableError in an
+        """Return the current assignments, the same object while nothing has changed; raise CoordinationUnavailableError in an
         outage.
         """
-        with redis_answers("tell assignments"):
+        with redis_answers("return assignments"):
             stamp: Any = self._redis.hget(_digests_of(self._id), _STAMP)
             if stamp is None or stamp == self._stamp:
                 return self._known
             digests: Any = self._redis.hgetall(_digests_of(self._id))
-            news = [name for name, digest in digests.items() if name != _STAMP and self._digests.get(name) != digest]
-            found: Any = self._redis.hmget(_assignment_of(self._id), news) if news else []
+            changed = [name for name, digest in digests.items() if name != _STAMP and self._digests.get(name) != digest]
+            found: Any = self._redis.hmget(_assignment_of(self._id), changed) if changed else []
         self._stamp = digests.get(_STAMP)
         self._digests = digests
-        for name, token in zip(news, found, strict=True):
+        for name, token in zip(changed, found, strict=True):
             if token is not None:
                 self._take(name, token)
         return self._known
 
     def signer_of(self, link_id: str) -> Signer:
-        """Return what signs the reports on a link, as it was told last; without keys for a link that was never told."""
+        """Return the signer for reports on a link, from its latest assignment; without keys if there is none."""
         plan = self._known.plans.get(link_id)
         return Signer(()) if plan is None else plan.signer
 
     def beat(self, heartbeat: Heartbeat) -> None:
-        """Show life; raise CoordinationUnavailableError in an outage."""
+        """Send a heartbeat; raise CoordinationUnavailableError in an outage."""
         token = self._seal.encrypt(write_heartbeat(heartbeat).encode()).decode()
-        with redis_answers("take a heartbeat"):
+        with redis_answers("store a heartbeat"):
             self._redis.eval(_BEAT, 1, _WORKERS, self._id, token)
 
     def _take(self, name: str, token: str) -> None:
-        said = _opened(self._seal, token)
-        if said is None or said.get("worker") != self._id or said.get("link") != name:
+        message = _opened(self._seal, token)
+        if message is None or message.get("worker") != self._id or message.get("link") != name:
             _log.warning("assignment.not_ours", worker=self._id, link=name)
             return
         known = self._known
-        if said["number"] <= known.numbers.get(name, 0):
-            _log.warning("assignment.stale", worker=self._id, link=name, number=said["number"])
+        if message["number"] <= known.numbers.get(name, 0):
+            _log.warning("assignment.stale", worker=self._id, link=name, number=message["number"])
             return
-        numbers = {**known.numbers, name: said["number"]}
+        numbers = {**known.numbers, name: message["number"]}
         if name == END:
             self._known = replace(known, numbers=numbers, ends=True)
             return
         refused = {link: why for link, why in known.refused.items() if link != name}
         try:
-            plan = read_plan(said["plan"])
-        except LinkEngineError as error:  # of a later version: what is copied goes on as it was told before
+            plan = read_plan(message["plan"])
+        except LinkEngineError as error:  # written by a later version: copying continues with the previous assignment
             self._known = replace(known, numbers=numbers, refused={**refused, name: error.message})
             return
         self._known = replace(known, plans={**known.plans, name: plan}, numbers=numbers, refused=refused)
         about = {"partitions": len(plan.assignments), "request_id": plan.request_id}
-        _log.info("assignment.taken", worker=self._id, link=name, number=said["number"], **about)
+        _log.info("assignment.taken", worker=self._id, link=name, number=message["number"], **about)
 
 
 def read_workers(url: str, *, secrets: tuple[str, ...]) -> list[Heartbeat]:
-    """Answer all workers heard in the last ten minutes, by id, with how long they have been silent."""
-    with redis_answers("tell workers"):
-        answer: Any = client_for(url).eval(_READ, 1, _WORKERS)
-    (seconds, micros), words = answer
+    """Return all workers with a heartbeat in the last ten minutes, by id, with the time since then."""
+    with redis_answers("return workers"):
+        reply: Any = client_for(url).eval(_READ, 1, _WORKERS)
+    (seconds, micros), words = reply
     now_ms = int(seconds) * 1000 + int(micros) // 1000
     found, old = [], []
     for worker_id, value in sorted(zip(words[::2], words[1::2], strict=True)):
@@ -158,84 +157,84 @@ def read_workers(url: str, *, secrets: tuple[str, ...]) -> list[Heartbeat]:
 def write_assignments(
     url: str, link_id: str, plans: Mapping[str, CopyPlan], *, secrets: tuple[str, ...], applied: Mapping[str, int] | None = None
 ) -> set[str]:
-    """Tell workers (by id) their share of a link; answer those to whom it is news.
+    """Write workers' assignments of a link, by worker id; return the workers whose assignment changed.
 
-    ``applied``: the numbers of the assignments that they follow now, as far as they are heard.
+    ``applied``: the numbers of the assignments that the workers follow now, as far as their heartbeats show.
     """
-    said = {worker: _Said(plan_digest(plan), plan, (applied or {}).get(worker, 0)) for worker, plan in plans.items()}
-    return _tell(url, link_id, said, secrets=secrets)
+    messages = {worker: _Message(plan_digest(plan), plan, (applied or {}).get(worker, 0)) for worker, plan in plans.items()}
+    return _write(url, link_id, messages, secrets=secrets)
 
 
 def end_workers(url: str, workers: Iterable[str], *, secrets: tuple[str, ...]) -> None:
-    """Order workers to let go of everything and to end."""
-    _tell(url, END, {one: _Said(END, None, 0) for one in workers}, secrets=secrets)
+    """Order workers to release everything and to end."""
+    _write(url, END, {worker: _Message(END, None, 0) for worker in workers}, secrets=secrets)
 
 
 def forget_workers(url: str, workers: Iterable[str]) -> None:
-    """Remove what is kept of workers that are gone."""
+    """Remove the keys of workers that are gone."""
     names = list(workers)
     if not names:
         return
     with redis_answers("forget workers"):
         client_for(url).hdel(_WORKERS, *names)
-        client_for(url).delete(*[name for one in names for name in (_assignment_of(one), _digests_of(one))])
+        client_for(url).delete(*[name for worker in names for name in (_assignment_of(worker), _digests_of(worker))])
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """What is to be said to one worker."""
+class _Message:
+    """A message to a worker."""
 
     digest: str
     plan: CopyPlan | None
-    above: int  # what its number has to be
+    above: int  # its number has to be higher than this
 
     def is_news(self, known: str | None) -> bool:
-        """Tell whether a worker has to be told, that was told something with the digest ``known``; None: nothing."""
+        """Return whether it has to be written for a worker whose present message has the digest ``known``; None: none."""
         nothing = self.plan is not None and not self.plan.assignments
         return known != self.digest and not (nothing and known is None and not self.above)
 
 
-def _tell(url: str, name: str, said: Mapping[str, _Said], *, secrets: tuple[str, ...]) -> set[str]:
-    if not said:
+def _write(url: str, name: str, messages: Mapping[str, _Message], *, secrets: tuple[str, ...]) -> set[str]:
+    if not messages:
         return set()
     redis = client_for(url)
-    with redis_answers("take assignments"):
-        asking = redis.pipeline(transaction=False)
-        for worker in said:
-            asking.hget(_digests_of(worker), name)
-            asking.pexpire(_assignment_of(worker), KEPT_MS)
-            asking.pexpire(_digests_of(worker), KEPT_MS)
-        known = asking.execute()[::3]
-        news = [worker for worker, digest in zip(said, known, strict=True) if said[worker].is_news(digest)]
-        for worker in news:
-            seal, one = _seal_of(redis, worker, secrets), said[worker]
-            number = max(_next_number(redis, seal, worker, name), one.above + 1)
-            words = {"worker": worker, "link": name, "number": number, "plan": one.plan and write_plan(one.plan)}
+    with redis_answers("store assignments"):
+        pipeline = redis.pipeline(transaction=False)
+        for worker in messages:
+            pipeline.hget(_digests_of(worker), name)
+            pipeline.pexpire(_assignment_of(worker), KEPT_MS)
+            pipeline.pexpire(_digests_of(worker), KEPT_MS)
+        known = pipeline.execute()[::3]
+        changed = [worker for worker, digest in zip(messages, known, strict=True) if messages[worker].is_news(digest)]
+        for worker in changed:
+            seal, message = _seal_of(redis, worker, secrets), messages[worker]
+            number = max(_next_number(redis, seal, worker, name), message.above + 1)
+            words = {"worker": worker, "link": name, "number": number, "plan": message.plan and write_plan(message.plan)}
             keys, token = (_assignment_of(worker), _digests_of(worker)), seal.encrypt(json.dumps(words).encode()).decode()
-            redis.eval(_WRITE, 2, *keys, KEPT_MS, uuid.uuid4().hex, name, one.digest, token)
-    return set(news)
+            redis.eval(_WRITE, 2, *keys, KEPT_MS, uuid.uuid4().hex, name, message.digest, token)
+    return set(changed)
 
 
 def _seal_of(redis: Any, worker: str, secrets: tuple[str, ...]) -> Fernet:
-    """Return the seal that a worker was born with, as its heartbeat tells; that of the newest secret where it was not heard."""
+    """Return the seal that a worker was started with, found by its heartbeat; that of the newest secret without a heartbeat."""
     beat = redis.hget(_WORKERS, worker) or ""
     seals = [Fernet(key_for(secret, worker)) for secret in secrets]
     return next((seal for seal in seals if _opened(seal, beat.partition(" ")[2]) is not None), seals[0])
 
 
 def _next_number(redis: Any, seal: Fernet, worker: str, name: str) -> int:
-    """Answer a number above all that were used, also after a clock was set back: the time, or one more than the last."""
+    """Return a number above all used ones, even after a clock was set back: the time, or the last number plus one."""
     last = redis.hget(_assignment_of(worker), name)
-    said = None if last is None else _opened(seal, last)
-    return max(time.time_ns() // 1_000_000, 0 if said is None else int(said.get("number", 0)) + 1)
+    message = None if last is None else _opened(seal, last)
+    return max(time.time_ns() // 1_000_000, 0 if message is None else int(message.get("number", 0)) + 1)
 
 
 def _opened(seal: Fernet, token: str) -> dict[str, Any] | None:
     try:
-        said: Any = json.loads(seal.decrypt(token.encode()))
+        message: Any = json.loads(seal.decrypt(token.encode()))
     except (InvalidToken, ValueError):
         return None
-    return said if isinstance(said, dict) else None
+    return message if isinstance(message, dict) else None
 
 
 def _heartbeat(worker_id: str, value: str, *, secrets: tuple[str, ...], now_ms: int) -> Heartbeat | None:
@@ -244,7 +243,7 @@ def _heartbeat(worker_id: str, value: str, *, secrets: tuple[str, ...], now_ms: 
         text = MultiFernet([Fernet(key_for(secret, worker_id)) for secret in secrets]).decrypt(token.encode()).decode()
         beat = read_heartbeat(text, silent_ms=max(0, now_ms - int(at)))
     except (InvalidToken, ValueError):
-        return None  # of another secret, or nobody's
+        return None  # sealed with another secret, or forged
     return beat if beat.worker_id == worker_id else None
 
 

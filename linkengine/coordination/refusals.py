@@ -1,4 +1,4 @@
-"""Reports of messages in Redis that were refused for their signature: a line in the log and a counter."""
+"""Reports refused messages (with an invalid signature) that were found in Redis: a log event and a counter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _seen = SeenRefusals()
 
 
 def report_refused(url: str, kind: str, link_id: str, text: str) -> None:
-    """Log and count a message that stays in Redis, once per process; an outage of Redis is no error here."""
+    """Log and count a message, once per process, since it stays in Redis; an outage of Redis is ignored."""
     if not _seen.is_new(f"{kind} {link_id} {text}"):
         return
     _log.error("coordination.message_refused", kind=kind, link_id=link_id)

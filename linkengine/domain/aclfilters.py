@@ -1,6 +1,7 @@
-"""An ACL as a value, and the filters that choose some: ``{"aclFilters": [{"resourceFilter": {…}, "accessFilter": {…}}, …]}``.
+"""ACLs as values, and filters for them: ``{"aclFilters": [{"resourceFilter": {…}, "accessFilter": {…}}, …]}``.
 
-A field that is left out, or "any", matches everything; pattern type "match": every rule that applies to the named resource.
+A field that is left out, or "any", matches everything. Pattern type "match" matches every ACL that applies to the named
+resource.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _RESOURCE_FIELDS, _ACCESS_FIELDS = {"resourceType", "patternType", "name"}, {"pr
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Acl:
-    """One access rule; words are Kafka's, in upper case. A word the client library does not know is UNKNOWN."""
+    """An ACL in Kafka's words, in upper case. A word that the client library does not know is UNKNOWN."""
 
     resource_type: str
     resource_name: str
@@ -37,12 +38,12 @@ class Acl:
 
     @property
     def is_known(self) -> bool:
-        """Tell whether the rule can be written again as it is."""
+        """Whether the client library can create the ACL as it is."""
         return UNKNOWN not in {self.resource_type, self.pattern_type, self.operation, self.permission}
 
     @property
     def opposite(self) -> Acl:
-        """The same rule with the other permission."""
+        """The same ACL with the other permission."""
         return replace(self, permission="DENY" if self.permission == "ALLOW" else "ALLOW")
 
     def __str__(self) -> str:
@@ -63,7 +64,7 @@ class AclFilter:
     permission: str = _ANY
 
     def matches(self, acl: Acl) -> bool:
-        """Tell whether the row speaks about ``acl``."""
+        """Return whether the filter matches ``acl``."""
         return (
             self.resource_type in {_ANY, acl.resource_type}
             and self.operation in {_ANY, acl.operation}
@@ -74,7 +75,7 @@ class AclFilter:
         )
 
     def _matches_name(self, acl: Acl) -> bool:
-        if self.pattern_type == "MATCH":  # every rule that would apply to a resource of this name
+        if self.pattern_type == "MATCH":  # every ACL that would apply to a resource of this name
             if self.name is None:
                 return True
             return (
@@ -86,7 +87,7 @@ class AclFilter:
 
 
 def parse_acl_filters(text: str) -> tuple[AclFilter, ...]:
-    """Read ``{"aclFilters": [{"resourceFilter": {…}, "accessFilter": {…}}, …]}``; raise MISCONFIGURATION_ERROR by row."""
+    """Parse ``{"aclFilters": [{"resourceFilter": {…}, "accessFilter": {…}}, …]}``; raise MISCONFIGURATION_ERROR by row."""
     document = read_document(text)
     rows = document.get("aclFilters") if isinstance(document, dict) else None
     if not isinstance(rows, list):
@@ -116,7 +117,7 @@ def _part(row: dict[str, Any], key: str, known: set[str], where: str) -> dict[st
         raise _wrong(f"{where}: {key} must be an object.")
     unknown = sorted(set(part) - known)
     if unknown:
-        raise _wrong(f"{where}: {key} has unknown fields: {', '.join(unknown)}. Known are {', '.join(sorted(known))}.")
+        raise _wrong(f"{where}: {key} has unknown fields: {', '.join(unknown)}. Use {', '.join(sorted(known))}.")
     return part
 
 
@@ -131,7 +132,7 @@ def _word(part: dict[str, Any], key: str, known: tuple[str, ...], where: str) ->
 def _text(part: dict[str, Any], key: str, where: str) -> str | None:
     value = part.get(key)
     if value is not None and (not isinstance(value, str) or not value):
-        raise _wrong(f"{where}: {key} must be a text that is not empty; leave it out to match all.")
+        raise _wrong(f"{where}: {key} must be a text that is not empty. Leave it out to match all.")
     return value
 
 

@@ -1,7 +1,7 @@
-"""How to reach a cluster: bootstrap servers and security, read from and written as Kafka client properties.
+"""Addresses of clusters: bootstrap servers and security, parsed from and written as Kafka client properties.
 
-Property names are those of Kafka's Java clients (the names link configs use). Secrets never appear in ``repr``. Turning an
-address into a library's own settings is the job of ``linkengine.kafka``.
+Property names are those of Kafka's Java clients (the names link configs use). Secrets never appear in ``repr``.
+``linkengine.kafka`` converts an address to the settings of a client library.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _READ = frozenset(
     {"bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.jaas.config", TOKEN_URL, HOSTNAME_CHECK, LOGIN_HANDLER}
     | {"ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.key.password"}
 )
-STORES = ("JKS", "PEM")  # the default that clients know, and what is read
-# Values that change nothing: clients that list all properties send them.
+STORES = ("JKS", "PEM")  # the default that clients send, and the format that is read
+# Values that change nothing; accepted because clients that list all properties send them.
 DEFAULTS_TAKEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "ssl.enabled.protocols": ("TLSv1.2,TLSv1.3", "TLSv1.3,TLSv1.2"),
@@ -51,14 +51,14 @@ DEFAULTS_TAKEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 _SECURITY = ("security.", "sasl.", "ssl.")
 _PEM_ONLY = (
-    "Files and key stores are not read: give PEM text in ssl.truststore.certificates, ssl.keystore.certificate.chain and "
+    "Files and key stores are not supported. Set PEM text in ssl.truststore.certificates, ssl.keystore.certificate.chain and "
     "ssl.keystore.key."
 )
 _ADVICE: Mapping[str, str] = MappingProxyType(
     {
         "ssl.truststore.": _PEM_ONLY,
         "ssl.keystore.": _PEM_ONLY,
-        "ssl.cipher.suites": "The suites are those of OpenSSL; restrict them at the brokers.",
+        "ssl.cipher.suites": "OpenSSL's default suites are used. Restrict them at the brokers.",
         "ssl.": "Restrict TLS at the brokers.",
         "sasl.kerberos.": "Kerberos is not supported.",
         "sasl.oauthbearer.": f"Tokens come from {TOKEN_URL} by clientId, clientSecret and scope in sasl.jaas.config.",
@@ -69,9 +69,9 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)(:\d+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAddress:
-    """Everything a client needs to reach one cluster. PEM fields hold text, not file names.
+    """Everything that a client needs to connect to a cluster. PEM fields hold text, not file names.
 
-    With OAUTHBEARER user and password are the client's id and secret at the token endpoint (KIP-768).
+    With OAUTHBEARER, user and password are the client id and secret for the token endpoint (KIP-768).
     """
 
     bootstrap_servers: str
@@ -81,24 +81,24 @@ class ClusterAddress:
     sasl_password: str = field(default="", repr=False)
     oauth_token_url: str = ""
     oauth_scope: str = ""
-    oauth_extensions: tuple[tuple[str, str], ...] = ()  # names and values sent to the broker beside the token
+    oauth_extensions: tuple[tuple[str, str], ...] = ()  # names and values sent to the broker with the token
     ssl_ca_pem: str = field(default="", repr=False)
     ssl_certificate_pem: str = field(default="", repr=False)
     ssl_key_pem: str = field(default="", repr=False)
     ssl_key_password: str = field(default="", repr=False)
     ssl_check_hostname: bool = True
-    # Networks that connections may lead to, a policy of the installation: part of the address, so that Spark executors obey it
+    # Networks that connections may lead to, a policy of the installation: part of the address, so that Spark executors apply it
     allowed_networks: tuple[str, ...] = field(default_factory=allowed_networks, repr=False)
     denied_networks: tuple[str, ...] = field(default_factory=denied_networks, repr=False)
-    cluster_id: str = ""  # whom to expect there; nothing is asked of another cluster (CLUSTER_ID_MISMATCH)
+    cluster_id: str = ""  # expected cluster id; requests to another cluster are refused (CLUSTER_ID_MISMATCH)
 
     def check_identity(self, found: str | None) -> None:
-        """Raise CLUSTER_ID_MISMATCH where ``found``, if the cluster tells it, is not the id that is expected."""
+        """Raise CLUSTER_ID_MISMATCH if ``found``, the id that the cluster reported, is not the expected id."""
         if self.cluster_id and found and found != self.cluster_id:
             raise LinkEngineError(
                 ErrorCode.CLUSTER_ID_MISMATCH,
-                f"The cluster behind {self.bootstrap_servers} has the id {found}, expected was {self.cluster_id}. Nothing "
-                "is read from it or written to it. Correct bootstrap.servers.",
+                f"The cluster at {self.bootstrap_servers} has the id {found}, expected was {self.cluster_id}. Nothing is read "
+                "from it or written to it. Correct bootstrap.servers.",
             )
 
     def permits(self, ip_address: str) -> bool:
@@ -117,8 +117,8 @@ class ClusterAddress:
 def address_from_properties(properties: Mapping[str, str | None]) -> ClusterAddress:
     """Return the address that Kafka client properties describe.
 
-    Raise MISCONFIGURATION_ERROR, naming the property, for what cannot work and for security that is not supported: a property
-    that would be ignored must not look as if it were in force. Properties that do not concern security are ignored.
+    Raise MISCONFIGURATION_ERROR, naming the property, for invalid values and for security properties that are not supported: a
+    property that has no effect must not look effective. Properties that do not concern security are ignored.
     """
     values = {name: value for name, value in properties.items() if value}
     servers = parse_servers(values.get("bootstrap.servers", ""))
@@ -139,7 +139,7 @@ def address_from_properties(properties: Mapping[str, str | None]) -> ClusterAddr
 
 
 def properties_of(address: ClusterAddress) -> dict[str, str]:
-    """Write ``address`` as properties of Kafka's Java clients; contains the secrets."""
+    """Return ``address`` as properties of Kafka's Java clients, including the secrets."""
     properties = {"bootstrap.servers": address.bootstrap_servers, "security.protocol": address.security_protocol}
     if address.uses_sasl:
         properties["sasl.mechanism"] = address.sasl_mechanism
@@ -161,7 +161,7 @@ class TokenUrl(NamedTuple):
 
 
 def parse_token_url(url: str) -> TokenUrl:
-    """Return the parts; raise MISCONFIGURATION_ERROR for what is no http or https URL of an endpoint."""
+    """Return the parts; raise MISCONFIGURATION_ERROR for anything but an http or https URL of an endpoint."""
     try:
         parts = urlsplit(url)
         host, port, tls = parts.hostname or "", parts.port, parts.scheme == "https"
@@ -172,7 +172,7 @@ def parse_token_url(url: str) -> TokenUrl:
         plain and parts.scheme in ("http", "https") and bool(_HOST_AND_PORT.fullmatch(parts.netloc)) and parts.username is None
     )
     _check(
-        bool(fine), f"{TOKEN_URL} is {url!r}; {OAUTH} needs the http or https URL of a token endpoint, without user and spaces."
+        bool(fine), f"{TOKEN_URL} is {url!r}. {OAUTH} needs the http or https URL of a token endpoint, without user and spaces."
     )
     return TokenUrl(tls, host, port or (443 if tls else 80), (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
 
@@ -189,7 +189,7 @@ def jaas_config(address: ClusterAddress) -> str:
 
 
 def protocol_of(properties: Mapping[str, str]) -> str:
-    """Return security.protocol, else the protocol that stands before the servers, in upper case; "" if neither is given."""
+    """Return security.protocol, or else the protocol before ``://`` in the servers, in upper case; "" if neither is set."""
     given = properties.get("security.protocol", "").upper()
     try:
         schemes = {server.scheme for server in parse_servers(properties.get("bootstrap.servers", ""))}
@@ -199,9 +199,9 @@ def protocol_of(properties: Mapping[str, str]) -> str:
 
 
 def _protocol(values: Mapping[str, str], servers: list[Server]) -> str:
-    """Return the security protocol. Kafka's clients ignore what stands before ``://``; here a contradiction is refused."""
+    """Return the security protocol. Kafka's clients ignore the text before ``://``; here a contradiction is refused."""
     given = values.get("security.protocol", "").upper()
-    _check(not given or given in PROTOCOLS, f"security.protocol is {given!r}; use one of {', '.join(PROTOCOLS)}.")
+    _check(not given or given in PROTOCOLS, f"security.protocol is {given!r}. Use one of {', '.join(PROTOCOLS)}.")
     named = {server.scheme: server for server in servers if server.scheme}
     if not given:
         for scheme, server in named.items():
@@ -216,7 +216,7 @@ def _protocol(values: Mapping[str, str], servers: list[Server]) -> str:
 
 
 def _check_supported(values: Mapping[str, str]) -> None:
-    """Raise for a security property that nothing here reads, and for a value that is not supported."""
+    """Raise for a security property that has no effect here, and for a value that is not supported."""
     for name, value in values.items():
         if name in _READ or not name.startswith(_SECURITY):
             continue
@@ -225,13 +225,13 @@ def _check_supported(values: Mapping[str, str]) -> None:
         if taken is None:
             _check(False, f"{name} is not supported. {advice}")  # noqa: FBT003
         elif value.replace(" ", "") not in taken:
-            _check(False, f"{name} cannot be {value!r}; {' and '.join(taken)} are taken and change nothing. {advice}")  # noqa: FBT003
+            _check(False, f"{name} cannot be {value!r}. Only {' and '.join(taken)} are accepted, without effect. {advice}")  # noqa: FBT003
     mechanism, check = values.get("sasl.mechanism", ""), values.get(HOSTNAME_CHECK, "https")
     _check(
         not mechanism or mechanism.upper() in MECHANISMS,
-        f"sasl.mechanism {mechanism!r} is not supported; use one of {', '.join(MECHANISMS)}.",
+        f"sasl.mechanism {mechanism!r} is not supported. Use one of {', '.join(MECHANISMS)}.",
     )
-    _check(check.lower() == "https", f"{HOSTNAME_CHECK} {check!r} is not supported; use https, or an empty value for no check.")
+    _check(check.lower() == "https", f"{HOSTNAME_CHECK} {check!r} is not supported. Use https, or an empty value for no check.")
     if LOGIN_HANDLER in values:
         fine = values[LOGIN_HANDLER] in _OAUTH_HANDLERS and mechanism.upper() == OAUTH
         _check(fine, f"{LOGIN_HANDLER} is not supported, except {_OAUTH_HANDLER} with {OAUTH}. Leave it out.")
@@ -240,7 +240,7 @@ def _check_supported(values: Mapping[str, str]) -> None:
 
 
 def _check_options(login: LoginLine) -> None:
-    """Raise for a login module that is not supported, and for an option that would be ignored."""
+    """Raise for a login module that is not supported, and for an option that would have no effect."""
     modules = {name.rpartition(".")[2] for name in _JAAS_MODULES.values()}
     known = f"use one of {', '.join(sorted(modules))}"
     _check(
@@ -264,7 +264,7 @@ def _check_options(login: LoginLine) -> None:
 def _login(values: Mapping[str, str]) -> dict[str, Any]:
     line = values.get("sasl.jaas.config", "")
     _check(
-        bool(line), "sasl.jaas.config is not set; the security protocol needs user and password, or clientId and clientSecret."
+        bool(line), "sasl.jaas.config is not set. The security protocol needs user and password, or clientId and clientSecret."
     )
     login = parse_jaas(line)
     mechanism = values.get("sasl.mechanism", "").upper() or _mechanism_of(login)
@@ -273,16 +273,16 @@ def _login(values: Mapping[str, str]) -> dict[str, Any]:
         _check_text(name, found.get(name, ""))
     _check(
         not mechanism.startswith("SCRAM") or found["sasl_username"].isascii(),
-        "The user name in sasl.jaas.config has characters beyond ASCII, which Kafka's brokers refuse with SCRAM whatever the "
-        "password is (class ScramMessages). Use another user name; passwords may have any character.",
+        "The user name in sasl.jaas.config has characters beyond ASCII, which Kafka's brokers refuse with SCRAM (class "
+        "ScramMessages). Use another user name. Passwords may have any character.",
     )
     return {"sasl_mechanism": mechanism, **found}
 
 
 def _mechanism_of(login: LoginLine) -> str:
-    """Return the mechanism that the login module stands for. SCRAM has two; PLAIN would send the password itself."""
+    """Return the mechanism of the login module. SCRAM has two, and must be given: PLAIN would send the password itself."""
     fitting = [mechanism for mechanism in MECHANISMS if _module(mechanism) == login.module]
-    _check(len(fitting) == 1, f"sasl.mechanism is not set; {login.module} needs {' or '.join(fitting)}.")
+    _check(len(fitting) == 1, f"sasl.mechanism is not set. {login.module} needs {' or '.join(fitting)}.")
     return fitting[0]
 
 
@@ -313,10 +313,10 @@ def _check_text(name: str, value: str) -> None:
     what = {"sasl_username": "user name", "sasl_password": "password"}.get(name, "scope")
     _check(
         "\0" not in value,
-        f"The {what} in sasl.jaas.config has a NUL character, which no Kafka client can send. Use another one.",
+        f"The {what} in sasl.jaas.config has a NUL character, which no Kafka client can send. Remove it.",
     )
     half = any("\ud800" <= letter <= "\udfff" for letter in value)
-    _check(not half, f"The {what} in sasl.jaas.config is not valid Unicode text. Give it as UTF-8.")
+    _check(not half, f"The {what} in sasl.jaas.config is not valid Unicode text. Send it as UTF-8.")
 
 
 def _tls_properties(address: ClusterAddress) -> dict[str, str]:
@@ -336,6 +336,6 @@ def _tls_properties(address: ClusterAddress) -> dict[str, str]:
     return properties
 
 
-def _check(fine: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion with a sentence
+def _check(fine: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion with a message
     if not fine:
         raise LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, message)

@@ -1,6 +1,6 @@
-"""What a cluster shows of itself beside mirrors: brokers, partitions, configs, ACLs, consumer groups and their lags.
+"""What pages and REST show of a cluster besides mirrors: brokers, partitions, configs, ACLs, consumer groups and their lags.
 
-Values for people and programs that look, in the words of Kafka's own enums. An offset or lag that is not known is None.
+The values use the words of Kafka's enums. An unknown offset or lag is None.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaView:
-    """A copy of a partition on one broker."""
+    """A replica of a partition on a broker."""
 
     broker: int
     leader: bool
@@ -21,7 +21,7 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
-    """A partition and where it lies; ``leader`` is None while there is none."""
+    """A partition with its replicas; ``leader`` is None while it has none."""
 
     partition: int
     leader: int | None
@@ -30,7 +30,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerView:
-    """A broker and where clients find it."""
+    """A broker and its address for clients."""
 
     broker: int
     host: str
@@ -40,7 +40,7 @@ class BrokerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldReplica:
-    """A copy of a partition that a broker holds."""
+    """A replica that a broker holds."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class HeldReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignmentView:
-    """A partition on its way to other brokers."""
+    """A partition that is being moved to other brokers."""
 
     topic: str
     partition: int
@@ -60,7 +60,7 @@ class ReassignmentView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSynonym:
-    """Where a config's value could come from, in order of precedence."""
+    """A possible source of a config's value, in order of precedence."""
 
     name: str
     value: str | None
@@ -69,7 +69,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigView:
-    """A config of a topic or broker as in force; a secret's value is None."""
+    """The effective config of a topic or broker; the value of a secret is None."""
 
     name: str
     value: str | None
@@ -82,7 +82,7 @@ class ConfigView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclRule:
-    """An ACL, or a filter for some: there, None matches everything."""
+    """An ACL, or a filter for ACLs, in which None matches everything."""
 
     resource_type: str
     resource_name: str | None
@@ -95,7 +95,7 @@ class AclRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberView:
-    """A consumer of a group, and the (topic, partition) pairs it reads."""
+    """A consumer of a group, and the (topic, partition) pairs assigned to it."""
 
     consumer_id: str
     client_id: str
@@ -119,7 +119,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
-    """The consumer groups of a cluster. ``incomplete`` says why some may be missing, "" where none are."""
+    """The consumer groups of a cluster. ``incomplete`` says why some may be missing, "" if none are."""
 
     groups: tuple[GroupView, ...]
     incomplete: str = ""
@@ -127,7 +127,7 @@ class GroupList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagView:
-    """How far a group is behind in one partition; the consumer's names are empty where nobody reads it now."""
+    """The lag of a group in a partition; the consumer's fields are empty if no member reads the partition."""
 
     topic: str
     partition: int
@@ -139,15 +139,15 @@ class LagView:
 
     @property
     def lag(self) -> int | None:
-        """Count the records the group has not committed; None while the end is not known."""
+        """Number of records the group has not committed; None while the log end offset is unknown."""
         return None if self.log_end_offset is None else max(0, self.log_end_offset - self.current_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOffset:
-    """The first record of a partition that is not older than a moment.
+    """The first record of a partition that is not older than a given time.
 
-    ``offset`` is None where there is none, and where the search is not complete: it then continues at ``searched_to``.
+    ``offset`` is None if there is none, or if the search is not complete: it then continues at ``searched_to``.
     """
 
     partition: int
@@ -170,14 +170,14 @@ class TransactionalWriters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReversalRisks:
-    """What two clusters return on a topic before its reversal; None where it could not be read."""
+    """What two clusters return about a topic before its reversal; None if it could not be read."""
 
     unclean_on: tuple[str, ...] | None = None  # names of the clusters on which unclean leader elections are on
     writers: TransactionalWriters | None = None  # of the source topic
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """Return what a task returned."""
+        """Return the value from a task's result."""
         unclean, writers = found["unclean_on"], found["writers"]
         return cls(
             unclean_on=None if unclean is None else tuple(unclean),
@@ -189,7 +189,7 @@ class ReversalRisks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffset:
-    """One partition of a group before and after a reset; ``before`` is None where the group had no offset."""
+    """One partition of a group before and after a reset; ``before`` is None if the group had no offset."""
 
     partition: int
     before: int | None

@@ -1,9 +1,8 @@
-"""When the mirror of a compacted topic is compacted itself: not while records without a key are still to be copied. And for
-how long the source shows a reader which keys were deleted.
+"""Compacted topics: when a mirror is compacted itself, and for how long a source keeps tombstones.
 
-A compacted topic takes no record without a key, but may hold some from before it was compacted, until its cleaner removes
-them. The mirror takes them as long as its policy is ``delete`` (with unlimited retention it deletes nothing), and treats
-them as the source does once it is compacted (``docs/adr/0002-compacted-mirrors.md``). Pure.
+A compacted topic accepts no record without a key, but may hold some from before it was compacted, until its log cleaner removes
+them. The mirror accepts them as long as its policy is ``delete`` (with unlimited retention it deletes nothing), and treats
+them as the source does once it is compacted (``docs/adr/0002-compacted-mirrors.md``). Pure functions.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from linkengine.domain.configs import ConfigChange, is_compacted
 POLICY = "cleanup.policy"
 OPEN = "delete"
 TOMBSTONES_KEPT = "delete.retention.ms"
-_DEFAULT_KEPT = "86400000"  # Kafka's; used where the link does not read the source's value
+_DEFAULT_KEPT = "86400000"  # Kafka's default; used if the link does not read the source's value
 
 
 def with_compaction_in_time(
     change: ConfigChange, *, wanted: Mapping[str, str], present: Mapping[str, str], keyless: bool, copied: Callable[[], bool]
 ) -> ConfigChange:
-    """Answer the change with the policy that the copy allows now.
+    """Return the change with the cleanup policy that copying allows now.
 
-    ``keyless``: the mirror has refused a record without a key. ``copied``: it holds all that its source had when the
-    source's policy was read; asked only where that decides.
+    ``keyless``: the mirror has refused a record without a key. ``copied`` returns whether the mirror holds everything that its
+    source had when the source's policy was read; it is called only if that decides.
     """
-    if not is_compacted(wanted) or wanted.get("retention.ms") != "-1":  # a retention of its own would delete records
+    if not is_compacted(wanted) or wanted.get("retention.ms") != "-1":  # with its own retention, ``delete`` removes records
         return change
     if is_compacted(present):
         return replace(change, values={**change.values, POLICY: OPEN}) if keyless else change
@@ -38,17 +37,17 @@ def with_compaction_in_time(
 
 
 def tombstones_kept_ms(source_configs: Mapping[str, str]) -> int | None:
-    """Answer for how long a source keeps tombstones at least, None where it is not compacted.
+    """Return for how long a source keeps tombstones at least, None if it is not compacted.
 
-    A reader that takes longer from one complete state to the next may miss that a key was deleted.
+    A reader that takes longer than that between two complete states may miss that a key was deleted.
     """
     return tombstones_would_be_kept_ms(source_configs) if is_compacted(source_configs) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """What is remembered of a source's cleaning: until when it was, or may have been, other than it is now, and at its shortest
-    for how long it kept tombstones until then.
+    """Former cleaning of a source, by other configs than now: it lasted, or may have lasted, ``until`` then, and the shortest
+    time for which it kept tombstones was ``kept_ms``.
     """
 
     until: datetime
@@ -63,26 +62,26 @@ def cleaned_before(
     needed: Callable[[Cleaned], bool],
     now: datetime,
 ) -> Cleaned | None:
-    """Answer what is to be remembered once the configs of a source were read again; ``known`` is what was until then.
+    """Return what to remember after the configs of a source were read again; ``known`` is what was remembered before.
 
-    Between two readings the shorter time of both counts. ``needed`` tells whether what was known still counts for anybody;
-    asked only where that decides.
+    Between two readings the shorter time of both counts. ``needed`` returns whether ``known`` still matters to a mirror; it is
+    called only if that decides.
     """
     times = tombstones_kept_ms(former), tombstones_kept_ms(present)
     if times[0] == times[1]:
         return known
-    kept_ms = min(one for one in times if one is not None)
+    kept_ms = min(kept for kept in times if kept is not None)
     if known is not None and known.kept_ms < kept_ms and needed(known):
         kept_ms = known.kept_ms
     return Cleaned(until=now, kept_ms=kept_ms)
 
 
 def kept_since(since: datetime, *, present: Mapping[str, str], known: Cleaned | None) -> int | None:
-    """Answer for how long a source has kept tombstones at least since then, None where it was not known to be compacted."""
+    """Return for how long a source has kept tombstones at least since then, None if it was not known to be compacted."""
     times = [tombstones_kept_ms(present), known.kept_ms if known is not None and known.until >= since else None]
-    return min((one for one in times if one is not None), default=None)
+    return min((kept for kept in times if kept is not None), default=None)
 
 
 def tombstones_would_be_kept_ms(source_configs: Mapping[str, str]) -> int:
-    """Answer for how long a source would keep tombstones at least, were it compacted."""
+    """Return for how long a source would keep tombstones at least if it were compacted."""
     return int(source_configs.get(TOMBSTONES_KEPT, _DEFAULT_KEPT))

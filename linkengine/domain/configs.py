@@ -1,9 +1,9 @@
-"""Which topic configs a mirror takes from its source, which ones the copy itself needs, and what a stop restores.
+"""Topic configs of a mirror: which ones follow the source, which ones copying needs, and what a stop restores.
 
-Three lists follow the documents of cluster linking: always synced, synced unless ``topic.config.sync.include`` leaves them
-out, and never synced (everything else). While mirroring, some values differ *physically* from the source's because the copy
-needs that (see ``mirror_configs``; for compacted topics ``docs/adr/0002-compacted-mirrors.md``); the source's values are
-applied when the mirror is stopped. Knows names and values only, no broker.
+Three lists follow Confluent's documentation of cluster linking: always synced, synced unless ``topic.config.sync.include``
+leaves them out, and never synced (all others). While a topic is a mirror, some configs have another value than at the source
+because copying needs it (see ``mirror_configs``; for compacted topics ``docs/adr/0002-compacted-mirrors.md``). The source's
+values are applied when the mirror is stopped. The functions work on names and values; none connects to a broker.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ALWAYS_SYNCED: tuple[str, ...] = (
 RETENTION: tuple[str, ...] = ("retention.ms", "retention.bytes")
 DEFAULT_SYNCED: tuple[str, ...] = (*RETENTION, "delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms")
 
-# Followed only where ``topic.config.sync.include`` names them. The copy has no use for them, and some cost something: with
-# min.insync.replicas above the mirror's replicas nothing can be appended.
+# Synced only if ``topic.config.sync.include`` names them. Copying does not need them, and some are harmful: with
+# min.insync.replicas above the mirror's replication factor no append succeeds.
 SYNCED_ON_REQUEST: tuple[str, ...] = (
     "compression.gzip.level",
     "compression.lz4.level",
@@ -58,24 +58,25 @@ SYNCED_ON_REQUEST: tuple[str, ...] = (
 SYNCABLE: frozenset[str] = frozenset({*ALWAYS_SYNCED, *DEFAULT_SYNCED, *SYNCED_ON_REQUEST})
 _NAMES_BROKERS = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
 
-# The producer's batches are kept as they are: same codec, same timestamps, however old or from the future they are.
+# A mirror keeps batches as the producer wrote them: same codec and same timestamps, however far in the past or future.
 PHYSICAL: Mapping[str, str] = {
     COMPRESSION: "producer",
     "message.timestamp.type": "CreateTime",
     BEFORE: UNLIMITED,
     AFTER: UNLIMITED,
 }
-# Without its own value of one of these a mirror loses records or refuses them; all others are the business of the stop.
+# With another value of any of these a mirror loses records or refuses them. A promotion waits for these, even if the
+# destination refuses them, and for no other refused config.
 NEEDED: frozenset[str] = frozenset({*RETENTION, "cleanup.policy", "max.message.bytes", *PHYSICAL})
-# What a source broker once accepted must fit, also where its limit was lowered later, and so must coalesced batches (1 MiB)
-# and batches that grow when they are encoded again. The limit protects brokers from clients, and no client can write to a
-# mirror; hence the most that any broker takes in one request by default (socket.request.max.bytes).
+# The limit must allow every batch that a source broker once accepted (its limit may have been lowered since), coalesced batches
+# (1 MiB) and batches that grow when they are encoded again. It protects brokers from clients, and no client can write to a
+# mirror; hence the largest request that a broker accepts by default (socket.request.max.bytes).
 MIRROR_MAX_MESSAGE_BYTES = 100 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """Configs to set and names to give back to the cluster's default, in one request."""
+    """Configs to set, and configs to reset to the cluster's default, in a single request."""
 
     values: dict[str, str] = field(default_factory=dict)
     deletions: tuple[str, ...] = ()
@@ -90,7 +91,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalEdit:
-    """A config that somebody changed on the mirror and that was set back."""
+    """A config that was changed on the mirror by a user and has been reset."""
 
     name: str
     found: str | None  # None: it had been deleted
@@ -98,38 +99,38 @@ class LocalEdit:
 
 
 def synced_names(include: Collection[str] | None = None) -> frozenset[str]:
-    """Answer the names that follow the source; ``include`` is ``topic.config.sync.include``, None the default list."""
+    """Return the names that follow the source; ``include`` is ``topic.config.sync.include``, None the default list."""
     chosen = DEFAULT_SYNCED if include is None else [name for name in include if name in SYNCABLE]
     return frozenset({*ALWAYS_SYNCED, *chosen})
 
 
 def follows_start(include: Collection[str] | None = None) -> bool:
-    """Tell whether the mirror's log start follows the source's: as long as both retention configs do.
+    """Return whether the mirror's log start follows the source's, which it does if both retention configs are synced.
 
-    Otherwise the mirror keeps its own start, and whatever retention it has counts on the mirror itself.
+    Otherwise the mirror keeps its own log start and its own retention applies.
     """
     return set(RETENTION) <= synced_names(include)
 
 
 def released_names(previous: Collection[str], *, include: Collection[str] | None = None) -> frozenset[str]:
-    """Answer the names that followed the source until the include list left them out: the mirror gets its own values back."""
+    """Return the names that followed the source until the include list left them out; the mirror gets its own values back."""
     return frozenset({*DEFAULT_SYNCED, *SYNCED_ON_REQUEST} & set(previous) - synced_names(include))
 
 
 def check_include(include: Collection[str]) -> None:
-    """Raise MISCONFIGURATION_ERROR, naming them, for names that no mirror can sync."""
+    """Raise MISCONFIGURATION_ERROR, with the names, if ``include`` contains configs that no mirror can sync."""
     brokers = sorted(set(include) & _NAMES_BROKERS)
     if brokers:
         raise LinkEngineError(
             ErrorCode.MISCONFIGURATION_ERROR,
-            f"topic.config.sync.include names {', '.join(brokers)}, whose values are brokers of the source. Leave it out.",
+            f"topic.config.sync.include cannot have {', '.join(brokers)}: the value names brokers of the source. Remove it.",
         )
     unknown = sorted(set(include) - SYNCABLE)
     if unknown:
         allowed = ", ".join(sorted(SYNCABLE))
         raise LinkEngineError(
             ErrorCode.MISCONFIGURATION_ERROR,
-            f"topic.config.sync.include names {', '.join(unknown)}, which cannot be synced. It may name: {allowed}.",
+            f"topic.config.sync.include cannot have {', '.join(unknown)}: not a config that can be synced. Allowed: {allowed}.",
         )
 
 
@@ -139,13 +140,13 @@ def check_overrides(overrides: Mapping[str, str], *, include: Collection[str] | 
     if clash:
         raise LinkEngineError(
             ErrorCode.MISCONFIGURATION_ERROR,
-            f"{', '.join(clash)} of a mirror topic always has the source's value. Remove it from the configs, or, for "
+            f"A mirror topic cannot override {', '.join(clash)}: it follows the source. Remove it from the configs, or, for "
             "retention and compaction configs, leave it out of the link's topic.config.sync.include.",
         )
 
 
 def source_values(effective: Mapping[str, str], *, include: Collection[str] | None = None) -> dict[str, str]:
-    """Pick the source's synced values out of its effective configs, timestamp limits in the words of Kafka 4."""
+    """Return the synced configs from the source's effective configs, with the names of timestamp limits of Kafka 4."""
     values = {name: effective[name] for name in sorted(synced_names(include)) if name in effective}
     old_limit = values.pop(DIFFERENCE, UNLIMITED)
     if old_limit != UNLIMITED:
@@ -156,7 +157,7 @@ def source_values(effective: Mapping[str, str], *, include: Collection[str] | No
 
 
 def is_compacted(configs: Mapping[str, str]) -> bool:
-    """Tell whether ``cleanup.policy`` lets the log cleaner remove superseded records."""
+    """Return whether ``cleanup.policy`` lets the log cleaner remove superseded records."""
     return "compact" in configs.get("cleanup.policy", "")
 
 
@@ -166,12 +167,12 @@ def mirror_configs(
     include: Collection[str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Answer the configs the mirror topic carries while it mirrors.
+    """Return the configs of the mirror topic while it mirrors.
 
-    ``source_configs`` are the source's effective values. Where the start follows the source (``follows_start``), retention is
-    unlimited on the mirror: its log start is moved by DeleteRecords, not by a clock of its own. DeleteRecords is only allowed
-    on topics whose policy includes ``delete``, hence ``compact`` becomes ``compact,delete`` (with unlimited retention it
-    deletes nothing by itself).
+    ``source_configs`` are the source's effective values. If the start follows the source (``follows_start``), retention is
+    unlimited on the mirror: its log start is moved by DeleteRecords, not by its own retention. DeleteRecords is only allowed
+    on topics whose policy includes ``delete``, hence ``compact`` becomes ``compact,delete`` (with unlimited retention,
+    ``delete`` removes nothing).
     """
     values = source_values(source_configs, include=include)
     values["cleanup.policy"] = values.get("cleanup.policy") or "delete"
@@ -186,7 +187,7 @@ def mirror_configs(
 
 
 def config_difference(*, wanted: Mapping[str, str], present: Mapping[str, str], released: Collection[str] = ()) -> ConfigChange:
-    """Answer what makes a topic whose own configs are ``present`` carry ``wanted``, and no longer what is ``released``."""
+    """Return the change that gives a topic with configs ``present`` those in ``wanted`` and resets those in ``released``."""
     return ConfigChange(
         values={name: value for name, value in wanted.items() if not _same(name, value=value, other=present.get(name))},
         deletions=tuple(sorted(name for name in released if name in present and name not in wanted)),
@@ -194,7 +195,7 @@ def config_difference(*, wanted: Mapping[str, str], present: Mapping[str, str], 
 
 
 def local_edits(change: ConfigChange, *, previous: Mapping[str, str], present: Mapping[str, str]) -> tuple[LocalEdit, ...]:
-    """Pick from a change what the last round (its wishes: ``previous``) had set already: somebody changed it on the mirror."""
+    """Return the part of a change that the last run (wanted: ``previous``) had already set: a user changed it on the mirror."""
     return tuple(
         LocalEdit(name=name, found=present.get(name), restored=value)
         for name, value in sorted(change.values.items())
@@ -208,10 +209,10 @@ def configs_at_stop(
     include: Collection[str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> ConfigChange:
-    """Answer what turns the mirror into an ordinary topic with the source's values.
+    """Return the change that turns the mirror into an ordinary topic with the source's values.
 
-    Where a value of the source was never known, retention and clean-up policy stay as they are, since a guess could delete
-    records; the other physical values go back to the cluster's default.
+    If a value of the source was never known, retention and cleanup policy stay as they are, since a guess could delete
+    records; the other physical values are reset to the cluster's default.
     """
     values = source_values(source_configs, include=include)
     for name in PHYSICAL:
@@ -224,11 +225,11 @@ def configs_at_stop(
 def still_due(change: ConfigChange, *, mirror: Mapping[str, str], present: Mapping[str, str]) -> ConfigChange:
     """Return the part of a stop's change that the topic lacks, of the names that still have the mirror's value.
 
-    For an attempt that is repeated: a name with another value was given back before, or a person has set it since.
+    For repeated attempts: a name with another value was restored by an earlier attempt or set by a user since.
     """
 
     def is_mirrors(name: str) -> bool:
-        if name == "cleanup.policy":  # the copy switches between both
+        if name == "cleanup.policy":  # copying switches between both values
             return _parts(present.get(name, "")) in (_parts(mirror.get(name, "")), {"delete"})
         return name not in mirror or present.get(name) == mirror[name]
 
@@ -243,7 +244,7 @@ def still_due(change: ConfigChange, *, mirror: Mapping[str, str], present: Mappi
 
 
 def lacking(change: ConfigChange, *, present: Mapping[str, str]) -> ConfigChange:
-    """Return the part of a change that a topic with these own configs lacks; all of it where none could be read."""
+    """Return the part of a change that a topic with these configs lacks; the whole change if no configs could be read."""
     if not present:
         return change
     values = {name: value for name, value in change.values.items() if not _same(name, value=value, other=present.get(name))}
@@ -251,7 +252,7 @@ def lacking(change: ConfigChange, *, present: Mapping[str, str]) -> ConfigChange
 
 
 def looks_like_mirror(configs: Mapping[str, str]) -> bool:
-    """Tell whether a topic's own configs carry the marks that only ``mirror_configs`` leaves together."""
+    """Return whether a topic's own configs have the combination of values that only ``mirror_configs`` sets."""
     marks = {**PHYSICAL, "max.message.bytes": str(MIRROR_MAX_MESSAGE_BYTES)}
     enough = int(configs.get("max.message.bytes", "0")) >= MIRROR_MAX_MESSAGE_BYTES
     return enough and all(configs.get(name) == value for name, value in marks.items() if name != "max.message.bytes")

@@ -1,8 +1,8 @@
-"""How much of a mirror was compared: checked ranges with a hash each, and which offsets are to be compared next.
+"""Verified ranges of a mirror: which offsets were compared, with a hash each, and which offsets to compare next.
 
 The hash of a range is the exclusive or of two 64-bit hashes of each record in it (``verifyjob/digests.sql``), written as 32
-hexadecimal digits. The offset is part of what is hashed, so that a record that moved changes the hash, and the hash of two
-neighbours is the exclusive or of theirs: ranges are merged without reading a record again.
+hexadecimal digits. The offset is part of the hashed data, so a record at another offset changes the hash. The hash of two
+adjacent ranges is the exclusive or of their hashes: ranges are merged without reading a record again.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from linkengine.domain.ranges import OffsetRange, merge
 
 HASH_DIGITS = 32
-NO_RECORDS = "0" * HASH_DIGITS  # the hash of a range without a record; neutral when hashes are combined
-NAMED_AT_MOST = 3  # partitions in one sentence
+NO_RECORDS = "0" * HASH_DIGITS  # hash of a range without records; neutral when hashes are combined
+NAMED_AT_MOST = 3  # partitions named in a message
 _HALF = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDifference:
-    """One record that is not equal on both sides; ``kind`` is a column name, "missing" or "extra"."""
+    """A record that differs between both sides; ``kind`` is a column name, "missing" or "extra"."""
 
     partition: int
     offset: int
@@ -31,7 +31,7 @@ class RecordDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedRange:
-    """Offsets ``[start, end)`` that were compared; ``records`` and ``hash`` are of what the mirror holds there."""
+    """Compared offsets ``[start, end)``; ``records`` and ``hash`` describe the mirror's records there."""
 
     partition: int
     start: int
@@ -44,77 +44,80 @@ class CheckedRange:
 def missing_beginnings(
     *, source: Mapping[int, int], mirror: Mapping[int, int], heads: Mapping[int, int]
 ) -> dict[int, OffsetRange]:
-    """Answer by partition what the source holds before the mirror's first offset, of both log starts.
+    """Return, by partition, the offsets that the source holds before the mirror's log start.
 
-    ``heads``: where a copy began that was never meant to have what lies before.
+    ``source`` and ``mirror`` are log start offsets. ``heads``: where a copy began that was not meant to have what lies before.
     """
     begins = {partition: max(source[partition], heads.get(partition, 0)) for partition in sorted(mirror) if partition in source}
     return {number: OffsetRange(first, mirror[number]) for number, first in begins.items() if first < mirror[number]}
 
 
 def missing_words(missing: Mapping[int, OffsetRange]) -> str:
-    """Name what the source holds and the mirror does not, "" where nothing is missing."""
+    """Return the missing ranges as a sentence, "" if there are none."""
     if not missing:
         return ""
-    count = sum(len(one) for one in missing.values())
-    named = [f"partition {number}: [{one.start}, {one.end})" for number, one in missing.items()]
+    count = sum(len(offsets) for offsets in missing.values())
+    named = [f"partition {number}: [{offsets.start}, {offsets.end})" for number, offsets in missing.items()]
     more = " and more" if len(named) > NAMED_AT_MOST else ""
     subject = "1 offset that the source still holds is" if count == 1 else f"{count:,} offsets that the source still holds are"
-    return f"{subject} not on the mirror any more ({', '.join(named[:NAMED_AT_MOST])}{more})."
+    return f"{subject} no longer on the mirror ({', '.join(named[:NAMED_AT_MOST])}{more})."
 
 
 def not_reached(*, source: Mapping[int, int], compared: Mapping[int, int]) -> int:
-    """Count the offsets below the source's ends that a comparison up to ``compared`` left out, of all partitions."""
+    """Return how many offsets below the source's ends a comparison up to ``compared`` left out, in all partitions."""
     return sum(max(0, end - compared.get(partition, 0)) for partition, end in source.items())
 
 
 def hash_of(first: int, second: int) -> str:
-    """Write two signed 64-bit hashes, as Spark answers them, as the hash of a range."""
+    """Return the hash of a range from two signed 64-bit hashes, as Spark returns them."""
     return f"{first & _HALF:016x}{second & _HALF:016x}"
 
 
-def combine(one: str, other: str) -> str:
-    """Answer the hash of two ranges that do not overlap; "" (not known) makes the whole unknown."""
-    if not one or not other:
+def combine(first: str, second: str) -> str:
+    """Return the hash of two ranges that do not overlap; "" (unknown) if either is unknown."""
+    if not first or not second:
         return ""
-    return f"{int(one, 16) ^ int(other, 16):0{HASH_DIGITS}x}"
+    return f"{int(first, 16) ^ int(second, 16):0{HASH_DIGITS}x}"
 
 
 def joined(ranges: Iterable[CheckedRange]) -> tuple[CheckedRange, ...]:
-    """Merge equal neighbours; what differs stays apart, so that it is not lost in a long range."""
+    """Return the ranges with equal neighbours merged; ranges with differences stay apart from ranges without."""
     done: list[CheckedRange] = []
-    for one in sorted((one for one in ranges if one.start < one.end), key=lambda one: (one.partition, one.start)):
-        if done and _are_one(done[-1], one):
-            done.append(_union(done.pop(), one))
+    for checked in sorted(
+        (checked for checked in ranges if checked.start < checked.end), key=lambda checked: (checked.partition, checked.start)
+    ):
+        if done and _can_merge(done[-1], checked):
+            done.append(_union(done.pop(), checked))
         else:
-            done.append(one)
+            done.append(checked)
     return tuple(done)
 
 
-def _union(last: CheckedRange, one: CheckedRange) -> CheckedRange:
+def _union(last: CheckedRange, following: CheckedRange) -> CheckedRange:
     return CheckedRange(
-        partition=one.partition,
+        partition=following.partition,
         start=last.start,
-        end=one.end,
-        records=last.records + one.records,
-        hash=combine(last.hash, one.hash),
-        differences=last.differences + one.differences,
+        end=following.end,
+        records=last.records + following.records,
+        hash=combine(last.hash, following.hash),
+        differences=last.differences + following.differences,
     )
 
 
-def _are_one(last: CheckedRange, one: CheckedRange) -> bool:
-    return (last.partition, last.end) == (one.partition, one.start) and bool(last.differences) == bool(one.differences)
+def _can_merge(last: CheckedRange, following: CheckedRange) -> bool:
+    adjacent = (last.partition, last.end) == (following.partition, following.start)
+    return adjacent and bool(last.differences) == bool(following.differences)
 
 
 def next_pieces(
     *, wanted: Mapping[int, OffsetRange], covered: Mapping[int, Iterable[OffsetRange]], most: int
 ) -> dict[int, OffsetRange]:
-    """Answer what to compare next: of each partition the lowest offsets nobody compared, ``most`` offsets in all.
+    """Return what to compare next: the lowest offsets of each partition that were not compared, ``most`` offsets in all.
 
-    Partitions share evenly; what one does not need the others get.
+    Partitions get equal shares; what a partition does not need is given to the others.
     """
-    open_pieces = {partition: first_open(one, covered.get(partition, ())) for partition, one in wanted.items()}
-    ordered = sorted((len(one), partition) for partition, one in open_pieces.items() if len(one))
+    open_pieces = {partition: first_open(offsets, covered.get(partition, ())) for partition, offsets in wanted.items()}
+    ordered = sorted((len(piece), partition) for partition, piece in open_pieces.items() if len(piece))
     pieces, left = {}, most
     for done, (size, partition) in enumerate(ordered):
         share = min(size, left // (len(ordered) - done))
@@ -126,10 +129,10 @@ def next_pieces(
 
 
 def first_open(wanted: OffsetRange, covered: Iterable[OffsetRange]) -> OffsetRange:
-    """Answer the first stretch of ``wanted`` that is not covered; an empty range where all is."""
+    """Return the first part of ``wanted`` that is not covered; an empty range if all is covered."""
     start = wanted.start
-    for one in merge(covered):
-        if one.start > start:
-            return OffsetRange(start, max(start, min(one.start, wanted.end)))
-        start = max(start, one.end)
+    for done in merge(covered):
+        if done.start > start:
+            return OffsetRange(start, max(start, min(done.start, wanted.end)))
+        start = max(start, done.end)
     return OffsetRange(start, wanted.end) if start < wanted.end else OffsetRange(wanted.end, wanted.end)

@@ -1,15 +1,15 @@
-"""Round trips to the brokers of a source, and what a socket buffer allows over them."""
+"""Round-trip times to the brokers of a source, and the throughput that socket buffers allow over them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-LONG_MS = 15.0  # round trip from which on one connection is limited by socket buffers, and a backlog is read ahead
+LONG_MS = 15.0  # from this round trip on, socket buffers limit one connection, and a backlog is read ahead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDistance:
-    """What was measured of one broker; None where it is unknown. Buffers are looked at only where the round trip is long."""
+    """What was measured of a broker; None if unknown. Buffers are read only if the round trip is long."""
 
     broker: int
     address: str
@@ -24,9 +24,9 @@ class BrokerDistance:
 
     @property
     def limited_by(self) -> str:
-        """Return the setting that limits one connection; "" where the round trip is short or the buffers are unknown.
+        """Return the setting that limits one connection; "" if the round trip is short or the buffers are unknown.
 
-        A broker whose buffer is left to its operating system (-1) grows it as needed, so that the receiver's counts.
+        A broker with -1 leaves the buffer to its operating system, which grows it as needed; then the receiver's buffer counts.
         """
         send, receive = self.send_buffer_bytes, self.receive_buffer_bytes
         if not self.is_long or send is None:
@@ -37,7 +37,7 @@ class BrokerDistance:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Return about how much one connection can carry; None where no known buffer limits it."""
+        """About how much one connection can carry; None if no known buffer limits it."""
         buffers = {"socket.send.buffer.bytes": self.send_buffer_bytes, "net.ipv4.tcp_rmem": self.receive_buffer_bytes}
         size = buffers.get(self.limited_by)
         return None if size is None or not self.round_trip_ms else size / (self.round_trip_ms / 1000)

@@ -1,7 +1,7 @@
-"""Which names a filter lets in: ``{"topicFilters": [{"name", "patternType", "filterType"}, ...]}``.
+"""Name filters of topics and groups: ``{"topicFilters": [{"name", "patternType", "filterType"}, ...]}``.
 
-Precedence, whatever the order: a name is chosen if at least one INCLUDE matches it and no EXCLUDE does. An empty list chooses
-nothing. The name ``*`` with patternType LITERAL matches everything, as in Kafka's ACLs.
+The order of the filters does not matter: a name is included if at least one INCLUDE matches it and no EXCLUDE does. An empty
+list includes nothing. The name ``*`` with patternType LITERAL matches everything, as in Kafka's ACLs.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _FIELDS = frozenset({"name", "patternType", "filterType"})
 
 
 class PatternType(StrEnum):
-    """How a filter's name is compared."""
+    """How a filter's name is matched."""
 
     LITERAL = "LITERAL"  # the whole name, or ``*`` for all
-    PREFIXED = "PREFIXED"  # the beginning of the name
+    PREFIXED = "PREFIXED"  # a prefix of the name
 
 
 class FilterType(StrEnum):
-    """What a match means."""
+    """Whether matching names are included or excluded."""
 
     INCLUDE = "INCLUDE"
-    EXCLUDE = "EXCLUDE"  # wins over every INCLUDE
+    EXCLUDE = "EXCLUDE"  # takes precedence over every INCLUDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,20 +41,20 @@ class NameFilter:
     filter_type: FilterType = FilterType.INCLUDE
 
     def matches(self, name: str) -> bool:
-        """Tell whether the row speaks about ``name``."""
+        """Return whether the filter matches ``name``."""
         if self.pattern_type is PatternType.PREFIXED:
             return name.startswith(self.name)
         return self.name in {WILDCARD, name}
 
 
 def chooses(filters: Iterable[NameFilter], name: str) -> bool:
-    """Tell whether ``name`` is let in; EXCLUDE wins."""
-    kinds = {one.filter_type for one in filters if one.matches(name)}
+    """Return whether ``name`` is included; EXCLUDE takes precedence."""
+    kinds = {row.filter_type for row in filters if row.matches(name)}
     return FilterType.INCLUDE in kinds and FilterType.EXCLUDE not in kinds
 
 
 def parse_filters(text: str, *, key: str = "topicFilters") -> tuple[NameFilter, ...]:
-    """Read a filter document (``key``: topicFilters or groupFilters); raise MISCONFIGURATION_ERROR naming row and field."""
+    """Parse a filter document (``key``: topicFilters or groupFilters); raise MISCONFIGURATION_ERROR naming row and field."""
     document = read_document(text)
     rows = document.get(key) if isinstance(document, dict) else None
     if not isinstance(rows, list):
@@ -63,17 +63,17 @@ def parse_filters(text: str, *, key: str = "topicFilters") -> tuple[NameFilter, 
 
 
 def read_document(text: str) -> Any:
-    """Read JSON that somebody has sent; raise MISCONFIGURATION_ERROR where it is none, or too deeply nested to be read."""
+    """Parse a user's JSON; raise MISCONFIGURATION_ERROR if it is not valid, or too deeply nested."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise _wrong(f"The filters are no JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from None
+        raise _wrong(f"The filters are not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from None
     except RecursionError:
-        raise _wrong("The filters are too deeply nested to be read. A list of rows needs three levels.") from None
+        raise _wrong("The filters are nested too deeply. Use a list of rows, which needs three levels.") from None
 
 
 def known_filters(text: str, *, key: str = "topicFilters") -> tuple[NameFilter, ...]:
-    """Read a stored document for people to see; none where there is none, or one that an older version let in unread."""
+    """Parse a stored document for display; empty if there is none, or if an older version stored an invalid document."""
     try:
         return parse_filters(text, key=key) if text else ()
     except LinkEngineError:
@@ -81,21 +81,21 @@ def known_filters(text: str, *, key: str = "topicFilters") -> tuple[NameFilter, 
 
 
 def filters_to_json(filters: Iterable[NameFilter], *, key: str = "topicFilters") -> str:
-    """Write the document that ``parse_filters`` reads."""
-    rows = [{"name": one.name, "patternType": one.pattern_type, "filterType": one.filter_type} for one in filters]
+    """Return the JSON document that ``parse_filters`` parses."""
+    rows = [{"name": row.name, "patternType": row.pattern_type, "filterType": row.filter_type} for row in filters]
     return json.dumps({key: rows})
 
 
 def _parse_row(row: Any, *, number: int, key: str) -> NameFilter:
     where = f"{key} row {number}"
     if not isinstance(row, dict):
-        raise _wrong(f"{where} is no object.")
+        raise _wrong(f"{where} is not an object.")
     unknown = sorted(set(row) - _FIELDS)
     if unknown:
-        raise _wrong(f"{where} has unknown fields: {', '.join(unknown)}. Known are {', '.join(sorted(_FIELDS))}.")
+        raise _wrong(f"{where} has unknown fields: {', '.join(unknown)}. Use {', '.join(sorted(_FIELDS))}.")
     name = row.get("name")
     if not isinstance(name, str) or not name:
-        raise _wrong(f'{where} needs a "name": a topic name, its beginning, or {WILDCARD!r}.')
+        raise _wrong(f'{where} needs a "name": a topic name, a prefix of one, or {WILDCARD!r}.')
     pattern = _choice(PatternType, row.get("patternType"), where=f'{where} needs a "patternType"')
     kind = _choice(FilterType, row.get("filterType"), where=f'{where} needs a "filterType"')
     if name == WILDCARD and pattern is PatternType.PREFIXED:

@@ -1,4 +1,4 @@
-"""What is asked of a run over consumer groups, and what it tells. Plain values; the decisions are in ``groups``."""
+"""Input and result of a run of consumer offset sync. Plain values; the decisions are in ``groups``."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from dataclasses import dataclass
 from linkengine.domain.filters import NameFilter
 from linkengine.domain.groups import Group, GroupStatus, OffsetOutcome, Remembered
 
-BATCH = 200  # groups of one run; a handful of small requests each
+BATCH = 200  # groups per run; each takes a handful of small requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSync:
-    """What shall be carried over: which groups, of which topics, and where this run begins."""
+    """What a run syncs: which groups, which topics, and where it begins in the list of groups."""
 
     filters: tuple[NameFilter, ...]
     topics: tuple[MirroredTopic, ...]
     group_prefix: str = ""
-    known: tuple[Group, ...] = ()  # of earlier runs: the source may hide one by now, or have deleted it
+    known: tuple[Group, ...] = ()  # of earlier runs; the source may no longer show or have some of them
     after: str = ""
     batch: int | None = BATCH  # None: every group at once
-    strict: bool = False  # an offset that a transaction has not decided yet is not known: a promotion waits for it
+    strict: bool = False  # offsets of an undecided transaction count as unknown; a promotion waits for them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirroredTopic:
-    """A topic whose offsets are carried over, as long as both sides are what was noted when the mirror was made."""
+    """A topic whose offsets are synced, as long as both topics have the ids noted when the mirror was created."""
 
     source_topic: str
     mirror_topic: str
     partitions: int
-    source_topic_id: str = ""  # "": not known
+    source_topic_id: str = ""  # "": unknown
     mirror_topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOutcome:
-    """One partition of a group after a run. ``destination`` is what the destination holds now, None: nothing."""
+    """One partition of a group after a run. ``destination`` is the destination's committed offset now, None: none."""
 
     mirror_topic: str
     partition: int
@@ -50,7 +50,7 @@ class PartitionOutcome:
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether the destination holds what it should."""
+        """Whether the destination has the target offset."""
         return self.destination == self.target
 
 
@@ -61,7 +61,7 @@ class GroupOutcome:
     name: str
     destination_name: str
     status: GroupStatus
-    is_listed: bool = True  # False: known from before; the source does not show it, and has not deleted it
+    is_listed: bool = True  # False: known from earlier runs; the source no longer lists it, and has not deleted it
     kind: str = ""
     message: str = ""
     partitions: tuple[PartitionOutcome, ...] = ()
@@ -69,9 +69,9 @@ class GroupOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """What one run saw. ``next_after`` is where the next one goes on; "" once every group had its turn.
+    """Result of a run. ``next_after`` is where the next run continues; "" once every group was synced.
 
-    ``incomplete`` says why there are, or may be, groups that no outcome tells of: a broker of the source did not answer.
+    ``incomplete`` says why groups are, or may be, missing from the result: a broker of the source did not respond.
     """
 
     groups: Sequence[GroupOutcome]
@@ -81,22 +81,22 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownOffset:
-    """What is known of a group's partition when its mirror is stopped; the source need not answer any more."""
+    """The last known offset of a group's partition when its mirror is stopped; the source may be unreachable."""
 
     group: str  # its name at the destination
     partition: int
-    source: int  # the source's offset as last seen
+    source: int  # the source's offset as last observed
     remembered: Remembered | None = None
 
     def is_in_place(self, end: int) -> bool:
-        """Tell whether a mirror that ends at ``end`` leaves nothing to do: the group is where the source's was, or further."""
+        """Return whether a mirror that ends at ``end`` needs no commit: the group is where the source's was, or ahead."""
         done = self.remembered
         return done is not None and done.source == self.source and self.source <= done.destination <= end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClampedOffset:
-    """A group's offset that the end of a stopped mirror limits. ``before`` is the destination's offset, None: it had none."""
+    """A group's offset that the end of a stopped mirror limits. ``before`` is the destination's offset, None if it had none."""
 
     group: str
     partition: int

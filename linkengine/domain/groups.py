@@ -1,13 +1,13 @@
-"""Which consumer groups follow the source, and which offset each of their partitions gets. Pure decisions.
+"""Decides which consumer groups are synced and which offset is committed for each of their partitions. Pure functions.
 
-The goal of a partition is ``max(mirror start, min(source's committed offset, mirror end))``. What was done before is remembered
-per group and partition (``Remembered``), which tells apart three things that look alike:
+The target of a partition is ``max(mirror start, min(source's committed offset, mirror end))``. The last run is remembered per
+group and partition (``Remembered``), which distinguishes three cases that look alike:
 
-* the source's group was reset on purpose: its offset is below the one we acted upon last, and nobody has touched the
-  destination's since. The destination goes back too;
-* somebody moved the destination's group back: its offset is not the one we wrote. That is left alone until the source's
-  group commits something new;
-* the destination's group is ahead: never moved backwards.
+* The source's group was reset on purpose: its offset is lower than the last synced offset, and the destination's offset has not
+  been changed since. The destination is rewound too.
+* A user rewound the destination's group: its offset is lower than the last offset committed by the sync. It is left alone until
+  the source's group commits another offset.
+* The destination's group is ahead of the source's: it is never rewound.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from enum import StrEnum
 
 from linkengine.domain.filters import NameFilter, chooses
 
-KINDS = ("classic", "consumer")  # whose offsets are one number per partition; "" is a broker that does not tell
+KINDS = ("classic", "consumer")  # types with one committed offset per partition; "": the broker does not report the type
 INACTIVE = frozenset({"Empty", "Dead"})
 SHOWN_LENGTH = 120  # characters of a name in a message; Kafka allows 32,767 bytes
 
 
 class GroupStatus(StrEnum):
-    """How a group of the source stands at the destination, the reason for being skipped included."""
+    """Sync status of a source's consumer group, including why it is skipped."""
 
     SYNCED = "SYNCED"
     PARTLY_SYNCED = "PARTLY_SYNCED"  # some partitions are left alone
     IN_USE = "IN_USE"  # has active members at the destination
     EXCLUDED = "EXCLUDED"  # by the filters
-    NO_MIRROR_TOPIC = "NO_MIRROR_TOPIC"  # has no offset on a topic that is mirrored
+    NO_MIRROR_TOPIC = "NO_MIRROR_TOPIC"  # has no committed offset on a mirrored topic
     UNSUPPORTED_TYPE = "UNSUPPORTED_TYPE"  # share and streams groups
-    FAILED = "FAILED"  # all of it, or one partition, could not be read or written
+    FAILED = "FAILED"  # the group, or some of its partitions, could not be read or written
     WAITING = "WAITING"  # for a later batch
-    NOT_LISTED = "NOT_LISTED"  # the source does not show it any more
+    NOT_LISTED = "NOT_LISTED"  # the source no longer lists it
 
 
 class OffsetOutcome(StrEnum):
-    """What one run decided, or did, for one partition of a group."""
+    """What a run decided or did for a partition of a group."""
 
     EQUAL = "EQUAL"
     ADVANCED = "ADVANCED"
     REWOUND = "REWOUND"  # the source was reset on purpose, or the mirror's log became shorter
-    AHEAD = "AHEAD"  # the destination's group is further: left alone
-    CHANGED_HERE = "CHANGED_HERE"  # somebody moved the destination's group back: left alone
+    AHEAD = "AHEAD"  # the destination's group is ahead: left alone
+    CHANGED_HERE = "CHANGED_HERE"  # the destination's group was rewound by a user: left alone
     IN_USE = "IN_USE"  # differs, but the group has active members at the destination
     FAILED = "FAILED"
 
@@ -54,7 +54,7 @@ SETTLED = frozenset({OffsetOutcome.EQUAL, OffsetOutcome.ADVANCED, OffsetOutcome.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group as a cluster lists it. ``kind`` is Kafka's group type in lower case, ``state`` Kafka's word or ""."""
+    """A group as a cluster lists it. ``kind`` is Kafka's group type in lower case, ``state`` Kafka's group state or ""."""
 
     name: str
     kind: str = ""
@@ -62,13 +62,13 @@ class Group:
 
     @property
     def is_active(self) -> bool:
-        """Tell whether members are in it; where the broker does not tell, it refuses our commit instead."""
+        """Whether the group has members. False where the broker reports no state; it then refuses the commit instead."""
         return bool(self.state) and self.state not in INACTIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """A committed offset with the metadata its consumer left."""
+    """A committed offset with the consumer's metadata."""
 
     offset: int
     metadata: str = ""
@@ -76,20 +76,20 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """What the last successful run did with a partition: the source's offset it saw, the destination's it left behind."""
+    """What the last successful run saw (the source's offset) and left behind (the destination's offset) for a partition."""
 
     source: int
     destination: int
-    stale: bool = False  # long ago: written again, since offsets of a group without members expire
+    stale: bool = False  # long ago: committed again, since the offsets of a group without members expire
 
 
 Place = tuple[str, int]  # mirror topic, partition
-Memory = Mapping[Place, Remembered]  # of one group
+Memory = Mapping[Place, Remembered]  # of a group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFacts:
-    """All that decides about one partition of a group. ``mirror_end`` is exclusive."""
+    """The input of the decision about a partition of a group. ``mirror_end`` is exclusive."""
 
     source: Committed
     mirror_start: int
@@ -104,7 +104,7 @@ class OffsetFacts:
 
     @property
     def was_touched_here(self) -> bool:
-        """Tell whether somebody else has committed at the destination since we did."""
+        """Whether another client has committed at the destination since the last run."""
         return (
             self.remembered is not None
             and self.destination is not None
@@ -113,9 +113,9 @@ class OffsetFacts:
 
     @property
     def is_held_back(self) -> bool:
-        """Tell whether somebody moved the destination's group back, and the source's has not committed since.
+        """Whether a user rewound the destination's group and the source's group has not committed since.
 
-        Further than what we left, yet short of the goal, is most likely a commit of our own whose answer was lost.
+        An offset above the remembered offset but below the target is most likely the sync's own commit whose response was lost.
         """
         return (
             self.remembered is not None
@@ -127,7 +127,7 @@ class OffsetFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDecision:
-    """What to do with one partition: ``target`` is committed where ``write``."""
+    """What to do with a partition: ``target`` is committed if ``write``."""
 
     outcome: OffsetOutcome
     target: int
@@ -135,7 +135,7 @@ class OffsetDecision:
 
 
 def decide(facts: OffsetFacts) -> OffsetDecision:
-    """Decide about one partition of a group without active members at the destination."""
+    """Decide about a partition of a group without active members at the destination."""
     outcome = _outcome(facts)
     fresh = outcome in {OffsetOutcome.ADVANCED, OffsetOutcome.REWOUND}
     return OffsetDecision(
@@ -144,10 +144,10 @@ def decide(facts: OffsetFacts) -> OffsetDecision:
 
 
 def settle(facts: OffsetFacts) -> OffsetDecision:
-    """Decide about a partition whose mirror has just been fenced at ``mirror_end``; the source is what was last seen of it.
+    """Decide about a partition whose mirror has just been fenced at ``mirror_end``; ``source`` is the last known offset.
 
-    The same rules, and on top: nothing stays beyond the end, whoever committed it, since a consumer there would start from
-    whatever its auto.offset.reset says.
+    The rules of ``decide`` apply. In addition no offset stays beyond the end, whoever committed it, since a consumer would
+    start there according to its ``auto.offset.reset``.
     """
     if facts.destination is not None and facts.destination.offset > facts.mirror_end:
         return OffsetDecision(outcome=OffsetOutcome.REWOUND, target=facts.mirror_end, write=True)
@@ -155,49 +155,49 @@ def settle(facts: OffsetFacts) -> OffsetDecision:
 
 
 def _outcome(facts: OffsetFacts) -> OffsetOutcome:
-    here, target, remembered = facts.destination, facts.target, facts.remembered
-    if here is None:
+    destination, target, remembered = facts.destination, facts.target, facts.remembered
+    if destination is None:
         return OffsetOutcome.ADVANCED
-    if here.offset == target:
+    if destination.offset == target:
         return OffsetOutcome.EQUAL
-    if here.offset < target:
+    if destination.offset < target:
         return OffsetOutcome.CHANGED_HERE if facts.is_held_back else OffsetOutcome.ADVANCED
     if remembered is None or facts.was_touched_here:
         return OffsetOutcome.AHEAD
     was_reset = facts.source.offset < remembered.source
-    return OffsetOutcome.REWOUND if was_reset or here.offset > facts.mirror_end else OffsetOutcome.AHEAD
+    return OffsetOutcome.REWOUND if was_reset or destination.offset > facts.mirror_end else OffsetOutcome.AHEAD
 
 
 def _refresh(facts: OffsetFacts) -> bool:
-    """Tell whether an equal offset is written again: for its metadata, or so that it does not expire."""
+    """Return whether an equal offset is committed again: for its metadata, or so that it does not expire."""
     stale = facts.remembered is not None and facts.remembered.stale
     return stale or (facts.destination is not None and facts.destination.metadata != facts.source.metadata)
 
 
 def why_skipped(group: Group, *, filters: Iterable[NameFilter]) -> tuple[GroupStatus, str] | None:
-    """Answer why a group of the source cannot follow, before anything is asked about its offsets; None if it may."""
+    """Return status and message of a group that is not synced whatever its offsets are; None if it may be synced."""
     if not chooses(filters, group.name):
-        return GroupStatus.EXCLUDED, "consumer.offset.group.filters does not choose this group."
+        return GroupStatus.EXCLUDED, "consumer.offset.group.filters does not include this group."
     if group.kind and group.kind not in KINDS:
         return (
             GroupStatus.UNSUPPORTED_TYPE,
-            f"Offsets of {group.kind} groups are not carried over; only those of classic and consumer groups are.",
+            f"Offsets of {group.kind} groups are not synced. Only classic and consumer groups are supported.",
         )
     return None
 
 
 def shown(name: str) -> str:
-    """Return the name of a group for messages: in quotes, control characters escaped, not longer than a line."""
+    """Return a group's name for messages: quoted, control characters escaped, at most about a line long."""
     return repr(name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}…")
 
 
 def without_nul(name: str) -> str:
-    """Return a name as JSON of PostgreSQL can hold it: a NUL character is replaced by its symbol."""
+    """Return a name that a PostgreSQL JSON column accepts: NUL characters are replaced by their symbol."""
     return name.replace("\0", "\N{SYMBOL FOR NULL}")
 
 
 def next_batch(names: Iterable[str], *, after: str, size: int) -> tuple[list[str], str]:
-    """Answer up to ``size`` names behind ``after`` in alphabetical order, and where the next batch begins ("": anew)."""
+    """Return up to ``size`` names after ``after`` in alphabetical order, and the next ``after`` ("": start again)."""
     ordered = sorted(names)
     rest = [name for name in ordered if not after or name > after] or ordered  # a name may be empty
     batch = rest[:size]
@@ -205,7 +205,7 @@ def next_batch(names: Iterable[str], *, after: str, size: int) -> tuple[list[str
 
 
 def status_of(outcomes: Iterable[OffsetOutcome], *, in_use: bool) -> GroupStatus:
-    """Sum the partitions of a group up."""
+    """Return the status of a group from the outcomes of its partitions."""
     found = set(outcomes)
     if in_use:
         return GroupStatus.IN_USE

@@ -1,55 +1,56 @@
-"""Values of the partition lease: the words both sides of that door share.
+"""Values of the partition lease, shared by ``coordination.lease`` and its users.
 
-A lease decides who *should* write a mirror partition; its generation travels as the coordinator epoch of every marker, by
-which the destination's broker decides who *can*. The lease may therefore be lost at any time without harm: it saves work, the
-broker's epochs and compare-and-append keep the mirror right.
+A lease decides which copy worker *should* write a mirror partition. Its generation is the coordinator epoch of every marker
+(``coordinator_epoch_for``), by which the destination's broker decides which worker *can*. Losing a lease is therefore always
+safe: the lease saves work, and the broker's epochs and conditional appends keep the mirror correct.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-FIRST_GENERATION = 1  # of a mirror's first owner, or of whoever comes first after the lease lost its memory
+FIRST_GENERATION = 1  # of a mirror's first owner, or of the first owner after Redis lost its data
 
-# beyond that nobody has looked at the source since; a planned move takes a second, a pause or an outage of ours takes longer
+# How long ``seen`` is trusted: without an owner, nothing notices that the source was restored. A planned move takes a second, a
+# pause or an outage takes longer.
 VOUCHED_MS = 60_000
 
 
 class CoordinationUnavailableError(Exception):
-    """Redis did not answer in time. No news, not bad news: go on until the lease's deadline, then stop writing."""
+    """Redis did not respond in time. It says nothing about the lease: write until its deadline, then stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """One owner's hold on one partition."""
+    """An owner's lease of a partition, as it was acquired."""
 
     key: str  # names the mirror partition
-    generation: int  # grows with every hold, outlives the lease; the coordinator epoch of markers
-    clean: bool  # the previous owner released it, or there never was one; False: it expired, late writes may be on their way
-    valid_until: float  # local monotonic seconds as of the acquire; the current deadline lives in the lease
-    armed: bool = False  # only where it is not clean: markers of an earlier owner, not only data, may be on their way
-    # of a clean hand-over: the source's leader epoch under which all below the mirror's end was read, and that end
+    generation: int  # grows with every acquire, outlives the lease; the coordinator epoch of markers is derived from it
+    clean: bool  # the previous owner released it, or there was none; False: it expired, and late requests may be in flight
+    valid_until: float  # local monotonic seconds as of the acquire; the current deadline is kept by the lease
+    armed: bool = False  # only if not clean: markers of an earlier owner, not only data, may be in flight
+    # of a clean hand-over: the source's leader epoch under which everything below the mirror's end was read, and that end
     seen: tuple[int, int] | None = None
-    # the same of an owner that ended in good order and had nobody between itself and us; markers of one before may be under way
+    # the same of the previous owner if it ended in an orderly way; markers of an owner before it may still be in flight
     left: tuple[int, int] | None = None
-    rested_ms: int = 0  # of a clean hand-over: for how long nobody had the partition
+    rested_ms: int = 0  # of a clean hand-over: for how long the partition had no owner
 
     @property
     def vouched(self) -> tuple[int, int] | None:
-        """``seen``, as long as it says something of the source: later on it may have been set back, and count epochs anew."""
+        """``seen``, while it is recent; after a longer time the source may have been restored and its epochs started anew."""
         return self.seen if self.rested_ms <= VOUCHED_MS else None
 
 
 def coordinator_epoch_for(generation: int, *, closes: bool = False) -> int:
-    """Answer the number a marker carries: even while a mirror is written, odd on the fence that closes it for good."""
+    """Return the coordinator epoch of a marker: even while a mirror is written, odd on the fence that ends it permanently."""
     return 2 * generation + closes
 
 
 def generation_of(coordinator_epoch: int) -> int:
-    """Answer the generation of the last marker's writer; -1 where there was no marker."""
+    """Return the generation of the owner that wrote the last marker; -1 if there was no marker."""
     return coordinator_epoch // 2
 
 
 def is_closed(coordinator_epoch: int) -> bool:
-    """Tell whether the last marker was a fence: the mirror was stopped, whatever orders and leases say."""
+    """Return whether the last marker was a fence: the mirror was stopped, whatever assignments and leases say."""
     return coordinator_epoch >= 0 and coordinator_epoch % 2 == 1

@@ -1,4 +1,4 @@
-"""How a link reaches its source: with credentials of its own, or with those of the registered cluster behind it.
+"""How a link connects to its source: with its own credentials, or with those of the registered source cluster.
 
 Three rules keep stored secrets from being used or sent by a person who was not given them:
 
@@ -21,7 +21,8 @@ from linkengine.domain.servers import parse_servers
 LOCAL = "local."
 SECRETS = ("sasl.jaas.config", "ssl.keystore.key")
 _HOST_NAMES = "ssl.endpoint.identification.algorithm"
-# Where secrets go, and how well they are protected on the way. What is listed in linksecurity and not here has no effect.
+# What decides where secrets are sent and how they are protected in transit. Configs of linksecurity not listed here have no
+# effect.
 RECIPIENT = (
     "bootstrap.servers",
     "security.protocol",
@@ -30,7 +31,7 @@ RECIPIENT = (
     "ssl.truststore.certificates",
     _HOST_NAMES,
 )
-_IDENTITY = ("sasl.jaas.config", "ssl.keystore.", "ssl.key.")  # beginnings of the names of what signs in
+_IDENTITY = ("sasl.jaas.config", "ssl.keystore.", "ssl.key.")  # prefixes of the configs that identify the client
 
 
 def own_properties(given: Mapping[str, str]) -> dict[str, str]:
@@ -46,7 +47,7 @@ def local_properties(given: Mapping[str, str]) -> dict[str, str]:
 def uses_registered_security(given: Mapping[str, str], registered: Mapping[str, str]) -> bool:
     """Return whether a link with these configs needs the registered cluster's credentials to work.
 
-    True where the link leaves a part out, and where its security cannot work at the listener that it names: Confluent's
+    True if the link leaves a part out, or if its security cannot work at the listener that it names: Confluent's
     Terraform provider always sends SASL_SSL with PLAIN, whatever the broker speaks. False for another listener, and for other
     credentials with the same protocol and mechanism.
     """
@@ -60,16 +61,16 @@ def uses_registered_security(given: Mapping[str, str], registered: Mapping[str, 
 def registered_properties(given: Mapping[str, str], registered: Mapping[str, str]) -> dict[str, str]:
     """Return the properties with which a link reaches its source with the registered cluster's credentials.
 
-    The link may name some of the registered servers, and nothing else of it counts. Raises LinkEngineError
-    (MISCONFIGURATION_ERROR) where it names another server, which would be sent these credentials.
+    The link may name some of the registered servers; its other properties are ignored. Raises LinkEngineError
+    (MISCONFIGURATION_ERROR) if it names another server, which would receive these credentials.
     """
     named = _servers(given)
-    strangers = [server for server in named if server not in _servers(registered)]
-    if strangers:
+    others = [server for server in named if server not in _servers(registered)]
+    if others:
         raise LinkEngineError(
             ErrorCode.MISCONFIGURATION_ERROR,
-            f"bootstrap.servers names {', '.join(strangers)}, which is not an address of the registered source cluster, and "
-            "the link has no complete security of its own. Registered credentials go to registered addresses only. Set "
+            f"bootstrap.servers names {', '.join(others)}, which is not an address of the registered source cluster, and the "
+            "link has no complete security settings. Registered credentials are sent to registered addresses only. Set "
             "security.protocol and sasl.jaas.config as well, or name only addresses with which the source is registered.",
         )
     return {**registered, "bootstrap.servers": ",".join(named) or registered["bootstrap.servers"]}
@@ -79,7 +80,7 @@ def inbound_properties(source_side: Mapping[str, str], registered: Mapping[str, 
     """Return the properties with which an INBOUND link reaches its source.
 
     ``source_side`` are the properties of the link's other side, which is at the source. Its ``local.*`` configs replace the
-    registered credentials as a whole: nothing that signs in is taken from the registration as soon as one of them is set.
+    registered credentials as a whole: nothing that signs in is taken from the registration as soon as any of them is set.
     """
     local = local_properties(source_side)
     if not local:
@@ -123,7 +124,7 @@ def _value(properties: Mapping[str, str], name: str) -> str:
 
 
 def _servers(properties: Mapping[str, str]) -> list[str]:
-    """Return the servers as host:port in lower case; where one cannot be read, all as they are written."""
+    """Return the servers as host:port in lower case; if any cannot be parsed, all as they are written."""
     text = properties.get("bootstrap.servers", "").lower()
     try:
         return list(dict.fromkeys(str(server) for server in parse_servers(text)))

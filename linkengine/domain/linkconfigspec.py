@@ -1,4 +1,4 @@
-"""What the table of link configs tells about one config."""
+"""The type of a row in the table of link configs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class ConfigKind(StrEnum):
-    """How the text of a value is read."""
+    """How a value's text is parsed."""
 
     TEXT = "text"
     NUMBER = "whole number"
@@ -24,11 +24,11 @@ class LinkConfigSpec:
     description: str
     kind: ConfigKind = ConfigKind.TEXT
     default: str | None = ""
-    read_only: bool = False  # nobody may set it
+    read_only: bool = False  # cannot be set
     sensitive: bool = False  # write-only
-    immutable: bool = False  # only while the link is created
+    immutable: bool = False  # can only be set when the link is created
     lowest: int | None = None
     highest: int | None = None
     choices: tuple[str, ...] = ()
-    zero: bool = True  # whether 0 means anything
-    refusal: str = ""  # why no value can be taken
+    zero: bool = True  # whether 0 is allowed
+    refusal: str = ""  # why no value is accepted; "": values are

@@ -1,4 +1,4 @@
-"""What the configs of a link must keep, each by itself and all together; every problem is a sentence that helps."""
+"""Validation of link configs: the rules for each value, and for the values together. Every problem has a message for users."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from linkengine.domain.startspec import start_problem
 AUTO_CREATE, AUTO_CREATE_FILTERS = "auto.create.mirror.topics.enable", "auto.create.mirror.topics.filters"
 PAUSED = "cluster.link.paused"
 _PAUSED_ELSEWHERE = (
-    f"The source's side of a link copies nothing itself, so pausing it would stop nothing. Set {PAUSED} to true on the link of "
-    "the same name at the destination cluster, where its mirror topics are."
+    f"The source side of a link copies nothing, so pausing it would stop nothing. Set {PAUSED} to true on the link of the same "
+    "name at the destination cluster, which has the mirror topics."
 )
 _FILTER_KEYS = {AUTO_CREATE_FILTERS: "topicFilters", "consumer.offset.group.filters": "groupFilters"}
 _MAY_BE_EMPTY = {ConfigKind.TEXT, ConfigKind.NAMES, ConfigKind.FILTERS}
@@ -29,23 +29,23 @@ PREFIX_PATTERN = re.compile(r"[A-Za-z0-9._-]{0,12}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigProblem:
-    """Why a value cannot be taken: what, why, what to do."""
+    """Why a value is not accepted: what, why, what to do."""
 
     name: str
     message: str
 
 
 class LinkConfigError(LinkEngineError):
-    """One or more configs cannot be taken; ``name`` is the first of them."""
+    """One or more configs are not accepted; ``name`` is the first of them."""
 
     def __init__(self, problems: tuple[ConfigProblem, ...]) -> None:
-        super().__init__(ErrorCode.MISCONFIGURATION_ERROR, " ".join(one.message for one in problems))
+        super().__init__(ErrorCode.MISCONFIGURATION_ERROR, " ".join(problem.message for problem in problems))
         self.problems = problems
         self.name = problems[0].name
 
 
 def find_problems(configs: Mapping[str, str | None], *, creating: bool = True) -> tuple[ConfigProblem, ...]:
-    """List what is wrong with values somebody wants to set; None stands for "back to the default"."""
+    """Return the problems of single values that are to be set; None stands for "reset to the default"."""
     problems = [
         ConfigProblem(name=name, message=message)
         for name, value in configs.items()
@@ -55,10 +55,10 @@ def find_problems(configs: Mapping[str, str | None], *, creating: bool = True) -
 
 
 def find_conflicts(configs: Mapping[str, str | None]) -> tuple[ConfigProblem, ...]:
-    """List what does not fit together in the whole set of values a link would have."""
+    """Return the conflicts between the values that a link would have together."""
     prefix, problems = configs.get("cluster.link.prefix"), []
     if prefix and configs.get("acl.sync.enable") == "true":
-        problems.append(("acl.sync.enable", "ACLs cannot be carried over on a link with a prefix. Set one of both only."))
+        problems.append(("acl.sync.enable", "ACLs cannot be synced on a link with a prefix. Set only one of the two."))
     if configs.get("consumer.group.prefix.enable") == "true":
         if not prefix:
             problems.append(
@@ -68,35 +68,35 @@ def find_conflicts(configs: Mapping[str, str | None]) -> tuple[ConfigProblem, ..
             problems.append(("consumer.group.prefix.enable", "Consumer groups cannot be prefixed on a bidirectional link."))
     if configs.get("link.mode") == "SOURCE" and configs.get("connection.mode") == "INBOUND":
         problems.append(
-            ("connection.mode", "A link of the source's side opens the connections itself: leave connection.mode OUTBOUND.")
+            ("connection.mode", "The source side of a link opens the connections itself. Leave connection.mode at OUTBOUND.")
         )
     if configs.get("link.mode") == "SOURCE" and configs.get(PAUSED) == "true":
         problems.append((PAUSED, _PAUSED_ELSEWHERE))
     if configs.get(AUTO_CREATE) == "true" and not configs.get(AUTO_CREATE_FILTERS):
-        problems.append((AUTO_CREATE, f"Auto-create needs at least one filter. Set {AUTO_CREATE_FILTERS} with it."))
+        problems.append((AUTO_CREATE, f"Auto-create needs at least one filter. Set {AUTO_CREATE_FILTERS} too."))
     return tuple(ConfigProblem(name=name, message=message) for name, message in problems)
 
 
 def with_consequences(configs: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Add what a change brings with it: switching auto-create off clears its filters."""
+    """Return the configs with changes that follow from them: switching auto-create off clears its filters."""
     switched_off = AUTO_CREATE in configs and configs[AUTO_CREATE] != "true"
     return {**configs, AUTO_CREATE_FILTERS: None} if switched_off else dict(configs)
 
 
 def with_canonical_names(configs: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Replace the names that documents use (``link.prefix``); raise LinkConfigError where both are given and differ."""
+    """Replace aliases that documents use (``link.prefix``); raise LinkConfigError if both names are given and differ."""
     found = {name: value for name, value in configs.items() if name not in ALIASES}
     for alias, name in ALIASES.items():
         if alias not in configs:
             continue
         if found.setdefault(name, configs[alias]) != configs[alias]:
-            message = f"{alias} is another name of {name}, and both are given with different values. Give one of them."
+            message = f"{alias} is an alias of {name}, and both are given with different values. Give only one of them."
             raise LinkConfigError((ConfigProblem(name=alias, message=message),))
     return found
 
 
 def check_configs(configs: Mapping[str, str | None], *, present: Mapping[str, str | None] | None = None) -> None:
-    """Raise LinkConfigError unless ``configs`` can be set; ``present`` holds what an existing link has, None while creating."""
+    """Raise LinkConfigError unless ``configs`` can be set; ``present`` holds an existing link's values, None while creating."""
     problems = (
         find_problems(configs, creating=present is None)
         or _contradictions(configs)
@@ -116,11 +116,11 @@ def _contradictions(configs: Mapping[str, str | None]) -> tuple[ConfigProblem, .
 def _problem_of(name: str, value: str | None, *, creating: bool) -> str:
     spec = LINK_CONFIGS.get(name)
     if spec is None:
-        return f"{name} is not a config of a cluster link. GET the link's configs for the list."
+        return f"{name} is not a config of a cluster link. GET the link's configs for a list."
     if spec.read_only:
         return f"{name} is read-only. {spec.description}"
     if spec.immutable and not creating:
-        return f"{name} can only be set while the link is created. Create another link to change it."
+        return f"{name} can only be set when the link is created. Create another link to change it."
     if spec.refusal and value:
         return f"{name} cannot be set. {spec.refusal}"
     if not value and (value is None or (spec.kind in _MAY_BE_EMPTY and not spec.choices)):
@@ -129,7 +129,7 @@ def _problem_of(name: str, value: str | None, *, creating: bool) -> str:
 
 
 def _value_problem(spec: LinkConfigSpec, value: str) -> str:
-    written = value.upper() if spec.name.endswith("security.protocol") else value  # Kafka takes this one in any case
+    written = value.upper() if spec.name.endswith("security.protocol") else value  # Kafka accepts it in any case
     if spec.choices and written not in spec.choices:
         return f"{spec.name} must be one of {', '.join(spec.choices)}."
     return _BY_KIND[spec.kind](spec, value)
@@ -151,7 +151,7 @@ def _number_problem(spec: LinkConfigSpec, value: str) -> str:
     if spec.lowest is not None and int(value) < spec.lowest:
         return f"{spec.name} must be at least {spec.lowest}."
     if not spec.zero and int(value) == 0:
-        return f"{spec.name} cannot be 0. Give at least 1, or -1 for no limit; to stop a link, pause it."
+        return f"{spec.name} cannot be 0. Set at least 1, or -1 for no limit. To stop a link, pause it."
     if spec.highest is not None and int(value) > spec.highest:
         return f"{spec.name} must be at most {spec.highest}."
     return ""

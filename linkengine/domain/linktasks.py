@@ -1,7 +1,7 @@
-"""The recurring tasks of a link: which there are, what switches them on, how often they run, what became of a run.
+"""The recurring tasks of a link: which exist, what enables them, how often they run, and the result of a run.
 
-Names and states are those that Confluent's Kafka REST v3 lists under a link (``include_tasks``); ``Copy`` and ``Verify``
-work are not run from here and have no entry. Knows values only: no clock, no row.
+Names and states are those that Confluent's Kafka REST v3 lists for a link (``include_tasks``). Its tasks ``Copy`` and
+``Verify`` are not recurring tasks here and have no entry. The functions read neither clock nor database.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from types import MappingProxyType
 
 from linkengine.domain.states import LinkMode, LinkState
 
-ERRORS_KEPT = 50  # of one run; the number of all is kept beside them
+ERRORS_KEPT = 50  # per run; the total number is kept as well
 
 
 class TaskName(StrEnum):
-    """What a link does again and again."""
+    """A recurring task of a link."""
 
     CONSUMER_OFFSETS = "ConsumerOffsetSync"
     AUTO_CREATE = "AutoCreateMirror"
@@ -26,11 +26,11 @@ class TaskName(StrEnum):
 
 
 class TaskState(StrEnum):
-    """How a task is; the words of the interface."""
+    """State of a task, as REST reports it."""
 
-    UNKNOWN = "UNKNOWN"  # switched on, but no run has ended yet
+    UNKNOWN = "UNKNOWN"  # enabled, but no run has ended yet
     ACTIVE = "ACTIVE"
-    IN_ERROR = "IN_ERROR"  # the last run left something undone
+    IN_ERROR = "IN_ERROR"  # the last run had errors
     NOT_CONFIGURED = "NOT_CONFIGURED"
     LINK_FAILED = "LINK_FAILED"
     LINK_UNAVAILABLE = "LINK_UNAVAILABLE"
@@ -43,18 +43,18 @@ class TaskSpec:
 
     name: TaskName
     interval_config: str  # in ms
-    enable_config: str = ""  # "": nothing to switch on, it works as long as the link has mirrors
-    other_configs: tuple[str, ...] = ()  # a change of one makes the task run at once
+    enable_config: str = ""  # "": always enabled while the link has mirrors
+    other_configs: tuple[str, ...] = ()  # any change makes the task run at once
 
     @property
     def configs(self) -> frozenset[str]:
-        """The configs that concern the task."""
+        """All configs that affect the task."""
         return frozenset({self.interval_config, self.enable_config, *self.other_configs} - {""})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskError:
-    """One thing a run could not do."""
+    """Something that a run could not do."""
 
     code: str
     message: str
@@ -62,12 +62,12 @@ class TaskError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOutcome:
-    """What came of a run. An empty tuple of errors means that everything that was to be done is done."""
+    """Result of a run. Without errors, everything that was due is done."""
 
     errors: tuple[TaskError, ...] = ()
-    summary: str = ""  # one sentence for people
-    changes: int = 0  # topics created, configs set, offsets committed: whatever the task does
-    more: bool = False  # the run ended at its bound; the next one shall follow at once
+    summary: str = ""  # a sentence for users
+    changes: int = 0  # number of topics created, configs set or offsets committed, depending on the task
+    more: bool = False  # the run stopped at its limit; the next run is to follow at once
 
 
 TASKS: Mapping[TaskName, TaskSpec] = MappingProxyType(
@@ -111,9 +111,9 @@ LINK_TROUBLES = frozenset(_BY_LINK_STATE.values())
 
 
 def is_configured(spec: TaskSpec, *, value_of: Callable[[str], str], mirrors: bool) -> bool:
-    """Tell whether the task has something to do; ``mirrors``: the link has mirror topics that are not stopped.
+    """Return whether the task has work to do; ``mirrors``: the link has mirror topics that are not stopped.
 
-    The source's side of a link that the source begins has no tasks: everything is carried to the other side, by its link.
+    The source side of a source-initiated link has no tasks: the link at the destination runs them.
     """
     if value_of("link.mode") == LinkMode.SOURCE:
         return False
@@ -121,7 +121,7 @@ def is_configured(spec: TaskSpec, *, value_of: Callable[[str], str], mirrors: bo
 
 
 def task_state(*, configured: bool, link_state: LinkState, has_run: bool, errors: int) -> TaskState:
-    """Answer the state that is shown: what keeps the link keeps its tasks."""
+    """Return the state to show. A link that is paused, failed or unavailable determines the state of its tasks."""
     if not configured:
         return TaskState.NOT_CONFIGURED
     if link_state in _BY_LINK_STATE:
@@ -132,10 +132,10 @@ def task_state(*, configured: bool, link_state: LinkState, has_run: bool, errors
 
 
 def concerned_by(configs: Mapping[str, object]) -> list[TaskName]:
-    """List the tasks that a change of these configs concerns."""
+    """Return the tasks that a change of these configs affects."""
     return [spec.name for spec in TASKS.values() if spec.configs & set(configs)]
 
 
 def switched_off_by(configs: Mapping[str, str | None]) -> list[TaskName]:
-    """List the tasks that these values switch off: what their last run left undone is nobody's concern any more."""
+    """Return the tasks that these values switch off; errors of their last runs no longer matter."""
     return [spec.name for spec in TASKS.values() if spec.enable_config in configs and configs[spec.enable_config] != "true"]

@@ -1,7 +1,7 @@
-"""How a source topic stands with a link: the words, the facts that are looked at, the verdict.
+"""Values of the mirrorability checks: whether a link mirrors a source topic, and why not.
 
-``linkengine.domain.mirrorchecks`` judges. A check that ``blocks`` keeps auto-create away; a ``problem`` is an error of
-the task, the others are as people wanted them.
+``linkengine.domain.mirrorchecks`` makes the checks. A failed check that ``blocks`` prevents auto-creation. A failed check that
+is a ``problem`` is reported as an error of the auto-create task; the others are the result of settings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from linkengine.domain.states import MirrorState
 
 
 class CheckCode(StrEnum):
-    """What is looked at, in this order."""
+    """The checks, in this order."""
 
     SOURCE_TOPIC = "SOURCE_TOPIC"
     INTERNAL_TOPIC = "INTERNAL_TOPIC"
@@ -35,7 +35,7 @@ class CheckCode(StrEnum):
     LAST_TRY = "LAST_TRY"
 
 
-_UNWANTED = frozenset(  # people said so
+_UNWANTED = frozenset(  # failed because of settings
     {
         CheckCode.INTERNAL_TOPIC,
         CheckCode.AUTO_CREATE,
@@ -48,16 +48,16 @@ _UNWANTED = frozenset(  # people said so
 
 
 class Standing(StrEnum):
-    """How a source topic stands with a link."""
+    """Whether a link mirrors a source topic."""
 
     MIRRORED = "MIRRORED"
-    WAITING = "WAITING"  # nothing is in the way; the next run creates the mirror
+    WAITING = "WAITING"  # nothing blocks it; the next run creates the mirror
     NOT_MIRRORED = "NOT_MIRRORED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One look; ``finding`` says what is so, ``next_step`` what to do where it failed."""
+    """Result of a check; ``finding`` says what was found, ``next_step`` what to do if it failed."""
 
     code: CheckCode
     passed: bool
@@ -69,7 +69,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A source topic; ``is_mirror``: it carries the marks of a mirror topic at the source."""
+    """A source topic; ``is_mirror``: its configs are those of a mirror topic at the source."""
 
     name: str
     exists: bool = True
@@ -79,7 +79,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMirror:
-    """A mirror on the destination; ``link`` as words for a person; ``own``: of the link that asks."""
+    """A mirror on the destination; ``link`` is its link as text for users; ``own``: it belongs to the link being checked."""
 
     link: str
     state: MirrorState
@@ -88,39 +88,40 @@ class KnownMirror:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """All that is known around a link. Topics of the destination are ``taken``; ``mirrors`` are among them or will be."""
+    """Facts about a link and both clusters. Topics of the destination are ``taken``; ``mirrors`` are or will be among them."""
 
     source: str  # cluster ids
     destination: str
     prefix: str = ""
     auto_create: bool = False
     filters: tuple[NameFilter, ...] = ()
-    link_trouble: str = ""  # why the link does nothing at present
+    link_trouble: str = ""  # why the link currently creates nothing
     mirrors: Mapping[str, KnownMirror] = field(default_factory=dict)
     taken: Collection[str] = ()
-    reserved: Mapping[str, str] = field(
-        default_factory=dict
-    )  # prefixes of others, with the link (in words) that each follows, "" for none
+    # prefixes reserved for others, with the text of the link that each follows, "" if it follows none
+    reserved: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[Place, Place] = field(default_factory=dict)  # of all mirrors that are not stopped, on all links
     cluster_names: Mapping[str, str] = field(default_factory=dict)
-    failures: Mapping[str, TaskError] = field(default_factory=dict)  # of the last try, by source topic
+    failures: Mapping[str, TaskError] = field(default_factory=dict)  # of the last attempt, by source topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The answer for one topic. ``checks`` is empty for a topic that is mirrored."""
+    """The result for a topic. ``checks`` is empty for a topic that is mirrored."""
 
     topic: str
-    mirror: str  # its name, "" where it cannot have one
+    mirror: str  # the mirror's name, "" if it cannot have a mirror
     standing: Standing
     mirror_state: MirrorState | None = None
     checks: tuple[Check, ...] = ()
 
     @property
     def failed(self) -> tuple[Check, ...]:
-        return tuple(one for one in self.checks if not one.passed)
+        return tuple(check for check in self.checks if not check.passed)
 
     @property
     def problems(self) -> tuple[Check, ...]:
-        """What the task reports; nothing for topics that the filters leave out anyway."""
-        return () if _UNWANTED & {one.code for one in self.failed} else tuple(one for one in self.failed if one.problem)
+        """Failed checks that the task reports as errors; none for topics that settings leave out anyway."""
+        if _UNWANTED & {check.code for check in self.failed}:
+            return ()
+        return tuple(check for check in self.failed if check.problem)

@@ -1,6 +1,6 @@
-"""Why a source topic is (not) mirrored by a link: the same checks decide auto-creation and explain it.
+"""The checks that decide whether a link auto-creates a mirror of a source topic; pages show them as the explanation.
 
-The conditions of cluster linking's documents, and what the destination and other links add to them.
+They cover the conditions of Confluent's cluster linking documentation, and conditions of the destination and of other links.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from linkengine.domain.states import MirrorState
 
 
 def judge(topic: Topic, around: Surroundings) -> Verdict:
-    """Answer how a topic stands and why."""
+    """Return the state of a topic with all checks."""
     name = _mirror_name(topic, around)
     known = around.mirrors.get(name)
     if known is not None and known.own and known.state is not MirrorState.STOPPED:
         return Verdict(topic=topic.name, mirror=name, standing=Standing.MIRRORED, mirror_state=known.state)
     checks = tuple(rule(topic, around) for rule in _RULES)
-    blocked = any(one.blocks and not one.passed for one in checks)
+    blocked = any(check.blocks and not check.passed for check in checks)
     standing = Standing.NOT_MIRRORED if blocked else Standing.WAITING
     return Verdict(topic=topic.name, mirror=name, standing=standing, checks=checks)
 
 
 def judge_all(topics: Iterable[Topic], around: Surroundings) -> Iterator[Verdict]:
-    """Judge many topics of one link."""
+    """Check many topics of a link."""
     return (judge(topic, around) for topic in topics)
 
 
@@ -43,11 +43,11 @@ def _mirror_name(topic: Topic, around: Surroundings) -> str:
 def _source_topic(topic: Topic, _around: Surroundings) -> Check:
     code = CheckCode.SOURCE_TOPIC
     if topic.exists:
-        return Check(code=code, passed=True, finding="The source has the topic, and the link's user may see it.")
+        return Check(code=code, passed=True, finding="The source has the topic, and the link's user may describe it.")
     return Check(
         code=code,
         passed=False,
-        finding="The source had no such topic when it was last listed, or the link's user may not DESCRIBE it.",
+        finding="The source had no such topic when it was last listed, or the link's user has no DESCRIBE permission.",
         next_step="Check the name, or grant the link's user DESCRIBE and READ on the topic.",
     )
 
@@ -59,20 +59,20 @@ def _internal(topic: Topic, _around: Surroundings) -> Check:
     return Check(
         code=code,
         passed=False,
-        finding="It belongs to the source cluster's own machinery; such topics are never mirrored.",
-        next_step="Nothing to do. Consumer offsets and ACLs are carried over by tasks of their own.",
+        finding="Internal Kafka topic. Internal topics are not mirrored.",
+        next_step="Nothing to do. Consumer offset sync and ACL sync copy consumer offsets and ACLs.",
     )
 
 
 def _auto_create(_topic: Topic, around: Surroundings) -> Check:
     code = CheckCode.AUTO_CREATE
     if around.auto_create:
-        return Check(code=code, passed=True, finding="The link creates mirror topics by itself.")
+        return Check(code=code, passed=True, finding="The link auto-creates mirror topics.")
     return Check(
         code=code,
         passed=False,
-        finding="The link does not create mirror topics by itself: auto.create.mirror.topics.enable is false.",
-        next_step="Add the mirror topic by hand, or switch auto-create on with filters.",
+        finding="The link does not auto-create mirror topics: auto.create.mirror.topics.enable is false.",
+        next_step="Create the mirror topic manually, or enable auto-create with filters.",
     )
 
 
@@ -85,7 +85,7 @@ def _included(topic: Topic, around: Surroundings) -> Check:
         code=code,
         passed=False,
         finding="No INCLUDE filter matches its name.",
-        next_step="Add an INCLUDE filter for it, or add the mirror topic by hand.",
+        next_step="Add an INCLUDE filter for it, or create the mirror topic manually.",
     )
 
 
@@ -97,8 +97,8 @@ def _not_excluded(topic: Topic, around: Surroundings) -> Check:
     return Check(
         code=code,
         passed=False,
-        finding=f"An EXCLUDE filter matches: {filter_words(found)}. It wins over every INCLUDE.",
-        next_step="Remove or narrow that filter, or add the mirror topic by hand.",
+        finding=f"An EXCLUDE filter matches: {filter_words(found)}. It takes precedence over every INCLUDE filter.",
+        next_step="Remove or narrow that filter, or create the mirror topic manually.",
     )
 
 
@@ -110,11 +110,11 @@ def _name(topic: Topic, around: Surroundings) -> Check:
         return Check(
             code=code,
             passed=False,
-            finding=f"With the link's prefix {around.prefix!r} its name cannot be used: {error.message}",
-            next_step="Mirror it over a link with a shorter prefix, or with none.",
+            finding=f"With the link's prefix {around.prefix!r} its name is not valid: {error.message}",
+            next_step="Mirror it over a link with a shorter prefix, or without a prefix.",
             problem=True,
         )
-    return Check(code=code, passed=True, finding=f"Its mirror is called {name}.")
+    return Check(code=code, passed=True, finding=f"Its mirror is named {name}.")
 
 
 def _stopped_mirror(topic: Topic, around: Surroundings) -> Check:
@@ -124,8 +124,8 @@ def _stopped_mirror(topic: Topic, around: Surroundings) -> Check:
     return Check(
         code=code,
         passed=False,
-        finding="It was mirrored and then stopped; the topic on the destination is an ordinary one now.",
-        next_step="A stopped mirror is never created again by itself. Delete the stopped mirror topic to begin anew.",
+        finding="It was mirrored and then stopped. The topic on the destination is an ordinary topic now.",
+        next_step="A stopped mirror is not created again automatically. Delete the stopped mirror topic to start again.",
     )
 
 
@@ -139,33 +139,33 @@ def _ring(topic: Topic, around: Surroundings) -> Check:
         code=CheckCode.RING,
         passed=False,
         finding=f"Its records come from the destination: {ring_words(ring, names=around.cluster_names)}.",
-        next_step="Nothing to do: the destination has the original.",
+        next_step="Nothing to do. The destination has the original.",
     )
 
 
 def _chain(topic: Topic, around: Surroundings) -> Check:
     code, is_mirror = CheckCode.CHAIN, topic.is_mirror or Place(around.source, topic.name) in around.sources
     if not (around.prefix and is_mirror):
-        return Check(code=code, passed=True, finding="It is no mirror topic itself, or the link has no prefix.")
+        return Check(code=code, passed=True, finding="It is not a mirror topic itself, or the link has no prefix.")
     return Check(
         code=code,
         passed=False,
-        finding="It is a mirror topic at the source, and a link with a prefix does not chain mirrors by itself.",
-        next_step="Add the mirror topic by hand, or use a link without a prefix.",
+        finding="It is a mirror topic at the source, and a link with a prefix does not auto-create mirrors of mirrors.",
+        next_step="Create the mirror topic manually, or use a link without a prefix.",
     )
 
 
 def _namespace(topic: Topic, around: Surroundings) -> Check:
     code, name = CheckCode.NAMESPACE, _mirror_name(topic, around)
-    prefix = next((one for one in around.reserved if name and contains(one, name)), None)
+    prefix = next((reserved for reserved in around.reserved if name and contains(reserved, name)), None)
     if prefix is None:
-        return Check(code=code, passed=True, finding="No namespace of the destination keeps this link out.")
+        return Check(code=code, passed=True, finding="No reserved namespace of the destination contains its name.")
     follows = around.reserved[prefix]
-    owner, step = (follows, "Nothing to do where that link mirrors it. Else let") if follows else ("nobody yet", "Let")
+    owner, step = (follows, "Nothing to do if that link mirrors it. Otherwise let") if follows else ("no link", "Let")
     return Check(
         code=code,
         passed=False,
-        finding=f"Its name is in the reserved namespace {prefix}* of the destination, in which {owner} creates topics.",
+        finding=f"Its name is in the reserved namespace {prefix}* of the destination, in which {owner} may create topics.",
         next_step=f"{step} the namespace follow this link, or use a link with another prefix.",
     )
 
@@ -174,12 +174,12 @@ def _mirrored_elsewhere(topic: Topic, around: Surroundings) -> Check:
     code, name = CheckCode.MIRRORED_ELSEWHERE, _mirror_name(topic, around)
     known = around.mirrors.get(name)
     if known is None or known.own:
-        return Check(code=code, passed=True, finding="No other link has a mirror topic of its name.")
+        return Check(code=code, passed=True, finding="No other link has a mirror topic of this name.")
     return Check(
         code=code,
         passed=False,
-        finding=f"The destination's topic {name} is a mirror topic of {known.link}; it is not touched.",
-        next_step="Exclude this one from the filters where that is the copy you want; for another, use a link with a prefix.",
+        finding=f"The destination's topic {name} is a mirror topic of {known.link}. It is not changed.",
+        next_step="Exclude this topic from the filters if that is the copy you want. Otherwise use a link with a prefix.",
         problem=True,
     )
 
@@ -187,11 +187,11 @@ def _mirrored_elsewhere(topic: Topic, around: Surroundings) -> Check:
 def _name_free(topic: Topic, around: Surroundings) -> Check:
     code, name = CheckCode.NAME_FREE, _mirror_name(topic, around)
     if around.mirrors.get(name) is not None or name not in around.taken:
-        return Check(code=code, passed=True, finding="No ordinary topic of the destination has its name.")
+        return Check(code=code, passed=True, finding="No ordinary topic of the destination has this name.")
     return Check(
         code=code,
         passed=False,
-        finding=f"The destination already has an ordinary topic {name}; it is not touched.",
+        finding=f"The destination already has an ordinary topic {name}. It is not changed.",
         next_step="Delete or rename that topic, exclude this one from the filters, or use a link with a prefix.",
         problem=True,
     )
@@ -204,30 +204,31 @@ def _link_state(_topic: Topic, around: Surroundings) -> Check:
         code=CheckCode.LINK_STATE,
         passed=False,
         finding=around.link_trouble,
-        next_step="Mend or resume the link; its mirror topics are then created by themselves.",
+        next_step="Repair or resume the link. Its mirror topics are then created automatically.",
     )
 
 
 def _last_try(topic: Topic, around: Surroundings) -> Check:
     failure = around.failures.get(topic.name)
     if failure is None:
-        return Check(code=CheckCode.LAST_TRY, passed=True, finding="No try to create its mirror has failed.", blocks=False)
+        return Check(code=CheckCode.LAST_TRY, passed=True, finding="No attempt to create its mirror has failed.", blocks=False)
     return Check(
         code=CheckCode.LAST_TRY,
         passed=False,
-        finding=f"The last try failed with {failure.code}: {failure.message}",
-        next_step="Mend the cause; the next run tries it again.",
+        finding=f"The last attempt failed with {failure.code}: {failure.message}",
+        next_step="Fix the cause. The next run tries again.",
         blocks=False,
     )
 
 
-def filter_words(one: NameFilter) -> str:
-    """Name a filter in a sentence."""
-    return f"{one.name}*" if one.pattern_type is PatternType.PREFIXED else one.name
+def filter_words(name_filter: NameFilter) -> str:
+    """Return a filter as a word for a sentence."""
+    return f"{name_filter.name}*" if name_filter.pattern_type is PatternType.PREFIXED else name_filter.name
 
 
 def _matching(topic: Topic, around: Surroundings, kind: FilterType) -> NameFilter | None:
-    return next((one for one in around.filters if one.filter_type is kind and one.matches(topic.name)), None)
+    matching = (rule for rule in around.filters if rule.filter_type is kind and rule.matches(topic.name))
+    return next(matching, None)
 
 
 _RULES: tuple[Callable[[Topic, Surroundings], Check], ...] = (

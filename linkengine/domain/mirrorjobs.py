@@ -1,4 +1,4 @@
-"""What the engine is asked to do with a mirror topic beside copying into it, and what came of it: one order, one answer.
+"""Parameters and results of the engine's jobs on a mirror topic besides copying: set-up, sync, stop, reversal.
 
 Plain values as in ``plans``: times are Unix milliseconds, offsets are Kafka offsets, ends are exclusive.
 """
@@ -30,14 +30,14 @@ class MirrorSetup:
     replication_factor: int | None = None  # None: the destination's default
     configs: dict[str, str] = field(default_factory=dict)  # overrides of unsynced configs
     sync_include: tuple[str, ...] | None = None  # topic.config.sync.include; None: the default list
-    guard: bool = True  # deny writes; False where the link's principal would shut itself out
+    guard: bool = True  # deny writes; False if that would also deny them to the link's own principal
     start: str = "earliest"  # mirror.start.offset.spec, see ``startspec``
-    contested: bool = False  # another mirror has this name too: the rules on it may be that one's
+    contested: bool = False  # another mirror has this name too: ACLs on it may belong to that mirror
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorCreated:
-    """What setting up a mirror found and made."""
+    """Result of a set-up."""
 
     source_topic_id: str
     mirror_topic_id: str
@@ -49,16 +49,16 @@ class MirrorCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSync:
-    """A mirror whose partitions and configs shall follow its source topic."""
+    """A mirror whose partitions and configs are to follow its source topic."""
 
     source: ClusterAddress
     destination: ClusterAddress
     source_topic: str
     source_topic_id: str
     mirror_topic: str
-    mirror_topic_id: str = ""  # "": not known; a topic of this name with another id is somebody else's
+    mirror_topic_id: str = ""  # "": unknown; a topic of this name with another id is not the mirror
     sync_include: tuple[str, ...] | None = None  # topic.config.sync.include; None: the default list
-    previous: dict[str, str] = field(default_factory=dict)  # source configs of the last round; empty: there was none
+    previous: dict[str, str] = field(default_factory=dict)  # source configs of the last run; empty: there was none
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
     keyless: bool = False  # the mirror is compacted and has refused a record without a key
     guard: bool = True  # as in MirrorSetup
@@ -66,29 +66,29 @@ class MirrorSync:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedStep:
-    """Something the destination did not accept: a config while mirroring, or a step after producers were let in.
+    """Something that the destination refused: a config while mirroring, or a step after writes were allowed.
 
     ``name`` is a topic config, or FILLERS for the records at the head that could not be removed.
     """
 
     name: str
-    value: str | None  # what the config should have; None: the cluster's default
+    value: str | None  # value that the config should have; None: the cluster's default
     code: str
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSynced:
-    """What one round of synchronisation saw and changed."""
+    """Result of a sync run."""
 
     partitions: int  # of the mirror, after growth: new ones need assignments
-    source_partitions: int  # more where the mirror did not grow
-    ungrown: LinkEngineError | None = None  # why it did not
+    source_partitions: int  # more if the mirror did not grow
+    ungrown: LinkEngineError | None = None  # why it did not grow
     source_configs: dict[str, str]  # effective values of the synced configs; keep for the stop
-    read: bool = True  # False: these are the ones that were known, since somebody is making an ordinary topic of the mirror
-    refused: tuple[RefusedStep, ...] = ()  # configs that the destination did not accept
+    read: bool = True  # False: ``source_configs`` are the previous ones; the mirror was being changed to an ordinary topic
+    refused: tuple[RefusedStep, ...] = ()  # configs that the destination refused
     changed: tuple[str, ...] = ()  # names of the configs that were set or deleted on the mirror
-    reverted: tuple[LocalEdit, ...] = ()  # those of them that somebody had changed on the mirror
+    reverted: tuple[LocalEdit, ...] = ()  # those that a user had changed on the mirror
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,33 +99,33 @@ class MirrorStop:
     destination: ClusterAddress
     assignments: tuple[PartitionAssignment, ...]
     reason: StopReason
-    generation: int  # of the owner that fences; above every copier's
-    source_topic: str = ""  # both names: needed where there are no assignments yet
+    generation: int  # of the owner that fences; higher than that of every copy worker
+    source_topic: str = ""  # both names: needed if there are no assignments yet
     mirror_topic: str = ""
-    mirror_topic_id: str = ""  # as noted when the mirror was made; "": its set-up never came so far
+    mirror_topic_id: str = ""  # as noted when the mirror was created; "": its set-up did not get that far
     contested: bool = False  # as in MirrorSetup
-    was_mirror: bool = True  # False: an ordinary topic was to become one; only its configs tell how far that went
-    failed: bool = False  # it had failed when it was stopped, perhaps since its log shows an earlier stop
-    seeding: bool = False  # its set-up was cut short: the topic may hold part of a head, hidden, and nothing else
+    was_mirror: bool = True  # False: an ordinary topic was to become a mirror; only its configs show how far that went
+    failed: bool = False  # it was FAILED when it was stopped, perhaps because its log contains an earlier stop's fence
+    seeding: bool = False  # its set-up was interrupted: the topic may hold part of a head, hidden, and nothing else
     fenced_ends: tuple[tuple[int, int], ...] = ()  # (partition, offset of the fence) recorded by an earlier attempt
-    giving_back: bool = False  # an earlier attempt has begun to give the source's configs back, perhaps not all of them
+    giving_back: bool = False  # an earlier attempt has begun to restore the source's configs, perhaps not all of them
     copied: tuple[tuple[int, int], ...] = ()  # (partition, offset) below which all is the source's: as reported, or recorded
-    left: tuple[tuple[int, int], ...] = ()  # (partition, end) where the copier has let go of the mirror in good order
-    source_configs: dict[str, str] = field(default_factory=dict)  # last known; used when the source does not answer
+    left: tuple[tuple[int, int], ...] = ()  # (partition, end) where the last copy worker ended in an orderly way
+    source_configs: dict[str, str] = field(default_factory=dict)  # last known; used if the source does not respond
     configs: dict[str, str] = field(default_factory=dict)  # overrides, as in MirrorSetup
     sync_include: tuple[str, ...] | None = None
     guard: bool = True  # writes were denied and have to be allowed again, as in MirrorSetup
-    was_closed: bool = False  # perhaps likewise, also unguarded: an ordinary topic that was to become a mirror
-    group_offsets: tuple[KnownOffset, ...] = ()  # of the consumer groups that were carried over
+    was_closed: bool = False  # the same may be true without ``guard``: an ordinary topic that was to become a mirror
+    group_offsets: tuple[KnownOffset, ...] = ()  # of the synced consumer groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorStopped:
-    """Where the mirror ended, per partition: the offset of its fence; all below was mirrored but what is ``foreign``."""
+    """Where the mirror ended: the offset of the fence of each partition. Everything below was mirrored except ``foreign``."""
 
     ends: tuple[tuple[int, int], ...]
-    foreign: tuple[tuple[int, int], ...] = ()  # (partition, first offset below the fence that was not mirrored), where any is
-    epochs: tuple[tuple[int, int], ...] = ()  # (partition, leader epoch under which a fence was seen), of those seen just now
+    foreign: tuple[tuple[int, int], ...] = ()  # (partition, first offset below the fence that was not mirrored), if any
+    epochs: tuple[tuple[int, int], ...] = ()  # (partition, leader epoch in which the fence was found), of this attempt's fences
     clamped: tuple[ClampedOffset, ...] = ()  # offsets of groups that the end limits; known after the fence only
     gives_back: bool = field(default=True, compare=False)  # False: stopped before; its configs and groups stay as they are
     refused: tuple[RefusedStep, ...] = ()  # known last: the topic is writable already
@@ -133,16 +133,16 @@ class MirrorStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorTurn:
-    """A topic to become the mirror of its former mirror, where it stands."""
+    """A stopped topic that is to become the mirror of its former mirror, with the records that it has."""
 
     source: ClusterAddress
     destination: ClusterAddress
     source_topic: str
     mirror_topic: str
-    source_topic_id: str  # of the two topics that are meant: names say nothing after one was deleted and created again
+    source_topic_id: str  # both ids: a name alone does not identify a topic that was deleted and created again
     mirror_topic_id: str
     assignments: tuple[PartitionAssignment, ...]
     ends: tuple[tuple[int, int], ...]  # (partition, offset at which the other side was fenced)
-    begins: tuple[tuple[int, int], ...] = ()  # (partition, first offset the other side ever had) where it lacks older ones
+    begins: tuple[tuple[int, int], ...] = ()  # (partition, first offset the other side ever had) if it lacks older ones
     generation: int
     sync_include: tuple[str, ...] | None = None

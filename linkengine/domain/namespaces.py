@@ -1,7 +1,7 @@
-"""Namespaces: all topics of a cluster whose names begin alike, and how well such a group follows another cluster (KIP-986).
+"""Namespaces: topics of a cluster with a common name prefix, and how far they follow another cluster (KIP-986).
 
-Pure. States are derived from measured lag of the mirrors in the namespace; the worst of them counts, and what is unknown is
-never taken for caught up.
+The state of a namespace is derived from the measured lag of its mirrors. The worst mirror counts, and an unknown lag is never
+treated as in sync. Pure functions.
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ from enum import IntEnum
 
 from linkengine.domain.states import LinkState, MirrorState
 
-CAUGHT_UP_MS = 10_000  # an older lag is catching up, a younger one follows
+CAUGHT_UP_MS = 10_000  # up to this time lag a namespace is FOLLOWING, above it CATCHING_UP
 _PENDING = frozenset({MirrorState.PENDING_SETUP, MirrorState.PENDING_SYNCHRONIZE, MirrorState.PENDING_MIRROR})
 
 
 class ReplicationState(IntEnum):
-    """How well a namespace follows, worst first: the smallest of several counts."""
+    """Replication state of a namespace, worst first: the smallest of several counts."""
 
-    DISCONNECTED = 0  # no link, or a mirror that is not fed any more
-    CATCHING_UP = 1  # behind, a topic of the source has no mirror, or nobody knows
-    FOLLOWING = 2  # a few seconds behind at most
-    IN_SYNC = 3  # everything the source has
+    DISCONNECTED = 0  # no link, or a mirror that is no longer copied to
+    CATCHING_UP = 1  # behind, or a topic of the source has no mirror, or unknown
+    FOLLOWING = 2  # at most a few seconds behind
+    IN_SYNC = 3  # has everything that the source has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follower:
-    """A mirror as the state of its namespace needs it. Unknown is None, never 0."""
+    """The part of a mirror's status that determines its namespace's state. Unknown is None, never 0."""
 
     state: MirrorState
-    lag: int | None  # offsets, all partitions, those behind open transactions too
+    lag: int | None  # offsets in all partitions, including those behind open transactions
     lag_ms: int | None
 
 
 def contains(prefix: str, topic: str) -> bool:
-    """Tell whether a topic is in the namespace; the one without a prefix leaves out names that begin with an underscore."""
+    """Return whether a topic is in the namespace; the empty prefix leaves out names that begin with an underscore."""
     return topic.startswith(prefix) if prefix else not topic.startswith("_")
 
 
-def overlap(one: str, other: str) -> bool:
-    """Tell whether a topic could be in both namespaces."""
-    return one.startswith(other) or other.startswith(one)
+def overlap(first: str, second: str) -> bool:
+    """Return whether a topic could be in both namespaces."""
+    return first.startswith(second) or second.startswith(first)
 
 
 def replication_state(*, link: LinkState | None, mirrors: Iterable[Follower], unmirrored: int | None) -> ReplicationState:
-    """Answer the state of a namespace; an empty one that is attached has nothing to catch up with and follows.
+    """Return the state of a namespace. An empty namespace with an active link is FOLLOWING: it has nothing to catch up with.
 
-    ``unmirrored`` counts topics of the source's namespace without a mirror, None where nobody could list them.
+    ``unmirrored`` is the number of the source namespace's topics without a mirror, None if they could not be listed.
     """
     if link is not LinkState.ACTIVE:
         return ReplicationState.DISCONNECTED
-    states = [_state_of(one) for one in mirrors]
+    states = [_state_of(mirror) for mirror in mirrors]
     if unmirrored is None or unmirrored:
         states.append(ReplicationState.CATCHING_UP)
     return min(states, default=ReplicationState.FOLLOWING)

@@ -1,4 +1,4 @@
-"""Half-open offset ranges ``[start, end)`` and the gap ledger's arithmetic. An empty range is legal."""
+"""Half-open offset ranges ``[start, end)`` and the arithmetic of the gap ledger. An empty range is legal."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class OffsetRange:
         return self.start <= offset < self.end
 
     def touches(self, other: OffsetRange) -> bool:
-        """Tell whether both can be written as one range (they overlap or are neighbours)."""
+        """Return whether both can be written as one range (they overlap or are adjacent)."""
         return self.start <= other.end and other.start <= self.end
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Filled offsets and why. Where ``filled`` is less than the range's length, records lie between them.
+    """Filled offsets and the reason. If ``filled`` is less than the range's length, there are records between them.
 
-    Of what was LOST, ``before_ms`` and ``after_ms`` are the timestamps of the records around it, None while unknown.
+    For LOST, ``before_ms`` and ``after_ms`` are the timestamps of the records around the gap, None if unknown.
     """
 
     range: OffsetRange
     reason: GapReason
-    filled: int = -1  # number of filled offsets; not given: all of the range
+    filled: int = -1  # number of filled offsets; -1: all of the range
     before_ms: int | None = None
     after_ms: int | None = None
 
@@ -55,32 +55,33 @@ class Gap:
         return self.filled == len(self.range)
 
     def joined(self, later: Gap) -> Gap:
-        """Answer one gap that spans this and a later one of the same reason."""
+        """Return a gap that spans this and a later gap of the same reason."""
         span = OffsetRange(self.range.start, later.range.end)
         return Gap(span, self.reason, self.filled + later.filled, self.before_ms, later.after_ms)
 
 
 def merge(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """Answer the fewest ranges that cover the same offsets, ascending."""
+    """Return the fewest ranges that cover the same offsets, ascending."""
     merged: list[OffsetRange] = []
-    for one in sorted(ranges):
-        if merged and merged[-1].touches(one):
-            merged[-1] = OffsetRange(merged[-1].start, max(merged[-1].end, one.end))
-        elif len(one):
-            merged.append(one)
+    for offsets in sorted(ranges):
+        if merged and merged[-1].touches(offsets):
+            merged[-1] = OffsetRange(merged[-1].start, max(merged[-1].end, offsets.end))
+        elif len(offsets):
+            merged.append(offsets)
     return tuple(merged)
 
 
-EXACT_REASONS = frozenset({GapReason.HEAD, GapReason.LOST})  # few, and somebody will want to know each offset
+EXACT_REASONS = frozenset({GapReason.HEAD, GapReason.LOST})  # few, and each offset matters to users
 
 
 def fewer_gaps(gaps: Iterable[Gap], *, most: int) -> tuple[Gap, ...]:
-    """Answer disjoint gaps of one reason, ascending, as at most ``most`` (2 or more) gaps with the same number of offsets.
+    """Return disjoint gaps with the same reason, ascending, as at most ``most`` (2 or more) gaps with the same number of
+    offsets.
 
-    Neighbours are joined first, which loses nothing. Then the older ones are joined in pairs, again and again: the newest
-    half of ``most`` stays as it is, what lies further back gets coarser. HEAD and LOST are only joined with neighbours.
+    Adjacent gaps are joined first, which loses nothing. Then the older ones are joined in pairs, repeatedly: the newest
+    half of ``most`` stays as it is, older gaps get coarser. HEAD and LOST are only joined with adjacent gaps.
     """
-    found = _neighbours_joined(sorted(gaps, key=lambda one: one.range))
+    found = _neighbours_joined(sorted(gaps, key=lambda gap: gap.range))
     while len(found) > most and found[0].reason not in EXACT_REASONS:
         older, newer = found[: -(most // 2)], found[-(most // 2) :]
         found = [*_pairs_joined(older), *newer]
@@ -89,15 +90,15 @@ def fewer_gaps(gaps: Iterable[Gap], *, most: int) -> tuple[Gap, ...]:
 
 def _neighbours_joined(gaps: Iterable[Gap]) -> list[Gap]:
     found: list[Gap] = []
-    for one in gaps:
-        if found and found[-1].exact and one.exact and found[-1].range.end == one.range.start:
-            found[-1] = found[-1].joined(one)
+    for gap in gaps:
+        if found and found[-1].exact and gap.exact and found[-1].range.end == gap.range.start:
+            found[-1] = found[-1].joined(gap)
         else:
-            found.append(one)
+            found.append(gap)
     return found
 
 
 def _pairs_joined(gaps: list[Gap]) -> list[Gap]:
-    odd = len(gaps) % 2  # the oldest stays alone, it is the coarsest
+    odd = len(gaps) % 2  # the oldest stays alone: it is the coarsest
     pairs = zip(gaps[odd::2], gaps[odd + 1 :: 2], strict=True)
-    return [*gaps[:odd], *(one.joined(other) for one, other in pairs)]
+    return [*gaps[:odd], *(older.joined(newer) for older, newer in pairs)]

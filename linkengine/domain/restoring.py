@@ -1,4 +1,13 @@
-"""Where two topics that were one part: arithmetic of a truncate-and-restore. Knows offsets only."""
+"""Offset arithmetic of truncate-and-restore: up to which offset two topics are equal, and which records diverged.
+
+Two topics are equal below an offset if either was a mirror of the other up to there. Each stop of a mirror records this as
+a ``CommonPart``. To make the stopped topic a mirror again, each of its partitions is truncated to its ``RestorePoint.point``,
+the end of the common part; records beyond that point, and records that the other topic no longer has at its start, are
+diverged::
+
+    start        other_start          point          end
+      │   diverged    │       equal       │  diverged   │
+"""
 
 from __future__ import annotations
 
@@ -14,10 +23,11 @@ _BY_PARTITION = ("ends", "epochs", "fences", "fence_epochs")  # JSON has no numb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonPart:
-    """What the stop of a copy tells of two topics, named by their ids: up to ``ends``, by partition, they held the same.
+    """What the stop of a mirror says about two topics: below ``ends``, by partition, both held the same records.
 
-    ``epochs`` are the leader epochs under which the source of the copy was read; it is the topic here or the one there.
-    ``fences`` are the offsets at which the copy, the other one of the two, was fenced, ``fence_epochs`` the leader epochs then.
+    ``here_id`` and ``there_id`` are topic ids. Either topic was the mirror of the other (``source_is_here``).
+    ``epochs`` are the leader epochs under which the source was read. ``fences`` are the offsets at which the mirror was fenced,
+    ``fence_epochs`` the leader epochs of the mirror at that time.
     """
 
     here_id: str
@@ -26,32 +36,32 @@ class CommonPart:
     epochs: Mapping[int, int] = field(default_factory=dict)
     fences: Mapping[int, int] = field(default_factory=dict)
     fence_epochs: Mapping[int, int] = field(default_factory=dict)
-    by_markers: bool = True  # the fences are markers of ours; else any producer's may look like them
+    by_markers: bool = True  # fences were written by WriteTxnMarkers; False: by transactions, which any producer can imitate
     source_is_here: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Answer it as JSON can keep it."""
+        """Return the value as a dict for a JSON field; ``from_json`` reads it."""
         return asdict(self) | {name: sorted(getattr(self, name).items()) for name in _BY_PARTITION}
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> CommonPart:
-        """Answer what ``to_json`` has written."""
+        """Return the value that ``to_json`` has written."""
         return cls(**{**kept, **{name: dict(kept.get(name, ())) for name in _BY_PARTITION}})
 
     def as_kept(self, kept: Mapping[int, int]) -> CommonPart:
-        """Answer what is left of it where its source has kept what was read up to these offsets only, nothing if unknown."""
+        """Return the common part if the source kept what was read below these offsets only; unknown partitions count as 0."""
         return replace(self, ends={partition: min(end, kept.get(partition, 0)) for partition, end in self.ends.items()})
 
     def without(self, partitions: Collection[int]) -> CommonPart:
-        """Answer what is left of it where the copy has lost its own fence in these, and nobody knows how much before that."""
+        """Return the common part without partitions whose mirror has lost its fence: how much was lost before it is unknown."""
         return replace(self, ends={partition: end for partition, end in self.ends.items() if partition not in partitions})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePoint:
-    """One partition: it holds ``[start, end)``; below ``common`` both sides are, or will be, equal.
+    """One partition of the topic to restore, which holds ``[start, end)``. Below ``common`` both sides are, or will be, equal.
 
-    The other side holds nothing below ``other_start``: never had it, or does not have it any more.
+    The other side holds nothing below ``other_start``: it never had those records or has deleted them.
     """
 
     partition: int
@@ -67,48 +77,48 @@ class RestorePoint:
 
     @property
     def apart(self) -> tuple[OffsetRange, ...]:
-        """What only this side holds, or what means something else on the other side."""
-        return tuple(one for one in (self.head_since(0), self.tail) if one)
+        """Offsets that only this side holds, or that hold other records on the other side."""
+        return tuple(part for part in (self.head_since(0), self.tail) if part)
 
     @property
     def tail(self) -> OffsetRange:
-        """What lies beyond the common part."""
+        """Offsets behind the common part."""
         first = max(self.start, self.point)
         return OffsetRange(first, max(first, self.end))
 
     def head_since(self, other_start: int) -> OffsetRange:
-        """What lies before the beginning of the other side, and did not while that was at ``other_start``."""
+        """Return offsets that the other side has lost at its start since that was ``other_start``."""
         first = max(self.start, other_start)
         return OffsetRange(first, max(first, min(self.other_start, self.point)))
 
     @property
     def diverged(self) -> int:
-        """The offsets of it."""
+        """Number of offsets in ``apart``."""
         return sum(map(len, self.apart))
 
 
 def restore_points(
     held: Iterable[LogRange], *, common: Mapping[int, int], other: Iterable[LogRange]
 ) -> tuple[RestorePoint, ...]:
-    """Answer the point of each partition; what was never copied, or the other side lacks, is not common."""
-    there = {one.partition: one for one in other}
+    """Return the restore point of each partition; offsets never copied, or that the other side lacks, are not common."""
+    there = {log.partition: log for log in other}
     nothing = LogRange(partition=-1, start=0, end=0, stable_end=0)
     return tuple(
         RestorePoint(
-            partition=one.partition,
-            start=one.start,
-            end=one.end,
-            common=min(common.get(one.partition, 0), there.get(one.partition, nothing).end),
-            other_start=there.get(one.partition, nothing).start,
+            partition=log.partition,
+            start=log.start,
+            end=log.end,
+            common=min(common.get(log.partition, 0), there.get(log.partition, nothing).end),
+            other_start=there.get(log.partition, nothing).start,
         )
-        for one in held
+        for log in held
     )
 
 
 def common_ends(parts: Iterable[CommonPart], *, here_id: str, there_id: str) -> dict[int, int]:
-    """Answer, by partition, the first offset that is not known to be common to the two topics of these ids.
+    """Return, by partition, the end of what is known to be common to the two topics of these ids.
 
-    A topic that was deleted and created again has nothing but its name in common with what was copied.
+    A topic that was deleted and created again has another id and nothing in common with what was copied.
     """
     found: dict[int, int] = {}
     for part in parts:
@@ -124,36 +134,36 @@ def as_held_now(
     other: Iterable[LogRange],
     common: Mapping[int, int] | None = None,
 ) -> tuple[RestorePoint, ...]:
-    """Answer the points with the bounds of now: retention may have moved a start, a super user an end.
+    """Return the points with the current bounds: retention may have moved a start, and DeleteRecords or a producer an end.
 
-    A partition that was added since is another point as soon as something is in it. ``common``: what is common now, where that
-    may be less than it was.
+    A partition that was added since gets a point of its own once it holds records. ``common``: the currently common ends, given
+    where they may have decreased.
     """
-    known, now = [_still_common(one, common) for one in points], {one.partition: one for one in held}
-    there = {one.partition: one for one in other}
-    added = [one for number, one in sorted(now.items()) if one.end and number not in {point.partition for point in known}]
+    known, now = [_still_common(point, common) for point in points], {log.partition: log for log in held}
+    there = {log.partition: log for log in other}
+    added = [log for number, log in sorted(now.items()) if log.end and number not in {point.partition for point in known}]
     grown = [*known, *restore_points(added, common={}, other=there.values())]
-    return tuple(_as_now(one, now.get(one.partition), there.get(one.partition)) for one in grown)
+    return tuple(_as_now(point, now.get(point.partition), there.get(point.partition)) for point in grown)
 
 
-def _still_common(one: RestorePoint, common: Mapping[int, int] | None) -> RestorePoint:
-    return one if common is None else replace(one, common=min(one.common, common.get(one.partition, 0)))
+def _still_common(point: RestorePoint, common: Mapping[int, int] | None) -> RestorePoint:
+    return point if common is None else replace(point, common=min(point.common, common.get(point.partition, 0)))
 
 
-def _as_now(one: RestorePoint, here: LogRange | None, there: LogRange | None) -> RestorePoint:
+def _as_now(point: RestorePoint, here: LogRange | None, there: LogRange | None) -> RestorePoint:
     return replace(
-        one,
-        start=max(one.start, here.start) if here else one.start,
-        end=here.end if here else one.end,
-        other_start=max(one.other_start, there.start) if there else one.other_start,
+        point,
+        start=max(point.start, here.start) if here else point.start,
+        end=here.end if here else point.end,
+        other_start=max(point.other_start, there.start) if there else point.other_start,
     )
 
 
 def not_common(points: Iterable[RestorePoint], *, common: Mapping[int, int]) -> tuple[int, ...]:
-    """List partitions of which less is known to be common by now than was agreed."""
-    return tuple(one.partition for one in points if common.get(one.partition, 0) < one.common)
+    """List partitions whose common part is shorter now than when the points were agreed."""
+    return tuple(point.partition for point in points if common.get(point.partition, 0) < point.common)
 
 
 def open_transactions(held: Iterable[LogRange]) -> tuple[int, ...]:
-    """List partitions in which a transaction has not ended: its records may still become visible."""
-    return tuple(one.partition for one in held if one.stable_end < one.end)
+    """List partitions with an open transaction, whose records may still become visible."""
+    return tuple(log.partition for log in held if log.stable_end < log.end)

@@ -1,7 +1,7 @@
-"""Rings of mirrors: records that would come back to the cluster they come from, over however many links.
+"""Rings of mirrors: chains of links through which records would return to the cluster they come from.
 
-The graph is a forest of pointers: each mirror has one source. It may hold mirrors of links the caller cannot see, hence it is
-asked node by node.
+Each mirror has one source, so the graph is a forest of pointers. It may include mirrors of links that the caller must not see;
+therefore it is traversed node by node through a function.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ class Place(NamedTuple):
     topic: str
 
 
-SourceOf = Callable[[Place], Place | None]  # what a topic mirrors, None for an ordinary topic
+SourceOf = Callable[[Place], Place | None]  # returns the topic that a topic mirrors, None for an ordinary topic
 
 
 def find_ring(source_of: SourceOf, *, source: Place, mirror: Place) -> tuple[Place, ...]:
-    """Answer the way of the records if ``mirror`` of ``source`` would feed its own cluster, in order of flow; () if not.
+    """Return the path of the records if ``mirror`` of ``source`` would feed its own cluster, in order of flow; () if not.
 
-    The last place is the new mirror; the first one lies on the same cluster. A ring that is there already ends the search.
+    The last place is the new mirror; the first place is on the same cluster. The search ends at a ring that exists already.
     """
-    way, place, seen = [mirror, source], source, {source}
+    path, place, seen = [mirror, source], source, {source}
     while place.cluster != mirror.cluster:
         above = source_of(place)
         if above is None or above in seen:
             return ()
-        way.append(above)
+        path.append(above)
         seen.add(above)
         place = above
-    return tuple(reversed(way))
+    return tuple(reversed(path))
 
 
 def ring_words(ring: Sequence[Place], *, names: Mapping[str, str]) -> str:
-    """Write a ring for a person; ``names`` are those of the clusters that the person may see, by id.
+    """Return a ring as text for a user; ``names`` are the names of the clusters that the user may see, by id.
 
-    The last two places, the source and the new mirror, are in the person's own request. Of the others on clusters that may not
-    be seen nothing is written but that they are there.
+    The last two places, the source and the new mirror, are part of the user's own request and always named. Other places on
+    clusters that the user may not see appear without a name.
     """
-    above, asked = ring[:-2], ring[-2:]
+    above, requested = ring[:-2], ring[-2:]
     words = [_words(place, names) if place.cluster in names else "a topic that you may not see" for place in above]
-    return " → ".join([*words, *(_words(place, names) for place in asked)])
+    return " → ".join([*words, *(_words(place, names) for place in requested)])
 
 
 def _words(place: Place, names: Mapping[str, str]) -> str:

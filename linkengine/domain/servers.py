@@ -1,4 +1,4 @@
-"""Parse ``bootstrap.servers`` as Kafka's Java clients do; the only parser of it.
+"""Parser of ``bootstrap.servers``, compatible with Kafka's Java clients. No other code parses it.
 
 Kafka splits the list at commas with white space around them and reads each part with ``Utils.HOST_PORT_PATTERN``: an optional
 listener name before ``://``, a host with or without brackets, a port. Older clients skip empty parts (4.3 refuses them), and so
@@ -31,7 +31,7 @@ def parse_servers(text: str) -> list[Server]:
     found = [_parse(part.strip()) for part in text.split(",") if part.strip()]
     if not found:
         raise LinkEngineError(
-            ErrorCode.MISCONFIGURATION_ERROR, "bootstrap.servers is empty; give host:port, several separated by commas."
+            ErrorCode.MISCONFIGURATION_ERROR, "bootstrap.servers is empty. Set host:port, several separated by commas."
         )
     return list({(server.host.lower(), server.port, server.scheme): server for server in reversed(found)}.values())[::-1]
 

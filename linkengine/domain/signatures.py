@@ -1,7 +1,7 @@
-"""Signatures (HMAC-SHA256) of what travels through Redis: a message without a valid one has no effect.
+"""Signatures (HMAC-SHA256) of what travels through Redis: a message without a valid signature has no effect.
 
 A signature covers a purpose and a list of words. Each word is preceded by its length, so that no two lists have the same
-bytes; the purpose keeps a valid signature of one kind of message from being valid for another kind.
+bytes; the purpose keeps a signature from being valid for another kind of message.
 
 Keys rotate as the credentials keys do: the first key signs, all keys verify. A signer without keys signs nothing and accepts
 nothing.
@@ -28,7 +28,7 @@ _KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Signs and verifies with the keys of one purpose."""
+    """Signs and verifies with the keys of a purpose."""
 
     keys: tuple[bytes, ...] = field(repr=False)
 
@@ -52,7 +52,7 @@ class Signer:
         return [_mac(key, purpose, words) for key in self.keys]
 
     def verifies(self, signature: object, purpose: str, *words: str) -> bool:
-        """Return whether one of the keys made the signature; False for anything that is no signature."""
+        """Return whether any of the keys made the signature; False for anything that is not a signature."""
         if not isinstance(signature, str) or not signature.isascii():
             return False
         return any(hmac.compare_digest(signature, _mac(key, purpose, words)) for key in self.keys)
@@ -65,7 +65,7 @@ def derive(credentials_key: str, info: str) -> bytes:
 
 
 class SeenRefusals:
-    """The refused messages this process has reported: one that stays in Redis is reported once, not at each read."""
+    """The refused messages that this process has reported: a message that stays in Redis is reported only once."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, None] = OrderedDict()

@@ -1,7 +1,7 @@
-"""Where a new mirror begins: ``mirror.start.offset.spec`` as text becomes what to ask the source for. Pure.
+"""The start of a new mirror: parses ``mirror.start.offset.spec``. Pure functions.
 
-Words are ``earliest`` and ``latest``; anything else is a moment, as ISO 8601 (UTC where it names no zone) or as Unix
-milliseconds. A moment after the last record, also one in the future, is the same as ``latest``.
+The value is ``earliest``, ``latest`` or a time, as ISO 8601 (UTC without a time zone) or as Unix milliseconds. A time after the
+last record, including a time in the future, has the same effect as ``latest``.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from linkengine.domain.errors import ErrorCode, LinkEngineError
 
 CONFIG = "mirror.start.offset.spec"
 EARLIEST, LATEST = "earliest", "latest"
-LONGEST = 40  # characters that are kept with a mirror
+LONGEST = 40  # characters that are stored with a mirror
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def start_problem(spec: str) -> str:
-    """Say why a text names no start; "" where it does."""
+    """Return why a text is not a valid start; "" if it is."""
     if len(spec) > LONGEST:
-        return f"{CONFIG} may have up to {LONGEST} characters, enough for a time in nanoseconds. Leave out further digits."
+        return f"{CONFIG} may have up to {LONGEST} characters, enough for a time in nanoseconds. Remove further digits."
     if spec in (EARLIEST, LATEST) or _MILLISECONDS.fullmatch(spec):
         return ""
     moment = _moment(spec)
@@ -31,14 +31,14 @@ def start_problem(spec: str) -> str:
 
 
 def check_start(spec: str) -> None:
-    """Raise MISCONFIGURATION_ERROR for a text that names no start."""
+    """Raise MISCONFIGURATION_ERROR for a text that is not a valid start."""
     problem = start_problem(spec)
     if problem:
         raise LinkEngineError(ErrorCode.MISCONFIGURATION_ERROR, problem)
 
 
 def start_time_ms(spec: str) -> int | None:
-    """Answer the moment in Unix milliseconds, None for the two words. Raises for what ``check_start`` refuses."""
+    """Return the time in Unix milliseconds, None for earliest and latest. Raise for what ``check_start`` refuses."""
     check_start(spec)
     if spec in (EARLIEST, LATEST):
         return None

@@ -1,12 +1,12 @@
-"""The life of a mirror topic as one table: state x event -> state.
+"""The state machine of a mirror topic as a table: state x event -> next state.
 
-Everything that decides which step a mirror may take next lives here; nobody else compares states. The table names what may
-happen; who may do it is decided by the console's policies, how it is done by ``linkengine.jobs``. Rows of the database change
-their state only by compare-and-swap along an edge of this table. The diagram in ``docs/states.md`` is generated from it.
+All decisions about which step a mirror may take next are made here; other code does not compare states. The console's policies
+decide who may raise an event, ``linkengine.jobs`` executes it. Database rows change their state only by compare-and-swap along
+an edge of this table. The diagram in ``docs/states.md`` is generated from it.
 
-Theory of operation. A person (or a client) raises an *operation* event; the engine raises the other events when it observes
-or finishes something. ``failover`` is legal wherever the mirror is not writable yet, because a disaster does not wait.
-PENDING_STOPPED is the single way to STOPPED: the fence has to be written before anybody may produce.
+A user or an API client raises an *operation* event; the engine raises the other events when it observes or completes something.
+``failover`` is legal wherever the mirror is not writable yet, because a disaster can strike in any state. PENDING_STOPPED is
+the only way to STOPPED: the fence has to be written before producers may write.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class MirrorState(StrEnum):
 
     PENDING_SETUP = "PENDING_SETUP"  # topic being created, head being seeded; REST shows ACTIVE
     ACTIVE = "ACTIVE"  # mirroring
-    PAUSED = "PAUSED"  # a person paused the topic or its link
+    PAUSED = "PAUSED"  # a user paused the topic or its link
     PENDING_SYNCHRONIZE = "PENDING_SYNCHRONIZE"  # reversing: catching up, both sides read-only
     PENDING_MIRROR = "PENDING_MIRROR"  # reversing, the other side: becoming a mirror
     PENDING_SETUP_FOR_RESTORE = "PENDING_SETUP_FOR_RESTORE"  # restoring: agreeing on offsets
     PENDING_RESTORE_MIRROR = "PENDING_RESTORE_MIRROR"  # restoring: dropping diverged records
     PENDING_STOPPED = "PENDING_STOPPED"  # promoting (draining) or failing over (fencing)
     STOPPED = "STOPPED"  # an ordinary, writable topic; listed while the link exists
-    SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"  # source cannot be reached; resumes by itself
-    LINK_FAILED = "LINK_FAILED"  # the link is broken (credentials, config); somebody must edit it
-    FAILED = "FAILED"  # permanent: source topic deleted, rights gone for too long, foreign write
+    SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"  # source cannot be reached; resumes automatically
+    LINK_FAILED = "LINK_FAILED"  # the link is broken (credentials, config) and has to be edited
+    FAILED = "FAILED"  # permanent: source topic deleted, rights missing for too long, foreign write
 
 
 class MirrorEvent(StrEnum):
-    """What can happen to a mirror topic. The first block are operations of people, the second observations of the engine."""
+    """Events of a mirror topic. The first block are operations of users, the second observations of the engine."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -49,18 +49,18 @@ class MirrorEvent(StrEnum):
     DELETE = "delete"
 
     SETUP_DONE = "setup-done"  # topic exists, head seeded, producers denied
-    SOURCE_LOST = "source-lost"  # no source broker answers
+    SOURCE_LOST = "source-lost"  # no source broker responds
     SOURCE_BACK = "source-back"
     LINK_BROKEN = "link-broken"  # credentials or config refused
     LINK_HEALED = "link-healed"
-    FATAL = "fatal"  # cannot be saved without a person
+    FATAL = "fatal"  # needs a user's action
     SYNCHRONIZED = "synchronized"  # reversing: no lag left, source read-only
     OFFSETS_AGREED = "offsets-agreed"  # restoring: truncation point known
     MIRROR_READY = "mirror-ready"  # reversing or restoring: the topic is a mirror now
     MIRROR_READY_PAUSED = "mirror-ready-paused"
-    BECOME_MIRROR = "become-mirror"  # reversing: the other side asked; this topic is closed to producers
-    REVERSAL_ENDED = "reversal-ended"  # the other side was failed over before the swap: go on mirroring
-    FENCED = "fenced"  # every late writer of ours is shut out, DENY WRITE removed
+    BECOME_MIRROR = "become-mirror"  # reversing, requested by the other side; this topic is closed to producers
+    REVERSAL_ENDED = "reversal-ended"  # the other side was failed over before the swap: mirroring continues
+    FENCED = "fenced"  # the fence is written and DENY WRITE removed
 
 
 OPERATIONS: frozenset[MirrorEvent] = frozenset(
@@ -81,9 +81,10 @@ BIDIRECTIONAL_ONLY: frozenset[MirrorEvent] = frozenset(
 )
 
 _S, _E = MirrorState, MirrorEvent
-# DELETE keeps the state: the row shows what the topic was until the topic is gone, then the row goes too. A topic that is only
-# becoming a mirror holds records nobody else has, so it cannot be deleted before it was failed over. FATAL keeps the state of a
-# promotion: it waits until a person overrules it, and then its history has to tell that the copier had given up.
+# DELETE keeps the state: the row shows it until the topic is gone, then the row is deleted too. A topic that is only becoming a
+# mirror may hold records that exist nowhere else, so it must be failed over before it can be deleted. FATAL keeps
+# PENDING_STOPPED: the promotion waits until a user fails the mirror over, and the history then has to show that copying had
+# failed.
 _TABLE: dict[MirrorState, dict[MirrorEvent, MirrorState]] = {
     _S.PENDING_SETUP: {
         _E.FAILOVER: _S.PENDING_STOPPED,
@@ -168,24 +169,24 @@ _TABLE: dict[MirrorState, dict[MirrorEvent, MirrorState]] = {
 TRANSITIONS: Mapping[MirrorState, Mapping[MirrorEvent, MirrorState]] = MappingProxyType(
     {state: MappingProxyType(row) for state, row in _TABLE.items()}
 )
-if set(TRANSITIONS) != set(MirrorState):  # a state without a row would be a mirror nobody can save
+if set(TRANSITIONS) != set(MirrorState):  # no operation could end a state without a row
     raise AssertionError("every state needs a row")
 
-# States in which the copier owns the partitions. PENDING_STOPPED copies only while a promotion drains.
+# States in which copy workers own the partitions. PENDING_STOPPED copies only while a promotion drains.
 COPYING: frozenset[MirrorState] = frozenset(
     {_S.ACTIVE, _S.SOURCE_UNAVAILABLE, _S.LINK_FAILED, _S.PENDING_SYNCHRONIZE, _S.PENDING_STOPPED}
 )
-# States in which a task of ours makes a topic a mirror; a stop has to wait until it has given way.
+# States in which a task makes a topic a mirror; a stop has to wait until that task has ended.
 BECOMING: frozenset[MirrorState] = frozenset(
     {_S.PENDING_SETUP, _S.PENDING_MIRROR, _S.PENDING_SETUP_FOR_RESTORE, _S.PENDING_RESTORE_MIRROR}
 )
-# Those of them in which the topic was an ordinary one before, which is closed whoever fills the gaps of mirrors, and how.
+# Those in which the topic was an ordinary topic before and is closed to producers first, whatever the gap filler.
 CLOSED_FIRST: frozenset[MirrorState] = BECOMING - {_S.PENDING_SETUP}
 WRITABLE: frozenset[MirrorState] = frozenset({_S.STOPPED})
 
 
 def next_state(state: MirrorState, event: MirrorEvent) -> MirrorState:
-    """Answer the state that ``event`` leads to; raise IllegalTransitionError, naming both, where the table has no edge."""
+    """Return the state that ``event`` leads to; raise IllegalTransitionError, naming both, if the table has no such edge."""
     try:
         return TRANSITIONS[state][event]
     except KeyError:
@@ -193,34 +194,34 @@ def next_state(state: MirrorState, event: MirrorEvent) -> MirrorState:
 
 
 def can(state: MirrorState, event: MirrorEvent) -> bool:
-    """Tell whether the table has an edge for ``event`` in ``state``."""
+    """Return whether the table has an edge for ``event`` in ``state``."""
     return event in TRANSITIONS[state]
 
 
 def allowed_operations(state: MirrorState) -> tuple[MirrorEvent, ...]:
-    """List the operations of people that are legal in ``state``, in the order of declaration."""
+    """Return the operations of users that are legal in ``state``, in the order of declaration."""
     return tuple(event for event in MirrorEvent if event in OPERATIONS and event in TRANSITIONS[state])
 
 
 class LinkState(StrEnum):
     """State of a cluster link as REST reports it in ``link_state``."""
 
-    ACTIVE = "ACTIVE"  # last probe of the source answered
-    PAUSED = "PAUSED"  # a person paused the whole link
+    ACTIVE = "ACTIVE"  # the last probe of the source succeeded
+    PAUSED = "PAUSED"  # a user paused the whole link
     UNAVAILABLE = "UNAVAILABLE"  # source cannot be reached
-    FAILED = "FAILED"  # credentials or config refused; somebody must edit the link
+    FAILED = "FAILED"  # credentials or config refused; the link has to be edited
 
 
 class LinkMode(StrEnum):
     """Which ends of a link may hold mirrors (``link.mode``)."""
 
-    DESTINATION = "DESTINATION"  # mirrors are here
-    SOURCE = "SOURCE"  # mirrors are on the other cluster, which cannot call us
+    DESTINATION = "DESTINATION"  # mirrors are on this cluster
+    SOURCE = "SOURCE"  # mirrors are on the other cluster, which cannot connect to this cluster
     BIDIRECTIONAL = "BIDIRECTIONAL"  # mirrors on both sides: reversal and restore are possible
 
 
 class StopReason(StrEnum):
-    """Why a mirror is in PENDING_STOPPED: promote waits for equality, failover never waits."""
+    """Why a mirror is in PENDING_STOPPED: promote waits until the lag is zero, failover does not wait."""
 
     PROMOTE = "promote"
     FAILOVER = "failover"

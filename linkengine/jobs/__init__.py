@@ -1,7 +1,8 @@
-"""The engine's front door: plain functions over plans, called from the console's tasks and from scripts.
+"""The engine's public interface: plain functions over plans, called from the console's tasks and from scripts.
 
-Each is safe to run twice. Anticipated failures are raised as LinkEngineError; anything else is a bug. Nothing here knows the
-database, Celery or pages, and callers need no other room of the engine than this one and ``linkengine.domain``.
+Each function is safe to run twice. Anticipated failures are raised as LinkEngineError; any other exception is a bug. The
+functions use neither database, Celery nor pages, and callers need no other packages of the engine than this and
+``linkengine.domain``.
 """
 
 from linkengine.jobs.acls import change_acls, read_acls

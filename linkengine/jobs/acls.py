@@ -1,4 +1,4 @@
-"""Read the ACLs of a cluster, change those of a destination."""
+"""Read the ACLs of a cluster; change those of a destination."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["change_acls", "read_acls"]
 
 
 def read_acls(address: ClusterAddress) -> set[Acl]:
-    """Read every ACL of a cluster; needs DESCRIBE on it. Raises SECURITY_DISABLED_ERROR where there is no authorizer."""
+    """Return every ACL of a cluster; needs DESCRIBE on it. Raises SECURITY_DISABLED_ERROR if it has no authorizer."""
     return acls.read_acls(ClusterAdmin(address))
 
 
 def change_acls(
     destination: ClusterAddress, *, create: Sequence[Acl] = (), delete: Sequence[Acl] = ()
 ) -> dict[Acl, LinkEngineError]:
-    """Create and delete ACLs, and answer which were refused; needs ALTER on the cluster. Safe to repeat."""
+    """Create and delete ACLs, and return the refused ones; needs ALTER on the cluster. Safe to repeat."""
     return acls.change_acls(ClusterAdmin(destination), create=create, delete=delete)

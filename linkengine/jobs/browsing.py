@@ -1,6 +1,6 @@
-"""Look at and administer what is around mirrors on one cluster: topics, ACLs, consumer groups, brokers. Knows no links.
+"""Read and administer topics, ACLs, consumer groups and brokers of a cluster. Not specific to links.
 
-Whether a person may, and whether a topic is a mirror, is the caller's business; the guards of mirrors are named by the caller.
+The caller checks permissions and whether a topic is a mirror, and passes the names of mirrors whose guards must stay.
 """
 
 from __future__ import annotations
@@ -34,49 +34,49 @@ from linkengine.kafka.admin_session import AdminSession
 from linkengine.kafka.cluster import Cluster
 
 VISIBLE_TIMEOUT_S = 10.0  # brokers show a change within a second; loaded ones need longer
-_LOOK_EVERY_S = 0.05
-LOOKUP_S = 12.0  # reading for an offset by time; somebody waits for the answer 30 s
+_POLL_S = 0.05
+LOOKUP_S = 12.0  # budget of a lookup by time; the user's request times out after 30 s
 _GUARDED = frozenset({"READ", "WRITE"})
 
 
 def show_topic(address: ClusterAddress, topic: str) -> TopicDescription:
-    """Describe one topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR if there is none."""
+    """Describe a topic; raise UNKNOWN_TOPIC_OR_PARTITION_ERROR if there is none."""
     return ClusterAdmin(address).describe(topic)
 
 
 def topic_rights(address: ClusterAddress, topic: str) -> list[str]:
-    """List what the principal of the address may do with a topic, in Kafka's words."""
+    """Return what the principal of the address may do with a topic, in Kafka's words."""
     return sorted(ClusterAdmin(address).rights(topic))
 
 
 def topic_partitions(address: ClusterAddress, topic: str) -> list[PartitionView]:
-    """List where the partitions of a topic lie."""
+    """Return the partitions of a topic with their replicas."""
     return view_topics.partitions(AdminSession(address), topic)
 
 
 def topic_configs(address: ClusterAddress, topic: str) -> list[ConfigView]:
-    """List all configs of a topic."""
+    """Return all configs of a topic."""
     return view_topics.configs(AdminSession(address), topic)
 
 
 def list_brokers(address: ClusterAddress) -> list[BrokerView]:
-    """List the brokers that are there now."""
+    """Return the brokers that are running."""
     return view_brokers.brokers(AdminSession(address))
 
 
 def broker_configs(address: ClusterAddress, broker: int | None = None) -> list[ConfigView]:
-    """List all configs of a broker; of none, those that were set for all brokers while they run."""
+    """Return all configs of a broker; without a broker, the cluster-wide dynamic configs."""
     session = AdminSession(address)
     return view_brokers.common_configs(session) if broker is None else view_brokers.configs(session, broker)
 
 
 def broker_replicas(address: ClusterAddress, broker: int) -> list[HeldReplica]:
-    """List the copies of partitions that a broker holds."""
+    """Return the replicas that a broker holds."""
     return view_brokers.replicas(AdminSession(address), broker)
 
 
 def list_reassignments(address: ClusterAddress, topic: str | None = None) -> list[ReassignmentView]:
-    """List the partitions that are being moved, of one topic or of all."""
+    """Return the partitions that are being reassigned, of a topic or of all topics."""
     return view_brokers.reassignments(address, topic)
 
 
@@ -89,7 +89,7 @@ def create_topic(
     configs: Mapping[str, str] | None = None,
     validate_only: bool = False,
 ) -> TopicDescription | None:
-    """Create a topic and describe it; answer None for ``validate_only``. What is None is the cluster's default."""
+    """Create a topic and describe it; return None for ``validate_only``. None stands for the cluster's default."""
     view_topics.create(
         AdminSession(address),
         topic,
@@ -106,12 +106,12 @@ def create_topic(
 
 
 def delete_topic(address: ClusterAddress, topic: str) -> bool:
-    """Delete a topic, records included, and wait until it is gone; answer False if there was none."""
+    """Delete a topic, records included, and wait until it is gone; return False if there was none."""
     return ClusterAdmin(address).delete_topic(topic)
 
 
 def grow_topic(address: ClusterAddress, topic: str, *, partitions: int) -> TopicDescription:
-    """Raise the number of partitions and describe the topic; raise INVALID_REQUEST_ERROR if that is no growth."""
+    """Increase the number of partitions and describe the topic; raise INVALID_REQUEST_ERROR if it would not grow."""
     admin = ClusterAdmin(address)
     admin.add_partitions(topic, total=partitions)
     return admin.describe(topic)
@@ -120,9 +120,9 @@ def grow_topic(address: ClusterAddress, topic: str, *, partitions: int) -> Topic
 def alter_topic_configs(
     address: ClusterAddress, topic: str, *, values: Mapping[str, str], deletions: Sequence[str], validate_only: bool = False
 ) -> None:
-    """Set and delete configs of a topic in one request, or have them checked."""
+    """Set and delete configs of a topic in a single request, or validate them only."""
     admin = ClusterAdmin(address)
-    admin.describe(topic)  # brokers answer a change of an unknown topic's configs less clearly
+    admin.describe(topic)  # brokers return a less clear error for the configs of an unknown topic
     change = ConfigChange(values=dict(values), deletions=tuple(deletions))
     if validate_only:
         view_topics.check_configs(AdminSession(address), topic, change)
@@ -131,7 +131,7 @@ def alter_topic_configs(
 
 
 def list_acls(address: ClusterAddress, wanted: AclRule) -> list[AclRule]:
-    """List the ACLs that a filter matches."""
+    """Return the ACLs that a filter matches."""
     return view_acls.matching(AdminSession(address), wanted)
 
 
@@ -139,13 +139,13 @@ def create_acls(address: ClusterAddress, rules: Sequence[AclRule]) -> None:
     """Create ACLs and wait until the brokers show them; those that exist stay."""
     session = AdminSession(address)
     view_acls.create(session, rules)
-    _wait_until(lambda: all(view_acls.matching(session, rule) for rule in rules), what="the new ACLs do not show")
+    _wait_until(lambda: all(view_acls.matching(session, rule) for rule in rules), what="the new ACLs are not visible")
 
 
 def delete_acls(address: ClusterAddress, wanted: AclRule, *, guarded: Collection[str]) -> list[AclRule]:
-    """Delete what a filter matches, wait until it is gone, and list it.
+    """Delete the ACLs that a filter matches, wait until they are gone, and return them.
 
-    Raises ILLEGAL_STATE if it holds the guard of a mirror in ``guarded``.
+    Raises ILLEGAL_STATE if the guard of a mirror in ``guarded`` is among them.
     """
     session = AdminSession(address)
     topics = frozenset(guarded)
@@ -154,22 +154,22 @@ def delete_acls(address: ClusterAddress, wanted: AclRule, *, guarded: Collection
             raise LinkEngineError(
                 ErrorCode.ILLEGAL_STATE,
                 f"DENY {rule.operation} for {rule.principal} keeps mirror topic {rule.resource_name!r} read-only. Narrow the "
-                "filter, or stop the mirror with promote or failover, which removes the rule.",
+                "filter, or stop the mirror with promote or failover, which removes the ACL.",
             )
     deleted = view_acls.delete(session, wanted)
-    _wait_until(lambda: not view_acls.matching(session, wanted), what="the deleted ACLs still show")
+    _wait_until(lambda: not view_acls.matching(session, wanted), what="the deleted ACLs are still visible")
     return deleted
 
 
 def list_groups(address: ClusterAddress) -> GroupList:
-    """Describe every consumer group the principal may see; one that cannot be described is listed with the reason."""
+    """Describe every consumer group the principal may see; a group that cannot be described is listed with the reason."""
     with closing(Cluster(address)) as cluster:
         groups, incomplete = view_groups.groups(cluster)
     return GroupList(groups=tuple(groups), incomplete=incomplete)
 
 
 def show_group(address: ClusterAddress, group_id: str) -> GroupView | None:
-    """Describe one consumer group; None if there is none. Raises where it cannot be described."""
+    """Describe a consumer group; None if there is none. Raises if it cannot be described."""
     with closing(Cluster(address)) as cluster:
         found = view_groups.described(cluster, [group_id])[group_id]
     if isinstance(found, LinkEngineError):
@@ -178,7 +178,7 @@ def show_group(address: ClusterAddress, group_id: str) -> GroupView | None:
 
 
 def group_lags(address: ClusterAddress, group_id: str) -> list[LagView] | None:
-    """List how far a consumer group is behind; None if there is no such group."""
+    """Return the lag of a consumer group by partition; None if there is no such group."""
     group = show_group(address, group_id)
     if group is None:
         return None
@@ -192,9 +192,9 @@ def group_lags(address: ClusterAddress, group_id: str) -> list[LagView] | None:
 def offsets_for_time(
     address: ClusterAddress, topic: str, timestamp_ms: int, *, positions: Sequence[tuple[int, int]] = ()
 ) -> list[TimedOffset]:
-    """Look up, per partition, the first record that is not older than a moment; fillers of a mirror do not count.
+    """Return, per partition, the first record that is not older than a given time; fillers of a mirror do not count.
 
-    ``positions`` (partition, offset) say where to continue a search that took too long.
+    ``positions`` (partition, offset) say where to continue a search that exceeded its budget.
     """
     return timelookup.offsets_for_time(address, topic, timestamp_ms, positions=dict(positions), budget_s=LOOKUP_S)
 
@@ -202,10 +202,10 @@ def offsets_for_time(
 def reset_group(
     address: ClusterAddress, topic: str, *, group_id: str, offsets: Sequence[tuple[int, int]], execute: bool
 ) -> list[ResetOffset]:
-    """Set the offsets of a group without members on one topic; return them before and after.
+    """Set the offsets of a group without members on a topic; return them before and after.
 
-    Without ``execute`` nothing is changed.
-    Raises ILLEGAL_STATE where the group has members, INVALID_REQUEST_ERROR for an offset that the log does not have.
+    Without ``execute`` nothing is changed. Raises ILLEGAL_STATE if the group has members, INVALID_REQUEST_ERROR for an offset
+    outside the log.
     """
     admin, wanted = ClusterAdmin(address), {(topic, partition): offset for partition, offset in offsets}
     group = show_group(address, group_id)
@@ -246,13 +246,13 @@ def _in_use(group_id: str) -> LinkEngineError:
     )
 
 
-def _wait_until(shown: Callable[[], bool], *, what: str) -> None:
-    """Wait for the brokers to show what the controller has confirmed: they follow it."""
+def _wait_until(visible: Callable[[], bool], *, what: str) -> None:
+    """Wait until the brokers show what the controller has confirmed; they apply its log with a delay."""
     deadline = time.monotonic() + VISIBLE_TIMEOUT_S
-    while not shown():
+    while not visible():
         if time.monotonic() > deadline:
-            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, f"After {VISIBLE_TIMEOUT_S:.0f} s {what}. Look again later.")
-        time.sleep(_LOOK_EVERY_S)
+            raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, f"After {VISIBLE_TIMEOUT_S:.0f} s {what}. Check again later.")
+        time.sleep(_POLL_S)
 
 
 def _is_guard(rule: AclRule) -> bool:

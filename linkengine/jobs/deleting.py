@@ -1,4 +1,4 @@
-"""Delete a mirror topic and the rules that guarded it, or a topic that has to make room for a mirror."""
+"""Delete a mirror topic with its ACLs, or a diverged topic that is to become a mirror again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from linkengine.sync.topics import find_mirror
 def delete_mirror(
     *, destination: ClusterAddress, mirror_topic: str, mirror_topic_id: str = "", guard: bool = True, contested: bool = False
 ) -> bool:
-    """Delete the topic, wait until it is gone, remove its rules; answer False if there was no topic. Safe to repeat.
+    """Delete the topic, wait until it is gone, remove its ACLs; return False if there was no topic. Safe to repeat.
 
-    Only the mirror's own topic goes (``find_mirror``); from somebody else's of its name our rules are taken, and nothing else.
-    The rules go last: while the topic is there, nobody may write to it. Without ``guard`` there never were any; on a
+    Only the mirror's own topic is deleted (``find_mirror``); from another topic of its name only the mirror's ACLs are removed.
+    ACLs are removed last: while the topic exists, clients must not write to it. Without ``guard`` there never were any; on a
     ``contested`` name they guard another mirror.
     """
     admin = ClusterAdmin(destination)
@@ -31,9 +31,9 @@ def delete_mirror(
 
 
 def delete_diverged(*, destination: ClusterAddress, topic: str, topic_id: str) -> bool:
-    """Delete the topic of this id and wait until it is gone; one of the same name with another id stays.
+    """Delete the topic of this id and wait until it is gone; a topic of the same name with another id stays.
 
-    Only an empty one goes as well, unless it is a mirror: a client's look for the topic may have created it. Its rules stay.
+    Such a topic is deleted only if it is empty and not a mirror: a client's metadata request may have created it. ACLs stay.
     """
     admin = ClusterAdmin(destination)
     found = admin.find(topic)
@@ -45,13 +45,13 @@ def delete_diverged(*, destination: ClusterAddress, topic: str, topic_id: str) -
 
 
 def _is_empty(destination: ClusterAddress, topic: TopicDescription) -> bool:
-    """Ask the newest leaders: one that was cut off may hold nothing of what producers have written since."""
+    """Read the ends from the newest leaders: a leader that was cut off may not have what producers have written since."""
     found = newest_ends(destination, topic.name)
     return found.topic_id == topic.topic_id and not any(found.ends.values())
 
 
 def deletes_topics(address: ClusterAddress) -> bool | None:
-    """Return whether the cluster deletes topics (``delete.topic.enable``); None where that cannot be read."""
+    """Return whether the cluster deletes topics (``delete.topic.enable``); None if that cannot be read."""
     try:
         return deletion.deletes_topics(address)
     except LinkEngineError:

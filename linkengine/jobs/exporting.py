@@ -1,8 +1,8 @@
-"""Read records out of a topic for a person to keep: ranges of offsets as JSON lines, as committed readers see them.
+"""Export records of a topic: ranges of offsets as JSON lines, as read-committed consumers see them.
 
 One JSON object per record: ``partition``, ``offset``, ``timestamp`` (Unix ms), ``key`` and ``value`` (base64, or null), and
-``headers`` (pairs of name and base64, or null; names that are not UTF-8 carry surrogate escapes). Markers and aborted records
-are left out. One response at a time is in memory, and of records that are larger than what is decompressed at once a piece.
+``headers`` (pairs of name and base64, or null; names that are not UTF-8 have surrogate escapes). Markers and aborted records
+are left out. One response at a time is in memory; of a record larger than the decompression limit, only a piece.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Sink = Callable[[bytes], object]
 
 
 def export_records(address: ClusterAddress, topic: str, ranges: Mapping[int, OffsetRange], *, sink: Sink) -> dict[int, int]:
-    """Write the records of the ranges, by partition, to ``sink``; answer how many each had. Every record or an error."""
+    """Write the records of the ranges, by partition, to ``sink``; return how many each had. Raise unless all were read."""
     cluster = Cluster(address)
     try:
         views = cluster.newest_topics([topic])
@@ -69,8 +69,8 @@ def _export(
         if position == before:
             raise LinkEngineError(
                 ErrorCode.TIMEOUT_ERROR,
-                f"Topic {place[0]!r} gives nothing from offset {position} of partition {place[2]} on, although it ends at "
-                f"{wanted.end}. Trying again.",
+                f"Topic {place[0]!r} returns nothing from offset {position} of partition {place[2]} on, although it ends at "
+                f"{wanted.end}. It is tried again.",
             )
     return count
 
@@ -78,13 +78,15 @@ def _export(
 def _records(
     data: memoryview, *, aborted: tuple[tuple[int, int], ...]
 ) -> Iterator[tuple[RecordLike | LargeRecord | None, int]]:
-    """List (record, offset after its batch); a batch without visible records tells its end only."""
-    transactions = AbortedTransactions([AbortedTransaction(producer_id=one, first_offset=first) for one, first in aborted])
+    """Yield (record, offset after its batch); (None, offset after the batch) for each batch."""
+    transactions = AbortedTransactions(
+        [AbortedTransaction(producer_id=producer, first_offset=first) for producer, first in aborted]
+    )
     for at, view in iter_batches(data):
         batch = data[at : at + view.size]
         yield None, view.next_offset
         if gap_reason(view, aborted=transactions.contain(view, batch)) is not None:
-            check_crc(view, batch)  # a damaged header would hide records that are there
+            check_crc(view, batch)  # a damaged header could hide visible records
             continue
         for record in _decoded(view, batch):
             yield record, view.next_offset
@@ -100,7 +102,7 @@ def _decoded(view: BatchView, batch: memoryview) -> Iterator[RecordLike | LargeR
 
 
 def _line(partition: int, record: RecordLike | LargeRecord) -> Iterator[bytes]:
-    """Yield one line of JSON in parts."""
+    """Yield a line of JSON in parts."""
     start = {"partition": partition, "offset": record.offset, "timestamp": record.timestamp}
     if isinstance(record, LargeRecord):
         yield json.dumps(start, separators=(",", ":")).encode()[:-1]
@@ -138,7 +140,7 @@ def _large_text(record: LargeRecord) -> Iterator[bytes]:
     rest = b""
     for piece in record.take(size):
         data = rest + piece
-        whole = len(data) - len(data) % 3  # base64 of more bytes can be put behind it
+        whole = len(data) - len(data) % 3  # base64 of a multiple of 3 bytes has no padding and can be continued
         yield base64.b64encode(data[:whole])
         rest = data[whole:]
     yield base64.b64encode(rest) + b'"'

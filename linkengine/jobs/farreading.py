@@ -1,4 +1,4 @@
-"""Topics as Spark's rows although Spark's own Kafka source gives them up: Python workers read, Spark compares all the same."""
+"""Reads topics for Spark that Spark's own Kafka source cannot read: Python workers fetch the rows, Spark compares them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-ROWS = 500  # at a time
+ROWS = 500  # per Arrow batch
 SCHEMA = (
     "partition int, offset bigint, timestamp_ms bigint, timestampType int, key binary, value binary, "
     "headers array<struct<key: string, value: binary>>"
@@ -25,7 +25,7 @@ _Pieces = Mapping[int, tuple[int, int]]
 
 
 def read_far(spark: SparkSession, part: TopicPart) -> DataFrame:
-    """Plan to read as ``verifyjob.reading.read_topic`` does. The address travels pickled: Spark does not print that."""
+    """Return a lazy DataFrame like ``verifyjob.reading.read_topic``. The address travels pickled: Spark does not print that."""
     pieces = {partition: (part.starts[partition], end) for partition, end in sorted(part.ends.items())}
     tasks = 1 if part.gentle else max(1, min(READERS, len(pieces)))
     work = partial(_read_share, address=part.address, topic=part.topic, pieces=pieces, tasks=tasks)
@@ -35,7 +35,7 @@ def read_far(spark: SparkSession, part: TopicPart) -> DataFrame:
 def _read_share(
     batches: Iterable[pyarrow.RecordBatch], *, address: ClusterAddress, topic: str, pieces: _Pieces, tasks: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Run in an executor: read each partition whose turn it is."""
+    """Run in an executor: read each partition of this task."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
             for partition in sorted(pieces)[number::tasks]:
@@ -51,5 +51,5 @@ def _batches(address: ClusterAddress, topic: str, *, partition: int, start: int,
     contents = [("key", pyarrow.binary()), ("value", pyarrow.binary()), ("headers", pyarrow.list_(header))]
     schema = pyarrow.schema([*numbers, ("timestampType", pyarrow.int32()), *contents])
     rows = read_rows(address, topic, partition=partition, start=start, end=end)
-    while some := list(islice(rows, ROWS)):
-        yield pyarrow.RecordBatch.from_pylist(some, schema=schema)
+    while chunk := list(islice(rows, ROWS)):
+        yield pyarrow.RecordBatch.from_pylist(chunk, schema=schema)

@@ -1,11 +1,12 @@
-"""Whether a copy that was stopped still has its fence: what stands below a fence that is there is what was copied.
+"""Check whether a stopped mirror still has its fences. Everything below an existing fence is what was copied.
 
-The log of a copy can lose its end after the stop as any log can: by an unclean leader election, or a cluster that was set back.
-Producers write on from there, and soon it is longer than it was. Its fence is gone then, or another batch stands in its place.
+The log of a stopped mirror can lose its end like any log: by an unclean leader election, or when the cluster is restored from a
+snapshot. Producers then continue from there, and the log soon is longer than before. The fence is gone, or another batch is at
+its offset.
 
-Compaction removes markers, too. So there is a second proof: the leader's history of epochs, which a log keeps without its
-batches. A leader that lost the fence got a newer epoch, and begins that at or before it (KIP-101): what was under the epoch of
-the stop ends there. Where the fence is one of an application's kind, both have to hold.
+Compaction removes markers, too. So there is a second check: the leader's epoch history, which a log keeps without its batches.
+A leader that lost the fence has a newer epoch that begins at or before it (KIP-101): the epoch of the stop ends there. If
+applications can write batches that look like the fence, both checks have to pass.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from linkengine.kafka.topicviews import TopicView
 log = structlog.get_logger(__name__)
 
 
-class _Look(Enum):
-    """What stands at the offset of a fence."""
+class _Found(Enum):
+    """What is at the offset of a fence."""
 
     FENCE = "a fence"
     ANOTHER = "another batch"
@@ -42,11 +43,12 @@ class _Look(Enum):
 def lost_fences(
     address: ClusterAddress, topic: str, *, fences: Mapping[int, int], epochs: Mapping[int, int], by_markers: bool
 ) -> list[int]:
-    """List the partitions that do not have the fence any more which was written at this offset, or of which nobody can tell.
+    """Return the partitions that no longer have the fence that was written at this offset, or for which that is unknown.
 
     ``epochs``: the leader epochs under which fences were seen, as far as known. ``by_markers``: a fence has a producer id that
-    no coordinator gives, so that an application's COMMIT is another batch. Without an epoch, a fence that retention has removed
-    is not missed, but one that compaction has removed is. Raises while a partition has no leader, or a broker is silent.
+    no coordinator assigns, so that an application's COMMIT marker is another batch. Without an epoch, a fence that retention
+    has removed is not lost, but a fence that compaction has removed is. Raises if a partition has no leader, or a broker does
+    not respond.
     """
     with closing(Cluster(address)) as cluster:
         view = newest_view(cluster, topic)
@@ -57,7 +59,7 @@ def lost_fences(
             number: _look(cluster, view, (topic, number), known[number], by_markers=by_markers)
             for number in known.keys() - gone
         }
-        proven = {number for number, look in found.items() if by_markers and look is _Look.FENCE}
+        proven = {number for number, at_fence in found.items() if by_markers and at_fence is _Found.FENCE}
         kept = kept_under(cluster, topic, view, epochs=_chosen(epochs, found.keys() - proven))
     lost = sorted(
         gone | {number for number in found.keys() - proven if _is_lost(found[number], known[number], kept.get(number))}
@@ -71,27 +73,27 @@ def _chosen(epochs: Mapping[int, int], partitions: Collection[int]) -> dict[int,
     return {number: epoch for number, epoch in epochs.items() if number in partitions}
 
 
-def _is_lost(look: _Look, fence: int, kept_up_to: int | None) -> bool:
-    """Decide by what stands at the fence's offset and by the leader's history, which is not known of a stop long ago."""
-    if look is _Look.ANOTHER:
+def _is_lost(found: _Found, fence: int, kept_up_to: int | None) -> bool:
+    """Decide by what is at the fence's offset and by the leader's epoch history, which is not available for an old stop."""
+    if found is _Found.ANOTHER:
         return True
-    return look is _Look.REMOVED if kept_up_to is None else kept_up_to <= fence
+    return found is _Found.REMOVED if kept_up_to is None else kept_up_to <= fence
 
 
-def _look(cluster: Cluster, view: TopicView, where: TopicPartition, offset: int, *, by_markers: bool) -> _Look:
-    """Look what stands at an offset that the log has passed."""
+def _look(cluster: Cluster, view: TopicView, where: TopicPartition, offset: int, *, by_markers: bool) -> _Found:
+    """Return what is at an offset below the log's end."""
     (topic, partition), leader = where, view.partitions[where[1]]
     with closing(cluster.open(leader.broker)) as connection:
         place = (topic, view.topic_id, partition)
         error, records = read_batches(connection, topic=place, leader_epoch=leader.epoch, offset=offset, max_bytes=FEW_BYTES)
     if error == KafkaCode.OFFSET_OUT_OF_RANGE:
-        return _Look.BELOW_START
+        return _Found.BELOW_START
     if error:
         raise BrokerError(error, f"The fence of {topic}-{partition} cannot be read")
-    for at, one in iter_batches(records):
-        if one.base_offset <= offset < one.next_offset:
-            return _Look.FENCE if _is_fence(one, records[at : at + one.size], by_markers=by_markers) else _Look.ANOTHER
-    return _Look.REMOVED
+    for at, batch in iter_batches(records):
+        if batch.base_offset <= offset < batch.next_offset:
+            return _Found.FENCE if _is_fence(batch, records[at : at + batch.size], by_markers=by_markers) else _Found.ANOTHER
+    return _Found.REMOVED
 
 
 def _is_fence(view: BatchView, batch: memoryview, *, by_markers: bool) -> bool:

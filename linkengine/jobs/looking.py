@@ -1,4 +1,4 @@
-"""Look at clusters without changing anything: probe, list topics, check a link, tell where a topic ends."""
+"""Read-only requests to clusters: probe, list topics, check a link, read the end of a topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNREACHABLE = frozenset(
 
 
 def probe_cluster(address: ClusterAddress) -> ClusterProbe:
-    """Log in and look: id, brokers, release, authorizer. Raises with the precise reason where the cluster refuses."""
+    """Connect and return id, brokers, release and authorizer. Raises with the precise reason if the cluster refuses."""
     return ClusterAdmin(address).probe()
 
 
@@ -32,18 +32,18 @@ def list_topics(address: ClusterAddress, *, with_configs: bool = True) -> list[T
 
 
 def find_topic(address: ClusterAddress, topic: str) -> TopicDescription | None:
-    """Describe one topic, None if there is none."""
+    """Describe a topic, None if there is none."""
     return ClusterAdmin(address).find(topic)
 
 
 def unclean_elections(address: ClusterAddress, topics: Sequence[str]) -> dict[str, bool]:
-    """Return whether unclean leader elections are on for topics; those whose configs may not be read are left out."""
+    """Return whether topics allow unclean leader elections; topics whose configs may not be read are left out."""
     configs = ClusterAdmin(address).effective_configs_of(topics)
     return {topic: values.get("unclean.leader.election.enable") == "true" for topic, values in configs.items()}
 
 
 def transactional_writers(address: ClusterAddress, topics: Sequence[str]) -> dict[str, TransactionalWriters]:
-    """Return the transactional producers by topic; those that cannot be read are left out, and all if the cluster refuses."""
+    """Return transactional producers by topic, without topics that cannot be read; empty if the cluster refuses."""
     try:
         return topicwriters.transactional_writers(address, topics)
     except LinkEngineError:
@@ -56,9 +56,9 @@ def find_mirror(address: ClusterAddress, topic: str, *, topic_id: str, contested
 
 
 def topic_ends(address: ClusterAddress, topic: str, *, topic_id: str) -> dict[int, int]:
-    """Answer where each partition ends, records of open transactions included.
+    """Return where each partition ends, records of open transactions included.
 
-    Raises where the topic cannot be asked, and SOURCE_TOPIC_ID_CHANGED where it is another one of the same name.
+    Raises if the topic cannot be read, and SOURCE_TOPIC_ID_CHANGED if it is another topic of the same name.
     """
     found = newest_ends(address, topic)
     if found.topic_id != topic_id:
@@ -74,14 +74,14 @@ def check_link(
     fills_gaps: bool = True,
     with_distances: bool = False,
 ) -> ClusterProbe:
-    """Check that a link can work and answer the source's probe.
+    """Check that a link can work and return the source's probe.
 
-    ``fills_gaps`` is False for the source's half of a link: its mirrors are elsewhere, so it never writes to "its" destination.
-    ``with_distances`` measures the round trip to each broker of the source, too.
+    ``fills_gaps`` is False for the source side of a link: its mirrors are elsewhere, so it never writes to its "destination".
+    ``with_distances`` also measures the round trip to each broker of the source.
 
-    Raises what the source's probe raises, CLUSTER_ID_MISMATCH, MISCONFIGURATION_ERROR where both are one cluster,
-    DESTINATION_UNAVAILABLE, and AUTHORIZATION_ERROR where our principal can fill gaps at the destination neither by markers nor
-    by transactions.
+    Raises what the source's probe raises, CLUSTER_ID_MISMATCH, MISCONFIGURATION_ERROR if both are the same cluster,
+    DESTINATION_UNAVAILABLE, and AUTHORIZATION_ERROR if the link's principal can fill gaps at the destination neither by markers
+    nor by transactions.
     """
     there = probe_cluster(source)
     if expected_source_cluster_id and there.cluster_id != expected_source_cluster_id:
@@ -102,7 +102,7 @@ def check_link(
 
 
 def find_gap_filler(destination: ClusterAddress) -> GapFiller:
-    """Try how gaps can be filled at a destination; raises as ``check_link`` does about it."""
+    """Return how gaps can be filled at a destination; raises the same errors of the destination as ``check_link``."""
     _probe_destination(destination)
     return choose_gap_filler(destination)
 
@@ -112,4 +112,4 @@ def _probe_destination(destination: ClusterAddress) -> ClusterProbe:
         return probe_cluster(destination)
     except LinkEngineError as error:
         code = ErrorCode.DESTINATION_UNAVAILABLE if error.code in _UNREACHABLE else error.code
-        raise LinkEngineError(code, f"The destination cluster does not let us in. {error.message}") from error
+        raise LinkEngineError(code, f"The destination cluster refuses the connection. {error.message}") from error

@@ -1,4 +1,4 @@
-"""What a promotion still waits for. A promoted mirror is equal to its source in records, partitions and configs."""
+"""What a promotion still waits for: a promoted mirror equals its source in records, partitions and configs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def promotion_blockers(
     sync_include: tuple[str, ...] | None = None,
     refused: Collection[str] = (),
 ) -> list[Blocker]:
-    """List (code, message) of everything the promotion waits for; empty means that it may go on. Changes nothing.
+    """Return (code, message) of everything the promotion waits for; empty if it may continue. Changes nothing.
 
-    Configs that the destination has just ``refused`` are not waited for, unless the copy needs them: the stop tries them once
+    Configs that the destination has just ``refused`` are not waited for, unless the topic needs them: the stop tries them once
     more and reports them.
 
-    Writers to the source must have stopped, or the answer is old the moment it is given. Run ``sync_mirror`` before, so that
-    configs and partitions do not wait for its next round.
+    Producers must have stopped writing to the source, or the result is outdated at once. Run ``sync_mirror`` first, so that
+    configs and partitions need not wait for its next run.
     """
     there, here = ClusterAdmin(source), ClusterAdmin(destination)
     try:
@@ -66,28 +66,28 @@ def _lags(source: TopicEnds, mirrored: Mapping[int, int]) -> Iterator[Blocker]:
 def _lag_message(behind: dict[int, int]) -> str:
     worst = sorted(behind, key=lambda partition: -behind[partition])[:_NAMED_AT_MOST]
     named = ", ".join(f"partition {partition}: {behind[partition]}" for partition in worst)
-    return f"{sum(behind.values())} offsets are still to be copied from the source ({named}). Mirroring goes on until none is."
+    return f"{sum(behind.values())} offsets are still to be copied from the source ({named}). Mirroring continues until then."
 
 
 def _ahead_message(partition: int) -> str:
     return (
-        f"The mirror is longer than its source in partition {partition}: the source has lost records it had acknowledged "
-        "(an unclean leader election?), or somebody wrote to the mirror. Fail over to keep the mirror as it is."
+        f"The mirror is ahead of its source in partition {partition}: the source has lost acknowledged records (an unclean "
+        "leader election?), or another producer wrote to the mirror. Fail over to keep the mirror as it is."
     )
 
 
 def _open_transaction_message(partition: int) -> str:
     return (
-        f"A transaction is still open on the source in partition {partition}; its records are copied once it ends. Wait for "
-        "its producer or for its timeout."
+        f"A transaction is still open on the source in partition {partition}; its records are copied when it ends. Wait for "
+        "its producer or for the transaction timeout."
     )
 
 
 def _partitions(source: TopicEnds, mirror: TopicDescription) -> Blocker:
     return ErrorCode.WAITING_FOR_PARTITIONS, (
-        f"The source topic has {len(source.ends)} partitions, the mirror {mirror.partitions}. The next round adds them."
+        f"The source topic has {len(source.ends)} partitions, the mirror {mirror.partitions}. The next run adds them."
     )
 
 
 def _configs(names: Sequence[str]) -> Blocker:
-    return ErrorCode.WAITING_FOR_CONFIGS, f"Configs of the mirror do not follow the source's yet: {', '.join(names)}."
+    return ErrorCode.WAITING_FOR_CONFIGS, f"Configs of the mirror do not equal the source's yet: {', '.join(names)}."

@@ -1,4 +1,4 @@
-"""Write the records that a restore has set aside (``exporting``) back to a topic."""
+"""Write the records that a restore has exported (``exporting``) back to a topic."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from linkengine.kafka.rewriting import PlainRecord, write_records
 
 
 def replay_records(address: ClusterAddress, topic: str, read: Callable[[], Iterable[bytes]]) -> int:
-    """Append exported records to the same partitions, with their timestamps and headers; answer how many.
+    """Append exported records to the same partitions, with their timestamps and headers; return how many.
 
-    They get new offsets. A topic with too few partitions and one that is a mirror are refused before anything is written, and
-    ``read`` is called twice, the first time to look at all lines, so a broken file writes nothing.
+    They get new offsets. A topic with too few partitions and a mirror are refused before anything is written. ``read`` is
+    called twice, first to validate all lines, so that nothing is written from a damaged file.
     """
     admin = ClusterAdmin(address)
     found = admin.find(topic)
     if found is None:
         raise LinkEngineError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR, f"There is no topic {topic!r}. Create it first.")
     if looks_like_mirror(found.configs) or (admin.has_authorizer() and admin.denies_writes(topic)):
-        raise LinkEngineError(ErrorCode.ILLEGAL_STATE, f"Topic {topic!r} is closed to producers; it may be a mirror.")
+        raise LinkEngineError(
+            ErrorCode.ILLEGAL_STATE, f"Topic {topic!r} is closed to producers and may be a mirror. Use an ordinary topic."
+        )
     for record in _records(read()):
         if record.partition >= found.partitions:
             raise LinkEngineError(
                 ErrorCode.INVALID_REQUEST_ERROR,
-                f"Records of partition {record.partition} do not fit topic {topic!r} with its {found.partitions} partitions.",
+                f"Topic {topic!r} has {found.partitions} partitions, too few for records of partition {record.partition}. Add "
+                "partitions first.",
             )
     return write_records(address, topic, _records(read()))
 
@@ -50,7 +53,7 @@ def _records(lines: Iterable[bytes]) -> Iterator[PlainRecord]:
 
 
 def _name(name: str) -> str:
-    name.encode("utf-8", "surrogateescape")  # as the export keeps names that are not UTF-8; UnicodeEncodeError is a ValueError
+    name.encode("utf-8", "surrogateescape")  # as exported if it is not UTF-8; UnicodeEncodeError is a ValueError
     return name
 
 

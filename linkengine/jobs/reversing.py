@@ -1,8 +1,9 @@
-"""Change the direction between two topics: close the present source to producers, take a topic over as the new mirror.
+"""Reverse the direction between two topics: close the present source to producers, make a topic the new mirror.
 
-Never both sides writable: the source is closed on every broker before its mirror drains, and stays closed until a person fails
-it over. A Produce that passed the authorizer before the rule came is over within moments; whoever drains looks twice, and
-``turn_mirror`` proves with a marker at the agreed offset that nobody came between.
+The two sides are never writable at the same time: the source is closed on every broker before its mirror drains, and stays
+closed until a user fails it over. A Produce request that passed the authorizer before the ACL arrived ends within moments; the
+caller therefore checks the end twice after draining, and ``turn_mirror`` confirms with a marker at the agreed offset that
+nothing was written in between.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ log = structlog.get_logger(__name__)
 
 
 def close_topic(address: ClusterAddress, topic: str) -> None:
-    """Make an ordinary topic read-only on every broker; raise TIMEOUT_ERROR while one has not heard of it. Safe to repeat."""
+    """Make an ordinary topic read-only on every broker; raise TIMEOUT_ERROR while a broker lags behind. Safe to repeat."""
     admin = ClusterAdmin(address)
     if not admin.has_authorizer():
         raise LinkEngineError(
             ErrorCode.SECURITY_DISABLED_ERROR,
-            f"The cluster of topic {topic!r} has no authorizer, so its producers cannot be kept out. Set authorizer.class.name "
+            f"The cluster of topic {topic!r} has no authorizer, so producers cannot be denied. Set authorizer.class.name "
             "on its brokers, or stop the producers and promote instead.",
         )
     if not admin.denies_writes(topic):
@@ -51,19 +52,20 @@ def close_topic(address: ClusterAddress, topic: str) -> None:
         cluster.close()
     if late:
         raise LinkEngineError(
-            ErrorCode.TIMEOUT_ERROR, f"Broker {late[0]} does not refuse writes to topic {topic!r} yet. Asked again shortly."
+            ErrorCode.TIMEOUT_ERROR,
+            f"Broker {late[0]} does not refuse writes to topic {topic!r} yet. It is checked again shortly.",
         )
 
 
 def open_topic(address: ClusterAddress, topic: str) -> None:
-    """Take the rules away that close a topic or hide it. Safe to repeat, also where there is no topic."""
+    """Remove the ACLs that close or hide a topic. Safe to repeat, also without a topic."""
     admin = ClusterAdmin(address)
     admin.allow_writes(topic)
     admin.allow_reads(topic)
 
 
 def open_if_closed(address: ClusterAddress, topic: str) -> None:
-    """Do the same for whoever may not set rules, perhaps: then there are none of ours. Safe to repeat."""
+    """Remove the ACL that closes a topic; if ACLs may not be read or changed, this engine has set none. Safe to repeat."""
     admin = ClusterAdmin(address)
     try:
         if admin.has_authorizer() and admin.denies_writes(topic):
@@ -75,9 +77,10 @@ def open_if_closed(address: ClusterAddress, topic: str) -> None:
 
 
 def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> tuple[LogRange, ...]:
-    """Answer what each partition of a topic holds; raise while one has no leader, or a broker is silent (``newest_view``).
+    """Return what each partition of a topic holds; raise if a partition has no leader, or a broker does not respond
+    (``newest_view``).
 
-    Of a ``closed`` topic this is final, so it also raises while the leader holds what its followers do not have.
+    For a ``closed`` topic this is final, so it also raises while the leader holds records that its followers do not have.
     """
     with closing(Cluster(address)) as cluster:
         view = newest_view(cluster, topic)
@@ -91,30 +94,31 @@ def log_ranges(address: ClusterAddress, topic: str, *, closed: bool = True) -> t
 
 
 def kept_up_to(address: ClusterAddress, topic: str, *, epochs: Mapping[int, int]) -> dict[int, int]:
-    """Answer, by partition, up to which offset a topic still holds what was read of it under these leader epochs.
+    """Return, by partition, up to which offset a topic still holds what was read of it under these leader epochs.
 
-    0 where that cannot be told; see ``kept_under``. Raises while one has no leader, or a broker is silent (``newest_view``).
+    0 if that is unknown; see ``kept_under``. Raises if a partition has no leader, or a broker does not respond
+    (``newest_view``).
     """
     with closing(Cluster(address)) as cluster:
         return kept_under(cluster, topic, newest_view(cluster, topic), epochs=epochs)
 
 
 def _check_replicated(cluster: Cluster, topic: str, view: TopicView, *, visible: Mapping[int, int]) -> None:
-    """Records beyond the high watermark may have been acknowledged (acks=1) although nobody can read them yet."""
+    """Raise if records are beyond the high watermark: with acks=1 they may be acknowledged, but no consumer can read them."""
     for broker, epochs in view.by_leader().items():
         places = {(topic, number): epoch for number, epoch in epochs.items()}
         for (_, number), (error, end) in log_ends(cluster, broker, places).items():
             if error:
-                raise BrokerError(error, f"The end of {topic}-{number} cannot be seen")
+                raise BrokerError(error, f"The log end offset of {topic}-{number} cannot be read")
             if end > visible.get(number, end):
                 raise UnreplicatedError(topic, number)
 
 
 def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
-    """Take a closed topic over as a mirror and give it a mirror's configs; safe to repeat.
+    """Make a closed topic a mirror and set a mirror's configs; safe to repeat.
 
-    Raises SIDES_DIVERGED where it holds records the other side lacks, or never had and would take from it, or is another topic
-    than was agreed; SOURCE_TOPIC_ID_CHANGED where the other side's is.
+    Raises SIDES_DIVERGED if the topic holds records that the other side lacks, or never had and would delete from it, or if it
+    is not the topic that was agreed on; SOURCE_TOPIC_ID_CHANGED if the other side's is not.
     """
     source, here = ClusterAdmin(turn.source), ClusterAdmin(turn.destination)
     topic = observe_source(source, turn.source_topic, topic_id=turn.source_topic_id)
@@ -137,24 +141,23 @@ def turn_mirror(turn: MirrorTurn) -> MirrorCreated:
 
 
 def claimed_before(turn: MirrorTurn) -> frozenset[int]:
-    """List the partitions that an earlier attempt has claimed, since which nobody wrote."""
+    """Return the partitions that an earlier attempt has claimed and that were not written to since."""
     return claimed_partitions(turn.destination, turn.assignments, ends=dict(turn.ends))
 
 
 def _check_same(here: ClusterAdmin, turn: MirrorTurn) -> None:
-    """A topic that was created again may be shorter than the copy, and would pass for its beginning."""
+    """Raise for a topic that was created again: it may be shorter than the copy, and would look like its beginning."""
     if here.describe(turn.mirror_topic).topic_id == turn.mirror_topic_id:
         return
     raise LinkEngineError(
         ErrorCode.SIDES_DIVERGED,
-        f"Topic {turn.mirror_topic!r} was deleted and created again, so what it holds is not the other side's and it cannot "
-        "become its mirror as it is. Fail over here to make it writable again; truncate-and-restore then sets its records "
-        "aside.",
+        f"Topic {turn.mirror_topic!r} was deleted and created again. Its records are not those of the other side, so it cannot "
+        "become its mirror. Fail over here to make it writable again. Truncate-and-restore then exports its records.",
     )
 
 
 def _check_beginning(here: ClusterAdmin, turn: MirrorTurn) -> None:
-    """A mirror is cut to where its source begins; nothing may go that the other side has never held."""
+    """Raise if the topic begins before the other side: as a mirror it would be trimmed to that start and lose records."""
     if not turn.begins or not follows_start(turn.sync_include):
         return
     starts = here.offsets(turn.mirror_topic, OffsetKind.START)
@@ -163,7 +166,7 @@ def _check_beginning(here: ClusterAdmin, turn: MirrorTurn) -> None:
         partition, start, begin = older[0]
         raise LinkEngineError(
             ErrorCode.SIDES_DIVERGED,
-            f"Topic {turn.mirror_topic!r} holds older records than the other side ever had (partition {partition} from offset "
-            f"{start} on, the other side from {begin} on), and would lose them as its mirror. Fail over here to make it "
-            "writable again; truncate-and-restore then sets these records aside.",
+            f"Topic {turn.mirror_topic!r} holds older records than the other side ever had: partition {partition} begins at "
+            f"offset {start}, the other side at {begin}. As its mirror it would lose them. Fail over here to make it writable. "
+            "Truncate-and-restore then exports these records.",
         )

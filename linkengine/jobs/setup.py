@@ -1,8 +1,8 @@
-"""Make a mirror topic: check that it can be made, create it read-only, seed its head.
+"""Set up a mirror topic: validate, create it read-only, seed its head.
 
-Order of the steps, so that nobody can write to the topic or read unfinished offsets at any moment, and a crash after any of
-them is mended by running the job again: DENY WRITE (and DENY READ where a head must be seeded) before the topic exists; topic
-with the mirror's configs; seeding; the mirror's final configs; DENY READ away.
+The order of the steps ensures that clients can neither write to the topic nor read unfinished offsets at any time, and that
+running the job again after a crash completes it: DENY WRITE (and DENY READ if a head must be seeded) before the topic exists;
+the topic with the mirror's configs; seeding; the mirror's final configs; removal of DENY READ.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ log = structlog.get_logger(__name__)
 
 
 def check_mirror(setup: MirrorSetup) -> TopicDescription:
-    """Check that the mirror can be created and answer the source topic; changes nothing, about six requests.
+    """Check that the mirror can be created and return the source topic; changes nothing, about six requests.
 
     Raises UNKNOWN_TOPIC_OR_PARTITION_ERROR, TOPIC_EXISTS_ERROR, INVALID_TOPIC, AUTHORIZATION_ERROR (READ, DESCRIBE_CONFIGS),
-    MISCONFIGURATION_ERROR (overrides), what the destination says to a topic like this (INVALID_REQUEST_ERROR for replicas or
-    configs it cannot have, POLICY_VIOLATION_ERROR), and whatever keeps us from either cluster.
+    MISCONFIGURATION_ERROR (overrides), the destination's refusal of such a topic (INVALID_REQUEST_ERROR for replicas or
+    configs that it does not support, POLICY_VIOLATION_ERROR), and connection errors of either cluster.
     """
     check_topic_name(setup.mirror_topic)
     check_overrides(setup.configs, include=setup.sync_include)
     check_start(setup.start)
     if is_internal(setup.source_topic):
         raise LinkEngineError(
-            ErrorCode.INVALID_TOPIC, f"{setup.source_topic!r} is an internal topic of its cluster and cannot be mirrored."
+            ErrorCode.INVALID_TOPIC, f"{setup.source_topic!r} is an internal topic. Internal topics are not mirrored."
         )
     source = ClusterAdmin(setup.source)
     topic = source.describe(setup.source_topic)
     _check_readable(source, setup)
     values = read_source_configs(source, setup.source_topic, include=setup.sync_include)
     destination = ClusterAdmin(setup.destination)
-    # without the patience of ``find``: hundreds are checked in turn, and the set-up looks again
+    # without the retries of ``find``: hundreds of topics are checked in turn, and the set-up checks again
     if destination.topics([setup.mirror_topic], with_configs=False):
         raise _exists(setup.mirror_topic)
     configs = _first_configs(setup, values, seeding=False)
@@ -61,10 +61,10 @@ def check_mirror(setup: MirrorSetup) -> TopicDescription:
 def setup_mirror(
     setup: MirrorSetup, *, assignments_factory: AssignmentsFactory, check_ours: Callable[[], None] = lambda: None
 ) -> MirrorCreated:
-    """Create, guard and seed the mirror topic. Run it again after a crash or an error: it goes on where it stopped.
+    """Create, guard and seed the mirror topic. Run it again after a crash or an error: it continues where it stopped.
 
-    ``check_ours``, called before every step that leaves a trace, raises where the mirror was stopped or is to be deleted:
-    producers may be in the topic by now, and what becomes of it is that task's to do.
+    ``check_ours``, called before every step that changes the destination, raises if the mirror was stopped or is to be deleted:
+    producers may use the topic by then, and that task decides what happens to it.
     """
     source, destination = ClusterAdmin(setup.source), ClusterAdmin(setup.destination)
     topic = source.describe(setup.source_topic)
@@ -83,7 +83,7 @@ def setup_mirror(
     check_ours()
     sync_configs(destination, setup.mirror_topic, source_configs=values, include=setup.sync_include)
     check_ours()
-    if guarded and (starts or destination.denies_reads(setup.mirror_topic)):  # an earlier attempt may have had a head to hide
+    if guarded and (starts or destination.denies_reads(setup.mirror_topic)):  # an earlier attempt may have hidden a head
         destination.allow_reads(setup.mirror_topic)
     return MirrorCreated(
         source_topic_id=topic.topic_id,
@@ -96,16 +96,16 @@ def setup_mirror(
 
 
 def _glance(destination: ClusterAdmin, mirror_topic: str) -> TopicDescription | None:
-    """Look for the topic once: mostly there is none, and if one broker has not heard of it yet the creation tells."""
+    """Return the topic if it exists, in one request without retries; if a broker does not show it yet, its creation fails."""
     return next(iter(destination.topics([mirror_topic])), None)
 
 
 def _still_to_seed(
     destination: ClusterAdmin, setup: MirrorSetup, present: TopicDescription | None, *, starts: Mapping[int, int]
 ) -> dict[int, int]:
-    """Pick the heads no earlier attempt has finished; raise TOPIC_EXISTS_ERROR for a topic that is no mirror of ours.
+    """Return the heads that no earlier attempt has finished; raise TOPIC_EXISTS_ERROR for a topic that is not a mirror.
 
-    The rules that this attempt has put on its name, or one that died right after that, are taken off it before.
+    Before that, remove the ACLs that this attempt, or an attempt that crashed right after setting them, has set on its name.
     """
     if present is None:
         return dict(starts)
@@ -123,10 +123,11 @@ def _seed(
     starts: Mapping[int, int],
     check_ours: Callable[[], None],
 ) -> None:
-    for one in assignments:
-        if one.partition in starts:
-            log.info("seeding_head", topic=one.mirror_topic, partition=one.partition, start=starts[one.partition])
-            seed_head(setup.destination, one, start=starts[one.partition], check_ours=check_ours)
+    for assignment in assignments:
+        if assignment.partition in starts:
+            start = starts[assignment.partition]
+            log.info("seeding_head", topic=assignment.mirror_topic, partition=assignment.partition, start=start)
+            seed_head(setup.destination, assignment, start=start, check_ours=check_ours)
 
 
 def _starts(admin: ClusterAdmin, topic: TopicDescription) -> dict[int, int]:
@@ -134,7 +135,7 @@ def _starts(admin: ClusterAdmin, topic: TopicDescription) -> dict[int, int]:
 
 
 def _wanted_starts(source: ClusterAdmin, topic: TopicDescription, spec: str) -> dict[int, int]:
-    """Answer where each partition begins; "latest" is before the first open transaction, so that none is split."""
+    """Return where each partition begins; "latest" is before the first open transaction, so that none is split."""
     starts = _starts(source, topic)
     if spec == EARLIEST:
         return starts
@@ -146,7 +147,7 @@ def _wanted_starts(source: ClusterAdmin, topic: TopicDescription, spec: str) -> 
 
 
 def _unseeded(destination: ClusterAdmin, mirror: TopicDescription, starts: Mapping[int, int]) -> dict[int, int]:
-    """Pick the partitions an earlier attempt left unseeded or untrimmed; raise where it lifted one beyond where it begins."""
+    """Return the partitions whose head is not seeded or not trimmed yet; raise if a partition begins beyond its start."""
     begins = _starts(destination, mirror)
     ends = destination.offsets(mirror.name, OffsetKind.END, partitions=mirror.partitions)
     _check_lifted(mirror.name, ends, starts=starts)
@@ -158,14 +159,14 @@ def _unseeded(destination: ClusterAdmin, mirror: TopicDescription, starts: Mappi
 
 
 def _check_lifted(mirror_topic: str, ends: Mapping[int, int], *, starts: Mapping[int, int]) -> None:
-    """Where one topic begins only grows, and nothing is copied before the set-up is over."""
+    """Raise if a partition was seeded beyond its start. A topic's start only grows, and nothing is copied before the set-up."""
     for partition, end in sorted(ends.items()):
         if end > starts.get(partition, 0):
             raise LinkEngineError(
                 ErrorCode.SOURCE_TOPIC_ID_CHANGED,
-                f"An attempt to set up {mirror_topic!r} has made it begin at offset {end} of partition {partition}, and its "
-                f"source begins at {starts.get(partition, 0)} now: it was deleted and created again meanwhile, or has lost "
-                "records. What lies between would be left out. Delete the mirror topic here and create it again.",
+                f"An earlier attempt to set up {mirror_topic!r} made partition {partition} begin at offset {end}, but the "
+                f"source now begins at {starts.get(partition, 0)}: it was deleted and created again, or has lost records. The "
+                "offsets in between would be missing. Delete the mirror topic and create it again.",
             )
 
 
@@ -181,12 +182,12 @@ def _guard(destination: ClusterAdmin, topic: str, *, hide: bool) -> bool:
 def _first_configs(setup: MirrorSetup, values: Mapping[str, str], *, seeding: bool) -> dict[str, str]:
     wanted = mirror_configs(values, include=setup.sync_include, overrides=setup.configs)
     if seeding and is_compacted(wanted):
-        wanted["cleanup.policy"] = "delete"  # a compacted topic refuses the keyless fillers; the policy follows after them
+        wanted["cleanup.policy"] = "delete"  # a compacted topic refuses keyless fillers; the policy is set after seeding
     return wanted
 
 
 def _create(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescription, *, wanted: Mapping[str, str]) -> bool:
-    """Create the topic; answer False where there is one of its name."""
+    """Create the topic; return False if a topic of this name exists."""
     try:
         destination.create_topic(
             setup.mirror_topic, partitions=topic.partitions, replication_factor=setup.replication_factor, configs=wanted
@@ -199,7 +200,7 @@ def _create(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescripti
 
 
 def _adopt(destination: ClusterAdmin, setup: MirrorSetup, topic: TopicDescription, *, wanted: Mapping[str, str]) -> None:
-    """Go on with the topic of an earlier attempt."""
+    """Continue with the topic of an earlier attempt."""
     destination.set_configs(setup.mirror_topic, wanted)
     recount = partial(count_partitions, setup.source, topic.name)
     follow_partitions(destination, setup.mirror_topic, partitions=topic.partitions, recount=recount)
@@ -218,13 +219,13 @@ def _check_writable(destination: ClusterAdmin, setup: MirrorSetup) -> None:
     if "WRITE" not in destination.rights(setup.mirror_topic):
         raise LinkEngineError(
             ErrorCode.AUTHORIZATION_ERROR,
-            f"User {setup.destination.sasl_username!r} may not write to mirror topic {setup.mirror_topic!r}: the DENY WRITE "
-            "that makes it read-only holds for everybody but super users. Add it to super.users of the destination brokers.",
+            f"User {setup.destination.sasl_username!r} may not write to mirror topic {setup.mirror_topic!r}: ACL DENY WRITE, "
+            "which makes it read-only, applies to all but super users. Add it to super.users of the destination brokers.",
         )
 
 
 def _exists(topic: str) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.TOPIC_EXISTS_ERROR,
-        f"Topic {topic!r} already exists on the destination cluster and is no mirror. Delete it, or use a link with a prefix.",
+        f"Topic {topic!r} already exists on the destination cluster and is not a mirror. Delete it or use a prefix.",
     )

@@ -2,16 +2,16 @@
 
 Order of the steps:
 
-1. The fence, so that no stale copy worker appends behind it; the ends are recorded.
-2. Consumer groups are moved to the end. This comes before producers, because a group that stands beyond the end would skip
-   what they write. What is refused here, or not answered in time, is returned and changes nothing of the rest.
+1. The fence, so that no stale copy worker appends behind it. The ends are recorded.
+2. Consumer groups are moved to the end. This comes before producers, because a group beyond the end would skip what they write.
+   A refusal or a timeout is returned and does not stop the other steps.
 3. DENY WRITE is removed: producers may write.
-4. What a cluster may refuse: fillers at the head are removed, the source's configs are given back. Refusals are returned, and
-   the caller keeps them for a retry (``give_configs_back``).
+4. Steps that a cluster may refuse: fillers at the head are removed, the source's configs are restored. Refusals are returned,
+   and the caller stores them for a retry (``give_configs_back``).
 
 Between 3 and 4 the topic still has a mirror's configs: unlimited retention, CreateTime, the largest message limit. So nothing
-is deleted early and nothing is refused that the source would have accepted.
-A failover asks nothing of the source as long as its configs are known from before.
+is deleted early, and nothing is refused that the source would have accepted.
+A failover does not contact the source if its configs are known from before.
 """
 
 from __future__ import annotations
@@ -48,16 +48,19 @@ def stop_mirror(
     on_open: Callable[[], None] = lambda: None,
     check_ours: Callable[[], None] = lambda: None,
 ) -> MirrorStopped:
-    """Fence the mirror, move groups to its end, let producers write, give the source's configs back. Safe to repeat.
+    """Fence the mirror, move groups to its end, allow writes, restore the source's configs. Safe to repeat.
 
-    ``on_fenced`` records the ends before producers are let in; where a partition cannot be fenced, those of the others. Once
-    producers have written, the ends cannot be told from the log any more: an attempt after that needs them back in
-    ``stop.fenced_ends``, and ``gives_back`` in ``stop.giving_back``. ``on_open`` is called when producers may write.
-    ``check_ours`` raises where another worker has gone on with this stop: the topic may be a mirror again by now, with configs
-    and rules that it needs. A topic that was only becoming a mirror keeps its configs and its groups, unless it has a mirror's
-    configs already; so does one that was stopped before and applications may use since. Raises MIRROR_TOPIC_MISSING where the
-    topic is gone, and what keeps us from the destination. A topic that is not this mirror's (``find_mirror``) is none: it
-    keeps its records and configs, only our rules go. What the destination refuses after the opening is returned.
+    ``on_fenced`` records the ends before producers may write; if a partition cannot be fenced, those of the others. Once
+    producers have written, the ends can no longer be found in the log: a later attempt needs them in ``stop.fenced_ends``, and
+    ``gives_back`` in ``stop.giving_back``. ``on_open`` is called when producers may write. ``check_ours`` raises if another
+    worker has taken over this stop: the topic may be a mirror again, with configs and ACLs that it needs.
+
+    A topic that was only becoming a mirror keeps its configs and groups, unless it has a mirror's configs already; so does a
+    topic that was stopped before, because applications may have used it since. If the topic is not this mirror's own
+    (``find_mirror``), it counts as missing: it keeps its records and configs, and only the ACLs of the mirror are removed.
+
+    Raises MIRROR_TOPIC_MISSING if the topic is gone, and errors of the destination. What the destination refuses after step 3
+    is returned.
     """
     found = _find(stop)
     if found is None:
@@ -84,21 +87,21 @@ def stop_mirror(
         change = _due(stop, destination.describe(found.name).configs)
         check_ours()
         refused += give_back_configs(destination, {found.name: change}).get(found.name, ())
-    log.info("mirror_stopped", topic=found.name, reason=stop.reason, ends=stopped.ends, refused=[one.name for one in refused])
+    log.info("mirror_stopped", topic=found.name, reason=stop.reason, ends=stopped.ends, refused=[step.name for step in refused])
     return replace(stopped, clamped=tuple(clamped), gives_back=gives_back, refused=tuple(refused))
 
 
 def give_configs_back(stop: MirrorStop, *, check_ours: Callable[[], None] = lambda: None) -> tuple[RefusedStep, ...]:
-    """Give the source's configs back that a stopped mirror still lacks; return what the destination refuses. Safe to repeat.
+    """Restore the source's configs that a stopped mirror still lacks; return what the destination refuses. Safe to repeat.
 
-    A config with another value than the mirror's is left alone: a person has set it since. Raises MIRROR_TOPIC_MISSING where
+    A config with another value than the mirror's is left alone: it was set by a user since. Raises MIRROR_TOPIC_MISSING if
     the topic is gone.
     """
     found = _find(stop)
     if found is None:
         raise missing_mirror(_topic_of(stop))
     destination = ClusterAdmin(stop.destination)
-    known = replace(stop, giving_back=True, reason=StopReason.FAILOVER)  # the values of the stop, not those of the source now
+    known = replace(stop, giving_back=True, reason=StopReason.FAILOVER)  # values of the time of the stop, not current ones
     change = _due(known, found.configs)
     check_ours()
     return give_back_configs(destination, {found.name: change}).get(found.name, ())
@@ -107,7 +110,7 @@ def give_configs_back(stop: MirrorStop, *, check_ours: Callable[[], None] = lamb
 def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
     """Undo what a set-up or a take-over did after its mirror was stopped; return the topic's id ("": no topic) and refusals.
 
-    For one that slept through the stop. Nothing is fenced or trimmed: applications may have written since.
+    For a task that was suspended during the stop. Nothing is fenced or trimmed: applications may have written since.
     """
     found = _find(stop)
     _open(stop, found)
@@ -115,19 +118,19 @@ def reopen_mirror(stop: MirrorStop) -> tuple[str, tuple[RefusedStep, ...]]:
     if found is not None and looks_like_mirror(found.configs):
         change = _due(stop, found.configs)
         refused = give_back_configs(ClusterAdmin(stop.destination), {found.name: change}).get(found.name, ())
-    log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None, refused=[one.name for one in refused])
+    log.warning("mirror_reopened", topic=_topic_of(stop), found=found is not None, refused=[step.name for step in refused])
     return (found.topic_id if found is not None else "", refused)
 
 
 def _missing(stop: MirrorStop) -> LinkEngineError:
-    """Take our rules off the name of a topic that is gone, and return the error that says that it is."""
+    """Remove the mirror's ACLs from the name of a topic that is gone, and return the error for the missing topic."""
     error = missing_mirror(_topic_of(stop))
     try:
         _open(stop, None)
     except LinkEngineError as refusal:
         if refusal.code != ErrorCode.AUTHORIZATION_ERROR:
             raise
-        message = f"{error.message} The rule DENY WRITE on its name could not be removed: {refusal.message}"
+        message = f"{error.message} The ACL DENY WRITE on its name could not be removed: {refusal.message}"
         return LinkEngineError(error.code, message)
     return error
 
@@ -140,7 +143,7 @@ def _let_producers_in(destination: ClusterAdmin, stop: MirrorStop, topic: str) -
 
 
 def _is_mirror(destination: ClusterAdmin, stop: MirrorStop, found: TopicDescription) -> bool:
-    """Tell whether the topic's configs and groups are a mirror's, so that the stop settles them."""
+    """Return whether the topic's configs and groups are a mirror's, so that the stop changes them."""
     if not stop.was_mirror:
         return looks_like_mirror(found.configs)
     return not was_stopped(destination, found, guard=stop.guard, failed=stop.failed)
@@ -156,7 +159,7 @@ def _find(stop: MirrorStop) -> TopicDescription | None:
 
 
 def _open(stop: MirrorStop, found: TopicDescription | None) -> None:
-    """Take our rules off the mirror's name, unless they guard another mirror there."""
+    """Remove the mirror's ACLs from its name, unless they guard another mirror there."""
     if found is None and stop.contested:
         return
     if stop.guard:
@@ -166,29 +169,31 @@ def _open(stop: MirrorStop, found: TopicDescription | None) -> None:
 
 
 def _fence(stop: MirrorStop, found: TopicDescription, *, keep: Callable[[MirrorStopped], None]) -> MirrorStopped:
-    """Fence the topic that was found: one that takes its place from here on is refused by its id.
+    """Fence the topic that was found; a topic created in its place from here on is refused by its id.
 
-    Where a partition's leader is away for hours, the others' fences are kept all the same: where nobody can be kept out, what
-    applications write behind them meanwhile would hide them from the next attempt, which would write new ones there.
+    If a partition's leader is away for hours, the fences of the other partitions are recorded all the same. On a cluster
+    without an authorizer, records that applications write behind them would hide them from the next attempt, which would write
+    new ones.
     """
-    assignments = [replace(one, mirror_topic_id=found.topic_id) for one in stop.assignments]
+    assignments = [replace(partition, mirror_topic_id=found.topic_id) for partition in stop.assignments]
     here, so_far, epochs = stop.destination, dict(stop.fenced_ends), dict[int, int]()
     try:
         ends = fence_partitions(here, assignments, generation=stop.generation, already_fenced_ends=so_far, epochs=epochs)
     except LinkEngineError:
         if len(so_far) > len(stop.fenced_ends):
-            with suppress(LinkEngineError):  # what is to be told is why the stop cannot go on
-                keep(_told(stop, [one for one in assignments if one.partition in so_far], so_far, epochs=epochs))
+            with suppress(LinkEngineError):  # the error that prevents the stop is raised
+                fenced = [partition for partition in assignments if partition.partition in so_far]
+                keep(_stopped(stop, fenced, so_far, epochs=epochs))
         raise
-    stopped = _told(stop, assignments, ends, epochs=epochs)
+    stopped = _stopped(stop, assignments, ends, epochs=epochs)
     keep(stopped)
     return stopped
 
 
-def _told(
+def _stopped(
     stop: MirrorStop, assignments: Sequence[PartitionAssignment], ends: Mapping[int, int], *, epochs: Mapping[int, int]
 ) -> MirrorStopped:
-    """Answer the fences, and from where on there is what was not mirrored."""
+    """Return the fences, and from which offsets on the mirror holds what was not mirrored."""
     foreign = _foreign(stop, assignments, ends)
     return MirrorStopped(
         ends=tuple(sorted(ends.items())), foreign=tuple(sorted(foreign.items())), epochs=tuple(sorted(epochs.items()))
@@ -196,34 +201,35 @@ def _told(
 
 
 def _foreign(stop: MirrorStop, assignments: Sequence[PartitionAssignment], fences: Mapping[int, int]) -> dict[int, int]:
-    """Answer where a mirror ends with what was not mirrored; a topic that was only becoming one has nothing else."""
+    """Return from which offsets on a mirror has foreign records; a topic that was only becoming a mirror is not checked."""
     if not stop.was_mirror:
         return {}
-    # before an earlier attempt recorded it; or a copier that is at work no more has told
+    # known from an earlier attempt, or reported by a copy worker that has ended in an orderly way
     known = {**dict(stop.left), **{number: end for number, end in stop.copied if number in dict(stop.fenced_ends)}}
-    told = {number: end for number, end in known.items() if end < fences.get(number, end)}
-    unknown = [one for one in assignments if one.partition not in known]
-    return told | foreign_starts(stop.destination, unknown, fences=fences, copied=dict(stop.copied))
+    below_fence = {number: end for number, end in known.items() if end < fences.get(number, end)}
+    unknown = [partition for partition in assignments if partition.partition not in known]
+    return below_fence | foreign_starts(stop.destination, unknown, fences=fences, copied=dict(stop.copied))
 
 
 def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> list[ClampedOffset]:
-    """Bring groups to the end, unless an earlier attempt has let producers in: a group that has read on would read twice."""
+    """Move groups to the end, unless an earlier attempt has allowed writes: a group that has read further would read twice."""
     topic = _topic_of(stop)
     fenced = {number for number, _ in stop.fenced_ends}
-    all_fenced = fenced and fenced >= {one.partition for one in stop.assignments}  # before, no attempt lets producers in
-    tells = all_fenced and stop.guard and destination.has_authorizer()
+    # no attempt allows writes before all partitions are fenced
+    all_fenced = fenced and fenced >= {partition.partition for partition in stop.assignments}
+    can_tell = all_fenced and stop.guard and destination.has_authorizer()
     ends = dict(stopped.ends) | dict(stopped.foreign)
     try:
-        if tells and not destination.denies_writes(topic):
+        if can_tell and not destination.denies_writes(topic):
             return []
         return clamp_groups(destination, topic, ends=ends, known=stop.group_offsets)
-    except LinkEngineError as error:  # a coordinator that does not answer keeps nobody's producers out
+    except LinkEngineError as error:  # a failing coordinator must not delay producers
         log.warning("groups_not_moved", topic=topic, code=error.code)
         return unread_groups(stop.group_offsets, ends=ends, error=error)
 
 
 def _due(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
-    """Return what the topic, with these own configs, has to change to be the ordinary topic that its source is."""
+    """Return what the topic, with these own configs, has to change to become an ordinary topic with the source's configs."""
     values = _source_configs(stop)
     change = configs_at_stop(values, include=stop.sync_include, overrides=stop.configs)
     if not (stop.giving_back and present):
@@ -232,10 +238,10 @@ def _due(stop: MirrorStop, present: Mapping[str, str]) -> ConfigChange:
 
 
 def _heads(destination: ClusterAdmin, found: TopicDescription, stopped: MirrorStopped) -> dict[int, int]:
-    """Return, by partition, where a topic that never held a record ends, before producers are let in.
+    """Return, by partition, the end of a topic that never held a record, before producers may write.
 
-    That is behind the fence. Partitions that were not fenced, since their set-up never came so far, end where the log does, as
-    long as no earlier attempt has let producers in.
+    That is behind the fence. Partitions without a fence, since their set-up did not get that far, end where the log does, as
+    long as no earlier attempt has allowed writes.
     """
     fences = {number: fence + 1 for number, fence in stopped.ends}
     if len(fences) >= found.partitions or not destination.denies_writes(found.name):
@@ -246,11 +252,11 @@ def _heads(destination: ClusterAdmin, found: TopicDescription, stopped: MirrorSt
 def _finish_seeding(
     destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped, *, heads: Mapping[int, int]
 ) -> list[RefusedStep]:
-    """Where the head was still being seeded, drop the fillers written so far and show the (empty) topic.
+    """If the head was still being seeded, delete the fillers written so far and make the (empty) topic readable.
 
-    Only of a topic that never held a record: a rule that denies reads may be anybody's, and carried over from the source.
-    Producers may have written behind the fence by now. Where the fillers cannot be removed, they are shown: records without
-    key and value. Raises where the cluster does not answer, for another attempt.
+    Only for a topic that never held a record: an ACL that denies reads may have another origin, and may be synced from the
+    source. Producers may have written behind the fence by now. Fillers that cannot be deleted stay visible: records without
+    key and value. Raises if the cluster does not respond, for another attempt.
     """
     topic, refused = _topic_of(stop), list[RefusedStep]()
     guarded = stop.guard and destination.has_authorizer()
@@ -268,8 +274,8 @@ def _finish_seeding(
 
 
 def _open_heads(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) -> dict[int, int]:
-    """Answer where partitions begin without their fillers where nobody could be kept out: not behind our fence, and not
-    beyond what somebody else wrote.
+    """Return where partitions begin without their fillers if producers could not be denied: not behind the fence, and not
+    beyond a foreign write.
     """
     fences, starts = dict(stopped.ends), destination.offsets(_topic_of(stop), OffsetKind.START)
     filled = {number: starts[number] for number, fence in fences.items() if starts.get(number, fence) < fence}

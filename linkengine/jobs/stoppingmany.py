@@ -1,6 +1,7 @@
-"""Fail many mirrors of one link over together: each step of ``stopping`` for all of them before the next step.
+"""Fail over many mirrors of a link together: each step of ``stopping`` for all of them before the next step.
 
-Only for mirrors that nobody has begun to stop. What does not go smoothly is left out of the answer and stopped one by one.
+Only for mirrors without an earlier stop attempt. Mirrors with any irregularity are not in the result and are stopped one at a
+time.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ def stop_many(
     on_open: Callable[[], None] = lambda: None,
     check_ours: Callable[[], None] = lambda: None,
 ) -> Stopped:
-    """Fence all, record where they ended, let producers write, give the source's configs back; return those that are writable.
+    """Fence all, record the ends, allow writes, restore the source's configs; return the mirrors that are writable.
 
-    ``on_fenced`` must have recorded all ends it is given before producers are let in; ``on_open`` is called when producers may
-    write; ``check_ours`` raises where somebody else has gone on with these stops (``stop_mirror``). Raises what keeps us from
-    the cluster. What the destination refuses after the opening is in the result.
+    ``on_fenced`` must have recorded all ends it is given before producers may write; ``on_open`` is called when producers may
+    write; ``check_ours`` raises if another worker has taken over these stops (``stop_mirror``). Raises errors that concern the
+    whole cluster. What the destination refuses after writes were allowed is in the result.
     """
     if not stops:
         return {}
     destination = ClusterAdmin(stops[0].destination)
-    plain = {one.mirror_topic: one for one in stops if _is_plain(one)}
+    plain = {stop.mirror_topic: stop for stop in stops if _is_plain(stop)}
     fenced = _fence(_still_mirrors(destination, plain))
     check_ours()
     on_fenced(fenced)
@@ -56,40 +57,40 @@ def stop_many(
 
 
 def _is_plain(stop: MirrorStop) -> bool:
-    """Tell whether nobody has begun it; where transactions fill gaps the fence is one of them, and markers may be refused."""
+    """Return whether the stop has no earlier attempt and its gaps are filled by markers, which the fence is then, too."""
     if not stop.mirror_topic_id or stop.fenced_ends or stop.seeding:
         return False
-    return not any(one.transactional_id for one in stop.assignments)
+    return not any(partition.transactional_id for partition in stop.assignments)
 
 
 def _still_mirrors(destination: ClusterAdmin, stops: Mapping[str, MirrorStop]) -> list[MirrorStop]:
-    """Leave out what applications may use since an earlier stop; two requests per 500 mirrors."""
+    """Leave out topics that applications may use since an earlier stop; two requests per 500 mirrors."""
     seen = [(stops[topic.name], topic) for topic in destination.topics(list(stops))]
-    return [one for one, topic in seen if not was_stopped(destination, topic, guard=one.guard, failed=one.failed)]
+    return [stop for stop, topic in seen if not was_stopped(destination, topic, guard=stop.guard, failed=stop.failed)]
 
 
 def _fence(stops: Sequence[MirrorStop]) -> Stopped:
     # a topic of another id is not the mirror's, and left to ``stop_mirror``
-    assignments = [replace(one, mirror_topic_id=stop.mirror_topic_id) for stop in stops for one in stop.assignments]
-    generations = {one.key: stop.generation for stop in stops for one in stop.assignments}
+    assignments = [replace(each, mirror_topic_id=stop.mirror_topic_id) for stop in stops for each in stop.assignments]
+    generations = {assignment.key: stop.generation for stop in stops for assignment in stop.assignments}
     fenced = fence_many(stops[0].destination, assignments, generations=generations) if stops else {}
     found: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
-    for one in assignments:
-        if one.key in fenced:
-            found[one.mirror_topic][one.partition] = fenced[one.key]
+    for assignment in assignments:
+        if assignment.key in fenced:
+            found[assignment.mirror_topic][assignment.partition] = fenced[assignment.key]
     whole = [stop for stop in stops if stop.assignments and len(found[stop.mirror_topic]) == len(stop.assignments)]
-    told = [(stop, _told(found[stop.mirror_topic])) for stop in whole]
-    return {stop.mirror_topic: stopped for stop, stopped in told if _is_copy_to_its_end(stop, dict(stopped.ends))}
+    results = [(stop, _stopped(found[stop.mirror_topic])) for stop in whole]
+    return {stop.mirror_topic: stopped for stop, stopped in results if _is_copy_to_its_end(stop, dict(stopped.ends))}
 
 
-def _told(fences: Mapping[int, tuple[int, int]]) -> MirrorStopped:
+def _stopped(fences: Mapping[int, tuple[int, int]]) -> MirrorStopped:
     known = sorted(fences.items())
     ends, epochs = [(number, end) for number, (end, _) in known], [(number, epoch) for number, (_, epoch) in known]
     return MirrorStopped(ends=tuple(ends), epochs=tuple(epochs))
 
 
 def _is_copy_to_its_end(stop: MirrorStop, fences: Mapping[int, int]) -> bool:
-    """Tell whether nobody has to look who wrote the last of it (``copyjob.mirrored``)."""
+    """Return whether all partitions end where copying ended, so that ``copyjob.mirrored`` need not look for foreign writes."""
     known = dict(stop.copied) | dict(stop.left)
     return all(known.get(partition, end) == end for partition, end in fences.items())
 
@@ -100,7 +101,7 @@ def _clamp(destination: ClusterAdmin, stop: MirrorStop, stopped: MirrorStopped) 
     ends = dict(stopped.ends)
     try:
         clamped = clamp_groups(destination, stop.mirror_topic, ends=ends, known=stop.group_offsets)
-    except LinkEngineError as error:  # a coordinator that does not answer keeps nobody's producers out
+    except LinkEngineError as error:  # a failing coordinator must not delay producers
         log.warning("groups_not_moved", topic=stop.mirror_topic, code=error.code)
         clamped = unread_groups(stop.group_offsets, ends=ends, error=error)
     return replace(stopped, clamped=tuple(clamped))

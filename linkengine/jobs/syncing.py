@@ -1,4 +1,4 @@
-"""One round of following the source: grow partitions, carry configs over."""
+"""Topic config sync: apply the source's partition counts and configs to mirrors."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from linkengine.sync.topics import find_mirror, grow_mirror, missing_mirror, obs
 
 _REFUSED = frozenset({ErrorCode.POLICY_VIOLATION_ERROR, ErrorCode.INVALID_REQUEST_ERROR, ErrorCode.AUTHORIZATION_ERROR})
 Outcome = MirrorSynced | LinkEngineError
-StillMirrors = Callable[[str], bool]  # asked with the mirror topic's name, right before anything is changed
+StillMirrors = Callable[[str], bool]  # called with the mirror topic's name, right before anything is changed
 
 
 def always(_: str) -> bool:
-    """Answer that nobody but the caller could have stopped a mirror meanwhile."""
+    """Return True: for callers whose mirrors no other task can stop at the same time."""
     return True
 
 
 def sync_mirror(mirror: MirrorSync, *, still_mirrors: StillMirrors = always) -> MirrorSynced:
-    """Make partitions and configs of a mirror follow its source once; about six requests.
+    """Apply partitions and configs of the source to a mirror once; about six requests.
 
     Raises SOURCE_TOPIC_MAY_BE_DELETED, SOURCE_TOPIC_ID_CHANGED, SOURCE_PARTITIONS_DECREASED, MIRROR_TOPIC_MISSING and
-    MIRROR_WAS_STOPPED, which are permanent, and what keeps us from either cluster, which is not.
+    MIRROR_WAS_STOPPED, which are permanent, and errors of either cluster, which are not.
     """
     (outcome,) = sync_mirrors([mirror], still_mirrors=still_mirrors)
     if isinstance(outcome, LinkEngineError):
@@ -42,19 +42,18 @@ def sync_mirror(mirror: MirrorSync, *, still_mirrors: StillMirrors = always) -> 
 
 
 def sync_mirrors(mirrors: Sequence[MirrorSync], *, still_mirrors: StillMirrors = always) -> list[Outcome]:
-    """Let many mirrors of one link follow once; answer, in order, what came of each, or its error (``sync_mirror``).
+    """Apply partitions and configs of the source to many mirrors of a link; return results or errors in order.
 
-    Looking costs about six requests per 500 mirrors, following one or two for each that has something to follow. Between the
-    look and the change somebody may make an ordinary topic of a mirror: ``still_mirrors`` tells, and it stays as it is. A
-    mirror that cannot grow follows with the partitions it has, and the answer says why. Raises only what keeps us from a whole
-    cluster.
+    Reading costs about six requests per 500 mirrors, applying one or two for each mirror that differs. Between reading and
+    applying, a mirror may be stopped: ``still_mirrors`` returns False then, and the topic stays as it is. A mirror that cannot
+    grow is synced with the partitions that it has, and the result says why. Raises only errors that concern a whole cluster.
     """
     source, destination = ClusterAdmin(mirrors[0].source), ClusterAdmin(mirrors[0].destination)
-    topics = observe_sources(source, {one.source_topic: one.source_topic_id for one in mirrors})
+    topics = observe_sources(source, {mirror.source_topic: mirror.source_topic_id for mirror in mirrors})
     values = source.effective_configs_of([name for name, topic in topics.items() if isinstance(topic, TopicDescription)])
-    here = {topic.name: topic for topic in destination.topics([one.mirror_topic for one in mirrors])}
+    here = {topic.name: topic for topic in destination.topics([mirror.mirror_topic for mirror in mirrors])}
     follow = partial(_follow, (source, destination), here=here, still_mirrors=still_mirrors)
-    return [follow(one, topics[one.source_topic], values=values.get(one.source_topic)) for one in mirrors]
+    return [follow(mirror, topics[mirror.source_topic], values=values.get(mirror.source_topic)) for mirror in mirrors]
 
 
 def _follow(
@@ -119,7 +118,7 @@ def _change_configs(destination: ClusterAdmin, topic: str, change: ConfigChange)
 def _grown(
     destination: ClusterAdmin, mirror: TopicDescription, *, partitions: int, recount: Callable[[], int]
 ) -> tuple[int, LinkEngineError | None]:
-    """Answer how many partitions the mirror has now, and why these are too few; raise where it has too many."""
+    """Return how many partitions the mirror has now, and why these are too few; raise if it has too many."""
     try:
         return grow_mirror(destination, mirror, partitions=partitions, recount=recount), None
     except LinkEngineError as error:

@@ -1,4 +1,4 @@
-"""Ask the independent witness whether a mirror equals its source: all of it, or what nobody has compared yet."""
+"""Verify a mirror against its source in Spark SQL: all of it, or the offsets that were not compared yet."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.newestends import newest_ends
 from linkengine.verifyjob.job import run_verify
 
-LOOKS = 3  # retention may take records of one side while both are read, or somebody may have the topic compacted
-CATCH_UP_S = 10.0  # a mirror that follows has by then what its source held
+RUNS = 3  # retention may delete records of one side while both are read, or the topic may become compacted
+CATCH_UP_S = 10.0  # time for a mirror to reach the end that its source had
 _POLL_S = 0.2
 _log = structlog.get_logger(__name__)
 
@@ -28,8 +28,8 @@ _log = structlog.get_logger(__name__)
 def verify(plan: VerifyPlan, *, spark_url: str, tag: str = "verify") -> VerifyReport:
     """Compare source and mirror record by record up to ``plan.ends``. Blocks.
 
-    By default up to the mirror's end, once that has reached where the source ended, for which it is given CATCH_UP_S.
-    The report tells what it lacked even so.
+    Without ``plan.ends``, up to the mirror's end, after waiting up to CATCH_UP_S for it to reach the source's end.
+    The report contains how many offsets it lacked even then.
     """
     source_ends = None if plan.ends else _source_ends(plan)
     _await_mirror(plan, source_ends or {})
@@ -43,7 +43,7 @@ def verify(plan: VerifyPlan, *, spark_url: str, tag: str = "verify") -> VerifyRe
 def verify_next(
     plan: VerifyPlan, *, covered: Mapping[int, Iterable[OffsetRange]], most: int, spark_url: str, tag: str = "verify"
 ) -> VerifyReport | None:
-    """Compare at most ``most`` offsets that are not covered yet, the lowest first; None where nothing is left. Blocks."""
+    """Compare at most ``most`` offsets that are not covered yet, the lowest first; None if none are left. Blocks."""
     whole = complete(plan)
     starts = dict(whole.starts)
     wanted = {partition: OffsetRange(starts[partition], end) for partition, end in whole.ends}
@@ -52,16 +52,16 @@ def verify_next(
         return None
     narrow = replace(
         whole,
-        starts=tuple((partition, one.start) for partition, one in pieces),
-        ends=tuple((partition, one.end) for partition, one in pieces),
+        starts=tuple((partition, piece.start) for partition, piece in pieces),
+        ends=tuple((partition, piece.end) for partition, piece in pieces),
     )
     return _verify(narrow, spark_url=spark_url, tag=tag)
 
 
 def complete(plan: VerifyPlan) -> VerifyPlan:
-    """Fill in where to begin and to end, and whether either side compacts.
+    """Return the plan with starts, ends, and whether either side is compacted.
 
-    Begins at the higher of both log starts: below it one side's retention took what the other may still have.
+    A partition begins at the higher of both log starts: below it, one side's retention has deleted what the other may have.
     """
     source, mirror = ClusterAdmin(plan.source), ClusterAdmin(plan.destination)
     ends = plan.ends or tuple(sorted(mirror.offsets(plan.mirror_topic, OffsetKind.END).items()))
@@ -70,13 +70,13 @@ def complete(plan: VerifyPlan) -> VerifyPlan:
         source.offsets(plan.source_topic, OffsetKind.START),
         mirror.offsets(plan.mirror_topic, OffsetKind.START),
     )
-    starts = tuple((partition, min(end, max(one.get(partition, 0) for one in lowest))) for partition, end in ends)
+    starts = tuple((partition, min(end, max(begins.get(partition, 0) for begins in lowest))) for partition, end in ends)
     sides = (source.effective_configs(plan.source_topic), mirror.effective_configs(plan.mirror_topic))
     return replace(plan, starts=starts, ends=ends, compacted=plan.compacted or any(is_compacted(configs) for configs in sides))
 
 
 def _source_ends(plan: VerifyPlan) -> dict[int, int] | None:
-    """Answer where the source ends for a committed reader; None where that cannot be told now: it may still be readable."""
+    """Return the source's ends for a committed reader; None if they cannot be read now: the records may still be readable."""
     try:
         return newest_ends(plan.source, plan.source_topic).stable
     except LinkEngineError as error:
@@ -93,11 +93,11 @@ def _await_mirror(plan: VerifyPlan, source_ends: Mapping[int, int]) -> None:
 
 
 def _verify(plan: VerifyPlan, *, spark_url: str, tag: str) -> VerifyReport:
-    """Look again where records differ and the plan is another one by now, or none of them differs any more.
+    """Repeat a run with differences until they are confirmed under an unchanged plan, or none is left.
 
-    Where a log start moves all the time, the last look leaves out what retention was about to take.
+    If a log start moves all the time, the last run leaves out what retention was about to delete.
     """
-    for _ in range(LOOKS - 1):
+    for _ in range(RUNS - 1):
         report = run_verify(plan, spark_url=spark_url, tag=tag, read_far=read_far, weigh=weigh)
         if not report.differences:
             return report

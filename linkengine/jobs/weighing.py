@@ -1,8 +1,8 @@
-"""How large the records of a topic are, found out by Spark's Python workers before Spark reads them into its heap.
+"""Size of a topic's largest records, measured by Spark's Python workers before Spark reads them into its heap.
 
-A batch of some kilobytes may stand for records of hundreds of megabytes, of which Kafka's consumer makes arrays; Spark's JVM,
-which all copy jobs need, would end with an OutOfMemoryError. Here batches are looked at as they lie in the log: decompressed in
-pieces, and only where their frames do not tell how large they are at most.
+A batch of some kilobytes can decompress to records of hundreds of megabytes, which Kafka's consumer allocates as arrays;
+Spark's JVM, which all copy workers need, would fail with an OutOfMemoryError. Here batches are read as they are in the log:
+decompressed in pieces, and only if their frames do not limit the decompressed size.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Bounds = Mapping[int, tuple[int, int]]
 
 
 def weigh(spark: SparkSession, part: TopicPart) -> Heaviest | None:
-    """Find a part's largest record; None where there is none. The address travels pickled: Spark does not print that."""
+    """Return a part's largest record, None if it has none. The address travels pickled: Spark does not print that."""
     bounds = {partition: (part.starts[partition], end) for partition, end in sorted(part.ends.items())}
     tasks = 1 if part.gentle else max(1, min(READERS, len(bounds)))
     work = partial(_weigh_share, address=part.address, topic=part.topic, bounds=bounds, tasks=tasks)
@@ -44,13 +44,13 @@ def weigh(spark: SparkSession, part: TopicPart) -> Heaviest | None:
 def _weigh_share(
     batches: Iterable[pyarrow.RecordBatch], *, address: ClusterAddress, topic: str, bounds: _Bounds, tasks: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Run in an executor: yield the heaviest record of each partition whose turn it is."""
+    """Run in an executor: yield the largest record of each partition of this task."""
     import pyarrow  # noqa: PLC0415 - the driver's half does not need it
 
     types = [("partition", pyarrow.int32()), ("offset", pyarrow.int64()), ("bytes", pyarrow.int64())]
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            rows = heaviest_of(address, topic, {one: bounds[one] for one in sorted(bounds)[number::tasks]})
+            rows = heaviest_of(address, topic, {partition: bounds[partition] for partition in sorted(bounds)[number::tasks]})
             yield pyarrow.RecordBatch.from_pylist(rows, schema=pyarrow.schema(types))
 
 
@@ -75,12 +75,12 @@ def heaviest_of(address: ClusterAddress, topic: str, bounds: _Bounds) -> list[di
 
 
 def _limits(cluster: Cluster, leader: Leader, place: tuple[str, int], *, start: int, end: int) -> tuple[int, int]:
-    """Cut the bounds at what the log holds; -2 and -1 stand for its start and its end."""
+    """Return the bounds limited to what the log holds; -2 and -1 stand for its start and its end."""
     limits = []
     for timestamp, committed in ((EARLIEST, False), (LATEST, True)):
         error, offset = list_offsets(cluster, leader.broker, [place], timestamp=timestamp, read_committed=committed)[place]
         if error:
-            raise BrokerError(error, f"The offsets of {place[0]}-{place[1]} cannot be seen")
+            raise BrokerError(error, f"The offsets of {place[0]}-{place[1]} cannot be read")
         limits.append(offset)
     return max(start, limits[0]), limits[1] if end < 0 else min(end, limits[1])
 
@@ -94,7 +94,7 @@ def _heaviest(
         error, aborted, data = read_committed(connection, topic=place, leader_epoch=leader_epoch, offset=position)
         if error:
             raise BrokerError(error, f"Records of {place[0]}-{place[2]} from offset {position} on cannot be read")
-        transactions = AbortedTransactions([AbortedTransaction(*one) for one in aborted])
+        transactions = AbortedTransactions([AbortedTransaction(*fields) for fields in aborted])
         before = position
         for at, view in iter_batches(data):
             batch = data[at : at + view.size]

@@ -1,4 +1,4 @@
-"""A fault proves what it broke: who held a partition before it and after it."""
+"""The effect of a fault: the owner of a partition before and after it."""
 
 import socket
 import threading
@@ -53,13 +53,13 @@ def soon(work: Callable[[], object], *, every_s: float = 0.2) -> Iterator[None]:
     thread.join()
 
 
-def test_an_owner_that_died_lets_its_lease_run_out(server: RedisServer, owners: Owners) -> None:
+def test_the_lease_of_a_dead_owner_expires(server: RedisServer, owners: Owners) -> None:
     owner(server, "0001-a")
 
     assert owners.died(owners.awaited(), timeout_s=WITHIN_S)
 
 
-def test_who_renews_or_gives_back_has_not_died(server: RedisServer, owners: Owners) -> None:
+def test_an_owner_that_renews_or_releases_has_not_died(server: RedisServer, owners: Owners) -> None:
     lease = RedisLease(server.url, ttl_ms=TTL_MS)
     grants = lease.acquire_all(KEYS, "0001-a")
     before = owners.tokens()
@@ -71,7 +71,7 @@ def test_who_renews_or_gives_back_has_not_died(server: RedisServer, owners: Owne
         assert not owners.died(before, timeout_s=WITHIN_S)
 
 
-def test_a_second_owner_is_seen_and_the_first_one_is_none(server: RedisServer, owners: Owners) -> None:
+def test_only_another_owner_counts_as_taken_over(server: RedisServer, owners: Owners) -> None:
     first = RedisLease(server.url, ttl_ms=TTL_MS)
     grants = first.acquire_all(KEYS, "0001-a")
     before = owners.tokens()
@@ -83,23 +83,23 @@ def test_a_second_owner_is_seen_and_the_first_one_is_none(server: RedisServer, o
         assert owners.taken_over(before, timeout_s=WITHIN_S)
 
 
-def test_leases_are_ended_until_another_has_one_and_not_where_nobody_wants_it(server: RedisServer, owners: Owners) -> None:
+def test_end_leases_succeeds_only_if_another_owner_takes_one(server: RedisServer, owners: Owners) -> None:
     first, second = owner(server, "0001-a"), RedisLease(server.url, ttl_ms=TTL_MS)
     with soon(lambda: second.acquire_all(KEYS, "0002-b"), every_s=0.02):
         assert owners.end_leases()
     del first
 
     assert owners.forget_all()
-    assert not owners.end_leases()  # nobody holds anything
+    assert not owners.end_leases()  # there is no lease
 
 
-def test_a_redis_that_is_away_proves_nothing() -> None:
-    away = Owners(f"redis://{LOOPBACK}:{free_port()}/0")
+def test_an_unavailable_redis_shows_no_effect() -> None:
+    down = Owners(f"redis://{LOOPBACK}:{free_port()}/0")
 
-    assert away.seen() == {}
-    assert away.set_expiry(["lease:{1/0}"], 1) == 0
-    assert not away.forget_all()
-    assert not away.taken_over({"lease:{1/0}": "0001-a#x"}, timeout_s=0.2)
+    assert down.seen() == {}
+    assert down.set_expiry(["lease:{1/0}"], 1) == 0
+    assert not down.forget_all()
+    assert not down.taken_over({"lease:{1/0}": "0001-a#x"}, timeout_s=0.2)
 
 
 def test_a_process_is_connected_while_its_connection_is_open() -> None:
@@ -111,6 +111,6 @@ def test_a_process_is_connected_while_its_connection_is_open() -> None:
             assert connected([getpid()], [free_port()]) == []
 
 
-def test_a_blow_is_effective_and_mends_itself_unless_it_says_otherwise() -> None:
+def test_a_blow_is_effective_and_needs_no_repair_by_default() -> None:
     assert Blow().proof()
     assert Blow().mend()

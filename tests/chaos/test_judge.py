@@ -1,4 +1,4 @@
-"""The judge sees what must never be, and nothing else."""
+"""The judge finds violations, and nothing else."""
 
 from dataclasses import replace
 
@@ -16,12 +16,12 @@ def entry(number: int, *, key: str = "", deletes: bool = False, partition: int =
     return Entry(writer="w", number=number, topic=TOPIC, partition=partition, key=name.encode(), deletes=deletes)
 
 
-def at(offset: int, one: Entry) -> Record:
-    return Record(one.partition, offset, one.key, one.value, (1, 1_000 + one.number), ((HEADER, one.name),))
+def at(offset: int, sent: Entry) -> Record:
+    return Record(sent.partition, offset, sent.key, sent.value, (1, 1_000 + sent.number), ((HEADER, sent.name),))
 
 
 def kinds(findings: object) -> list[str]:
-    return [one.kind for one in findings]  # type: ignore[attr-defined]
+    return [finding.kind for finding in findings]  # type: ignore[attr-defined]
 
 
 def test_equal_sides_have_no_findings() -> None:
@@ -46,27 +46,27 @@ def test_a_stopped_mirror_is_compared_up_to_its_end() -> None:
     assert kinds(judge.compare(TOPIC, source, source, ends={0: 1})) == ["extra"]
 
 
-def test_the_history_tells_lost_doubled_aborted_and_reordered_records() -> None:
-    one, two, three = entry(1), entry(2), entry(3)
-    acked = dict.fromkeys((one, two), Outcome.ACKED)
+def test_lost_doubled_aborted_and_reordered_records_are_found_by_the_history() -> None:
+    first, second, third = entry(1), entry(2), entry(3)
+    acked = dict.fromkeys((first, second), Outcome.ACKED)
 
-    assert kinds(judge.check_history(TOPIC, [at(0, one), at(1, two)], acked)) == []
-    assert kinds(judge.check_history(TOPIC, [at(0, one)], acked)) == ["lost"]
-    assert kinds(judge.check_history(TOPIC, [at(0, one), at(1, two), at(2, two)], acked)) == ["doubled"]
-    assert kinds(judge.check_history(TOPIC, [at(0, two), at(1, one)], acked)) == ["reordered"]
-    assert kinds(judge.check_history(TOPIC, [at(0, three)], {three: Outcome.ABORTED})) == ["aborted"]
-    assert kinds(judge.check_history(TOPIC, [at(0, three)], {})) == ["foreign"]
+    assert kinds(judge.check_history(TOPIC, [at(0, first), at(1, second)], acked)) == []
+    assert kinds(judge.check_history(TOPIC, [at(0, first)], acked)) == ["lost"]
+    assert kinds(judge.check_history(TOPIC, [at(0, first), at(1, second), at(2, second)], acked)) == ["doubled"]
+    assert kinds(judge.check_history(TOPIC, [at(0, second), at(1, first)], acked)) == ["reordered"]
+    assert kinds(judge.check_history(TOPIC, [at(0, third)], {third: Outcome.ABORTED})) == ["aborted"]
+    assert kinds(judge.check_history(TOPIC, [at(0, third)], {})) == ["foreign"]
 
 
 @pytest.mark.parametrize("times", [0, 1])
-def test_a_record_of_unknown_fate_may_be_there_or_not_but_not_twice(times: int) -> None:
+def test_a_record_with_unknown_outcome_may_exist_once_or_not_at_all(times: int) -> None:
     unknown = {entry(1): Outcome.UNKNOWN}
 
     assert kinds(judge.check_history(TOPIC, [at(0, entry(1))] * times, unknown)) == []
     assert kinds(judge.check_history(TOPIC, [at(0, entry(1)), at(1, entry(1))], unknown)) == ["doubled"]
 
 
-def test_a_compacted_source_may_lack_what_it_holds_a_newer_record_for_and_its_mirror_nothing() -> None:
+def test_a_compacted_source_may_lack_superseded_records_and_its_mirror_none() -> None:
     old, new, other = entry(1, key="k"), entry(2, key="k"), entry(3, key="l")
     whole = [at(0, old), at(1, new), at(2, other)]
 
@@ -91,32 +91,32 @@ def test_the_newest_record_of_a_key_is_the_last_acknowledged_or_an_unknown_after
     assert kinds(judge.check_newest(TOPIC, [at(5, third)], {**acked, third: Outcome.UNKNOWN})) == []
 
 
-def test_a_record_stands_where_its_writer_was_told_and_as_it_was_sent() -> None:
-    one, two = entry(1, key="k"), entry(2, key="k", deletes=True)
-    acked, offsets = dict.fromkeys((one, two), Outcome.ACKED), {one: 0, two: 1}
+def test_a_record_must_be_unchanged_and_at_its_acknowledged_offset() -> None:
+    first, second = entry(1, key="k"), entry(2, key="k", deletes=True)
+    acked, offsets = dict.fromkeys((first, second), Outcome.ACKED), {first: 0, second: 1}
 
-    assert kinds(judge.check_places(TOPIC, [at(0, one), at(1, two)], acked, offsets)) == []
-    assert kinds(judge.check_places(TOPIC, [at(7, one)], acked, {})) == []  # the source did not tell where it stands
-    assert kinds(judge.check_places(TOPIC, [at(2, two)], acked, offsets)) == ["moved"]
-    assert kinds(judge.check_places(TOPIC, [at(0, one)._replace(value=b"other")], acked, offsets)) == ["foreign"]
-    assert kinds(judge.check_places(TOPIC, [at(1, two)._replace(key=b"l")], acked, offsets)) == ["foreign"]
+    assert kinds(judge.check_places(TOPIC, [at(0, first), at(1, second)], acked, offsets)) == []
+    assert kinds(judge.check_places(TOPIC, [at(7, first)], acked, {})) == []  # the source did not return its offset
+    assert kinds(judge.check_places(TOPIC, [at(2, second)], acked, offsets)) == ["moved"]
+    assert kinds(judge.check_places(TOPIC, [at(0, first)._replace(value=b"other")], acked, offsets)) == ["foreign"]
+    assert kinds(judge.check_places(TOPIC, [at(1, second)._replace(key=b"l")], acked, offsets)) == ["foreign"]
     assert kinds(judge.check_places(TOPIC, [at(0, entry(3))], acked, offsets)) == ["foreign"]
 
 
-def test_what_a_mirror_passed_before_its_source_could_clean_it_has_to_be_there() -> None:
+def test_records_that_a_mirror_passed_before_compaction_must_exist() -> None:
     old, deletion, late = entry(1, key="k"), entry(2, key="k", deletes=True), entry(3, key="k")
     offsets, sent_s = {old: 0, deletion: 1, late: 2}, {old: 100.0, deletion: 100.5, late: 101.0}
     passed = {(TOPIC, 0): [(1, 101.0), (2, 105.0), (3, 112.0)]}
 
     kept = judge.copied_in_time(offsets, sent_s, passed, 10.0)
 
-    assert kept == {old, deletion}  # the mirror came to the third one when it was eleven seconds old
+    assert kept == {old, deletion}  # the mirror passed the third record when it was eleven seconds old
     assert kinds(judge.check_kept(TOPIC, [at(0, old), at(1, deletion)], kept)) == []
     assert kinds(judge.check_kept(TOPIC, [at(0, old), at(2, late)], kept)) == ["lost"]
     assert judge.copied_in_time(offsets, sent_s, {}, 10.0) == set()
 
 
-def test_what_only_some_readers_see_and_wrong_ends_are_found() -> None:
+def test_records_visible_to_some_readers_only_and_wrong_ends_are_found() -> None:
     record = at(0, entry(1))
 
     assert kinds(judge.check_unchanged([], [record], topic=TOPIC)) == ["aborted"]
@@ -124,7 +124,7 @@ def test_what_only_some_readers_see_and_wrong_ends_are_found() -> None:
     assert kinds(judge.check_ends({(TOPIC, 0): 5}, {(TOPIC, 0): 5})) == []
 
 
-def test_a_finding_is_one_line_for_people() -> None:
+def test_a_finding_is_written_in_one_line() -> None:
     finding = judge.Finding(kind="lost", topic=TOPIC, partition=1, offset=7, detail="gone")
 
     assert str(finding) == "lost: t-1 at offset 7: gone"

@@ -1,7 +1,7 @@
-"""The judge catches a copier without one of its safeguards, and has nothing to say about the whole one.
+"""The judge detects each missing safeguard of the engine, and finds nothing with all safeguards.
 
-Each schedule is the smallest that needs the safeguard: what a copier sent is held in the network until after somebody else has
-taken over.
+Each test is the smallest sequence of events that needs the safeguard: requests of a copy worker are held in the network until
+another owner has taken over.
 """
 
 import time
@@ -23,15 +23,15 @@ from linkengine.domain.plans import CopyTuning
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 TIMEOUT_S = 180.0
 LEASE_MS = 500
-RECORD_BYTES = 1_000  # many times what a look-up takes
-QUIET_S = 2.0  # in which a copier on a busy machine comes to sending what it has read
+RECORD_BYTES = 1_000  # many times the size of a metadata request
+QUIET_S = 2.0  # time in which a copy worker on a busy machine sends what it has read
 COPY_S = 300.0
-SHORT_S = 1.2  # the wait before the first marker after a dead owner is longer
-TUNING = CopyTuning(lease_ttl_ms=LEASE_MS, request_timeout_ms=120_000, progress_ms=100)  # nobody gives up what is held
+SHORT_S = 1.2  # shorter than the wait before the first marker after a dead owner
+TUNING = CopyTuning(lease_ttl_ms=LEASE_MS, request_timeout_ms=120_000, progress_ms=100)  # held requests do not time out
 
 
 class Scene:
-    """One topic of one partition between two small clusters, and copiers that are started by hand."""
+    """A topic with a single partition between two small clusters, and copy workers that are started by hand."""
 
     def __init__(self, ground: Ground, topic: str, mutation: str) -> None:
         self.ground, self.topic = ground, topic
@@ -41,16 +41,16 @@ class Scene:
     def start_copier(self) -> int:
         return self.engine.start_copier(seconds=COPY_S)
 
-    def let_a_short_owner_come(self, generation: int) -> None:
-        """Let one more owner have the lease and give it back before it may send a marker."""
+    def run_short_owner(self, generation: int) -> None:
+        """Let another owner acquire the lease and release it before it may send a marker."""
         name = f"generation:{{{self.engine.assignments[self.topic][0].key}}}"
         with self.ground.client() as client:
-            while int(str(client.hget(name, "generation"))) < generation:  # on a slow machine its slice may be over first
+            while int(str(client.hget(name, "generation"))) < generation:  # a slow machine may end it before it has the lease
                 pid = self.engine.start_copier(seconds=SHORT_S)
                 self.until(lambda pid=pid: not psutil.pid_exists(pid))
 
     def write(self, count: int, *, side: Side | None = None) -> None:
-        """Write records of 1 KB, one batch each call."""
+        """Write records of 1 KB, one batch per call."""
         producer = Producer({**(side or self.ground.source).cluster.client(), "linger.ms": 50})
         for number in range(count):
             producer.produce(self.topic, value=f"{time.monotonic_ns()}-{number}".ljust(RECORD_BYTES, "."))
@@ -62,7 +62,7 @@ class Scene:
 
     @contextmanager
     def open_transaction(self, count: int) -> Iterator[None]:
-        """Write records to the source's log that are aborted in the end."""
+        """Write records to the source that are aborted when the block ends."""
         producer = Producer({**self.ground.source.cluster.client(), "transactional.id": self.topic})
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
@@ -78,10 +78,10 @@ class Scene:
     def caught_up(self) -> bool:
         return self.end(self.ground.destination) >= self.end(self.ground.source)
 
-    def hold_what_is_sent(self, send: Callable[[], None], *, least: int = 1) -> None:
-        """Hold the connections of this moment, and wait until the copier has sent so many bytes over them.
+    def hold_sent_requests(self, send: Callable[[], None], *, least: int = 1) -> None:
+        """Hold the present connections, and wait until the copy worker has sent at least ``least`` bytes over them.
 
-        Not before it has heard that all is written: nothing follows a first append whose answer is held.
+        Waits first until the worker knows that everything is written: nothing follows a first append whose response is held.
         """
         self.until(self.caught_up)
         end = self.end(self.ground.source)
@@ -89,7 +89,7 @@ class Scene:
         self.ground.destination.proxy.hold()
         send()
         proxy, held, deadline = self.ground.destination.proxy, 0, time.monotonic() + TIMEOUT_S
-        while proxy.held_bytes > held or held < least:  # its own look-ups are held as well: what was to be sent follows at once
+        while proxy.held_bytes > held or held < least:  # metadata requests are held as well; what was to be sent follows
             assert time.monotonic() < deadline, f"only {held} bytes were sent"
             held = self.until(lambda: proxy.held_bytes)
             time.sleep(QUIET_S)
@@ -99,93 +99,96 @@ class Scene:
             read_topic(side.cluster.client(), self.topic, partitions=1, committed=True)
             for side in (self.ground.source, self.ground.destination)
         )
-        return [one.kind for one in judge.compare(self.topic, source, mirror, ends=ends)]
+        return [finding.kind for finding in judge.compare(self.topic, source, mirror, ends=ends)]
 
     def end_findings(self, expected: int) -> list[str]:
         place = (self.topic, 0)
-        return [one.kind for one in judge.check_ends({place: expected}, {place: self.end(self.ground.destination)})]
+        return [finding.kind for finding in judge.check_ends({place: expected}, {place: self.end(self.ground.destination)})]
 
     @staticmethod
-    def until(look: Callable[[], Any]) -> Any:
+    def until(condition: Callable[[], Any]) -> Any:
         deadline = time.monotonic() + TIMEOUT_S
-        while not (found := look()):
-            assert time.monotonic() < deadline, "it did not come true in time"
+        while not (found := condition()):
+            assert time.monotonic() < deadline, "the condition did not become true in time"
             time.sleep(0.05)
         return found
 
 
 @contextmanager
-def scene(ground: Ground, topic: str, mutation: str) -> Iterator[Scene]:
-    one = Scene(ground, topic, mutation)
+def copying(ground: Ground, topic: str, mutation: str) -> Iterator[Scene]:
+    scene = Scene(ground, topic, mutation)
     try:
-        yield one
+        yield scene
     finally:
         ground.heal()
-        one.engine.copiers.close()
+        scene.engine.copiers.close()
 
 
 @pytest.mark.parametrize("mutation", ["", "sequences"])
 def test_without_sequences_a_late_batch_is_appended_twice(small_ground: Ground, topic_name: str, mutation: str) -> None:
-    with scene(small_ground, topic_name, mutation) as one:
-        first = one.start_copier()
-        one.write(10)
-        one.hold_what_is_sent(lambda: one.write(10), least=10 * RECORD_BYTES)
-        one.engine.copiers.kill(first)
-        one.start_copier()
-        one.until(one.caught_up)
+    with copying(small_ground, topic_name, mutation) as scene:
+        first = scene.start_copier()
+        scene.write(10)
+        scene.hold_sent_requests(lambda: scene.write(10), least=10 * RECORD_BYTES)
+        scene.engine.copiers.kill(first)
+        scene.start_copier()
+        scene.until(scene.caught_up)
 
         small_ground.destination.proxy.release()
         if mutation:
-            one.until(lambda: one.end(small_ground.destination) >= 30)
-        time.sleep(1.0)  # what was held is on its way; nothing tells when it has come to nothing
-        findings = one.findings()
+            scene.until(lambda: scene.end(small_ground.destination) >= 30)
+        time.sleep(1.0)  # held requests are in flight again; a refused request leaves no trace to wait for
+        findings = scene.findings()
 
     assert findings == (["extra"] * 10 if mutation else [])
 
 
 @pytest.mark.parametrize("mutation", ["", "offsets"])
-def test_without_a_look_at_offsets_records_move_behind_a_foreign_one(
+def test_without_a_check_of_offsets_records_move_behind_a_foreign_write(
     small_ground: Ground, topic_name: str, mutation: str
 ) -> None:
-    with scene(small_ground, topic_name, mutation) as one:
-        one.start_copier()
-        one.write(10)
-        one.until(one.caught_up)
-        one.write(1, side=small_ground.destination)  # as the administrator: no rule keeps that one away
-        one.write(5)
-        key = one.engine.assignments[topic_name][0].key
-        one.until(lambda: one.end(small_ground.destination) >= 16 if mutation else one.engine.phases()[key] == "FOREIGN_WRITE")
-        one.write(5)
+    with copying(small_ground, topic_name, mutation) as scene:
+        scene.start_copier()
+        scene.write(10)
+        scene.until(scene.caught_up)
+        scene.write(1, side=small_ground.destination)  # as the administrator, whom no ACL denies
+        scene.write(5)
+        key = scene.engine.assignments[topic_name][0].key
         if mutation:
-            one.until(lambda: one.end(small_ground.destination) >= 21)
-        time.sleep(1.0)  # for a copier that should have stopped
-        findings, phase = one.findings(), one.engine.phases()[key]
-        failures = [str(failure) for failure in one.engine.failures()]
+            scene.until(lambda: scene.end(small_ground.destination) >= 16)
+        else:
+            scene.until(lambda: scene.engine.phases()[key] == "FOREIGN_WRITE")
+        scene.write(5)
+        if mutation:
+            scene.until(lambda: scene.end(small_ground.destination) >= 21)
+        time.sleep(1.0)  # for a copy worker that should have stopped
+        findings, phase = scene.findings(), scene.engine.phases()[key]
+        failures = [str(failure) for failure in scene.engine.failures()]
 
-    # a broker takes what is in flight before anybody can know; a whole copier says so and sends nothing after that
+    # a broker accepts what is in flight before the foreign write can be detected; without mutation nothing is sent afterwards
     if mutation:
         assert findings == ["changed"] * 10 + ["extra"]
     else:
         assert set(findings) == {"changed", "missing"}
         assert findings.count("missing") >= 4
     assert phase == ("COPYING" if mutation else "FOREIGN_WRITE")
-    assert len(failures) == (0 if mutation else 1)  # where nobody wrote, a mirror that is given up is a finding
+    assert len(failures) == (0 if mutation else 1)  # without foreign writes, a FAILED mirror would be a finding
     assert all("FOREIGN_WRITE" in failure for failure in failures)
 
 
 @pytest.mark.parametrize("mutation", ["", "commits"])
-def test_the_watch_sees_a_mirror_that_goes_past_what_is_committed(small_ground: Ground, topic_name: str, mutation: str) -> None:
-    with scene(small_ground, topic_name, mutation) as one:
+def test_the_watch_finds_a_mirror_beyond_what_is_committed(small_ground: Ground, topic_name: str, mutation: str) -> None:
+    with copying(small_ground, topic_name, mutation) as scene:
         watch = Watch(small_ground, {topic_name: 1})
-        one.start_copier()
-        one.write(10)
-        one.until(one.caught_up)
-        with one.open_transaction(5):
+        scene.start_copier()
+        scene.write(10)
+        scene.until(scene.caught_up)
+        with scene.open_transaction(5):
             watch.start()
             if mutation:
-                one.until(lambda: watch.findings)
+                scene.until(lambda: watch.findings)
             else:
-                one.until(lambda: watch.samples > 5)
+                scene.until(lambda: watch.samples > 5)
             watch.stop()
 
     assert not watch.error
@@ -196,59 +199,61 @@ def test_the_watch_sees_a_mirror_that_goes_past_what_is_committed(small_ground: 
 def test_without_a_fence_a_late_batch_is_appended_to_a_stopped_mirror(
     small_ground: Ground, topic_name: str, mutation: str
 ) -> None:
-    with scene(small_ground, topic_name, mutation) as one:
-        first = one.start_copier()
-        one.write(10)
-        one.hold_what_is_sent(lambda: one.write(10), least=10 * RECORD_BYTES)
-        one.engine.copiers.kill(first)
-        one.engine.fail_over(topic_name)
+    with copying(small_ground, topic_name, mutation) as scene:
+        first = scene.start_copier()
+        scene.write(10)
+        scene.hold_sent_requests(lambda: scene.write(10), least=10 * RECORD_BYTES)
+        scene.engine.copiers.kill(first)
+        scene.engine.fail_over(topic_name)
 
         small_ground.destination.proxy.release()
         if mutation:
-            one.until(lambda: one.end(small_ground.destination) >= 20)
+            scene.until(lambda: scene.end(small_ground.destination) >= 20)
         time.sleep(1.0)
-        findings = one.findings(ends=one.engine.stopped(topic_name))
+        findings = scene.findings(ends=scene.engine.stopped(topic_name))
 
     assert findings == (["extra"] * 10 if mutation else [])
 
 
 @pytest.mark.parametrize("mutation", ["", "epochs"])
-def test_without_raised_epochs_late_markers_move_what_follows(small_ground: Ground, topic_name: str, mutation: str) -> None:
-    with scene(small_ground, topic_name, mutation) as one:
-        first = one.start_copier()
-        one.write(10)
-        one.hold_what_is_sent(lambda: one.write_aborted(5))
-        one.engine.copiers.kill(first)
-        one.start_copier()
-        one.until(one.caught_up)
+def test_without_raised_epochs_late_markers_shift_the_records_behind_them(
+    small_ground: Ground, topic_name: str, mutation: str
+) -> None:
+    with copying(small_ground, topic_name, mutation) as scene:
+        first = scene.start_copier()
+        scene.write(10)
+        scene.hold_sent_requests(lambda: scene.write_aborted(5))
+        scene.engine.copiers.kill(first)
+        scene.start_copier()
+        scene.until(scene.caught_up)
 
         small_ground.destination.proxy.release()
         if mutation:
-            one.until(lambda: one.end_findings(one.end(small_ground.source)))
+            scene.until(lambda: scene.end_findings(scene.end(small_ground.source)))
         time.sleep(1.0)
-        findings = one.end_findings(one.end(small_ground.source))
+        findings = scene.end_findings(scene.end(small_ground.source))
 
     assert findings == (["end"] if mutation else [])
 
 
-def test_a_short_owner_does_not_hide_that_late_markers_may_come(small_ground: Ground, topic_name: str) -> None:
+def test_late_markers_are_expected_even_after_a_short_lived_owner(small_ground: Ground, topic_name: str) -> None:
     source, destination = small_ground.source.proxy, small_ground.destination.proxy
-    with scene(small_ground, topic_name, "looks") as one:  # else a look at the idle mirror finds them as well
-        first = one.start_copier()
-        one.write(10)
-        one.hold_what_is_sent(lambda: one.write_aborted(5))
-        one.engine.copiers.kill(first)
-        one.let_a_short_owner_come(2)
-        source.cut()  # the third one reads where the mirror ends, and has nothing to send yet
-        one.start_copier()
-        # a machine that stands still may cost it its lease of half a second, and it has the next one
-        one.until(lambda: any(seen.generation >= 3 and seen.unproven_end == 10 for seen in one.engine.reports()))
+    with copying(small_ground, topic_name, "looks") as scene:  # otherwise a check of the idle mirror finds late markers as well
+        first = scene.start_copier()
+        scene.write(10)
+        scene.hold_sent_requests(lambda: scene.write_aborted(5))
+        scene.engine.copiers.kill(first)
+        scene.run_short_owner(2)
+        source.cut()  # the third owner reads where the mirror ends, and has nothing to send yet
+        scene.start_copier()
+        # a machine that stalls may cost it its lease of half a second; the next generation is fine, too
+        scene.until(lambda: any(seen.generation >= 3 and seen.unproven_end == 10 for seen in scene.engine.reports()))
 
         destination.release()
         time.sleep(1.0)
         source.heal()
-        one.until(one.caught_up)
-        time.sleep(1.0)  # for markers that should not come: it looks again before its first one
-        findings = one.end_findings(one.end(small_ground.source))
+        scene.until(scene.caught_up)
+        time.sleep(1.0)  # for markers that should not be appended: it checks the end before its first marker
+        findings = scene.end_findings(scene.end(small_ground.source))
 
     assert findings == []

@@ -1,11 +1,11 @@
-"""The seed decides everything."""
+"""The schedule of faults is a function of the seed."""
 
 import itertools
 from collections.abc import Iterator
 
 from chaos.schedule import ENGINE_FAULTS, QUIET_END_S, Fault, Strike, schedule, short_storm
 
-MENDED_S = 1.0  # until a part is whole again
+MENDED_S = 1.0  # until a part works again
 PARTS = {
     "source's brokers": {Fault.KILL_SOURCE, Fault.STOP_SOURCE, Fault.FILL_SOURCE},
     "destination's brokers": {Fault.KILL_DESTINATION, Fault.STOP_DESTINATION, Fault.FILL_DESTINATION},
@@ -19,19 +19,19 @@ PARTS = {
 }  # fmt: skip
 
 
-def test_the_same_seed_gives_the_same_storm_and_another_seed_another() -> None:
+def test_the_same_seed_gives_the_same_schedule_and_another_seed_another_one() -> None:
     assert schedule(seed=7, seconds=120) == schedule(seed=7, seconds=120)
     assert schedule(seed=7, seconds=120) != schedule(seed=8, seconds=120)
 
 
-def test_every_fault_comes_before_any_comes_again() -> None:
+def test_every_fault_occurs_before_any_is_repeated() -> None:
     strikes = schedule(seed=3, seconds=3_600)
 
     first = [strike.fault for strike in strikes[: len(Fault)]]
     assert sorted(first) == sorted(Fault)
 
 
-def test_strikes_are_in_order_and_leave_the_end_quiet() -> None:
+def test_strikes_are_in_order_and_end_before_the_storm_does() -> None:
     strikes = schedule(seed=5, seconds=60)
 
     times = [strike.at_s for strike in strikes]
@@ -41,15 +41,15 @@ def test_strikes_are_in_order_and_leave_the_end_quiet() -> None:
 
 
 def clashes(strikes: tuple[Strike, ...]) -> Iterator[tuple[str, Fault, Fault]]:
-    """Pairs of strikes of which the second finds its part broken, and does nothing."""
+    """Yield pairs of strikes of which the second finds its part broken and has no effect."""
     for part, faults in PARTS.items():
         own = [strike for strike in strikes if strike.fault in faults]
-        for one, other in itertools.pairwise(own):
-            if other.at_s < one.at_s + one.lasts_s + MENDED_S:
-                yield part, one.fault, other.fault
+        for first, second in itertools.pairwise(own):
+            if second.at_s < first.at_s + first.lasts_s + MENDED_S:
+                yield part, first.fault, second.fault
 
 
-def test_the_short_storm_has_every_fault_of_the_copy_loop_and_each_finds_its_part_whole() -> None:
+def test_the_short_storm_has_every_engine_fault_and_none_hits_a_broken_part() -> None:
     strikes = short_storm()
 
     assert {strike.fault for strike in strikes} == set(ENGINE_FAULTS)

@@ -1,4 +1,4 @@
-"""A storm in which something goes wrong by itself says so, and judges what can be judged."""
+"""A storm with an unexpected failure reports it, and judges what can be judged."""
 
 from collections.abc import Collection, Iterator
 
@@ -17,18 +17,18 @@ CRASH = Finding(kind="crash", detail="worker.log: KeyError: 3")
 
 
 class Unsettled(LoopEngine):
-    """Copies as ever, and is taken not to have caught up."""
+    """Copies as usual, and reports that it has not caught up."""
 
     def settle(self, topics: Collection[str], *, timeout_s: float) -> None:
         super().settle(topics, timeout_s=timeout_s)
-        raise TimeoutError("The mirrors do not catch up.")
+        raise TimeoutError("The mirrors are not in sync.")
 
     def crashes(self) -> Iterator[Finding]:
         yield CRASH
 
 
 class MortalWriter(PlainWriter):
-    """Dies of a bug in its third round."""
+    """Fails with a bug in its third round."""
 
     def round(self, producer: Producer) -> None:
         super().round(producer)
@@ -36,18 +36,18 @@ class MortalWriter(PlainWriter):
             raise KeyError(3)
 
 
-def test_what_never_settles_is_judged_all_the_same_and_a_dead_writer_is_told(
+def test_an_unsettled_storm_is_judged_and_a_failed_writer_is_reported(
     small_ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chaos.storm.PlainWriter", MortalWriter)
     with Unsettled(small_ground, TOPICS) as engine:
         verdict = Storm(small_ground, engine, seed=1, spare={}).run((), seconds=SECONDS)
 
-    kinds = [one.kind for one in verdict.findings]
+    kinds = [finding.kind for finding in verdict.findings]
     assert kinds.count("writer") == 1
     assert kinds.count("unsettled") == 1
-    told = [str(one) for one in verdict.findings]
-    assert set(kinds) == {"writer", "unsettled", "end", "crash"}, told  # mirrors were not promoted; nothing else is wrong
+    findings = [str(finding) for finding in verdict.findings]
+    assert set(kinds) == {"writer", "unsettled", "end", "crash"}, findings  # "end": mirrors were not promoted
     assert all(verdict.judged[topic] for topic in TOPICS)
     assert verdict.status() == 1
-    assert "KeyError: 3" in next(str(one) for one in verdict.findings if one.kind == "writer")
+    assert "KeyError: 3" in next(str(finding) for finding in verdict.findings if finding.kind == "writer")

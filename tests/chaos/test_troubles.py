@@ -23,7 +23,7 @@ Traceback (most recent call last):
     return rows[key]
            ~~~~^^^^^
 KeyError: 3
-12:02 [info] goes on
+12:02 [info] continues
 """
 IN_SPARK = """26/11/25 ERROR Executor: Exception in task 0.0
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
@@ -39,14 +39,14 @@ AFTER_REDIS = REDIS_AWAY.replace("redis.exceptions.ConnectionError: Error 111", 
 def found(directory: Path, text: str) -> list[str]:
     log = directory / "worker.log"
     log.write_text(text)
-    return [str(one) for one in crashes(log)]
+    return [str(finding) for finding in crashes(log)]
 
 
-def test_redis_being_away_explains_what_is_said_of_it(tmp_path: Path) -> None:
+def test_exceptions_of_an_unavailable_redis_are_expected(tmp_path: Path) -> None:
     assert found(tmp_path, REDIS_AWAY) == []
 
 
-def test_an_exception_that_nothing_explains_is_told_with_its_end(tmp_path: Path) -> None:
+def test_an_unexpected_exception_is_a_finding_with_the_end_of_its_traceback(tmp_path: Path) -> None:
     [bug] = found(tmp_path, REDIS_AWAY + BUG)
     assert bug.startswith("crash: worker.log: ")
     assert bug.endswith("KeyError: 3")
@@ -56,7 +56,7 @@ def test_an_exception_that_nothing_explains_is_told_with_its_end(tmp_path: Path)
     assert in_spark.endswith("AssertionError")
 
 
-def test_only_the_last_exception_of_a_chain_counts_and_a_log_that_ends_in_one_too(tmp_path: Path) -> None:
+def test_the_last_exception_of_a_chain_counts_even_at_the_end_of_the_log(tmp_path: Path) -> None:
     [after] = found(tmp_path, AFTER_REDIS)
     assert "ValueError: 7" in after
     assert len(found(tmp_path, BUG.partition("KeyError: 3")[0])) == 1

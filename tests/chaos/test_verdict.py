@@ -1,4 +1,4 @@
-"""What a storm ends with: clean is what was looked at, all of it."""
+"""The result of a storm: it is clean only if everything was judged."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def test_a_storm_that_judged_everything_and_found_nothing_is_clean() -> None:
         replace(WHOLE, samples=0),
         replace(WHOLE, watch_error="KeyError: 3"),
     ],
-    ids=["an empty topic", "no topic", "nothing hit", "nothing kept", "nobody looked on", "the watch died"],
+    ids=["an empty topic", "no topic", "nothing hit", "nothing kept", "no samples", "the watch failed"],
 )
-def test_a_storm_that_left_something_out_has_no_verdict(verdict: Verdict) -> None:
+def test_a_storm_that_did_not_judge_everything_has_no_verdict(verdict: Verdict) -> None:
     assert verdict.status() == 1
     assert "no verdict: " in verdict.line()
 
 
-def test_what_was_found_counts_whatever_was_left_out() -> None:
+def test_findings_count_even_if_something_was_not_judged() -> None:
     verdict = replace(WHOLE, samples=0, findings=[FOUND])
     assert verdict.status() == 1
     assert verdict.line().endswith("1 findings")

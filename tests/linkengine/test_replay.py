@@ -1,4 +1,4 @@
-"""What a restore set aside is written back: same partitions, keys, values, headers and timestamps."""
+"""Exported records are written back with the same partitions, keys, values, headers and timestamps."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def properties(destination: ClusterAddress, tmp_path: Path) -> str:
-    """A file as Kafka's own tools take it."""
+    """A properties file as Kafka's own tools accept it."""
     path = tmp_path / "client.properties"
-    path.write_text("# ours\n" + "".join(f"{name}={value}\n" for name, value in properties_of(destination).items()))
+    path.write_text("# comment\n" + "".join(f"{name}={value}\n" for name, value in properties_of(destination).items()))
     return str(path)
 
 
@@ -40,7 +40,7 @@ def write_odd_records(cluster: KafkaCluster, topic: str) -> None:
 
 
 def write_raw_header(address: ClusterAddress, topic: str) -> None:
-    """Behind the others, as a client in another language can: the name of a header is any bytes."""
+    """Append records as a client in another language can: the name of a header may be any bytes."""
     batch = encode_records(
         [
             Record(
@@ -90,16 +90,16 @@ def test_an_export_is_replayed_to_another_topic(
     assert json.loads(lines[3])["headers"] == [["no text \udcff\x00", "Mg=="], ["ä", None]]
 
 
-def test_what_cannot_be_replayed_as_a_whole_is_refused_before_anything_is_written(
+def test_an_invalid_export_or_a_closed_topic_is_refused_before_anything_is_written(
     destination: ClusterAddress, properties: str, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin, file = ClusterAdmin(destination), tmp_path / "export.jsonl.gz"
-    fine = b'{"partition":0,"offset":0,"timestamp":1,"key":null,"value":null,"headers":[]}\n'
+    valid = b'{"partition":0,"offset":0,"timestamp":1,"key":null,"value":null,"headers":[]}\n'
     admin.create_topic(topic_name, partitions=1)
     admin.wait_ready(topic_name, partitions=1)
 
-    for second, complaint in ((b"{}\n", "Line 2"), (fine.replace(b'"partition":0', b'"partition":7'), "partition 7")):
-        file.write_bytes(gzip.compress(fine + second))
+    for second, complaint in ((b"{}\n", "Line 2"), (valid.replace(b'"partition":0', b'"partition":7'), "partition 7")):
+        file.write_bytes(gzip.compress(valid + second))
         assert replay.main([str(file), "--properties", properties, "--topic", topic_name]) == 1
         assert complaint in capsys.readouterr().err
     admin.deny_writes(topic_name)

@@ -1,4 +1,4 @@
-"""The shared Spark session outlives a restart of its server; what goes through Spark leaves no credentials behind there."""
+"""Spark sessions survive a restart of the server, and Spark's logs and events contain no credentials."""
 
 from __future__ import annotations
 
@@ -38,48 +38,48 @@ from tests.signing import SECRETS, SIGNER
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 TIMEOUT_S = 180.0
-TALKATIVE = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.log.level": "INFO"}
+VERBOSE = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.log.level": "INFO"}
 
 
 @pytest.fixture(scope="module")
 def own_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
-    """A server that tells everything it knows, and that may be restarted."""
-    home = tmp_path_factory.mktemp("talkative")
+    """A server that logs as much as it can, and that may be restarted."""
+    home = tmp_path_factory.mktemp("verbose")
     (home / "events").mkdir()
-    options = TALKATIVE | {"spark.eventLog.dir": home / "events"}
+    options = VERBOSE | {"spark.eventLog.dir": home / "events"}
     with SparkConnectServer(directory=home, port=free_port(), extra=options) as server:
         yield server
 
 
-def told(server: SparkConnectServer) -> str:
-    """All that Spark wrote down: its log, and the events its pages are made of."""
+def logged(server: SparkConnectServer) -> str:
+    """Return all that Spark wrote: its log, and the events of its history pages."""
     events = [path for path in (server.directory / "events").rglob("*") if path.is_file()]
     return "\n".join(Path(path).read_text(errors="replace") for path in [*events, server.directory / "spark.log"])
 
 
-def test_a_server_that_is_not_there_is_named_with_what_to_do() -> None:
+def test_an_unreachable_server_raises_with_its_address_and_what_to_do() -> None:
     with pytest.raises(SparkUnavailableError, match=r"127\.0\.0\.1:1.*Start it or correct its address"):
         session("sc://127.0.0.1:1")
 
 
 def test_slots_are_counted_without_a_job(own_spark: SparkConnectServer) -> None:
     sparkclient.session(own_spark.url)
-    jobs = told(own_spark).count("Got job")
+    jobs = logged(own_spark).count("Got job")
 
     assert sparkclient.count_slots(own_spark.url) == 16  # devcluster.spark.MASTER
-    assert told(own_spark).count("Got job") == jobs
+    assert logged(own_spark).count("Got job") == jobs
 
 
-def test_slots_of_a_server_that_is_not_there_are_an_error() -> None:
+def test_counting_slots_of_an_unreachable_server_raises() -> None:
     with pytest.raises(SparkUnavailableError):
         sparkclient.count_slots("sc://127.0.0.1:1")
 
 
-def test_closing_a_session_that_was_never_opened_is_no_error() -> None:
+def test_closing_a_session_that_was_never_opened_does_nothing() -> None:
     close_session("sc://127.0.0.1:1")
 
 
-def test_a_closed_session_is_followed_by_a_new_one(spark_connect_url: str) -> None:
+def test_a_new_session_is_opened_after_a_closed_one(spark_connect_url: str) -> None:
     first = session(spark_connect_url)
     assert session(spark_connect_url) is first
     close_session(spark_connect_url)
@@ -104,9 +104,9 @@ def test_after_a_restart_of_the_server_the_next_session_works(own_spark: SparkCo
 
 
 def test_a_job_that_takes_too_long_is_interrupted(spark_connect_url: str) -> None:
-    """It would end by itself: interrupted while Spark still plans, its tasks run on and keep every slot from the next test."""
+    """The job ends anyway: tasks of a job that was interrupted during planning continue and would block other tests."""
     spark = session(spark_connect_url)
-    spark.range(2).selectExpr("sum(hash(id))").collect()  # planned before, so that the tasks below begin at once
+    spark.range(2).selectExpr("sum(hash(id))").collect()  # planned before, so that the tasks below start at once
 
     with (
         pytest.raises(PySparkException, match="OPERATION_CANCELED"),
@@ -116,7 +116,7 @@ def test_a_job_that_takes_too_long_is_interrupted(spark_connect_url: str) -> Non
         spark.range(3 * 10**10).selectExpr("sum(hash(id))").collect()  # a minute on two idle cores
 
 
-def test_a_server_that_hangs_is_noticed_and_used_again_once_it_answers(
+def test_a_hanging_server_is_detected_and_its_session_used_again_once_it_responds(
     own_spark: SparkConnectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close_session(own_spark.url)
@@ -128,21 +128,21 @@ def test_a_server_that_hangs_is_noticed_and_used_again_once_it_answers(
         until_silent(own_spark)
         with ThreadPoolExecutor(2) as pool:
             threads = [pool.submit(session, own_spark.url) for _ in range(2)]
-            messages = sorted(str(one.exception(TIMEOUT_S)) for one in threads)
+            messages = sorted(str(thread.exception(TIMEOUT_S)) for thread in threads)
     finally:
         own_spark.resume()
 
-    assert "has answered no other call" in messages[0]
-    assert "takes calls but answers none" in messages[1]
+    assert "has not responded to another call" in messages[0]
+    assert "accepts calls but does not respond" in messages[1]
     assert until_open(own_spark) is known
     assert known.range(3).count() == 3
-    close_session(own_spark.url)  # the next one gets the usual time
+    close_session(own_spark.url)  # the next session gets the usual timeout
 
 
-def test_a_job_at_a_server_that_hangs_is_given_up(own_spark: SparkConnectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_on_a_hanging_server_is_abandoned(own_spark: SparkConnectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparkclient, "INTERRUPT_TIMEOUT_S", 1.0)
     close_session(own_spark.url)
-    monkeypatch.setattr(sparkclient, "CALL_TIMEOUT_S", 5.0)  # of the one that asks for the interruption
+    monkeypatch.setattr(sparkclient, "CALL_TIMEOUT_S", 5.0)  # of the call that interrupts
     spark = until_open(own_spark)
     own_spark.pause()
     try:
@@ -160,7 +160,7 @@ def test_a_job_at_a_server_that_hangs_is_given_up(own_spark: SparkConnectServer,
 
 
 def until_silent(server: SparkConnectServer) -> None:
-    """The threads of a process stop one after the other."""
+    """Wait until the paused server does not respond: the threads of a process stop one after the other."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
@@ -171,7 +171,7 @@ def until_silent(server: SparkConnectServer) -> None:
 
 
 def until_open(server: SparkConnectServer) -> SparkSession:
-    """A short deadline may be too short on a busy machine."""
+    """Return a session; retried because a short timeout may be exceeded on a busy machine."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
@@ -181,7 +181,7 @@ def until_open(server: SparkConnectServer) -> SparkSession:
 
 
 @pytest.mark.kafka
-def test_credentials_show_up_in_no_log_and_no_event_of_spark(
+def test_sparks_logs_and_events_contain_no_credentials(
     own_spark: SparkConnectServer, source_cluster: KafkaCluster, redis_url: str, topic_name: str
 ) -> None:
     password = "open sesame " + secrets.token_hex(8)
@@ -211,15 +211,15 @@ def test_credentials_show_up_in_no_log_and_no_event_of_spark(
     report = run_verify(pair, spark_url=own_spark.url)
 
     assert report.records_compared == 1
-    story = told(own_spark)
-    assert topic_name in story  # it does tell what it runs
+    text = logged(own_spark)
+    assert topic_name in text  # the log does contain what Spark ran
     for secret in (password, key.splitlines()[1], source_cluster.users["admin"]):
-        assert secret not in story
-        assert secret[:20] not in story
+        assert secret not in text
+        assert secret[:20] not in text
 
 
 def create_topics(cluster: KafkaCluster, *names: str) -> None:
-    """Topics with one record each."""
+    """Create topics with a record each."""
     admin = AdminClient(cluster.client("admin"))
     for created in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
         created.result(30)

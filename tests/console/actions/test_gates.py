@@ -212,7 +212,7 @@ def test_what_the_source_holds_before_the_mirror_is_no_equal_data(
     seen = _with_the_rest(MirrorTopic.objects.get(pk=mirror.pk), VerifiedData(records=5, differences=0), run=None)
 
     assert check_data(seen).state == state
-    assert (f"not on the mirror any more (partition 1: [{max(40, head)}, 100))" in seen.missing) == (state == "FAILED")
+    assert (f"no longer on the mirror (partition 1: [{max(40, head)}, 100))" in seen.missing) == (state == "FAILED")
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def test_the_password_of_a_registered_cluster_does_not_become_one_of_the_link(bo
         answer = post_form(admin, address, _edited(borrower, **change))
         assert (answer.status_code, "is not used with another user" in answer.content.decode()) == (422, True)
     answer = post_form(admin, address, _edited(borrower, **elsewhere))
-    assert "Registered credentials go to registered addresses only." in answer.content.decode()
+    assert "Registered credentials are sent to registered addresses only." in answer.content.decode()
     borrower.link.refresh_from_db()
     assert borrower.link.properties == {}
 

@@ -44,7 +44,7 @@ def test_the_ledger_is_summed_up_as_what_it_is(parts: list[PartitionCoverage], w
 def test_what_the_source_holds_before_the_beginning_of_the_mirror_is_told() -> None:
     assert not coverage_view([ALL], None, enabled=True, now=NOW).missing
     told = coverage_view([ALL], None, enabled=True, now=NOW, missing={3: OffsetRange(4, 9)}).missing
-    assert told == "5 offsets that the source still holds are not on the mirror any more (partition 3: [4, 9))."
+    assert told == "5 offsets that the source still holds are no longer on the mirror (partition 3: [4, 9))."
 
 
 def test_no_share_of_nothing_is_verified() -> None:

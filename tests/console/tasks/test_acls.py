@@ -118,15 +118,15 @@ def test_the_gate_sees_what_is_missing_too_much_or_contradicted(
     """No run tells of these: one waits for its turn, one was never tried, one is nobody's error."""
     link = switch_on(link, rule)
     put(there, [rule], until)
-    assert "1 ACLs of the source are not here yet, among them ALLOW READ" in acls.acl_inequalities(link)[0]
+    assert "1 ACLs of the source are missing on the destination, for example ALLOW READ" in acls.acl_inequalities(link)[0]
 
     acls.follow_acls(link)
     until(lambda: acls.acl_inequalities(link) == [])
     put(here, [rule.opposite], until)
-    assert "are contradicted by a rule of the destination" in acls.acl_inequalities(link)[0]
+    assert "are contradicted by an ACL of the destination" in acls.acl_inequalities(link)[0]
     remove(here, [rule.opposite], until)
     remove(there, [rule], until)
-    assert "although the source has removed them" in acls.acl_inequalities(link)[0]
+    assert "of the destination have been removed at the source" in acls.acl_inequalities(link)[0]
     until(lambda: of(here, rule) == {rule})  # a look changes nothing
 
 

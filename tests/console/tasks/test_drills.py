@@ -55,7 +55,7 @@ def test_a_drill_rehearses_on_copies_leaves_the_mirror_alone_and_passes_only_wha
     drill.refresh_from_db()
     assert (drill.status, drill.problem) == ("PASSED", "")
     row, nothing = drill.report  # of two batches
-    assert (nothing["mirror_topic_name"], nothing["note"]) == (empty.name, "The source is empty: there was nothing to compare.")
+    assert (nothing["mirror_topic_name"], nothing["note"]) == (empty.name, "The source is empty. There was nothing to compare.")
     assert drill.groups == [
         {
             "group": "app-drill",

@@ -208,7 +208,7 @@ def test_a_spark_that_is_away_is_shown_on_the_link(mirror: MirrorTopic, link: Cl
     reconcile.reconcile_link(link_id=link.pk)
 
     link.refresh_from_db()
-    assert link.engine_error.startswith("Copy engine unavailable: No Spark Connect server answers")
+    assert link.engine_error.startswith("Copy engine unavailable: No Spark Connect server responds")
     row = CopyWorker.objects.get()
     assert row.failures == 2
     assert row.retry_at is not None
@@ -289,7 +289,7 @@ def test_a_mirror_is_copied_verified_paused_and_promoted(
     gates.advance_gate(run_id=gate.pk)
     gate.refresh_from_db()
     assert [one["detail"] for one in gate.checks if one["state"] == "FAILED"] == [
-        "30 offsets that the source still holds are not on the mirror any more (partition 1: [0, 30))."
+        "30 offsets that the source still holds are no longer on the mirror (partition 1: [0, 30))."
     ]
 
     operate(mirror=mirror, operation=MirrorEvent.PAUSE, by=SYSTEM, now=NOW)

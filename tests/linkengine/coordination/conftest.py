@@ -1,4 +1,4 @@
-"""A Redis of its own for tests that wipe, stop or freeze it, and a key that no other test uses."""
+"""A separate Redis for tests that flush, stop or freeze it, and a unique key."""
 
 from __future__ import annotations
 

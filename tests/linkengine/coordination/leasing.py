@@ -1,4 +1,4 @@
-"""What the tests of the partition lease share."""
+"""Helpers for tests of the partition lease."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import redis
 from linkengine.coordination.lease import RedisLease
 from linkengine.domain.leases import Grant
 
-TTL_MS = 60_000  # never runs out in a test that does not want it to
+TTL_MS = 60_000  # does not expire during a test
 SHORT_MS = 150
 
 
 class Clock:
-    """Monotonic seconds that a test moves by hand."""
+    """A monotonic clock that a test moves by hand."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -23,7 +23,7 @@ class Clock:
         return self.now
 
 
-def taken(lease: RedisLease, key: str, owner: str = "slice") -> Grant:
+def taken(lease: RedisLease, key: str, owner: str = "worker") -> Grant:
     grant = lease.acquire(key, owner)
     assert grant is not None
     return grant

@@ -1,4 +1,4 @@
-"""The partition lease against a real Redis: every race its module tells about."""
+"""The partition lease with a real Redis: every race that its module describes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_the_first_owner_of_a_partition_gets_generation_one_and_a_clean_grant(re
     assert lease.deadline(grant) == grant.valid_until
 
 
-def test_a_second_owner_gets_nothing_while_the_first_holds(redis_url: str, key: str) -> None:
+def test_a_second_owner_gets_no_grant_while_the_first_holds_the_lease(redis_url: str, key: str) -> None:
     taken(RedisLease(redis_url, ttl_ms=TTL_MS), key)
 
-    assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(key, "slice") is None
+    assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(key, "worker") is None
 
 
-def test_after_a_release_the_next_owner_is_told_clean_and_gets_a_higher_generation(redis_url: str, key: str) -> None:
+def test_after_a_release_the_next_grant_is_clean_and_has_a_higher_generation(redis_url: str, key: str) -> None:
     first, second = (RedisLease(redis_url, ttl_ms=TTL_MS) for _ in range(2))
     grant = taken(first, key)
 
@@ -42,7 +42,7 @@ def test_after_a_release_the_next_owner_is_told_clean_and_gets_a_higher_generati
     assert first.deadline(grant) == float("-inf")
 
 
-def test_after_an_expiry_the_next_owner_is_told_not_clean(redis_url: str, key: str) -> None:
+def test_after_an_expiry_the_next_grant_is_not_clean(redis_url: str, key: str) -> None:
     taken(RedisLease(redis_url, ttl_ms=SHORT_MS), key)
 
     after = taken_in_time(RedisLease(redis_url, ttl_ms=TTL_MS), key)
@@ -50,7 +50,7 @@ def test_after_an_expiry_the_next_owner_is_told_not_clean(redis_url: str, key: s
     assert (after.generation, after.clean) == (2, False)
 
 
-def test_the_owner_stops_before_redis_lets_the_next_one_in(redis_url: str, key: str) -> None:
+def test_the_owners_deadline_passes_before_redis_grants_the_lease_again(redis_url: str, key: str) -> None:
     grant = taken(RedisLease(redis_url, ttl_ms=300), key)
 
     taken_in_time(RedisLease(redis_url, ttl_ms=TTL_MS), key)
@@ -58,7 +58,7 @@ def test_the_owner_stops_before_redis_lets_the_next_one_in(redis_url: str, key: 
     assert time.monotonic() > grant.valid_until + 0.015
 
 
-def test_the_deadline_counts_from_before_the_call_and_moves_with_each_renewal(redis_url: str, key: str) -> None:
+def test_the_deadline_counts_from_before_the_request_and_each_renewal_extends_it(redis_url: str, key: str) -> None:
     clock = Clock()
     lease = RedisLease(redis_url, ttl_ms=10_000, clock=clock)
     grant = taken(lease, key)
@@ -70,7 +70,7 @@ def test_the_deadline_counts_from_before_the_call_and_moves_with_each_renewal(re
     assert lease.deadline(grant) == clock.now + 9
 
 
-def test_many_grants_are_renewed_in_one_call_and_the_lost_one_is_left_out(redis_url: str, key: str) -> None:
+def test_many_grants_are_renewed_in_one_call_except_a_lost_one(redis_url: str, key: str) -> None:
     lease = RedisLease(redis_url, ttl_ms=TTL_MS)
     grants = [taken(lease, f"{key}{number}", f"owner {number}") for number in range(200)]
     with redis.Redis.from_url(redis_url) as client:
@@ -83,7 +83,7 @@ def test_many_grants_are_renewed_in_one_call_and_the_lost_one_is_left_out(redis_
     assert lease.deadline(grants[7]) == float("-inf")
 
 
-def test_an_owner_who_slept_beyond_the_expiry_gets_the_lease_back_if_nobody_took_it(redis_url: str, key: str) -> None:
+def test_an_owner_that_stalled_beyond_the_expiry_renews_the_lease_if_no_other_owner_took_it(redis_url: str, key: str) -> None:
     lease = RedisLease(redis_url, ttl_ms=SHORT_MS)
     grant = taken(lease, key)
     wait_for_expiry(redis_url, key)
@@ -92,17 +92,17 @@ def test_an_owner_who_slept_beyond_the_expiry_gets_the_lease_back_if_nobody_took
     assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(key, "other") is None
 
 
-def test_an_owner_who_slept_while_another_came_and_went_has_lost(redis_url: str, key: str) -> None:
+def test_an_owner_that_stalled_while_another_held_the_lease_has_lost_it(redis_url: str, key: str) -> None:
     sleeper, other = RedisLease(redis_url, ttl_ms=SHORT_MS), RedisLease(redis_url, ttl_ms=TTL_MS)
     grant = taken(sleeper, key)
     other.release(taken_in_time(other, key))
 
     assert sleeper.renew([grant]) == set()
     again = taken(sleeper, key)
-    assert (again.generation, again.clean) == (3, False)  # what it sent before it slept may still arrive
+    assert (again.generation, again.clean) == (3, False)  # requests that it sent before may still arrive
 
 
-def test_a_release_after_the_expiry_still_tells_the_next_owner_clean(redis_url: str, key: str) -> None:
+def test_after_a_release_behind_the_expiry_the_next_grant_is_clean(redis_url: str, key: str) -> None:
     lease = RedisLease(redis_url, ttl_ms=SHORT_MS)
     grant = taken(lease, key)
     wait_for_expiry(redis_url, key)
@@ -112,7 +112,7 @@ def test_a_release_after_the_expiry_still_tells_the_next_owner_clean(redis_url: 
     assert taken(RedisLease(redis_url, ttl_ms=TTL_MS), key).clean
 
 
-def test_a_late_release_does_not_touch_the_next_owner(redis_url: str, key: str) -> None:
+def test_a_late_release_does_not_affect_the_next_owner(redis_url: str, key: str) -> None:
     sleeper, other = RedisLease(redis_url, ttl_ms=SHORT_MS), RedisLease(redis_url, ttl_ms=TTL_MS)
     grant = taken(sleeper, key)
     after = taken_in_time(other, key)
@@ -120,12 +120,12 @@ def test_a_late_release_does_not_touch_the_next_owner(redis_url: str, key: str) 
     sleeper.release(grant)
 
     assert other.renew([after]) == {key}
-    assert sleeper.acquire(key, "slice") is None
+    assert sleeper.acquire(key, "worker") is None
 
 
-def test_an_acquire_whose_reply_was_lost_can_be_repeated_and_stays_clean(redis_url: str, key: str) -> None:
+def test_an_acquire_whose_reply_was_lost_can_be_repeated_and_is_clean(redis_url: str, key: str) -> None:
     lost, lease = RedisLease(redis_url, ttl_ms=TTL_MS), RedisLease(redis_url, ttl_ms=TTL_MS)
-    lost._identity = lease._identity  # the same owner, whose first reply never came back
+    lost._identity = lease._identity  # the same owner, whose first reply was lost
     taken(lost, key)
 
     again = taken(lease, key)
@@ -133,7 +133,7 @@ def test_an_acquire_whose_reply_was_lost_can_be_repeated_and_stays_clean(redis_u
     assert (again.generation, again.clean) == (2, True)
 
 
-def test_an_owner_who_takes_the_same_partition_twice_is_told_not_clean(redis_url: str, key: str) -> None:
+def test_an_owner_that_acquires_the_same_partition_twice_gets_a_grant_that_is_not_clean(redis_url: str, key: str) -> None:
     lease = RedisLease(redis_url, ttl_ms=TTL_MS)
     taken(lease, key)
 
@@ -151,7 +151,7 @@ def test_the_generation_can_be_raised_and_grows_from_there(redis_url: str, key: 
     assert taken(lease, key).generation == 41
 
 
-def test_of_many_threads_exactly_one_gets_the_partition_each_time(redis_url: str, key: str) -> None:
+def test_concurrent_acquires_grant_the_partition_to_one_thread_at_a_time(redis_url: str, key: str) -> None:
     generations: list[int] = []
     together = threading.Barrier(8)
 
@@ -187,23 +187,25 @@ def test_a_killed_process_leaves_its_lease_to_expire(redis_url: str, key: str) -
     assert (after.generation, after.clean) == (2, False)
 
 
-def test_who_comes_after_a_dead_owner_with_markers_hands_on_that_it_is_not_clean(redis_url: str, key: str) -> None:
+def test_the_successor_of_a_dead_owner_with_markers_can_release_without_making_the_record_clean(
+    redis_url: str, key: str
+) -> None:
     dead, short, third, fourth = (RedisLease(redis_url, ttl_ms=SHORT_MS if n == 0 else TTL_MS) for n in range(4))
     assert dead.arm([taken(dead, key)]) == {key}
 
     grant = taken_in_time(short, key)
     assert (grant.clean, grant.armed) == (False, True)
     short.release(grant, seen=(3, 100), clean=False)
-    after = taken(third, key)  # at once: nobody waits for the lease to run out
+    after = taken(third, key)  # at once, without waiting for the expiry
     assert (after.generation, after.clean, after.armed, after.seen) == (3, False, True, None)
-    assert (grant.left, after.left) == (None, (3, 100))  # the short one ended in good order, the dead one did not
+    assert (grant.left, after.left) == (None, (3, 100))  # the second owner ended in an orderly way, the dead owner did not
 
-    third.release(after, seen=(3, 100))  # a marker of its own has shut out the dead one's
+    third.release(after, seen=(3, 100))  # a marker of its own has fenced the dead owner
     settled = taken(fourth, key)
     assert (settled.clean, settled.armed, settled.seen, settled.left) == (True, False, (3, 100), (3, 100))
 
 
-def test_a_newcomer_is_told_for_how_long_nobody_had_the_partition(redis_url: str, key: str) -> None:
+def test_a_grant_has_the_time_for_which_the_partition_had_no_owner(redis_url: str, key: str) -> None:
     first, second, third = (RedisLease(redis_url, ttl_ms=TTL_MS) for _ in range(3))
     grant = taken(first, key)
     assert grant.rested_ms == 0
@@ -216,7 +218,7 @@ def test_a_newcomer_is_told_for_how_long_nobody_had_the_partition(redis_url: str
     assert taken(third, key).rested_ms < 300
 
 
-def test_an_owner_that_died_without_a_marker_is_told_as_such(redis_url: str, key: str) -> None:
+def test_after_an_owner_that_died_without_markers_the_grant_is_not_armed(redis_url: str, key: str) -> None:
     taken(RedisLease(redis_url, ttl_ms=SHORT_MS), key)
 
     grant = taken_in_time(RedisLease(redis_url, ttl_ms=TTL_MS), key)
@@ -224,7 +226,7 @@ def test_an_owner_that_died_without_a_marker_is_told_as_such(redis_url: str, key
     assert (grant.clean, grant.armed) == (False, False)
 
 
-def test_markers_of_a_dead_owner_are_not_feared_for_ever(redis_url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markers_of_a_dead_owner_stop_counting_as_in_flight(redis_url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dead, short, third = (RedisLease(redis_url, ttl_ms=SHORT_MS if n == 0 else TTL_MS) for n in range(3))
     dead.arm([taken(dead, key)])
     short.release(taken_in_time(short, key), clean=False)
@@ -235,7 +237,7 @@ def test_markers_of_a_dead_owner_are_not_feared_for_ever(redis_url: str, key: st
     assert (grant.clean, grant.armed) == (False, False)
 
 
-def test_nobody_is_armed_who_lost_the_lease(redis_url: str, key: str) -> None:
+def test_an_owner_that_lost_the_lease_cannot_arm(redis_url: str, key: str) -> None:
     sleeper, other = RedisLease(redis_url, ttl_ms=SHORT_MS), RedisLease(redis_url, ttl_ms=TTL_MS)
     grant = taken(sleeper, key)
     taken_in_time(other, key)
@@ -243,10 +245,10 @@ def test_nobody_is_armed_who_lost_the_lease(redis_url: str, key: str) -> None:
     assert sleeper.arm([grant]) == set()
 
 
-def test_a_lease_that_a_clock_jump_made_long_is_cut_down_by_who_waits_for_it(redis_url: str, key: str) -> None:
+def test_an_acquire_shortens_a_lease_that_a_clock_jump_extended(redis_url: str, key: str) -> None:
     first, second = (RedisLease(redis_url, ttl_ms=SHORT_MS) for _ in range(2))
     taken(first, key)
-    with redis.Redis.from_url(redis_url) as client:  # Redis's clock jumps back by an hour, and the owner dies
+    with redis.Redis.from_url(redis_url) as client:  # Redis' clock jumps back by an hour, and the owner dies
         client.pexpire(f"lease:{{{key}}}", 3_600_000)
 
     grant = taken_in_time(second, key)
@@ -254,16 +256,16 @@ def test_a_lease_that_a_clock_jump_made_long_is_cut_down_by_who_waits_for_it(red
     assert not grant.clean
 
 
-def test_many_partitions_are_taken_at_once_except_those_that_somebody_has(redis_url: str, key: str) -> None:
+def test_many_partitions_are_acquired_at_once_except_those_with_an_owner(redis_url: str, key: str) -> None:
     first, second = (RedisLease(redis_url, ttl_ms=TTL_MS) for _ in range(2))
     keys = [f"{key}-{number}" for number in range(4)]
-    given_back = taken(first, keys[3])
-    first.release(given_back)
+    released = taken(first, keys[3])
+    first.release(released)
     taken(first, keys[1])
 
-    grants = second.acquire_all(keys, "slice")
+    grants = second.acquire_all(keys, "worker")
 
-    assert [(one.key, one.generation, one.clean) for one in grants] == [
+    assert [(grant.key, grant.generation, grant.clean) for grant in grants] == [
         (keys[0], 1, True),
         (keys[2], 1, True),
         (keys[3], 2, True),
@@ -271,7 +273,7 @@ def test_many_partitions_are_taken_at_once_except_those_that_somebody_has(redis_
     assert second.renew(grants) == {keys[0], keys[2], keys[3]}
 
 
-def test_what_is_forgotten_leaves_nothing_behind(redis_url: str, key: str) -> None:
+def test_forgetting_a_lease_leaves_an_empty_record_only(redis_url: str, key: str) -> None:
     taken(RedisLease(redis_url, ttl_ms=TTL_MS), key)
     other = taken(RedisLease(redis_url, ttl_ms=TTL_MS), f"{key}-other")
 
@@ -281,15 +283,15 @@ def test_what_is_forgotten_leaves_nothing_behind(redis_url: str, key: str) -> No
     left = redis.Redis.from_url(redis_url, decode_responses=True)
     assert left.keys(f"*{{{key}}}*") == [f"generation:{{{key}}}"]
     assert left.hgetall(f"generation:{{{key}}}") == {"generation": "0"}
-    assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(other.key, "slice") is None
+    assert RedisLease(redis_url, ttl_ms=TTL_MS).acquire(other.key, "worker") is None
 
 
-def test_a_copier_that_comes_late_for_a_mirror_that_is_gone_leaves_nothing_for_ever(redis_url: str, key: str) -> None:
+def test_keys_written_by_a_late_worker_of_a_deleted_mirror_expire(redis_url: str, key: str) -> None:
     early, late = (RedisLease(redis_url, ttl_ms=TTL_MS) for _ in range(2))
     grant = taken(early, key)
     forget_leases(redis_url, [key])
 
-    early.renew([grant])  # it has not heard of it yet
+    early.renew([grant])  # it does not know yet that the mirror is gone
     early.release(grant)
     late_grant = taken(late, key)
     late.arm([late_grant])
@@ -301,10 +303,10 @@ def test_a_copier_that_comes_late_for_a_mirror_that_is_gone_leaves_nothing_for_e
     assert left.keys(f"*{{{key}}}*")
 
 
-def test_a_link_with_many_partitions_is_forgotten(redis_url: str, key: str) -> None:
+def test_leases_of_many_partitions_are_forgotten(redis_url: str, key: str) -> None:
     keys = [f"{key}-{number}" for number in range(FORGOTTEN_AT_ONCE)]
     lease = RedisLease(redis_url, ttl_ms=TTL_MS)
-    assert len(lease.acquire_all(keys, "slice")) == len(keys)
+    assert len(lease.acquire_all(keys, "worker")) == len(keys)
 
     forget_leases(redis_url, keys)
 

@@ -1,4 +1,4 @@
-"""The partition lease while Redis is away, and after it has lost its data."""
+"""The partition lease while Redis is down, and after it has lost its data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def wipe(server: RedisServer) -> None:
         client.flushall()
 
 
-def test_after_redis_lost_everything_the_owner_sets_its_lease_and_generation_again(own_redis: RedisServer, key: str) -> None:
+def test_after_data_loss_the_owner_restores_its_lease_and_generation(own_redis: RedisServer, key: str) -> None:
     lease, other = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(2))
     lease.raise_generation(key, 8)
     grant = taken(lease, key)
@@ -31,9 +31,7 @@ def test_after_redis_lost_everything_the_owner_sets_its_lease_and_generation_aga
     assert taken(other, key).generation == 10
 
 
-def test_after_redis_lost_everything_the_owner_takes_its_partition_back_from_a_newcomer(
-    own_redis: RedisServer, key: str
-) -> None:
+def test_after_data_loss_the_owner_takes_its_partition_back_from_a_new_owner(own_redis: RedisServer, key: str) -> None:
     owner, newcomer = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(2))
     grant = taken(owner, key)
     wipe(own_redis)
@@ -44,7 +42,7 @@ def test_after_redis_lost_everything_the_owner_takes_its_partition_back_from_a_n
     assert newcomer.renew([mistaken]) == set()
 
 
-def test_after_redis_lost_everything_a_newcomer_that_raised_the_generation_wins(own_redis: RedisServer, key: str) -> None:
+def test_after_data_loss_a_new_owner_that_raised_the_generation_keeps_the_lease(own_redis: RedisServer, key: str) -> None:
     owner, newcomer = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(2))
     grant = taken(owner, key)
     wipe(own_redis)
@@ -55,7 +53,7 @@ def test_after_redis_lost_everything_a_newcomer_that_raised_the_generation_wins(
     assert newcomer.renew([taken_over]) == {key}
 
 
-def test_after_redis_forgot_an_owner_with_markers_that_is_handed_on_until_they_are_shut_out(
+def test_after_data_loss_a_raised_generation_counts_as_an_armed_owner_until_a_clean_release(
     own_redis: RedisServer, key: str
 ) -> None:
     dead, short, third, fourth, fifth = (RedisLease(own_redis.url, ttl_ms=TTL_MS) for _ in range(5))
@@ -65,7 +63,7 @@ def test_after_redis_forgot_an_owner_with_markers_that_is_handed_on_until_they_a
 
     forgetful = taken(short, key)
     assert (forgetful.generation, forgetful.clean, forgetful.armed) == (1, True, False)
-    assert short.raise_generation(key, 8) == 8  # the broker knows of a marker of generation 7
+    assert short.raise_generation(key, 8) == 8  # the broker has a marker of generation 7
     short.release(forgetful, clean=False)
     after = taken(third, key)
     assert (after.generation, after.clean, after.armed) == (9, False, True)
@@ -75,7 +73,7 @@ def test_after_redis_forgot_an_owner_with_markers_that_is_handed_on_until_they_a
     assert fifth.raise_generation(key, 9) == 10
 
 
-def test_after_redis_lost_everything_an_owner_sets_also_that_it_is_armed(own_redis: RedisServer, key: str) -> None:
+def test_after_data_loss_the_owner_restores_that_it_is_armed(own_redis: RedisServer, key: str) -> None:
     lease = RedisLease(own_redis.url, ttl_ms=1_000)
     grant = taken(lease, key)
     lease.arm([grant])
@@ -87,7 +85,7 @@ def test_after_redis_lost_everything_an_owner_sets_also_that_it_is_armed(own_red
     assert (after.clean, after.armed) == (False, True)
 
 
-def test_after_redis_lost_everything_an_owner_beyond_its_deadline_sets_nothing(own_redis: RedisServer, key: str) -> None:
+def test_after_data_loss_an_owner_beyond_its_deadline_restores_nothing(own_redis: RedisServer, key: str) -> None:
     clock = Clock()
     lease = RedisLease(own_redis.url, ttl_ms=TTL_MS, clock=clock)
     grant = taken(lease, key)
@@ -101,7 +99,7 @@ def test_after_redis_lost_everything_an_owner_beyond_its_deadline_sets_nothing(o
 @pytest.mark.parametrize(
     "call",
     [
-        lambda lease, grant: lease.acquire("other/0", "slice"),
+        lambda lease, grant: lease.acquire("other/0", "worker"),
         lambda lease, grant: lease.renew([grant]),
         lambda lease, grant: lease.arm([grant]),
         lambda lease, grant: lease.release(grant),
@@ -109,7 +107,7 @@ def test_after_redis_lost_everything_an_owner_beyond_its_deadline_sets_nothing(o
     ],
     ids=["acquire", "renew", "arm", "release", "raise_generation"],
 )
-def test_without_redis_every_call_says_so_and_the_deadline_stays(
+def test_without_redis_every_call_raises_and_the_deadline_stays(
     own_redis: RedisServer, key: str, call: Callable[[RedisLease, Grant], object]
 ) -> None:
     lease = RedisLease(own_redis.url, ttl_ms=TTL_MS)
@@ -121,7 +119,7 @@ def test_without_redis_every_call_says_so_and_the_deadline_stays(
     assert lease.deadline(grant) == grant.valid_until
 
 
-def test_a_frozen_redis_holds_a_caller_up_for_two_seconds_at_most(own_redis: RedisServer, key: str) -> None:
+def test_a_frozen_redis_blocks_a_caller_for_at_most_two_seconds(own_redis: RedisServer, key: str) -> None:
     lease = RedisLease(own_redis.url, ttl_ms=TTL_MS)
     grant = taken(lease, key)
     assert own_redis._process is not None
@@ -136,7 +134,7 @@ def test_a_frozen_redis_holds_a_caller_up_for_two_seconds_at_most(own_redis: Red
     assert lease.renew([grant]) == {key}
 
 
-def test_the_lease_goes_on_after_redis_was_restarted_empty(own_redis: RedisServer, key: str) -> None:
+def test_the_lease_can_be_renewed_after_redis_was_restarted_empty(own_redis: RedisServer, key: str) -> None:
     lease = RedisLease(own_redis.url, ttl_ms=TTL_MS)
     grant = taken(lease, key)
     own_redis.kill()

@@ -1,4 +1,4 @@
-"""Losses on their way to the gap ledger, through a real Redis."""
+"""Losses on their way to the gap ledger, with a real Redis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def link_id() -> str:
     return f"link-{secrets.token_hex(6)}"
 
 
-def test_a_loss_stays_until_it_is_forgotten_however_often_it_is_told(redis_url: str, link_id: str) -> None:
+def test_a_loss_stays_until_it_is_forgotten_however_often_it_is_noted(redis_url: str, link_id: str) -> None:
     for loss in (SECOND, FIRST, FIRST):
         note_loss(redis_url, link_id, SIGNER, loss)
     assert read_losses(redis_url, link_id, SIGNER) == [FIRST, SECOND]
@@ -36,7 +36,7 @@ def test_a_loss_stays_until_it_is_forgotten_however_often_it_is_told(redis_url: 
     assert read_losses(redis_url, link_id, SIGNER) == [SECOND]
 
 
-def test_losses_go_with_their_mirror_and_with_their_link(redis_url: str, link_id: str) -> None:
+def test_losses_are_removed_with_their_mirror_and_their_link(redis_url: str, link_id: str) -> None:
     for loss in (FIRST, OTHER, SECOND):
         note_loss(redis_url, link_id, SIGNER, loss)
 
@@ -46,7 +46,7 @@ def test_losses_go_with_their_mirror_and_with_their_link(redis_url: str, link_id
     assert jobs.read_losses(redis_url, link_id, SIGNER) == []
 
 
-def test_without_redis_nobody_keeps_a_loss(own_redis: RedisServer, link_id: str) -> None:
+def test_without_redis_every_call_on_losses_raises(own_redis: RedisServer, link_id: str) -> None:
     own_redis.kill()
 
     for call in (note_loss, forget_losses):
@@ -56,7 +56,7 @@ def test_without_redis_nobody_keeps_a_loss(own_redis: RedisServer, link_id: str)
         read_losses(own_redis.url, link_id, SIGNER)
 
 
-def test_a_forged_loss_is_not_read_and_one_of_an_unknown_key_is_kept(redis_url: str, link_id: str) -> None:
+def test_a_forged_loss_is_not_returned_and_a_loss_signed_with_an_unknown_key_is_kept(redis_url: str, link_id: str) -> None:
     with redis.Redis.from_url(redis_url) as admin:
         note_loss(redis_url, link_id, SIGNER, FIRST)
         note_loss(redis_url, link_id, OTHER_KEY, SECOND)

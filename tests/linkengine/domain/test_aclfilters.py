@@ -22,7 +22,7 @@ def document(resource: dict[str, object], access: dict[str, object] | None = Non
     return json.dumps({"aclFilters": [{"resourceFilter": resource, "accessFilter": access or {}}]})
 
 
-def test_any_chooses_everything() -> None:
+def test_any_matches_every_acl() -> None:
     text = document({"resourceType": "any", "patternType": "any"}, {"operation": "any", "permissionType": "any"})
 
     [row] = parse_acl_filters(text)
@@ -44,11 +44,11 @@ def test_any_chooses_everything() -> None:
         (AclFilter(permission="DENY"), False),
     ],
 )
-def test_each_field_narrows(row: AclFilter, matched: bool) -> None:
+def test_each_field_of_a_filter_must_match(row: AclFilter, matched: bool) -> None:
     assert row.matches(acl()) == matched
 
 
-def test_match_means_every_rule_that_applies_to_the_name() -> None:
+def test_pattern_type_match_matches_every_acl_that_applies_to_the_name() -> None:
     row = AclFilter(pattern_type="MATCH", name="orders.eu")
 
     assert row.matches(acl("orders.eu"))
@@ -74,7 +74,7 @@ def test_match_means_every_rule_that_applies_to_the_name() -> None:
         '{"aclFilters": [{"resourceFilter": []}]}',
     ],
 )
-def test_a_document_that_is_none_is_refused_with_the_place(text: str) -> None:
+def test_invalid_acl_filters_are_refused_as_misconfiguration(text: str) -> None:
     with pytest.raises(LinkEngineError) as refused:
         parse_acl_filters(text)
 

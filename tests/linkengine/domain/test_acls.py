@@ -20,21 +20,21 @@ def statuses(plan: AclPlan) -> dict[Acl, AclStatus]:
     return {row.acl: row.status for row in plan.rows}
 
 
-def test_what_the_source_has_and_the_destination_lacks_is_created_and_becomes_the_links() -> None:
+def test_an_acl_missing_on_the_destination_is_created_and_recorded_for_the_link() -> None:
     plan = plan_acls(facts({acl()}))
 
     assert plan.create == (acl(),)
     assert statuses(plan) == {acl(): S.CREATED}
 
 
-def test_what_the_link_created_goes_when_the_source_removes_it() -> None:
+def test_an_acl_created_by_the_link_is_deleted_when_the_source_removes_it() -> None:
     plan = plan_acls(facts(set(), {acl()}, ledger={acl(): S.CREATED}))
 
     assert plan.delete == (acl(),)
     assert plan.rows == ()
 
 
-def test_a_local_acl_is_listed_and_never_removed() -> None:
+def test_an_acl_that_existed_before_is_listed_and_never_deleted() -> None:
     found = plan_acls(facts({acl()}, {acl()}))
     later = plan_acls(facts(set(), {acl()}, ledger={acl(): S.ALREADY_THERE}))
 
@@ -43,11 +43,11 @@ def test_a_local_acl_is_listed_and_never_removed() -> None:
     assert (later.delete, later.forget) == ((), (acl(),))
 
 
-def test_an_acl_of_ours_that_somebody_removed_here_comes_back() -> None:
+def test_a_synced_acl_that_was_deleted_on_the_destination_is_created_again() -> None:
     assert plan_acls(facts({acl()}, set(), ledger={acl(): S.CREATED})).create == (acl(),)
 
 
-def test_what_two_links_want_stays_until_neither_source_has_it() -> None:
+def test_an_acl_of_two_links_stays_until_neither_source_has_it() -> None:
     shared = plan_acls(facts({acl()}, {acl()}, others={"west": {acl(): S.CREATED}}))
     makers = plan_acls(facts(set(), {acl()}, ledger={acl(): S.CREATED}, others={"east": {acl(): S.SHARED}}))
     taken_over = plan_acls(facts({acl()}, {acl()}, ledger={acl(): S.SHARED}, others={"west": {}}))
@@ -60,7 +60,7 @@ def test_what_two_links_want_stays_until_neither_source_has_it() -> None:
     assert plan_acls(facts(set(), {acl()}, ledger={acl(): S.SHARED}, others={"west": {acl(): S.CREATED}})).delete == ()
 
 
-def test_filters_that_are_narrowed_take_no_access_away() -> None:
+def test_narrower_filters_delete_no_acl() -> None:
     narrowed = replace(facts({acl()}, {acl()}, ledger={acl(): S.CREATED}), filters=(AclFilter(name="payments"),))
     gone = replace(facts(set(), {acl()}, ledger={acl(): S.OUT_OF_FILTER}), filters=narrowed.filters)
 
@@ -69,8 +69,8 @@ def test_filters_that_are_narrowed_take_no_access_away() -> None:
     assert (plan_acls(gone).delete, plan_acls(gone).forget) == ((), (acl(),))
 
 
-def test_filters_that_are_narrowed_take_no_access_away_that_another_link_had_made() -> None:
-    """Its maker needs it no more, so this link alone stands for it."""
+def test_narrower_filters_delete_no_acl_that_another_link_created() -> None:
+    """The link that created the ACL no longer needs it, so only this link keeps it."""
     ledger = {acl(): S.SHARED}
     alone = replace(facts({acl()}, {acl()}, ledger=ledger, others={"west": {}}), filters=(AclFilter(name="payments"),))
     shared = replace(alone, others={"west": {acl(): S.CREATED}})
@@ -80,7 +80,7 @@ def test_filters_that_are_narrowed_take_no_access_away_that_another_link_had_mad
     assert (plan_acls(shared).delete, plan_acls(shared).forget) == ((), (acl(),))
 
 
-def test_the_rule_that_makes_mirrors_read_only_is_neither_carried_over_nor_removed() -> None:
+def test_the_acl_that_makes_mirrors_read_only_is_neither_synced_nor_deleted() -> None:
     plan = plan_acls(facts({GUARD}, {GUARD}))
     hidden = replace(GUARD, operation="READ")
 
@@ -91,7 +91,7 @@ def test_the_rule_that_makes_mirrors_read_only_is_neither_carried_over_nor_remov
     assert statuses(plan_acls(facts({hidden}, seeding={"orders"}))) == {hidden: S.GUARD}
 
 
-def test_what_this_console_has_set_on_the_source_is_not_carried_over() -> None:
+def test_acls_set_by_the_console_on_the_source_are_not_synced() -> None:
     guards = {topic_guard("orders", operation="READ"), namespace_guard("orders.")}
 
     plan = plan_acls(facts(guards, guards=guards))
@@ -99,7 +99,7 @@ def test_what_this_console_has_set_on_the_source_is_not_carried_over() -> None:
     assert (plan.create, statuses(plan)) == ((), dict.fromkeys(guards, S.GUARD))
 
 
-def test_what_was_carried_over_before_it_was_known_to_be_a_guard_goes_with_it() -> None:
+def test_a_guard_that_was_synced_before_is_deleted_when_the_source_removes_it() -> None:
     guard = topic_guard("orders", operation="READ")
     ledger = {guard: S.CREATED}
 
@@ -107,17 +107,17 @@ def test_what_was_carried_over_before_it_was_known_to_be_a_guard_goes_with_it() 
     assert plan_acls(facts(set(), {guard}, guards={guard}, ledger=ledger)).delete == (guard,)
 
 
-def test_what_a_link_in_the_other_direction_made_does_not_come_back() -> None:
+def test_an_acl_created_by_a_link_in_the_other_direction_is_not_synced_back() -> None:
     assert statuses(plan_acls(facts({acl()}, echoes={acl()}))) == {acl(): S.CAME_FROM_HERE}
 
 
-def test_an_acl_of_an_unknown_kind_is_listed_only() -> None:
+def test_an_acl_with_an_unknown_operation_is_listed_only() -> None:
     strange = replace(acl(), operation="UNKNOWN")
 
     assert statuses(plan_acls(facts({strange}))) == {strange: S.UNSUPPORTED}
 
 
-def test_links_or_local_rules_that_disagree_are_told() -> None:
+def test_contradictions_with_local_acls_or_other_links_are_reported() -> None:
     deny = acl(permission="DENY")
 
     local = plan_acls(facts({acl()}, {deny})).rows[0]
@@ -125,20 +125,20 @@ def test_links_or_local_rules_that_disagree_are_told() -> None:
     agreed = plan_acls(facts({acl(), deny}, {deny})).rows[0]
 
     assert local.is_conflict
-    assert "of its own" in local.message
+    assert "The destination itself has the opposite" in local.message
     assert other.is_conflict
     assert "west" in other.message
     assert not agreed.is_conflict or "opposite" not in agreed.message
 
 
-def test_denying_rules_come_first_and_go_last() -> None:
+def test_deny_acls_are_created_first_and_deleted_last() -> None:
     rules = {acl("a"), acl("b", permission="DENY"), acl("c")}
 
     created = plan_acls(facts(rules)).create
     deleted = plan_acls(facts(set(), rules, ledger=dict.fromkeys(rules, S.CREATED))).delete
 
-    assert [one.resource_name for one in created] == ["b", "a", "c"]
-    assert [one.resource_name for one in deleted] == ["a", "c", "b"]
+    assert [rule.resource_name for rule in created] == ["b", "a", "c"]
+    assert [rule.resource_name for rule in deleted] == ["a", "c", "b"]
 
 
 _ACLS = st.sets(st.builds(acl, st.sampled_from("abc"), permission=st.sampled_from(["ALLOW", "DENY"])))
@@ -147,7 +147,7 @@ _LEDGERS = st.dictionaries(st.builds(acl, st.sampled_from("abc")), st.sampled_fr
 
 
 @given(source=_ACLS, destination=_ACLS, filters=_FILTERS, ledger=_LEDGERS, other=_LEDGERS)
-def test_only_what_the_link_made_and_nobody_else_claims_is_ever_removed(
+def test_only_acls_of_this_link_that_no_other_link_claims_are_deleted(
     source: set[Acl],
     destination: set[Acl],
     filters: tuple[AclFilter, ...],
@@ -156,8 +156,8 @@ def test_only_what_the_link_made_and_nobody_else_claims_is_ever_removed(
 ) -> None:
     plan = plan_acls(replace(facts(source, destination, ledger=ledger, others={"other": other}), filters=filters))
 
-    for one in plan.delete:
-        assert ledger[one] in {S.CREATED, S.SHARED}
-        assert other.get(one) not in {S.CREATED, S.SHARED, S.OUT_OF_FILTER}
-        assert one not in source
+    for deleted in plan.delete:
+        assert ledger[deleted] in {S.CREATED, S.SHARED}
+        assert other.get(deleted) not in {S.CREATED, S.SHARED, S.OUT_OF_FILTER}
+        assert deleted not in source
     assert not set(plan.create) & destination

@@ -21,7 +21,7 @@ def sasl(**more: str) -> dict[str, str | None]:
     return {"bootstrap.servers": "b1:9092,b2:9092", "security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": JAAS, **more}
 
 
-def test_an_address_is_read_from_the_properties_of_java_clients() -> None:
+def test_an_address_is_parsed_from_java_client_properties() -> None:
     address = address_from_properties(sasl(**{"sasl.mechanism": "SCRAM-SHA-512"}))
 
     assert address.bootstrap_servers == "b1:9092,b2:9092"
@@ -31,19 +31,19 @@ def test_an_address_is_read_from_the_properties_of_java_clients() -> None:
     assert not address.uses_tls
 
 
-def test_without_a_protocol_an_address_is_plain_text() -> None:
+def test_the_default_protocol_is_plaintext() -> None:
     address = address_from_properties({"bootstrap.servers": " b1:9092 "})
 
     assert address == ClusterAddress(bootstrap_servers="b1:9092")
 
 
-def test_the_protocol_may_stand_before_the_servers() -> None:
+def test_the_protocol_may_precede_the_servers() -> None:
     address = address_from_properties({"bootstrap.servers": "SASL_SSL://b1:9092", "sasl.jaas.config": JAAS})
 
     assert (address.security_protocol, address.bootstrap_servers) == ("SASL_SSL", "b1:9092")
 
 
-def test_pem_properties_are_kept_and_an_empty_algorithm_switches_the_host_name_check_off() -> None:
+def test_pem_properties_are_kept_and_an_empty_algorithm_disables_the_host_name_check() -> None:
     properties: dict[str, str | None] = {
         "bootstrap.servers": "b1:9093",
         "security.protocol": "SSL",
@@ -79,7 +79,7 @@ def test_pem_properties_are_kept_and_an_empty_algorithm_switches_the_host_name_c
         (sasl(**{"sasl.mechanism": OAUTH, "sasl.jaas.config": CLIENT}), "sasl.oauthbearer.token.endpoint.url"),
     ],
 )
-def test_properties_that_cannot_work_are_refused_by_name(properties: dict[str, str | None], named: str) -> None:
+def test_invalid_properties_are_refused_by_name(properties: dict[str, str | None], named: str) -> None:
     with pytest.raises(LinkEngineError) as refused:
         address_from_properties(properties)
 
@@ -105,12 +105,12 @@ PASSWORDS = [name for name in MECHANISMS if name != OAUTH]
         ssl_check_hostname=st.booleans(),
     )
 )
-def test_an_address_written_as_properties_is_read_back_unchanged(address: ClusterAddress) -> None:
+def test_an_address_survives_conversion_to_properties(address: ClusterAddress) -> None:
     assert address_from_properties(properties_of(address)) == address
 
 
 @given(text, text, text, st.dictionaries(st.from_regex(r"[a-z]{1,9}", fullmatch=True), text, max_size=2))
-def test_a_client_of_a_token_endpoint_is_read_back_unchanged(
+def test_an_oauth_address_survives_conversion_to_properties(
     client: str, secret: str, scope: str, extensions: dict[str, str]
 ) -> None:
     address = ClusterAddress(
@@ -138,7 +138,7 @@ def test_a_client_of_a_token_endpoint_is_read_back_unchanged(
         ("b1:1,b2:2", {}, "PLAINTEXT"),
     ],
 )
-def test_every_server_may_carry_the_protocol(servers: str, security: dict[str, str], protocol: str) -> None:
+def test_every_server_may_have_a_protocol(servers: str, security: dict[str, str], protocol: str) -> None:
     address = address_from_properties({"bootstrap.servers": servers, "sasl.jaas.config": JAAS, **security})
 
     assert (address.bootstrap_servers, address.security_protocol) == ("b1:1,b2:2", protocol)
@@ -153,7 +153,7 @@ def test_every_server_may_carry_the_protocol(servers: str, security: dict[str, s
         ("SASL_SLL://b1:1", {}, "SASL_SLL://b1:1"),
     ],
 )
-def test_contradicting_and_unknown_protocols_of_servers_are_refused(servers: str, security: dict[str, str], named: str) -> None:
+def test_contradicting_and_unknown_server_protocols_are_refused(servers: str, security: dict[str, str], named: str) -> None:
     with pytest.raises(LinkEngineError, match=named):
         address_from_properties({"bootstrap.servers": servers, "sasl.jaas.config": JAAS, **security})
 
@@ -192,7 +192,7 @@ TOKENS = {"sasl.mechanism": OAUTH, "sasl.jaas.config": CLIENT, "sasl.oauthbearer
     ],
 )
 @pytest.mark.parametrize("protocol", ["SASL_SSL", "PLAINTEXT"])
-def test_security_that_would_be_ignored_is_refused_by_name(given: dict[str, str], named: str, protocol: str) -> None:
+def test_unsupported_security_properties_are_refused_by_name(given: dict[str, str], named: str, protocol: str) -> None:
     properties = {"bootstrap.servers": "b:1", "security.protocol": protocol, "sasl.jaas.config": JAAS, **given}
 
     with pytest.raises(LinkEngineError, match=named) as refused:
@@ -203,7 +203,7 @@ def test_security_that_would_be_ignored_is_refused_by_name(given: dict[str, str]
 
 
 @pytest.mark.parametrize(("mechanism", "fine"), [("PLAIN", True), ("SCRAM-SHA-256", False), ("SCRAM-SHA-512", False)])
-def test_scram_takes_user_names_in_ascii_only(mechanism: str, fine: bool) -> None:
+def test_scram_accepts_only_ascii_user_names(mechanism: str, fine: bool) -> None:
     jaas = 'ScramLoginModule required username="jürgen" password="ü";'
 
     if fine:
@@ -215,7 +215,7 @@ def test_scram_takes_user_names_in_ascii_only(mechanism: str, fine: bool) -> Non
         address_from_properties(sasl(**{"sasl.mechanism": mechanism, "sasl.jaas.config": jaas}))
 
 
-def test_security_that_says_the_default_and_other_properties_are_taken() -> None:
+def test_security_properties_with_default_values_and_other_properties_are_accepted() -> None:
     defaults = {
         "ssl.truststore.type": "JKS",
         "ssl.keystore.type": "PEM",
@@ -234,14 +234,14 @@ def test_security_that_says_the_default_and_other_properties_are_taken() -> None
 
 
 @pytest.mark.parametrize("handler", ["", "secured."])
-def test_the_login_handler_that_fetches_tokens_is_taken(handler: str) -> None:
+def test_the_oauth_login_handler_is_accepted(handler: str) -> None:
     name = f"org.apache.kafka.common.security.oauthbearer.{handler}OAuthBearerLoginCallbackHandler"
 
     assert address_from_properties(sasl(**TOKENS, **{"sasl.login.callback.handler.class": name})).sasl_mechanism == OAUTH
 
 
 @pytest.mark.parametrize("secret", ["pass\0word", "pass\ud800word"])
-def test_a_password_that_no_client_can_send_is_refused_and_not_repeated(secret: str) -> None:
+def test_a_password_that_no_client_can_send_is_refused_without_repeating_it(secret: str) -> None:
     address = ClusterAddress(bootstrap_servers="b:1", security_protocol="SASL_SSL", sasl_username="u", sasl_password=secret)
 
     with pytest.raises(LinkEngineError, match=r"password in sasl\.jaas\.config") as refused:
@@ -251,7 +251,7 @@ def test_a_password_that_no_client_can_send_is_refused_and_not_repeated(secret: 
     assert "word" not in refused.value.message.replace("password", "")
 
 
-def test_an_oauth_login_line_is_read() -> None:
+def test_an_oauth_login_line_is_parsed() -> None:
     url = {"sasl.oauthbearer.token.endpoint.url": "http://tokens.test/"}
     address = address_from_properties(sasl(**{"sasl.mechanism": OAUTH, "sasl.jaas.config": CLIENT, **url}))
 
@@ -259,7 +259,7 @@ def test_an_oauth_login_line_is_read() -> None:
     assert (address.oauth_scope, address.oauth_extensions) == ("a b", (("pool", "x"),))
 
 
-def test_printing_an_address_shows_no_secret() -> None:
+def test_repr_of_an_address_contains_no_secret() -> None:
     address = ClusterAddress(
         bootstrap_servers="b:1",
         sasl_username="visible",

@@ -1,4 +1,4 @@
-"""Who copies what: nothing is left lying, little moves, and the workers come into balance."""
+"""Assignment of partitions to workers: every partition gets a worker, few move per call, and loads become balanced."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def _pools(draw: st.DrawFn) -> tuple[list[Wanted], list[Place]]:
 
 
 def _after(partitions: list[Wanted], moves: dict[str, str]) -> list[Wanted]:
-    return [replace(one, worker_id=moves.get(one.key, one.worker_id)) for one in partitions]
+    return [replace(partition, worker_id=moves.get(partition.key, partition.worker_id)) for partition in partitions]
 
 
 def _loads(partitions: list[Wanted]) -> dict[str, float]:
-    return {one.worker_id: sum(other.load for other in partitions if other.worker_id == one.worker_id) for one in partitions}
+    return {each.worker_id: sum(other.load for other in partitions if other.worker_id == each.worker_id) for each in partitions}
 
 
 def _alike(partitions: int, *, on: str = "", rate: float | None = None) -> list[Wanted]:
@@ -44,43 +44,45 @@ def _alike(partitions: int, *, on: str = "", rate: float | None = None) -> list[
 
 
 @given(_pools())
-def test_what_nobody_has_is_placed_at_once_on_a_worker_that_stays(pool: tuple[list[Wanted], list[Place]]) -> None:
+def test_partitions_without_a_worker_are_assigned_at_once_to_a_worker_that_is_not_draining(
+    pool: tuple[list[Wanted], list[Place]],
+) -> None:
     partitions, places = pool
-    staying = {one.worker_id for one in places if not one.draining}
-    known = {one.worker_id for one in places}
+    staying = {place.worker_id for place in places if not place.draining}
+    known = {place.worker_id for place in places}
 
     moves = assign(partitions, places)
 
     assert set(moves.values()) <= staying
     if staying:
-        assert all(one.key in moves for one in partitions if one.worker_id not in known)
+        assert all(partition.key in moves for partition in partitions if partition.worker_id not in known)
     else:
         assert moves == {}
 
 
 @given(_pools())
-def test_of_what_somebody_has_a_tenth_moves_at_most(pool: tuple[list[Wanted], list[Place]]) -> None:
+def test_at_most_a_tenth_of_the_assigned_partitions_move_per_call(pool: tuple[list[Wanted], list[Place]]) -> None:
     partitions, places = pool
-    known = {one.worker_id for one in places}
+    known = {place.worker_id for place in places}
 
     moves = assign(partitions, places)
 
-    moved = [one for one in partitions if one.key in moves and one.worker_id in known]
+    moved = [partition for partition in partitions if partition.key in moves and partition.worker_id in known]
     assert len(moved) <= tenth(len(partitions))
-    assert all(moves[one.key] != one.worker_id for one in moved)
+    assert all(moves[partition.key] != partition.worker_id for partition in moved)
 
 
 @given(_pools())
-def test_the_order_in_which_they_are_named_does_not_matter(pool: tuple[list[Wanted], list[Place]]) -> None:
+def test_the_result_does_not_depend_on_the_order_of_partitions_and_workers(pool: tuple[list[Wanted], list[Place]]) -> None:
     partitions, places = pool
 
     assert assign(partitions, places) == assign(partitions[::-1], places[::-1])
 
 
 @given(_pools())
-def test_it_comes_to_rest_with_nothing_on_a_worker_that_drains(pool: tuple[list[Wanted], list[Place]]) -> None:
+def test_assignment_converges_and_leaves_no_partition_on_a_draining_worker(pool: tuple[list[Wanted], list[Place]]) -> None:
     partitions, places = pool
-    staying = {one.worker_id for one in places if not one.draining}
+    staying = {place.worker_id for place in places if not place.draining}
 
     for _ in range(MOST_ROUNDS):
         moves = assign(partitions, places)
@@ -90,7 +92,7 @@ def test_it_comes_to_rest_with_nothing_on_a_worker_that_drains(pool: tuple[list[
 
     assert not moves
     if staying:
-        assert {one.worker_id for one in partitions} <= staying
+        assert {partition.worker_id for partition in partitions} <= staying
 
 
 @given(st.integers(1, 200), st.integers(1, 5))
@@ -99,12 +101,12 @@ def test_equal_partitions_are_spread_evenly(partitions: int, workers: int) -> No
 
     moves = assign(_alike(partitions), places)
 
-    counts = [list(moves.values()).count(one.worker_id) for one in places]
+    counts = [list(moves.values()).count(place.worker_id) for place in places]
     assert max(counts) - min(counts) <= 1
 
 
-def test_a_third_worker_gets_its_share_a_tenth_at_a_time() -> None:
-    partitions = [replace(one, worker_id=_WORKERS[number % 2]) for number, one in enumerate(_alike(200, rate=1e6))]
+def test_a_third_worker_gets_its_share_in_steps_of_a_tenth() -> None:
+    partitions = [replace(partition, worker_id=_WORKERS[number % 2]) for number, partition in enumerate(_alike(200, rate=1e6))]
     places = [Place(worker_id=name) for name in _WORKERS[:3]]
 
     for _round in range(5):
@@ -114,8 +116,8 @@ def test_a_third_worker_gets_its_share_a_tenth_at_a_time() -> None:
     assert max(found.values()) <= BALANCED * sum(found.values()) / 3
 
 
-def test_a_busy_partition_is_not_sent_back_and_forth() -> None:
-    """One partition that moves more than all others together: wherever it is, that worker is the busiest."""
+def test_a_busy_partition_does_not_move_back_and_forth() -> None:
+    """A partition with more traffic than all others together: the worker that has it is always the busiest."""
     partitions = [Wanted(key="busy/0", link_id="l", worker_id="w0", bytes_per_s=5e8), *_alike(10, on="w1", rate=1e6)]
 
     moves = assign(partitions, [Place(worker_id="w0"), Place(worker_id="w1")])
@@ -123,18 +125,18 @@ def test_a_busy_partition_is_not_sent_back_and_forth() -> None:
     assert moves == {}
 
 
-def test_a_little_difference_moves_nothing() -> None:
-    partitions = _alike(3, on="w0") + [replace(one, key=f"n/{n}") for n, one in enumerate(_alike(2, on="w1"))]
+def test_a_small_imbalance_moves_nothing() -> None:
+    partitions = _alike(3, on="w0") + [replace(partition, key=f"n/{n}") for n, partition in enumerate(_alike(2, on="w1"))]
 
     assert assign(partitions, [Place(worker_id="w0"), Place(worker_id="w1")]) == {}
 
 
-def test_a_large_link_uses_every_worker_and_small_ones_go_where_it_is_less() -> None:
+def test_a_large_link_uses_every_worker() -> None:
     partitions = [*_alike(4), Wanted(key="other/0", link_id="other")]
 
     moves = assign(partitions, [Place(worker_id=name) for name in _WORKERS[:4]])
 
-    assert len({moves[one.key] for one in partitions if one.link_id == "l"}) == 4
+    assert len({moves[partition.key] for partition in partitions if partition.link_id == "l"}) == 4
 
 
 def test_the_host_with_the_least_load_is_chosen_among_equal_workers() -> None:

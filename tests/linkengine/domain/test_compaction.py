@@ -16,18 +16,18 @@ def changed(
     keyless: bool = False,
     copied: bool | None = None,
 ) -> dict[str, str]:
-    def ask() -> bool:
-        assert copied is not None, "asked without need"
+    def read() -> bool:
+        assert copied is not None, "called without need"
         return copied
 
-    answer = with_compaction_in_time(
-        ConfigChange(values=change, deletions=("x",)), wanted=wanted, present=present, keyless=keyless, copied=ask
+    result = with_compaction_in_time(
+        ConfigChange(values=change, deletions=("x",)), wanted=wanted, present=present, keyless=keyless, copied=read
     )
-    assert answer.deletions == ("x",)
-    return answer.values
+    assert result.deletions == ("x",)
+    return result.values
 
 
-def test_a_mirror_is_compacted_once_it_holds_all_its_source_had_before() -> None:
+def test_a_mirror_becomes_compacted_once_it_has_all_records_its_source_had_then() -> None:
     change = {"cleanup.policy": "compact,delete", **OTHER}
 
     assert changed(change, wanted=COMPACTED, present=OPEN, copied=True) == change
@@ -35,7 +35,7 @@ def test_a_mirror_is_compacted_once_it_holds_all_its_source_had_before() -> None
     assert changed(change, wanted=COMPACTED, present=OPEN, keyless=True, copied=False) == OTHER
 
 
-def test_a_compacted_mirror_that_refuses_records_without_a_key_is_opened_for_them() -> None:
+def test_a_compacted_mirror_that_refused_a_keyless_record_gets_the_policy_delete() -> None:
     assert changed(OTHER, wanted=COMPACTED, present=COMPACTED, keyless=True) == OTHER | {"cleanup.policy": "delete"}
     assert changed(OTHER, wanted=COMPACTED, present=COMPACTED) == OTHER
 
@@ -47,9 +47,9 @@ def test_a_compacted_mirror_that_refuses_records_without_a_key_is_opened_for_the
         ({"cleanup.policy": "compact", "retention.ms": "9"}, OPEN),
         ({"cleanup.policy": "compact"}, {"cleanup.policy": "compact"}),
     ],
-    ids=["not compacted at the source", "a retention of its own", "retention not synced"],
+    ids=["not compacted at the source", "own retention", "retention not synced"],
 )
-def test_nothing_else_is_touched(wanted: dict[str, str], present: dict[str, str]) -> None:
+def test_other_policy_changes_stay_unchanged(wanted: dict[str, str], present: dict[str, str]) -> None:
     change = {"cleanup.policy": wanted["cleanup.policy"]}
 
     assert changed(change, wanted=wanted, present=present, keyless=True) == change

@@ -45,7 +45,7 @@ SOURCE = {
 }
 
 
-def test_the_documented_lists_are_complete() -> None:
+def test_the_lists_of_synced_configs_equal_the_documented_ones() -> None:
     assert set(ALWAYS_SYNCED) == {
         "max.message.bytes", "cleanup.policy", "message.timestamp.type", DIFFERENCE, BEFORE, AFTER,
     }  # fmt: skip
@@ -54,24 +54,24 @@ def test_the_documented_lists_are_complete() -> None:
     }  # fmt: skip
 
 
-def test_configs_in_neither_list_do_not_follow_the_source() -> None:
+def test_configs_in_neither_list_are_not_synced() -> None:
     values = source_values(SOURCE)
 
     assert not {"compression.type", "min.insync.replicas", "segment.bytes"} & set(values)
     assert values["retention.ms"] == "600000"
 
 
-def test_the_include_list_leaves_retention_out_but_never_the_always_synced() -> None:
+def test_the_include_list_can_leave_out_retention_but_not_the_always_synced_configs() -> None:
     values = source_values(SOURCE, include=["max.message.bytes", "min.compaction.lag.ms"])
 
     assert set(values) == {*ALWAYS_SYNCED, "min.compaction.lag.ms"} - {DIFFERENCE}
 
 
-def test_an_empty_include_list_syncs_only_what_is_always_synced() -> None:
+def test_an_empty_include_list_syncs_only_the_always_synced_configs() -> None:
     assert synced_names([]) == set(ALWAYS_SYNCED)
 
 
-def test_the_timestamp_limit_of_old_brokers_becomes_both_limits_of_new_ones() -> None:
+def test_the_timestamp_limit_of_old_brokers_becomes_both_limits_of_kafka_4() -> None:
     old = source_values({DIFFERENCE: "1000"})
     both = source_values({DIFFERENCE: "1000", BEFORE: UNLIMITED, AFTER: "5"})
     unlimited = source_values({DIFFERENCE: UNLIMITED, BEFORE: "7", AFTER: UNLIMITED})
@@ -81,7 +81,7 @@ def test_the_timestamp_limit_of_old_brokers_becomes_both_limits_of_new_ones() ->
     assert unlimited == {BEFORE: "7", AFTER: UNLIMITED}
 
 
-def test_a_mirror_keeps_the_producers_batches_whatever_the_source_is_set_to() -> None:
+def test_a_mirror_stores_producer_batches_unchanged_whatever_the_source_configs_are() -> None:
     configs = mirror_configs(SOURCE)
 
     assert configs["compression.type"] == "producer"
@@ -89,20 +89,20 @@ def test_a_mirror_keeps_the_producers_batches_whatever_the_source_is_set_to() ->
     assert configs[BEFORE] == configs[AFTER] == UNLIMITED
 
 
-def test_a_mirror_takes_every_batch_its_source_ever_took() -> None:
+def test_a_mirror_accepts_every_batch_that_its_source_accepted() -> None:
     huge = str(MIRROR_MAX_MESSAGE_BYTES * 2)
 
     assert mirror_configs(SOURCE)["max.message.bytes"] == str(MIRROR_MAX_MESSAGE_BYTES)
     assert mirror_configs({"max.message.bytes": huge})["max.message.bytes"] == huge
 
 
-def test_a_mirror_deletes_nothing_by_its_own_clock() -> None:
+def test_a_mirror_has_unlimited_retention() -> None:
     configs = mirror_configs(SOURCE)
 
     assert (configs["retention.ms"], configs["retention.bytes"]) == ("-1", "-1")
 
 
-def test_a_mirror_with_retention_of_its_own_keeps_it() -> None:
+def test_a_mirror_with_its_own_retention_keeps_it() -> None:
     configs = mirror_configs(SOURCE, include=[], overrides={"retention.ms": "1000"})
 
     assert configs["retention.ms"] == "1000"
@@ -110,20 +110,20 @@ def test_a_mirror_with_retention_of_its_own_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("include", [[], ["retention.ms"], ["retention.bytes", "delete.retention.ms"]])
-def test_a_mirror_with_a_start_of_its_own_lets_the_policy_and_what_is_synced_count_on_itself(include: list[str]) -> None:
+def test_a_mirror_with_its_own_log_start_keeps_the_sources_policy_and_synced_retention(include: list[str]) -> None:
     configs = mirror_configs({**SOURCE, "cleanup.policy": "compact"}, include=include)
 
     assert not follows_start(include)
-    assert configs["cleanup.policy"] == "compact"  # with "delete" in it, a retention of its own would delete records
+    assert configs["cleanup.policy"] == "compact"  # with "delete", the mirror's own retention would delete records
     assert configs.get("retention.ms") == ("600000" if "retention.ms" in include else None)
 
 
-def test_the_start_follows_while_both_retention_configs_do() -> None:
+def test_the_log_start_follows_the_source_if_both_retention_configs_are_synced() -> None:
     assert follows_start()
     assert follows_start(["retention.ms", "retention.bytes"])
 
 
-def test_what_the_include_list_leaves_out_later_is_released() -> None:
+def test_configs_removed_from_the_include_list_are_released() -> None:
     previous = source_values(SOURCE)
 
     released = released_names(previous, include=["delete.retention.ms"])
@@ -134,7 +134,7 @@ def test_what_the_include_list_leaves_out_later_is_released() -> None:
     assert released_names({}, include=[]) == frozenset()
 
 
-def test_a_stop_gives_released_configs_back_too() -> None:
+def test_a_stop_also_resets_released_configs() -> None:
     change = configs_at_stop(SOURCE, include=[])
 
     assert {"retention.ms", "retention.bytes"} <= set(change.deletions)
@@ -142,7 +142,7 @@ def test_a_stop_gives_released_configs_back_too() -> None:
     assert "retention.ms" not in {*kept.values, *kept.deletions}
 
 
-def test_a_local_edit_is_what_had_been_set_already_and_differs_now() -> None:
+def test_a_local_edit_is_a_config_that_was_set_by_the_sync_and_differs_now() -> None:
     change = ConfigChange(values={"retention.ms": "-1", "min.compaction.lag.ms": "7"})
     previous = {"retention.ms": "-1", "min.compaction.lag.ms": "0"}
 
@@ -169,14 +169,14 @@ def test_a_stopped_mirror_has_the_sources_values() -> None:
     assert change.deletions == ("compression.type",)
 
 
-def test_a_stopped_mirror_gets_the_codec_its_creator_asked_for() -> None:
+def test_a_stopped_mirror_gets_the_codec_of_its_overrides() -> None:
     change = configs_at_stop(source_values(SOURCE), overrides={"compression.type": "zstd"})
 
     assert change.values["compression.type"] == "zstd"
     assert change.deletions == ()
 
 
-def test_where_the_sources_values_were_never_known_nothing_is_set_that_could_delete_records() -> None:
+def test_a_stop_without_known_source_values_sets_nothing_that_could_delete_records() -> None:
     change = configs_at_stop({})
 
     assert change.values == {}
@@ -184,7 +184,7 @@ def test_where_the_sources_values_were_never_known_nothing_is_set_that_could_del
     assert "message.timestamp.type" in change.deletions
 
 
-def test_the_difference_names_only_what_must_be_set_and_ignores_the_order_of_policies() -> None:
+def test_a_config_difference_ignores_equal_values_and_the_order_of_policies() -> None:
     wanted = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
 
     assert not config_difference(wanted=wanted, present={"cleanup.policy": "delete,compact", "retention.ms": "-1", "x": "y"})
@@ -192,7 +192,7 @@ def test_the_difference_names_only_what_must_be_set_and_ignores_the_order_of_pol
 
 
 @given(st.dictionaries(st.sampled_from([*SOURCE, DIFFERENCE]), st.integers(0, 2**40).map(str)))
-def test_a_mirror_that_carries_its_configs_has_nothing_pending_and_is_recognised(source: dict[str, str]) -> None:
+def test_a_mirror_with_its_configs_has_no_difference_and_looks_like_a_mirror(source: dict[str, str]) -> None:
     configs = mirror_configs(source)
 
     assert not config_difference(wanted=mirror_configs(source), present=configs)
@@ -200,11 +200,11 @@ def test_a_mirror_that_carries_its_configs_has_nothing_pending_and_is_recognised
 
 
 @given(st.dictionaries(st.sampled_from(list(SOURCE)), st.integers(0, 2**40).map(str)))
-def test_an_ordinary_topic_is_not_taken_for_a_mirror(configs: dict[str, str]) -> None:
+def test_an_ordinary_topic_does_not_look_like_a_mirror(configs: dict[str, str]) -> None:
     assert not looks_like_mirror(configs)
 
 
-def test_a_stop_leaves_no_mark_of_a_mirror_behind() -> None:
+def test_a_topic_does_not_look_like_a_mirror_after_a_stop() -> None:
     mirror, change = mirror_configs(SOURCE), configs_at_stop(SOURCE)
 
     after = {**{name: value for name, value in mirror.items() if name not in change.deletions}, **change.values}
@@ -222,16 +222,16 @@ def test_an_override_of_a_synced_config_is_refused_by_name() -> None:
     check_overrides({"retention.ms": "5"}, include=[])
 
 
-def test_an_include_list_with_a_config_that_cannot_follow_is_refused_by_name() -> None:
+def test_an_include_list_with_a_config_that_cannot_be_synced_is_refused_by_name() -> None:
     check_include([*ALWAYS_SYNCED, *DEFAULT_SYNCED, "min.insync.replicas", "segment.bytes", "unclean.leader.election.enable"])
 
     with pytest.raises(LinkEngineError, match=r"no\.such\.config"):
         check_include(["retention.ms", "no.such.config"])
-    with pytest.raises(LinkEngineError, match=r"throttled\.replicas, whose values are brokers"):
+    with pytest.raises(LinkEngineError, match=r"throttled\.replicas: the value names brokers"):
         check_include(["retention.ms", "leader.replication.throttled.replicas"])
 
 
-def test_a_config_follows_once_the_include_list_names_it_and_is_released_with_it() -> None:
+def test_a_config_is_synced_while_the_include_list_contains_it() -> None:
     source = {**SOURCE, "min.insync.replicas": "2", "segment.bytes": "1048576", "compression.type": "zstd"}
     include = ["retention.ms", "retention.bytes", "min.insync.replicas", "segment.bytes", "compression.type"]
 
@@ -246,7 +246,7 @@ def test_a_config_follows_once_the_include_list_names_it_and_is_released_with_it
     assert {"min.insync.replicas", "segment.bytes"} <= released_names(values, include=None)
 
 
-def test_a_repeated_stop_changes_what_still_has_the_mirrors_value() -> None:
+def test_a_repeated_stop_changes_only_configs_that_still_have_the_mirrors_value() -> None:
     mirror, change = mirror_configs(SOURCE), configs_at_stop(SOURCE)
     given_back = {**mirror, "retention.ms": SOURCE["retention.ms"]}
     by_a_person = {**mirror, "retention.ms": "5", "compression.type": "lz4"}

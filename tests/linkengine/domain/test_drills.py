@@ -1,4 +1,4 @@
-"""Names of scratch copies and the verdict over a drill."""
+"""Names of scratch copies and the result of a drill."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOOD = DrillRow(
 
 
 @pytest.mark.parametrize("topic", ["orders", "o" * MAX_TOPIC_LENGTH])
-def test_a_scratch_name_is_legal_and_chosen_by_no_filter(topic: str) -> None:
+def test_a_scratch_name_is_legal_and_internal(topic: str) -> None:
     name = scratch_name(topic, drill=12)
     check_topic_name(name)
     assert is_internal(name)
@@ -38,12 +38,12 @@ def test_long_names_that_would_share_a_scratch_name_are_found() -> None:
         replace(GOOD, problem="the comparison failed"),
     ],
 )
-def test_one_bad_copy_fails_the_drill(bad: DrillRow) -> None:
+def test_a_failed_copy_fails_the_drill(bad: DrillRow) -> None:
     assert verdict([GOOD])
     assert not verdict([GOOD, bad])
 
 
-def test_a_drill_of_nothing_has_not_passed() -> None:
+def test_a_drill_without_topics_has_not_passed() -> None:
     assert not verdict([])
 
 
@@ -58,15 +58,15 @@ def test_a_drill_of_nothing_has_not_passed() -> None:
         ({0: 0, 1: 0}, {}, "", "The source is empty"),
     ],
 )
-def test_what_was_not_compared_proves_nothing_and_an_empty_source_says_so(
+def test_partitions_without_compared_records_are_a_problem_and_an_empty_source_a_note(
     held: dict[int, int], compared: dict[int, int], problem: str, note: str
 ) -> None:
-    told = proven_by(held, compared, start="latest")
-    assert (problem in told[0], note in told[1]) == (True, True)
-    assert (bool(told[0]), bool(told[1])) == (bool(problem), bool(note))
+    found_problem, found_note = proven_by(held, compared, start="latest")
+    assert (problem in found_problem, note in found_note) == (True, True)
+    assert (bool(found_problem), bool(found_note)) == (bool(problem), bool(note))
 
 
-def test_a_partition_that_was_read_from_its_beginning_may_hold_no_record() -> None:
+def test_a_partition_read_from_its_beginning_may_have_no_records() -> None:
     assert proven_by({0: 5, 1: 3}, {0: 2, 1: 0}, start="earliest", whole={1}) == ("", "")
     assert "partition 0:" in proven_by({0: 5, 1: 3}, {0: 0, 1: 0}, start="latest", whole={1})[0]
 
@@ -76,13 +76,13 @@ OFFSETS = [
     (60, 0, 100, None),
     (100, 0, 100, None),
     (101, 0, 100, 100),
-    (130, 120, 110, 120),  # never before the start
-    (5, 20, 100, None),  # moved on to the start, which is no loss
+    (130, 120, 110, 120),  # not before the start
+    (5, 20, 100, None),  # moved forward to the start, which loses nothing
 ]
 
 
 @pytest.mark.parametrize(("source", "start", "end", "after"), OFFSETS)
-def test_a_group_beyond_the_end_of_its_copy_is_clamped(source: int, start: int, end: int, after: int | None) -> None:
+def test_a_group_beyond_the_end_of_the_scratch_copy_is_clamped(source: int, start: int, end: int, after: int | None) -> None:
     (row,) = groups_after("orders", [KnownOffset(group="app", partition=0, source=source)], starts={0: start}, ends={0: end})
 
     clamped = [] if after is None else [{"partition": 0, "source_offset": source, "offset_after": after}]
@@ -90,7 +90,7 @@ def test_a_group_beyond_the_end_of_its_copy_is_clamped(source: int, start: int, 
     assert row.offsets_set_back == (0 if after is None else source - after)
 
 
-def test_groups_are_told_apart_and_an_end_that_nobody_knows_is_no_clamp() -> None:
+def test_groups_are_counted_separately_and_an_unknown_end_is_not_a_clamp() -> None:
     known = [KnownOffset(group=group, partition=number, source=9) for group in ("b", "a") for number in range(3)]
 
     rows = groups_after("orders", known, starts={}, ends={0: 4, 1: None})
@@ -101,7 +101,7 @@ def test_groups_are_told_apart_and_an_end_that_nobody_knows_is_no_clamp() -> Non
     ]
 
 
-def test_only_so_many_clamped_offsets_are_listed() -> None:
+def test_the_number_of_listed_clamped_offsets_is_limited() -> None:
     many = [KnownOffset(group="app", partition=number, source=9) for number in range(CLAMPED_LISTED + 1)]
 
     (row,) = groups_after("orders", many, starts={}, ends=dict.fromkeys(range(CLAMPED_LISTED + 1), 0))

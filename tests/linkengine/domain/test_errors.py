@@ -12,11 +12,11 @@ def test_the_text_of_an_error_begins_with_its_code() -> None:
     assert (error.code, error.message) == (ErrorCode.TOPIC_EXISTS_ERROR, "Topic 'x' already exists.")
 
 
-def test_names_of_codes_equal_their_values_because_clients_see_them() -> None:
+def test_names_of_error_codes_equal_their_values() -> None:
     assert [code.name for code in ErrorCode] == [code.value for code in ErrorCode]
 
 
-def test_errors_survive_the_way_between_processes() -> None:
+def test_errors_survive_pickling() -> None:
     error = IllegalTransitionError(state=MirrorState.STOPPED, event=MirrorEvent.PAUSE, allowed=[])
 
     back = pickle.loads(pickle.dumps(error))
@@ -27,7 +27,7 @@ def test_errors_survive_the_way_between_processes() -> None:
     assert copy.copy(back).message == error.message
 
 
-def test_where_nothing_is_allowed_the_message_says_so() -> None:
+def test_an_illegal_transition_says_that_nothing_is_allowed() -> None:
     error = IllegalTransitionError(state=MirrorState.STOPPED, event=MirrorEvent.PAUSE, allowed=[])
 
     assert error.message == "Cannot pause a mirror topic in state STOPPED. Allowed now: nothing."

@@ -27,35 +27,35 @@ rows = st.builds(
 )
 
 
-def test_an_empty_list_chooses_nothing() -> None:
+def test_an_empty_list_includes_nothing() -> None:
     assert not chooses([], "orders")
 
 
-def test_the_star_chooses_everything() -> None:
+def test_a_star_includes_everything() -> None:
     assert chooses([ALL], "orders")
 
 
-def test_a_literal_name_chooses_only_itself() -> None:
+def test_a_literal_name_includes_only_itself() -> None:
     assert chooses([NameFilter(name="foo")], "foo")
     assert not chooses([NameFilter(name="foo")], "football")
 
 
-def test_a_prefix_chooses_every_name_that_begins_with_it() -> None:
+def test_a_prefix_includes_every_name_that_begins_with_it() -> None:
     assert [chooses([FOO], name) for name in ("foo", "football", "foo.fighters", "a.foo")] == [True, True, True, False]
 
 
-def test_exclude_wins_over_include_in_whatever_order() -> None:
+def test_exclude_takes_precedence_over_include_in_any_order() -> None:
     for order in permutations([ALL, FOO, NO_FOO_BAR]):
         assert chooses(order, "foo.fighters")
         assert not chooses(order, "foo.bar.fighters")
 
 
-def test_an_exclude_alone_chooses_nothing() -> None:
+def test_an_exclude_alone_includes_nothing() -> None:
     assert not chooses([NO_FOO_BAR], "orders")
 
 
 @given(st.lists(rows), st.text("abf.x", max_size=5), st.randoms())
-def test_order_has_no_meaning(filters: list[NameFilter], name: str, random: object) -> None:
+def test_the_order_of_filters_does_not_matter(filters: list[NameFilter], name: str, random: object) -> None:
     shuffled = list(filters)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
 
@@ -63,11 +63,11 @@ def test_order_has_no_meaning(filters: list[NameFilter], name: str, random: obje
 
 
 @given(st.lists(rows))
-def test_filters_written_as_json_are_read_back_unchanged(filters: list[NameFilter]) -> None:
+def test_filters_survive_conversion_to_json(filters: list[NameFilter]) -> None:
     assert parse_filters(filters_to_json(filters)) == tuple(filters)
 
 
-def test_the_documented_example_is_read() -> None:
+def test_the_documented_example_is_parsed() -> None:
     text = """{"topicFilters": [{"name": "*", "patternType": "LITERAL", "filterType": "INCLUDE"},
                                 {"name": "secret", "patternType": "prefixed", "filterType": "exclude"}]}"""
 
@@ -83,15 +83,15 @@ def test_group_filters_have_their_own_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "words"),
     [
-        ("", "no JSON"),
-        ("{", "no JSON"),
-        pytest.param("[" * 100_000, "too deeply nested", id="deep"),
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        pytest.param("[" * 100_000, "nested too deeply", id="deep"),
         ("[]", '"topicFilters"'),
         ("{}", '"topicFilters"'),
         ('{"topicFilters": {}}', '"topicFilters"'),
-        ('{"topicFilters": [1]}', "row 1 is no object"),
+        ('{"topicFilters": [1]}', "row 1 is not an object"),
         ('{"topicFilters": [{"patternType": "LITERAL", "filterType": "INCLUDE"}]}', 'row 1 needs a "name"'),
         ('{"topicFilters": [{"name": "", "patternType": "LITERAL", "filterType": "INCLUDE"}]}', 'row 1 needs a "name"'),
         ('{"topicFilters": [{"name": "a", "filterType": "INCLUDE"}]}', '"patternType"'),
@@ -104,15 +104,15 @@ def test_group_filters_have_their_own_key() -> None:
         ('{"topicFilters": [{"name": "a", "pattern": "LITERAL"}]}', "unknown fields: pattern"),
     ],
 )
-def test_a_document_that_is_no_filter_list_is_refused_with_its_place(text: str, told: str) -> None:
+def test_an_invalid_filter_document_is_refused_with_row_and_field(text: str, words: str) -> None:
     with pytest.raises(LinkEngineError) as refused:
         parse_filters(text)
 
     assert refused.value.code is ErrorCode.MISCONFIGURATION_ERROR
-    assert told in refused.value.message
+    assert words in refused.value.message
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"topicFilters": [{}]}'])
-def test_what_cannot_be_read_is_shown_as_no_filter(text: str) -> None:
+def test_an_invalid_stored_document_is_shown_as_no_filters(text: str) -> None:
     assert known_filters(text) == ()
     assert known_filters(filters_to_json([FOO])) == (FOO,)

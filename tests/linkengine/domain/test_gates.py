@@ -1,4 +1,4 @@
-"""The checklist before a promotion."""
+"""The migration gate."""
 
 from __future__ import annotations
 
@@ -24,71 +24,71 @@ PASSED, FAILED, NONE = GateCheckState.PASSED, GateCheckState.FAILED, GateCheckSt
 @pytest.mark.parametrize(
     ("differences", "state"), [(0, PASSED), (1, FAILED), (None, FAILED)], ids=["equal", "different", "not compared"]
 )
-def test_data_passes_only_where_every_record_was_compared(differences: int | None, state: GateCheckState) -> None:
-    assert check_data(VerifiedData(records=10, differences=differences, problem="Spark is away.")).state is state
+def test_data_passes_only_if_every_record_was_compared(differences: int | None, state: GateCheckState) -> None:
+    assert check_data(VerifiedData(records=10, differences=differences, problem="Spark is unavailable.")).state is state
 
 
 @pytest.mark.parametrize(
     ("records", "not_copied", "since", "words"),
     [
-        (10, None, 0, "Nobody knows whether the mirror had everything"),
+        (10, None, 0, "It is unknown whether the mirror was complete"),
         (10, 7, 0, "7 offsets of the source were not on the mirror yet"),
         (0, 7, 7, "7 offsets of the source were not on the mirror yet"),
-        (0, 0, 7, "No record was compared, and 7 offsets have been copied since."),
+        (0, 0, 7, "No record was compared, and 7 offsets were copied since."),
     ],
     ids=["source's end unknown", "behind", "empty and behind", "empty, and filled since"],
 )
-def test_data_does_not_pass_where_the_mirror_was_behind_when_it_was_compared(
+def test_data_fails_if_the_mirror_was_behind_when_it_was_compared(
     records: int, not_copied: int | None, since: int, words: str
 ) -> None:
     check = check_data(VerifiedData(records=records, differences=0, not_copied=not_copied, copied_since=since))
     assert (check.state, check.detail.startswith(words)) == (FAILED, True)
 
 
-def test_what_a_steadily_written_source_got_since_does_not_fail_it_and_is_told() -> None:
+def test_records_written_since_the_comparison_are_mentioned_and_do_not_fail_the_check() -> None:
     check = check_data(VerifiedData(records=10, differences=0, not_copied=0, copied_since=1_234))
-    assert (check.state, check.detail) == (PASSED, "10 records compared, none differs. 1,234 offsets were copied since.")
+    assert (check.state, check.detail) == (PASSED, "10 records compared, no differences. 1,234 offsets were copied since.")
 
 
-def test_a_loss_is_never_green() -> None:
+def test_a_loss_fails_the_gate() -> None:
     assert check_losses(0).state is PASSED
     assert check_losses(17).state is FAILED
     assert "17" in check_losses(17).detail
 
 
-def test_lag_and_configs_are_told_apart() -> None:
+def test_lag_and_configs_are_separate_checks() -> None:
     lag, configs = check_blockers([(ErrorCode.WAITING_FOR_LAG, "5 offsets"), (ErrorCode.WAITING_FOR_CONFIGS, "retention.ms")])
     assert (lag.state, configs.state) == (FAILED, FAILED)
     assert (lag.detail, configs.detail) == ("5 offsets", "retention.ms")
-    assert [one.state for one in check_blockers([])] == [PASSED, PASSED]
+    assert [check.state for check in check_blockers([])] == [PASSED, PASSED]
 
 
 @pytest.mark.parametrize(
     "code", [ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, ErrorCode.TIMEOUT_ERROR, ErrorCode.WAITING_FOR_PARTITIONS]
 )
-def test_where_nobody_could_look_there_is_no_word_of_equal_ends(code: ErrorCode) -> None:
-    lag, configs = check_blockers([(code, "no answer")])
+def test_an_error_that_prevents_the_comparison_fails_both_checks(code: ErrorCode) -> None:
+    lag, configs = check_blockers([(code, "no response")])
 
-    assert (lag.state, lag.detail) == (FAILED, "The ends were not compared: no answer")
-    assert (configs.state, configs.detail) == (FAILED, "no answer")
-
-
-def test_configs_that_wait_say_nothing_about_the_ends() -> None:
-    assert [one.state for one in check_blockers([(ErrorCode.WAITING_FOR_CONFIGS, "retention.ms")])] == [PASSED, FAILED]
+    assert (lag.state, lag.detail) == (FAILED, "The log end offsets were not compared: no response")
+    assert (configs.state, configs.detail) == (FAILED, "no response")
 
 
-def test_a_source_nobody_reaches_fails_the_gate() -> None:
-    assert not is_green(check_blockers([(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "no broker answers")]))
+def test_waiting_for_configs_does_not_fail_the_lag_check() -> None:
+    assert [check.state for check in check_blockers([(ErrorCode.WAITING_FOR_CONFIGS, "retention.ms")])] == [PASSED, FAILED]
+
+
+def test_an_unreachable_source_fails_the_gate() -> None:
+    assert not is_green(check_blockers([(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "no broker responds")]))
 
 
 @pytest.mark.parametrize("state", list(TaskState))
 @pytest.mark.parametrize("problems", [[], ["group a is ahead"]])
-def test_a_task_is_judged_by_what_both_sides_hold(state: TaskState, problems: list[str]) -> None:
-    looked = NONE if state is TaskState.NOT_CONFIGURED else FAILED if problems or state in LINK_TROUBLES else PASSED
-    assert check_task(TaskName.CONSUMER_OFFSETS, state, problems).state is looked
+def test_a_task_check_depends_on_both_clusters_and_the_link_state(state: TaskState, problems: list[str]) -> None:
+    expected = NONE if state is TaskState.NOT_CONFIGURED else FAILED if problems or state in LINK_TROUBLES else PASSED
+    assert check_task(TaskName.CONSUMER_OFFSETS, state, problems).state is expected
 
 
-def test_the_canary_names_the_partition() -> None:
+def test_a_failed_canary_check_names_the_partition() -> None:
     reads = [CanaryRead(partition=0, offset=9), CanaryRead(partition=3, offset=4, problem="another value")]
     check = check_canary(reads)
     assert (check.state, check.detail) == (FAILED, "partition 3: another value")
@@ -96,12 +96,12 @@ def test_the_canary_names_the_partition() -> None:
     assert check_canary([]).state is FAILED
 
 
-def test_the_canary_says_what_the_source_has_no_more() -> None:
+def test_the_canary_check_names_records_that_the_source_has_deleted() -> None:
     reads = [CanaryRead(partition=0, offset=9), CanaryRead(partition=3, offset=4, gone="deleted at the source since")]
     check = check_canary(reads)
     words = "1 of them equal. Not compared: partition 3: deleted at the source since."
     assert (check.state, check.detail) == (PASSED, f"A consumer read the newest record of 2 of 2 partitions, {words}")
 
 
-def test_nothing_checked_is_not_green() -> None:
+def test_a_gate_without_checks_is_closed() -> None:
     assert not is_green([])

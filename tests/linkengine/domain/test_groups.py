@@ -49,26 +49,26 @@ def facts(
         (facts(140, 30), OffsetOutcome.ADVANCED, 100),  # not beyond the mirror's end
         (facts(140, 100), OffsetOutcome.EQUAL, 100),
         (facts(5, 3, start=20), OffsetOutcome.ADVANCED, 20),  # not before its start
-        (facts(40, 60), OffsetOutcome.AHEAD, 40),  # met for the first time: never backwards
+        (facts(40, 60), OffsetOutcome.AHEAD, 40),  # seen for the first time: never rewound
     ],
 )
-def test_the_goal_is_the_sources_offset_within_the_mirror(case: OffsetFacts, outcome: OffsetOutcome, target: int) -> None:
+def test_the_target_is_the_sources_offset_limited_to_the_mirror(case: OffsetFacts, outcome: OffsetOutcome, target: int) -> None:
     decision = decide(case)
 
     assert (decision.outcome, decision.target) == (outcome, target)
     assert decision.write == (outcome is OffsetOutcome.ADVANCED)
 
 
-def test_a_source_that_was_reset_on_purpose_is_followed_backwards() -> None:
+def test_a_reset_of_the_sources_group_rewinds_the_destination() -> None:
     assert decide(facts(10, 60, remembered=(60, 60))).outcome is OffsetOutcome.REWOUND
     assert decide(facts(10, 60, remembered=(60, 60))).write
 
 
-def test_a_reset_is_not_followed_where_somebody_committed_at_the_destination_since() -> None:
+def test_a_reset_does_not_rewind_a_destination_group_that_has_committed_since() -> None:
     assert decide(facts(10, 70, remembered=(60, 60))).outcome is OffsetOutcome.AHEAD
 
 
-def test_a_group_moved_back_at_the_destination_stays_until_the_source_commits_again() -> None:
+def test_a_group_rewound_at_the_destination_stays_until_the_source_commits_again() -> None:
     held = facts(60, 5, remembered=(60, 60))
 
     assert decide(held).outcome is OffsetOutcome.CHANGED_HERE
@@ -81,20 +81,20 @@ def test_an_offset_that_was_clamped_follows_the_mirror_as_it_grows() -> None:
     assert decide(facts(140, 100, remembered=(140, 100), end=120)).outcome is OffsetOutcome.ADVANCED
 
 
-def test_an_offset_further_than_what_we_left_is_a_commit_of_ours_that_nobody_confirmed() -> None:
+def test_an_offset_above_the_remembered_one_counts_as_an_unacknowledged_commit() -> None:
     assert decide(facts(140, 80, remembered=(140, 60), end=100)).outcome is OffsetOutcome.ADVANCED
     assert decide(facts(140, 50, remembered=(140, 60), end=100)).outcome is OffsetOutcome.CHANGED_HERE
 
 
-def test_an_offset_beyond_a_mirror_that_became_shorter_is_taken_back() -> None:
+def test_an_offset_beyond_a_shortened_mirror_is_rewound() -> None:
     assert decide(facts(90, 90, remembered=(90, 90), end=80)).outcome is OffsetOutcome.REWOUND
 
 
-def test_an_offset_that_expired_at_the_destination_is_written_again() -> None:
+def test_an_offset_that_expired_at_the_destination_is_committed_again() -> None:
     assert decide(facts(40, None, remembered=(40, 40))).outcome is OffsetOutcome.ADVANCED
 
 
-def test_an_equal_offset_is_written_again_for_its_metadata_or_its_age_only() -> None:
+def test_an_equal_offset_is_committed_again_only_for_metadata_or_age() -> None:
     equal = facts(40, 40, remembered=(40, 40))
 
     assert not decide(equal).write
@@ -102,11 +102,11 @@ def test_an_equal_offset_is_written_again_for_its_metadata_or_its_age_only() -> 
     assert decide(replace(equal, remembered=Remembered(source=40, destination=40, stale=True))).write
 
 
-def test_at_the_end_nothing_stays_beyond_the_mirror_whoever_committed_it() -> None:
+def test_a_stop_rewinds_every_offset_beyond_the_mirrors_end() -> None:
     assert settle(facts(90, 120, end=100)).target == 100
     assert settle(facts(90, 120, end=100)).write
-    assert settle(facts(140, 80, remembered=(140, 80), end=100)).target == 100  # was clamped when the mirror was shorter
-    assert not settle(facts(60, 5, remembered=(60, 60))).write  # moved back on purpose: stays
+    assert settle(facts(140, 80, remembered=(140, 80), end=100)).target == 100  # was clamped while the mirror was shorter
+    assert not settle(facts(60, 5, remembered=(60, 60))).write  # rewound on purpose: stays
 
 
 @given(
@@ -116,7 +116,7 @@ def test_at_the_end_nothing_stays_beyond_the_mirror_whoever_committed_it() -> No
     start=st.integers(0, 50),
     length=st.integers(0, 100),
 )
-def test_what_is_written_lies_within_the_mirror_and_goes_backwards_only_for_a_reason(
+def test_committed_offsets_are_within_the_mirror_and_rewound_only_for_a_reason(
     source: int, here: int | None, remembered: tuple[int, int] | None, start: int, length: int
 ) -> None:
     case = facts(source, here, remembered=remembered, start=start, end=start + length)
@@ -130,7 +130,7 @@ def test_what_is_written_lies_within_the_mirror_and_goes_backwards_only_for_a_re
         assert source < remembered[0] or here > start + length
 
 
-def test_groups_are_skipped_with_the_reason() -> None:
+def test_skipped_groups_have_a_status_and_a_reason() -> None:
     only_orders = (NameFilter(name="orders-", pattern_type=PatternType.PREFIXED),)
     never = (*EVERYTHING, NameFilter(name="audit", filter_type=FilterType.EXCLUDE))
 
@@ -144,24 +144,24 @@ def test_groups_are_skipped_with_the_reason() -> None:
     assert "share" in share[1]
 
 
-def test_a_message_shows_a_name_in_one_short_line() -> None:
+def test_group_names_in_messages_are_escaped_and_shortened() -> None:
     assert shown("a\0b\n") == r"'a\x00b\n'"
     assert shown("") == "''"
     assert len(shown("x" * 5000)) < 150
 
 
-def test_the_empty_name_is_in_the_first_batch_only() -> None:
+def test_the_empty_group_name_is_in_the_first_batch_only() -> None:
     names = ["b", "", "a"]
 
     assert next_batch(names, after="", size=2) == (["", "a"], "a")
     assert next_batch(names, after="a", size=2) == (["b"], "")
 
 
-def test_members_make_a_group_active_where_the_broker_tells() -> None:
+def test_a_group_is_active_if_the_broker_reports_a_state_with_members() -> None:
     assert [Group(name="g", state=state).is_active for state in ("Empty", "Dead", "", "Stable")] == [False, False, False, True]
 
 
-def test_batches_go_round_all_names() -> None:
+def test_batches_cycle_through_all_names() -> None:
     names = ["c", "a", "b"]
 
     assert next_batch(names, after="", size=2) == (["a", "b"], "b")
@@ -170,7 +170,7 @@ def test_batches_go_round_all_names() -> None:
     assert next_batch([], after="z", size=5) == ([], "")
 
 
-def test_a_group_is_synced_once_all_its_partitions_are() -> None:
+def test_the_status_of_a_group_follows_from_its_partitions() -> None:
     assert status_of([OffsetOutcome.EQUAL, OffsetOutcome.REWOUND], in_use=False) is GroupStatus.SYNCED
     assert status_of([OffsetOutcome.EQUAL, OffsetOutcome.AHEAD], in_use=False) is GroupStatus.PARTLY_SYNCED
     assert status_of([OffsetOutcome.FAILED], in_use=False) is GroupStatus.FAILED

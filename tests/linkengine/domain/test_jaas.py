@@ -1,4 +1,4 @@
-"""``sasl.jaas.config`` as Kafka's Java clients read it (3.9 and 4.3 were tried with the same lines)."""
+"""``sasl.jaas.config`` as Kafka's Java clients parse it (3.9 and 4.3 were tried with the same lines)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
         ("", {}),
     ],
 )
-def test_options_are_read(options: str, found: dict[str, str]) -> None:
+def test_options_are_parsed(options: str, found: dict[str, str]) -> None:
     line = parse_jaas(f"org.example.PlainLoginModule required {options}\n;")
 
     assert (line.module, dict(line.options)) == ("PlainLoginModule", found)
 
 
 @given(st.dictionaries(st.sampled_from(["username", "password", "scope"]), text))
-def test_what_is_written_is_read_back_unchanged(options: dict[str, str]) -> None:
+def test_options_survive_writing_and_parsing(options: dict[str, str]) -> None:
     assert dict(parse_jaas(write_jaas("a.b.Module", options)).options) == options
 
 
@@ -57,7 +57,7 @@ def test_what_is_written_is_read_back_unchanged(options: dict[str, str]) -> None
         "Module required password=hunter2 {",
     ],
 )
-def test_a_line_that_cannot_be_read_is_refused_and_not_repeated(line: str) -> None:
+def test_an_invalid_line_is_refused_without_repeating_it(line: str) -> None:
     with pytest.raises(LinkEngineError, match=r"sasl\.jaas\.config") as refused:
         parse_jaas(line)
 

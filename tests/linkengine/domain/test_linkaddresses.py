@@ -1,4 +1,4 @@
-"""Whose security a link uses to reach its source, and which changes need the stored secrets again."""
+"""Which security a link uses to connect to its source, and which changes need the stored secrets again."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ STORED = {
     "given",
     [
         OWN,
-        {**TERRAFORM, "bootstrap.servers": "SASL_SSL://other:9093"},  # another listener is taken at its word
+        {**TERRAFORM, "bootstrap.servers": "SASL_SSL://other:9093"},  # another listener may have other security
         {"bootstrap.servers": "other:9094", "security.protocol": "PLAINTEXT"},
         {**TERRAFORM, "bootstrap.servers": "one:9092,other:9093"},
     ],
 )
-def test_a_link_with_security_that_can_work_uses_its_own(given: dict[str, str]) -> None:
+def test_a_link_with_complete_security_uses_its_own_credentials(given: dict[str, str]) -> None:
     assert not uses_registered_security(given, REGISTERED)
     assert own_properties(given) == given
 
@@ -60,7 +60,7 @@ def test_a_link_with_security_that_can_work_uses_its_own(given: dict[str, str]) 
         TERRAFORM,
     ],
 )
-def test_a_link_with_security_that_cannot_work_uses_the_registered_one(given: dict[str, str]) -> None:
+def test_a_link_whose_security_cannot_work_uses_the_registered_credentials(given: dict[str, str]) -> None:
     assert uses_registered_security(given, REGISTERED)
     found = registered_properties(given, REGISTERED)
 
@@ -71,15 +71,13 @@ def test_a_link_with_security_that_cannot_work_uses_the_registered_one(given: di
 
 @pytest.mark.parametrize("servers", ["other:9092", "one:9092,other:9092", "SASL_SSL://one:9092, X://other:9092", "one:9093"])
 @pytest.mark.parametrize("protocol", [{}, {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}], ids=["none", "half"])
-def test_registered_credentials_are_not_sent_to_an_address_that_is_not_registered(
-    servers: str, protocol: dict[str, str]
-) -> None:
+def test_registered_credentials_are_not_sent_to_unregistered_addresses(servers: str, protocol: dict[str, str]) -> None:
     with pytest.raises(LinkEngineError, match="not an address of the registered source cluster") as caught:
         registered_properties({"bootstrap.servers": servers, **protocol}, REGISTERED)
     assert caught.value.code == ErrorCode.MISCONFIGURATION_ERROR
 
 
-def test_the_trust_of_a_link_does_not_count_beside_registered_credentials() -> None:
+def test_trust_settings_of_a_link_are_ignored_with_registered_credentials() -> None:
     given = {"ssl.truststore.certificates": "another", "ssl.endpoint.identification.algorithm": "", TOKEN: "http://elsewhere/"}
     assert registered_properties(given, REGISTERED) == REGISTERED | {"bootstrap.servers": "one:9092,two:9092"}
 
@@ -108,7 +106,7 @@ def test_no_registered_secret_is_mixed_with_local_configs(name: str) -> None:
     assert found["bootstrap.servers"] == REGISTERED["bootstrap.servers"]
 
 
-def test_an_inbound_link_is_connected_as_registered_where_its_source_side_sets_nothing_local() -> None:
+def test_an_inbound_link_uses_the_registered_connection_without_local_configs() -> None:
     assert inbound_properties(OWN, REGISTERED) == REGISTERED
 
 
@@ -131,7 +129,7 @@ def test_an_inbound_link_is_connected_as_registered_where_its_source_side_sets_n
         ("ssl.endpoint.identification.algorithm", ""),
     ],
 )
-def test_a_change_of_the_recipient_needs_every_stored_secret_again(prefix: str, name: str, value: str | None) -> None:
+def test_a_change_of_the_recipient_requires_every_stored_secret_again(prefix: str, name: str, value: str | None) -> None:
     stored = {prefix + key: text for key, text in STORED.items()}
     change: dict[str, str | None] = {prefix + name: value}
     jaas, key = f"{prefix}sasl.jaas.config", f"{prefix}ssl.keystore.key"
@@ -156,10 +154,10 @@ def test_a_change_of_the_recipient_needs_every_stored_secret_again(prefix: str, 
         {"ssl.key.password": "x"},
     ],
 )
-def test_a_change_that_leaves_the_recipient_as_it_is_needs_no_secret(changes: dict[str, str | None]) -> None:
+def test_a_change_that_keeps_the_recipient_requires_no_secret(changes: dict[str, str | None]) -> None:
     assert secrets_to_repeat(STORED, changes) == ()
 
 
-def test_a_secret_that_is_not_in_use_is_protected_as_well() -> None:
-    """Otherwise: switch SASL off, change the address, switch SASL on, each of which would send nothing."""
+def test_a_stored_secret_that_is_not_in_use_is_protected_too() -> None:
+    """Otherwise a secret could be redirected in three steps that send nothing: SASL off, another address, SASL on."""
     assert secrets_to_repeat({**OWN, "security.protocol": "PLAINTEXT"}, {"bootstrap.servers": "elsewhere:9092"})

@@ -1,4 +1,4 @@
-"""The table of link configs keeps what Confluent's clients expect of it."""
+"""The table of link configs has what Confluent's clients expect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from linkengine.domain.linkconfigs import LINK_CONFIGS, is_connection
 from linkengine.domain.linkconfigspec import LinkConfigSpec
 from linkengine.domain.linkrules import find_problems
 
-# What a value may be, as written below: choices | joined, a range with both ends, or the kind of its text.
+# What a value may be, as written below: choices | joined, a range with both ends, or the kind of the value.
 FLAG, JSON, NAMES, TEXT, NUMBER = "true or false", "JSON document", "names separated by commas", "text", "whole number"
 EVERY = "1000..86400000"  # once a second to once a day
 TLS = {
@@ -30,7 +30,7 @@ SECURITY = {
     **TLS,
 }
 # All that Confluent Cloud lists for a link: name -> (default, mark, what may be set). metadata.max.age.ms is read-only there;
-# here it may be set, since it says how often mirrors are created.
+# here it can be set, since it determines how often mirrors are created.
 LISTED = {
     "acl.filters": ("", "", JSON),
     "acl.sync.enable": ("false", "", FLAG),
@@ -65,7 +65,7 @@ LISTED = {
     **SECURITY,
     **{f"local.{name}": row for name, row in SECURITY.items()},
 }
-# What its list leaves out: documented for links elsewhere, or ours.
+# Configs that its list leaves out: documented for links elsewhere, or specific to this product.
 BESIDE = {
     "cluster.link.paused": ("false", "", FLAG),
     "link.throughput.limit.bytes.per.second": ("-1", "", "-1.. without 0"),
@@ -90,8 +90,8 @@ GOOD = {
 }
 
 
-def told(row: LinkConfigSpec) -> tuple[str | None, str, str]:
-    """Write a row of ours as the tables above do."""
+def as_listed(row: LinkConfigSpec) -> tuple[str | None, str, str]:
+    """Return a row of the product's table in the form of the tables above."""
     marks = [("read-only", row.read_only), ("secret", row.sensitive), ("immutable", row.immutable)]
     return row.default, " ".join(mark for mark, is_so in marks if is_so), values_of(row)
 
@@ -107,12 +107,12 @@ def values_of(row: LinkConfigSpec) -> str:
     return limits if row.zero else f"{limits} without 0"
 
 
-def test_the_table_is_what_clients_know_with_types_ranges_and_marks() -> None:
-    assert {name: told(row) for name, row in LINK_CONFIGS.items()} == {**LISTED, **BESIDE}
+def test_the_table_has_the_defaults_types_ranges_and_flags_that_clients_expect() -> None:
+    assert {name: as_listed(row) for name, row in LINK_CONFIGS.items()} == {**LISTED, **BESIDE}
 
 
 @pytest.mark.parametrize("name", LISTED | BESIDE)
-def test_types_ranges_and_marks_are_kept(name: str) -> None:
+def test_types_ranges_and_flags_are_enforced(name: str) -> None:
     _, mark, values = (LISTED | BESIDE)[name]
     value, closed = GOOD.get(name) or good(values), mark == "read-only" or values == "nothing"
 
@@ -128,7 +128,7 @@ def good(values: str) -> str:
 
 
 def bad(values: str) -> list[str]:
-    """Answer values that are never taken; any text may be one."""
+    """Return values that are never accepted; none for text, which may be anything."""
     if ".." in values:
         lowest, _, highest = values.removesuffix(" without 0").partition("..")
         beyond = [str(int(highest) + 1)] if highest else []
@@ -137,12 +137,12 @@ def bad(values: str) -> list[str]:
     return known.get(values, ["neither", values.lower()])
 
 
-def test_names_are_sorted_and_described() -> None:
+def test_config_names_are_sorted_and_have_descriptions() -> None:
     assert list(LINK_CONFIGS) == sorted(LINK_CONFIGS)
     assert all(row.description.endswith(".") for row in LINK_CONFIGS.values())
 
 
-def test_every_default_keeps_its_own_rules() -> None:
+def test_every_default_is_valid() -> None:
     settable = {name: row.default for name, row in LINK_CONFIGS.items() if not row.read_only}
 
     assert find_problems(settable) == ()
@@ -154,7 +154,7 @@ def test_the_local_side_has_the_same_security_configs() -> None:
     }
 
 
-def test_all_that_is_sensitive_belongs_to_the_encrypted_connection() -> None:
+def test_all_sensitive_configs_belong_to_the_encrypted_connection() -> None:
     assert all(is_connection(name) for name, row in LINK_CONFIGS.items() if row.sensitive)
     assert is_connection("bootstrap.servers")
     assert not is_connection("link.mode")

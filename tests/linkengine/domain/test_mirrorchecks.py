@@ -1,4 +1,4 @@
-"""Why a source topic is mirrored or not: each check by itself, and what they add up to."""
+"""Why a source topic is mirrored or not: each check alone, and the result of all."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def verdict(name: str = "orders", *, topic: dict[str, Any] | None = None, **arou
     return judge(Topic(name=name, **(topic or {})), Surroundings(source="source", destination="destination", **facts))
 
 
-def test_a_topic_with_nothing_in_its_way_waits_for_the_next_run() -> None:
+def test_a_topic_that_passes_all_checks_waits_for_the_next_run() -> None:
     found = verdict(prefix="w.")
 
     assert (found.standing, found.mirror, found.failed) == (Standing.WAITING, "w.orders", ())
-    assert [one.code for one in found.checks] == list(CheckCode)
+    assert [check.code for check in found.checks] == list(CheckCode)
 
 
-@pytest.mark.parametrize("state", [one for one in MirrorState if one is not MirrorState.STOPPED])
-def test_a_topic_with_a_mirror_of_the_link_is_mirrored_whatever_the_filters_say(state: MirrorState) -> None:
+@pytest.mark.parametrize("state", [state for state in MirrorState if state is not MirrorState.STOPPED])
+def test_a_topic_with_a_mirror_of_the_link_is_mirrored_whatever_the_filters(state: MirrorState) -> None:
     mirrors = {"orders": KnownMirror(link="own", state=state, own=True)}
 
     found = verdict(mirrors=mirrors, filters=(), auto_create=False)
@@ -45,8 +45,8 @@ def test_a_topic_with_a_mirror_of_the_link_is_mirrored_whatever_the_filters_say(
     ("name", "facts", "code", "words", "problem"),
     [
         ("orders", {"topic": {"exists": False}}, CheckCode.SOURCE_TOPIC, "no such topic", False),
-        ("__consumer_offsets", {}, CheckCode.INTERNAL_TOPIC, "own machinery", False),
-        ("orders", {"topic": {"internal": True}}, CheckCode.INTERNAL_TOPIC, "own machinery", False),
+        ("__consumer_offsets", {}, CheckCode.INTERNAL_TOPIC, "Internal Kafka topic", False),
+        ("orders", {"topic": {"internal": True}}, CheckCode.INTERNAL_TOPIC, "Internal Kafka topic", False),
         ("orders", {"auto_create": False}, CheckCode.AUTO_CREATE, "enable is false", False),
         ("orders", {"filters": (NO_SECRETS,)}, CheckCode.INCLUDED, "No INCLUDE filter", False),
         ("secret.a", {}, CheckCode.NOT_EXCLUDED, r"EXCLUDE filter matches: secret\*", False),
@@ -68,9 +68,9 @@ def test_a_topic_with_a_mirror_of_the_link_is_mirrored_whatever_the_filters_say(
         ("orders", {"sources": LOOPED}, CheckCode.RING, "a topic that you may not see → source:orders → destination:", False),
         ("orders", {"sources": CHAINED, "prefix": "w."}, CheckCode.CHAIN, "mirror topic at the source", False),
         ("orders", {"topic": {"is_mirror": True}, "prefix": "w."}, CheckCode.CHAIN, "mirror topic at the source", False),
-        ("orders", {"reserved": {"ord": "link north"}}, CheckCode.NAMESPACE, r"namespace ord\* .* link north creates", False),
-        ("orders", {"reserved": {"": ""}}, CheckCode.NAMESPACE, r"namespace \* .* nobody yet creates", False),
-        ("orders", {"taken": {"orders"}}, CheckCode.NAME_FREE, "ordinary topic orders; it is not touched", True),
+        ("orders", {"reserved": {"ord": "link north"}}, CheckCode.NAMESPACE, r"in which link north may create", False),
+        ("orders", {"reserved": {"": ""}}, CheckCode.NAMESPACE, r"namespace \* .* no link may create", False),
+        ("orders", {"taken": {"orders"}}, CheckCode.NAME_FREE, r"ordinary topic orders\. It is not changed", True),
         (
             "orders",
             {"mirrors": {"orders": KnownMirror(link="link other", state=MirrorState.ACTIVE, own=False)}},
@@ -81,7 +81,7 @@ def test_a_topic_with_a_mirror_of_the_link_is_mirrored_whatever_the_filters_say(
         ("orders", {"link_trouble": "The link is paused."}, CheckCode.LINK_STATE, "paused", False),
     ],
 )
-def test_one_thing_in_the_way_is_named_with_the_next_step(
+def test_a_failed_check_has_a_finding_and_a_next_step(
     name: str, facts: dict[str, Any], code: CheckCode, words: str, problem: bool
 ) -> None:
     found = verdict(name, **facts)
@@ -94,32 +94,32 @@ def test_one_thing_in_the_way_is_named_with_the_next_step(
     assert bool(found.problems) is problem
 
 
-def test_a_chain_without_a_prefix_is_wanted() -> None:
+def test_a_link_without_a_prefix_auto_creates_mirrors_of_mirrors() -> None:
     assert verdict(sources=CHAINED).standing is Standing.WAITING
 
 
-def test_a_failed_try_is_told_and_tried_again() -> None:
+def test_a_failed_attempt_is_reported_and_does_not_block_the_next_run() -> None:
     found = verdict(failures={"orders": TaskError(code="AUTHORIZATION_ERROR", message="Grant READ.")})
 
     assert found.standing is Standing.WAITING
-    assert [one.code for one in found.failed] == [CheckCode.LAST_TRY]
+    assert [check.code for check in found.failed] == [CheckCode.LAST_TRY]
     assert "Grant READ." in found.failed[0].finding
 
 
-def test_a_namespace_is_one_of_the_destination() -> None:
+def test_reserved_namespaces_are_checked_against_the_mirrors_name() -> None:
     assert verdict(prefix="w.", reserved={"orders": "north", "": "north"}).failed[0].code is CheckCode.NAMESPACE
     assert verdict(prefix="w.", reserved={"orders": "north"}).standing is Standing.WAITING
     assert verdict("x" * 245, prefix="prefix.", reserved={"": ""}).failed[0].code is CheckCode.MIRROR_NAME
 
 
-def test_a_mirror_of_the_link_that_a_namespace_follows_is_no_problem_of_another_one() -> None:
+def test_a_mirror_of_the_link_that_a_namespace_follows_is_not_a_problem_of_other_links() -> None:
     mirrors = {"orders": KnownMirror(link="north", state=MirrorState.ACTIVE, own=False)}
 
     found = verdict(mirrors=mirrors, reserved={"ord": "north"})
 
-    assert [one.code for one in found.failed] == [CheckCode.NAMESPACE, CheckCode.MIRRORED_ELSEWHERE]
+    assert [check.code for check in found.failed] == [CheckCode.NAMESPACE, CheckCode.MIRRORED_ELSEWHERE]
     assert found.problems == ()
 
 
-def test_a_taken_name_is_no_problem_of_a_topic_that_nobody_wants() -> None:
+def test_a_taken_name_is_not_a_problem_without_auto_create() -> None:
     assert verdict(taken={"orders"}, auto_create=False).problems == ()

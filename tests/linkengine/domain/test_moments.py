@@ -1,4 +1,4 @@
-"""Timestamps in words, whatever a producer wrote, and times at which something is due, whatever clocks do."""
+"""Timestamps as text, whatever a producer wrote, and due times, whatever clocks do."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -20,7 +20,7 @@ NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
         (2**63 - 1, "Unix millisecond 9223372036854775807"),
     ],
 )
-def test_every_timestamp_has_words(timestamp_ms: int, words: str) -> None:
+def test_every_timestamp_has_a_text(timestamp_ms: int, words: str) -> None:
     assert utc_words(timestamp_ms) == words
 
 
@@ -28,7 +28,7 @@ def test_every_timestamp_has_words(timestamp_ms: int, words: str) -> None:
     ("ahead_s", "due"),
     [(None, True), (-3600, True), (0, True), (0.1, False), (30, False), (32, False), (32.1, True), (3600, True)],
 )
-def test_a_time_further_ahead_than_the_longest_pause_has_come(ahead_s: float | None, *, due: bool) -> None:
+def test_a_time_further_ahead_than_the_longest_pause_is_due(ahead_s: float | None, *, due: bool) -> None:
     at = None if ahead_s is None else NOW + timedelta(seconds=ahead_s)
 
     assert is_due(at, now=NOW, longest=timedelta(seconds=30)) is due

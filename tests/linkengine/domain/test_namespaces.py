@@ -1,4 +1,4 @@
-"""Namespaces: what is in them, and how well they follow."""
+"""Namespaces: their topics, and how far they follow."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def state(*mirrors: Follower, link: LinkState | None = LinkState.ACTIVE, unmirro
     return replication_state(link=link, mirrors=mirrors, unmirrored=unmirrored)
 
 
-@pytest.mark.parametrize("unmirrored", [1, None], ids=["a topic without a mirror", "nobody knows the source's topics"])
-def test_what_is_not_mirrored_at_all_is_not_in_sync(unmirrored: int | None) -> None:
+@pytest.mark.parametrize("unmirrored", [1, None], ids=["a topic without a mirror", "source's topics unknown"])
+def test_a_namespace_with_unmirrored_topics_is_not_in_sync(unmirrored: int | None) -> None:
     assert state(GOOD) is R.IN_SYNC
     assert state(GOOD, unmirrored=unmirrored) is state(unmirrored=unmirrored) is R.CATCHING_UP
 
@@ -38,31 +38,31 @@ def test_what_is_not_mirrored_at_all_is_not_in_sync(unmirrored: int | None) -> N
         (Follower(state=MirrorState.FAILED, lag=0, lag_ms=0), R.DISCONNECTED),
     ],
 )
-def test_a_mirror_follows_as_well_as_was_measured(follower: Follower, expected: ReplicationState) -> None:
+def test_the_state_of_a_mirror_follows_from_its_measured_lag(follower: Follower, expected: ReplicationState) -> None:
     assert state(follower) is expected
 
 
-def test_the_worst_mirror_counts() -> None:
+def test_the_state_of_a_namespace_is_that_of_its_worst_mirror() -> None:
     good, bad = Follower(state=ACTIVE, lag=0, lag_ms=0), Follower(state=ACTIVE, lag=None, lag_ms=None)
     assert state(good, bad) is R.CATCHING_UP
 
 
 @pytest.mark.parametrize("link", [None, LinkState.PAUSED, LinkState.UNAVAILABLE, LinkState.FAILED])
-def test_nothing_follows_without_a_link_that_works(link: LinkState | None) -> None:
+def test_a_namespace_without_an_active_link_is_disconnected(link: LinkState | None) -> None:
     assert state(Follower(state=ACTIVE, lag=0, lag_ms=0), link=link) is R.DISCONNECTED
 
 
-def test_an_attached_namespace_without_topics_follows() -> None:
+def test_an_empty_namespace_with_an_active_link_is_following() -> None:
     assert state() is R.FOLLOWING
 
 
-def test_the_namespace_of_everything_leaves_internal_topics_out() -> None:
+def test_the_namespace_with_the_empty_prefix_contains_no_internal_topics() -> None:
     assert contains("", "orders")
     assert not contains("", "__consumer_offsets")
     assert contains("_x", "_xy")
 
 
-def test_prefixes_overlap_where_one_begins_the_other() -> None:
+def test_namespaces_overlap_if_one_prefix_begins_with_the_other() -> None:
     assert overlap("a", "ab")
     assert overlap("", "ab")
     assert not overlap("a.", "b.")

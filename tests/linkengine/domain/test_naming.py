@@ -25,14 +25,14 @@ def test_ordinary_link_names_are_accepted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "-", ".", "..", "a/b", "a b", "a\n", "ä", "x" * 201])
-def test_link_names_that_cannot_stand_in_an_address_are_refused(name: str) -> None:
+def test_link_names_that_cannot_be_part_of_a_url_are_refused(name: str) -> None:
     with pytest.raises(LinkEngineError) as refused:
         check_link_name(name)
 
     assert refused.value.code is ErrorCode.INVALID_REQUEST_ERROR
 
 
-def test_a_mirror_is_named_like_its_source_behind_the_prefix() -> None:
+def test_a_mirrors_name_is_the_prefix_and_its_sources_name() -> None:
     assert mirror_name("orders") == "orders"
     assert mirror_name("orders", prefix="us_") == "us_orders"
 
@@ -43,7 +43,7 @@ def test_a_prefix_may_not_make_the_name_too_long() -> None:
 
 
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "_confluent-metrics", "_schemas", "__x"])
-def test_topics_of_the_clusters_machinery_are_internal(topic: str) -> None:
+def test_topics_of_kafka_and_confluent_components_are_internal(topic: str) -> None:
     assert is_internal(topic)
 
 
@@ -53,6 +53,6 @@ def test_other_topics_are_not_internal(topic: str) -> None:
 
 
 @pytest.mark.parametrize("check", [check_topic_name, check_link_name])
-def test_every_refusal_says_what_to_use_instead(check: Callable[[str], None]) -> None:
+def test_a_refusal_says_which_characters_are_allowed(check: Callable[[str], None]) -> None:
     with pytest.raises(LinkEngineError, match="Use only letters, digits"):
         check("a b")

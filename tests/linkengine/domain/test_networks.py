@@ -1,4 +1,4 @@
-"""Networks that may be connected to, in every spelling of an address."""
+"""Networks to which connections are allowed, in every spelling of an address."""
 
 from __future__ import annotations
 

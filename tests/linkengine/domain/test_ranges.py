@@ -11,7 +11,7 @@ offset_ranges = st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pai
 
 
 def covered(ranges: tuple[OffsetRange, ...] | list[OffsetRange]) -> set[int]:
-    return {offset for one in ranges for offset in range(one.start, one.end)}
+    return {offset for offsets in ranges for offset in range(offsets.start, offsets.end)}
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 0), (3, 2), (-5, -3)])
@@ -21,10 +21,10 @@ def test_a_range_that_ends_before_it_starts_or_is_negative_is_refused(start: int
 
 
 def test_the_end_is_exclusive() -> None:
-    one = OffsetRange(3, 5)
+    offsets = OffsetRange(3, 5)
 
-    assert [offset in one for offset in (2, 3, 4, 5)] == [False, True, True, False]
-    assert len(one) == 2
+    assert [offset in offsets for offset in (2, 3, 4, 5)] == [False, True, True, False]
+    assert len(offsets) == 2
 
 
 def test_an_empty_range_is_legal_and_contains_nothing() -> None:
@@ -38,11 +38,11 @@ def test_merging_keeps_exactly_the_same_offsets(ranges: list[OffsetRange]) -> No
 
 
 @given(st.lists(offset_ranges))
-def test_merged_ranges_ascend_and_leave_a_hole_between_each_other(ranges: list[OffsetRange]) -> None:
+def test_merged_ranges_are_ascending_and_not_adjacent(ranges: list[OffsetRange]) -> None:
     merged = merge(ranges)
 
-    assert all(len(one) for one in merged)
-    assert all(one.end < following.start for one, following in itertools.pairwise(merged))
+    assert all(len(offsets) for offsets in merged)
+    assert all(offsets.end < following.start for offsets, following in itertools.pairwise(merged))
 
 
 @given(st.lists(offset_ranges), st.randoms())
@@ -55,40 +55,40 @@ def test_merging_does_not_depend_on_order_and_merging_again_changes_nothing(rang
 
 
 @given(offset_ranges, offset_ranges)
-def test_touching_is_symmetric_and_means_that_two_become_one(one: OffsetRange, other: OffsetRange) -> None:
-    assert one.touches(other) == other.touches(one)
-    if len(one) and len(other):
-        assert one.touches(other) == (len(merge([one, other])) == 1)
+def test_ranges_touch_if_they_merge_into_one_and_touching_is_symmetric(first: OffsetRange, second: OffsetRange) -> None:
+    assert first.touches(second) == second.touches(first)
+    if len(first) and len(second):
+        assert first.touches(second) == (len(merge([first, second])) == 1)
 
 
 @st.composite
 def ledgers(draw: st.DrawFn) -> list[Gap]:
-    """Disjoint gaps of one reason, in any order."""
+    """Return disjoint gaps with the same reason, in any order."""
     reason = draw(st.sampled_from(GapReason))
     found, start = [], 0
-    for hole, length in draw(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=60)):
-        start += hole
+    for distance, length in draw(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=60)):
+        start += distance
         found.append(Gap(OffsetRange(start, start + length), reason, draw(st.integers(1, length))))
         start += length
     return draw(st.permutations(found))
 
 
 @given(ledgers(), st.integers(2, 20))
-def test_fewer_gaps_are_disjoint_ascend_and_count_the_same_offsets(ledger: list[Gap], most: int) -> None:
+def test_fewer_gaps_are_disjoint_ascending_and_count_the_same_offsets(ledger: list[Gap], most: int) -> None:
     fewer = fewer_gaps(ledger, most=most)
 
-    assert sum(one.filled for one in fewer) == sum(one.filled for one in ledger)
-    assert all(one.range.end <= following.range.start for one, following in itertools.pairwise(fewer))
-    assert covered([one.range for one in ledger]) <= covered([one.range for one in fewer])
+    assert sum(gap.filled for gap in fewer) == sum(gap.filled for gap in ledger)
+    assert all(gap.range.end <= following.range.start for gap, following in itertools.pairwise(fewer))
+    assert covered([gap.range for gap in ledger]) <= covered([gap.range for gap in fewer])
     exact = bool(fewer) and fewer[0].reason in EXACT_REASONS
     assert exact or len(fewer) <= most
 
 
 @given(ledgers())
-def test_a_ledger_that_is_small_enough_keeps_its_offsets(ledger: list[Gap]) -> None:
+def test_a_small_ledger_keeps_its_offsets(ledger: list[Gap]) -> None:
     fewer = fewer_gaps(ledger, most=100)
 
-    assert covered([one.range for one in fewer]) == covered([one.range for one in ledger])
+    assert covered([gap.range for gap in fewer]) == covered([gap.range for gap in ledger])
 
 
 def test_the_newest_gaps_stay_as_they_are() -> None:
@@ -97,7 +97,7 @@ def test_the_newest_gaps_stay_as_they_are() -> None:
     fewer = fewer_gaps(ledger, most=8)
 
     assert fewer[-4:] == tuple(ledger[-4:])
-    assert sum(one.filled for one in fewer) == 100
+    assert sum(gap.filled for gap in fewer) == 100
 
 
 def test_a_gap_has_no_more_filled_offsets_than_offsets() -> None:

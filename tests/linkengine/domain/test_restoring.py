@@ -1,4 +1,4 @@
-"""Where two topics parted, as the topic goes on changing."""
+"""Offset arithmetic of truncate-and-restore, while the topics keep changing."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def held(*bounds: tuple[int, int]) -> list[LogRange]:
 HELD, OTHER = held((0, 12), (3, 8)), held((0, 20), (0, 20))
 
 
-def test_what_is_beyond_the_common_part_diverged() -> None:
+def test_offsets_beyond_the_common_part_are_diverged() -> None:
     points = restore_points(HELD, common={0: 10}, other=OTHER)
-    assert [(one.point, one.diverged) for one in points] == [(10, 2), (0, 5)]
+    assert [(point.point, point.diverged) for point in points] == [(10, 2), (0, 5)]
 
 
-def test_points_follow_retention_and_records_that_came_late() -> None:
+def test_points_follow_retention_and_late_records() -> None:
     points = restore_points(HELD, common={0: 10}, other=OTHER)
     now = as_held_now(points, held=held((11, 14)), other=held((9, 30), (0, 30)))
     assert now == (RestorePoint(partition=0, start=11, end=14, common=10, other_start=9), points[1])
-    assert [one.diverged for one in now] == [3, 5]
+    assert [point.diverged for point in now] == [3, 5]
 
 
-def test_what_lies_before_the_beginning_of_the_other_side_is_held_here_only() -> None:
+def test_offsets_before_the_other_sides_start_are_diverged() -> None:
     first, second = restore_points(held((0, 12), (3, 8)), common={0: 10, 1: 8}, other=held((4, 20), (1, 20)))
     assert first.apart == (OffsetRange(0, 4), OffsetRange(10, 12))
     assert (first.point, first.diverged) == (10, 6)
@@ -45,10 +45,10 @@ def test_what_lies_before_the_beginning_of_the_other_side_is_held_here_only() ->
     assert all_of_it.apart == (OffsetRange(0, 10), OffsetRange(10, 12))
 
 
-def test_what_the_other_side_loses_at_its_beginning_is_added_to_what_is_held_here_only() -> None:
+def test_offsets_that_the_other_side_deletes_at_its_start_become_diverged() -> None:
     before = restore_points(held((0, 12), (3, 8)), common={0: 10, 1: 8}, other=held((4, 20), (1, 20)))
     now = as_held_now(before, held=held((6, 12), (3, 8)), other=held((9, 20), (2, 20)))
-    assert [one.head_since(old.other_start) for one, old in zip(now, before, strict=True)] == [
+    assert [point.head_since(old.other_start) for point, old in zip(now, before, strict=True)] == [
         OffsetRange(6, 9),
         OffsetRange(3, 3),
     ]
@@ -60,43 +60,43 @@ def test_what_the_other_side_loses_at_its_beginning_is_added_to_what_is_held_her
     )
 
 
-def test_what_the_other_side_lost_or_never_had_is_not_common() -> None:
+def test_offsets_that_the_other_side_lost_or_never_had_are_not_common() -> None:
     points = restore_points(held((0, 12), (0, 8)), common={0: 10, 1: 8}, other=held((0, 7)))
-    assert [one.apart for one in points] == [(OffsetRange(7, 12),), (OffsetRange(0, 8),)]
+    assert [point.apart for point in points] == [(OffsetRange(7, 12),), (OffsetRange(0, 8),)]
     assert not_common(points, common={0: 7}) == ()
     assert not_common(points, common={0: 6}) == (0,)
     assert not_common(points, common={}) == (0,)
 
 
-def test_a_doomed_topic_has_the_only_copy_of_what_the_other_side_lost_since() -> None:
+def test_offsets_that_the_other_side_lost_since_become_diverged() -> None:
     here = held((0, 12), (0, 8))
     points = restore_points(here, common={0: 10, 1: 8}, other=held((0, 20), (0, 20)))
 
     now = as_held_now(points, held=here, other=held((0, 20), (0, 20)), common={0: 6, 1: 9})
 
-    assert [(one.common, one.tail) for one in now] == [(6, OffsetRange(6, 12)), (8, OffsetRange(8, 8))]
-    assert as_held_now(points, held=here, other=(), common=None) == points  # nobody can tell
+    assert [(point.common, point.tail) for point in now] == [(6, OffsetRange(6, 12)), (8, OffsetRange(8, 8))]
+    assert as_held_now(points, held=here, other=(), common=None) == points  # unknown
 
 
-def test_a_source_that_was_cut_short_has_in_common_what_it_kept() -> None:
+def test_a_truncated_source_limits_the_common_part_to_what_it_kept() -> None:
     part = CommonPart(here_id="A", there_id="B", ends={0: 10, 1: 8, 2: 5}, epochs={0: 3, 1: 3})
     assert part.as_kept({0: 12, 1: 6}).ends == {0: 10, 1: 6, 2: 0}
 
 
-def test_only_a_copy_of_these_very_topics_tells_what_they_have_in_common() -> None:
+def test_only_common_parts_of_the_same_topic_ids_count() -> None:
     older = CommonPart(here_id="A-1", there_id="B-1", ends={0: 50_000})
     newer = CommonPart(here_id="A-1", there_id="B-2", ends={0: 20_000, 1: 7})
     assert common_ends([older, newer], here_id="A-1", there_id="B-2") == {0: 20_000, 1: 7}
     assert common_ends([older, newer], here_id="A-2", there_id="B-2") == {}
 
 
-def test_of_two_copies_of_the_same_topics_the_one_that_came_further_counts() -> None:
+def test_of_two_common_parts_of_the_same_topics_the_higher_end_counts() -> None:
     there = CommonPart(here_id="A", there_id="B", ends={0: 10, 1: 3})
     back = CommonPart(here_id="A", there_id="B", ends={0: 8, 1: 5})
     assert common_ends([there, back], here_id="A", there_id="B") == {0: 10, 1: 5}
 
 
-def test_a_partition_that_was_added_later_is_held_here_only_once_something_is_in_it() -> None:
+def test_an_added_partition_gets_a_point_once_it_holds_records() -> None:
     points = restore_points(held((0, 12)), common={0: 10}, other=held((0, 20)))
     assert as_held_now(points, held=held((0, 12), (0, 0)), other=held((0, 20))) == points
 
@@ -104,12 +104,12 @@ def test_a_partition_that_was_added_later_is_held_here_only_once_something_is_in
     assert (added.partition, added.apart) == (1, (OffsetRange(0, 3),))
 
 
-def test_a_copy_that_lost_its_fence_proves_nothing_of_that_partition() -> None:
+def test_a_partition_whose_fence_was_lost_has_no_common_part() -> None:
     part = CommonPart(here_id="A", there_id="B", ends={0: 10, 1: 8})
     assert part.without([0]).ends == {1: 8}
 
 
-def test_a_common_part_is_kept_as_json() -> None:
+def test_a_common_part_survives_conversion_to_json() -> None:
     part = CommonPart(
         here_id="A",
         there_id="B",
@@ -125,7 +125,7 @@ def test_a_common_part_is_kept_as_json() -> None:
     assert CommonPart.from_json({"here_id": "A", "there_id": "B", "ends": []}) == CommonPart(here_id="A", there_id="B", ends={})
 
 
-def test_what_is_common_may_become_less_but_not_more() -> None:
+def test_partitions_with_a_lower_common_end_are_listed() -> None:
     points = [RestorePoint(partition=number, start=0, end=20, common=common) for number, common in enumerate((10, 0, 5, 7))]
 
     assert not_common(points, common={0: 9, 2: 6}) == (0, 3)

@@ -18,7 +18,7 @@ def place(text: str) -> Place:
 
 
 def ring(mirrors: Mapping[str, str], *, source: str, mirror: str) -> str:
-    known = {place(one): place(other) for one, other in mirrors.items()}
+    known = {place(copy): place(original) for copy, original in mirrors.items()}
     return ring_words(find_ring(known.get, source=place(source), mirror=place(mirror)), names={"a": "Austin"})
 
 
@@ -26,7 +26,7 @@ def ring(mirrors: Mapping[str, str], *, source: str, mirror: str) -> str:
     ("mirrors", "source", "mirror", "found"),
     [
         ({}, "a:x", "b:x", ""),
-        ({"b:x": "a:x"}, "b:x", "c:x", ""),  # a chain is no ring
+        ({"b:x": "a:x"}, "b:x", "c:x", ""),  # a chain is not a ring
         ({"b:x": "a:x"}, "b:x", "a:x", "Austin:x → b:x → Austin:x"),
         ({"b:b.x": "a:x"}, "b:b.x", "a:a.b.x", "Austin:x → b:b.x → Austin:a.b.x"),  # other names, same records
         ({"b:x": "a:x", "c:x": "b:x"}, "c:x", "a:x", "Austin:x → a topic that you may not see → c:x → Austin:x"),
@@ -35,7 +35,9 @@ def ring(mirrors: Mapping[str, str], *, source: str, mirror: str) -> str:
         ({"b:x": "c:x", "c:x": "b:x"}, "b:x", "d:x", ""),  # a ring elsewhere ends the search
     ],
 )
-def test_a_ring_is_found_and_told_in_the_order_of_flow(mirrors: dict[str, str], source: str, mirror: str, found: str) -> None:
+def test_a_ring_is_found_and_written_in_the_order_of_flow(
+    mirrors: dict[str, str], source: str, mirror: str, found: str
+) -> None:
     assert ring(mirrors, source=source, mirror=mirror) == found
 
 

@@ -41,7 +41,7 @@ OLDER_CLIENTS_GUESS = ["a:1;b:2", "a:1 b:2", "u@a:1", "höst:1", "*:1", "a b://c
 
 
 @pytest.mark.parametrize("part", [*NOT_SERVERS, *OLDER_CLIENTS_GUESS, "a:٩٠٩٢", "a\0:1"])
-def test_what_is_not_a_server_is_refused_by_name(part: str) -> None:
+def test_text_that_is_not_a_server_is_refused_by_name(part: str) -> None:
     with pytest.raises(LinkEngineError, match=r"bootstrap\.servers") as refused:
         parse_servers(f"good:1, {part}")
 

@@ -19,7 +19,7 @@ from linkengine.domain.states import (
     next_state,
 )
 
-# The matrix once more, written from the documents and not from the code: one line per edge, everything else is refused.
+# The transition table, written from the documentation and not from the code: one line per edge, all others are refused.
 EDGES = {
     tuple(line.split(" -> ")[0].split(maxsplit=1)): line.split(" -> ")[1]
     for line in """\
@@ -83,7 +83,7 @@ FAILED delete -> FAILED
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(MirrorState, MirrorEvent)), ids=str)
-def test_every_event_in_every_state_leads_where_the_documents_say_or_is_refused(state: MirrorState, event: MirrorEvent) -> None:
+def test_every_event_in_every_state_leads_to_the_documented_state_or_is_refused(state: MirrorState, event: MirrorEvent) -> None:
     expected = EDGES.get((state, event))
 
     if expected is not None:
@@ -106,7 +106,7 @@ def test_the_expected_matrix_names_only_known_states_and_events() -> None:
     assert {event for _, event in EDGES} <= set(MirrorEvent)
 
 
-def test_failover_is_possible_wherever_the_mirror_is_not_writable_yet() -> None:
+def test_failover_is_possible_in_every_state_that_is_not_writable() -> None:
     assert {state for state in MirrorState if can(state, MirrorEvent.FAILOVER)} == set(MirrorState) - WRITABLE
 
 
@@ -116,18 +116,15 @@ def test_pending_stopped_is_the_only_way_to_stopped() -> None:
     assert ways - {(MirrorState.STOPPED, MirrorEvent.DELETE)} == {(MirrorState.PENDING_STOPPED, MirrorEvent.FENCED)}
 
 
-def test_every_state_can_be_reached_from_setup_or_is_where_a_second_life_begins() -> None:
-    reached = {
-        MirrorState.PENDING_SETUP,
-        MirrorState.PENDING_MIRROR,
-    }  # the first is where mirrors, the second where reversals begin
+def test_every_state_can_be_reached_from_a_set_up_or_a_reversal() -> None:
+    reached = {MirrorState.PENDING_SETUP, MirrorState.PENDING_MIRROR}  # mirrors begin in the first, reversals in the second
     while new := {to for state in reached for to in TRANSITIONS[state].values()} - reached:
         reached |= new
 
     assert reached == set(MirrorState)
 
 
-def test_every_state_leads_to_stopped_so_that_no_mirror_stays_read_only_for_ever() -> None:
+def test_every_state_can_lead_to_stopped() -> None:
     saved = {MirrorState.STOPPED}
     while new := {state for state in MirrorState if saved & set(TRANSITIONS[state].values())} - saved:
         saved |= new
@@ -136,7 +133,7 @@ def test_every_state_leads_to_stopped_so_that_no_mirror_stays_read_only_for_ever
 
 
 @pytest.mark.parametrize("state", MirrorState)
-def test_allowed_operations_are_those_of_people_only(state: MirrorState) -> None:
+def test_allowed_operations_are_the_operations_of_users(state: MirrorState) -> None:
     assert set(allowed_operations(state)) == {event for event in OPERATIONS if (state, event) in EDGES}
 
 

@@ -1,4 +1,4 @@
-"""Mirrors to set up and stop, and writers on both sides."""
+"""Fixtures for mirrors to set up and stop, and producers on both sides."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -34,13 +34,13 @@ def _send(cluster: KafkaCluster, topic: str, *, user: str, partition: int, count
 
 @pytest.fixture
 def send_there(source_cluster: KafkaCluster) -> Send:
-    """Write to the source as an ordinary client."""
+    """Return a function that writes to the source as an ordinary client."""
     return lambda topic, *, partition=0, count=1: _send(source_cluster, topic, user="app", partition=partition, count=count)
 
 
 @pytest.fixture
 def send_here(destination_cluster: KafkaCluster) -> Send:
-    """Write to the destination, by default with the link's principal, which passes the DENY WRITE."""
+    """Return a function that writes to the destination, by default as the link's principal, which may write to mirrors."""
     return lambda topic, *, partition=0, count=1, user="link": _send(
         destination_cluster, topic, user=user, partition=partition, count=count
     )
@@ -48,7 +48,7 @@ def send_here(destination_cluster: KafkaCluster) -> Send:
 
 @pytest.fixture
 def setup_plan(source: ClusterAddress, destination: ClusterAddress, topic_name: str) -> MirrorSetup:
-    """A mirror of a topic of the same name; nothing exists yet."""
+    """A mirror with the name of its source topic; neither exists yet."""
     return MirrorSetup(
         link_id="1",
         mirror_id="7",
@@ -61,7 +61,7 @@ def setup_plan(source: ClusterAddress, destination: ClusterAddress, topic_name: 
 
 @pytest.fixture
 def assignments(topic_name: str) -> Callable[[int, str], Sequence[PartitionAssignment]]:
-    """Make the assignments of that mirror."""
+    """Return a factory for the assignments of that mirror."""
 
     def make(partitions: int, source_topic_id: str) -> tuple[PartitionAssignment, ...]:
         return tuple(
@@ -85,7 +85,7 @@ def source_topic(there: ClusterAdmin, topic_name: str) -> str:
     there.create_topic(topic_name, partitions=2)
     deadline = time.monotonic() + 30
     while not _has_leaders(there, topic_name) and time.monotonic() < deadline:
-        time.sleep(0.1)  # brokers hear of a new topic one after the other
+        time.sleep(0.1)  # brokers learn of a new topic one after the other
     return topic_name
 
 

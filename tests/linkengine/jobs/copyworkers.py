@@ -1,4 +1,4 @@
-"""A copy worker in Spark for the length of a block."""
+"""A copy worker in Spark that runs during a block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COPIED_WITHIN_S = 80.0  # the first task of a fresh Spark server waits for Pytho
 
 @contextmanager
 def copy_worker(*, redis_url: str, spark_url: str) -> Iterator[str]:
-    """Answer the name of a copy worker in Spark, which is told to end behind the block."""
+    """Run a copy worker in Spark and yield its id; it is ended after the block."""
     setup = jobs.setup_worker(worker_id_for(0, uuid4().hex), redis_url=redis_url, secrets=SECRETS, lease_ttl_ms=4_000)
     with ThreadPoolExecutor(1) as pool:
         copying = pool.submit(jobs.run_copy_worker, setup, spark_url=spark_url)

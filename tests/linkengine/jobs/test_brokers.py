@@ -1,4 +1,4 @@
-"""Brokers as they are: oldest and newest version on either side, every way in. The whole loop copies and verifies."""
+"""Real brokers of the oldest and the newest version on either side, with every security protocol: copy and verify."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OldCluster:
 
     @property
     def ways_in(self) -> dict[str, ClusterAddress]:
-        """Answer each way by name."""
+        """An address for each security protocol and mechanism, by name."""
         passwords = {
             f"tls-{mechanism.lower()}": self.cluster.client_properties("link", mechanism=mechanism)
             | self.cluster.door_properties("PASSWORDS")
@@ -55,7 +55,7 @@ class OldCluster:
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldCluster]:
-    """One broker of the oldest version with every door open."""
+    """A broker of the oldest version with a listener for every security protocol."""
     cluster = KafkaCluster("old", version=OLDEST, directory=tmp_path_factory.mktemp("old"))
     with TokenEndpoint() as tokens, cluster.with_doors(jwks_url=tokens.jwks_url):
         yield OldCluster(cluster=cluster, tokens=tokens)
@@ -63,7 +63,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldCluster]:
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """One mirror from its creation to its verification."""
+    """A mirror from its set-up to its verification."""
 
     source: ClusterAddress
     destination: ClusterAddress
@@ -81,7 +81,7 @@ class Loop:
         assert producer.flush(60) == 0
 
     def copy(self) -> None:
-        """Set the mirror up and copy until all is there."""
+        """Set up the mirror and copy until it has all records."""
         setup = MirrorSetup(
             link_id=self.link_id, mirror_id=self.link_id, source=self.source, destination=self.destination,
             source_topic=self.source_topic, mirror_topic=self.mirror_topic,
@@ -96,7 +96,7 @@ class Loop:
             self._wait_until_copied()
 
     def verify(self) -> tuple[int, int]:
-        """Answer how many records the witness compared, and how many differ."""
+        """Return how many records were compared, and how many differ."""
         plan = VerifyPlan(
             source=self.source, destination=self.destination, source_topic=self.source_topic, mirror_topic=self.mirror_topic
         )
@@ -121,11 +121,11 @@ class Loop:
 
 @pytest.fixture
 def parts(redis_url: str, spark_connect_url: str) -> dict[str, str]:
-    """What every loop needs besides two clusters and a name."""
+    """Arguments of every loop besides clusters and names."""
     return {"redis_url": redis_url, "spark_url": spark_connect_url}
 
 
-def test_an_old_source_is_mirrored_to_a_new_cluster_through_every_way_in(
+def test_an_old_source_is_mirrored_to_a_new_cluster_with_every_security_protocol(
     old: OldCluster, destination: ClusterAddress, topic_name: str, parts: dict[str, str]
 ) -> None:
     loops = {
@@ -146,7 +146,7 @@ def test_an_old_source_is_mirrored_to_a_new_cluster_through_every_way_in(
     assert old.tokens.given > 0
 
 
-def test_a_new_source_is_mirrored_to_an_old_cluster_and_an_old_one_too(
+def test_new_and_old_sources_are_mirrored_to_an_old_cluster(
     old: OldCluster, source_cluster: KafkaCluster, topic_name: str, parts: dict[str, str]
 ) -> None:
     new = address_from_properties(source_cluster.client_properties("admin"))
@@ -173,11 +173,11 @@ def test_a_new_source_is_mirrored_to_an_old_cluster_and_an_old_one_too(
         loop.fill(admin, cluster)
 
     with ThreadPoolExecutor(len(loops)) as pool:
-        list(pool.map(lambda one: one[0].copy(), loops.values()))
+        list(pool.map(lambda row: row[0].copy(), loops.values()))
 
     assert {name: loop.verify() for name, (loop, _, _) in loops.items()} == dict.fromkeys(loops, (RECORDS, 0))
 
 
 def allow_token_endpoint(url: str, spark_url: str) -> None:
-    """Do what an operator does with a flag of Spark's JVM, without starting it anew."""
+    """Set a system property of Spark's JVM, as an operator does with a flag, without a restart."""
     session(spark_url).sql(f"SELECT java_method('java.lang.System', 'setProperty', '{ALLOWED_URLS}', '{url}')").collect()

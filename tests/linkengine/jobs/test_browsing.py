@@ -1,4 +1,4 @@
-"""Topics, ACLs and consumer groups of a real cluster, as REST shows and changes them."""
+"""Topics, ACLs and consumer groups of a real cluster, as the REST API shows and changes them."""
 
 from collections.abc import Iterator
 
@@ -59,17 +59,17 @@ def test_a_topic_is_created_grown_and_deleted(destination: ClusterAddress, topic
     assert not browsing.delete_topic(destination, topic_name)
 
 
-def test_partitions_tell_where_they_lie(destination: ClusterAddress, topic: str) -> None:
+def test_partitions_have_replicas_and_a_leader(destination: ClusterAddress, topic: str) -> None:
     found = browsing.topic_partitions(destination, topic)
 
-    assert [one.partition for one in found] == [0, 1]
-    for one in found:
-        assert [(replica.leader, replica.in_sync) for replica in one.replicas] == [(True, True)]
-        assert one.replicas[0].broker == one.leader
+    assert [view.partition for view in found] == [0, 1]
+    for view in found:
+        assert [(replica.leader, replica.in_sync) for replica in view.replicas] == [(True, True)]
+        assert view.replicas[0].broker == view.leader
 
 
-def test_configs_tell_where_they_come_from(destination: ClusterAddress, topic: str) -> None:
-    found = {one.name: one for one in browsing.topic_configs(destination, topic)}
+def test_configs_have_a_source_and_synonyms(destination: ClusterAddress, topic: str) -> None:
+    found = {view.name: view for view in browsing.topic_configs(destination, topic)}
 
     own = found["segment.ms"]
     assert (own.value, own.is_default, own.source) == ("60000", False, "DYNAMIC_TOPIC_CONFIG")
@@ -78,7 +78,7 @@ def test_configs_tell_where_they_come_from(destination: ClusterAddress, topic: s
     assert found["retention.ms"].source in ("DEFAULT_CONFIG", "STATIC_BROKER_CONFIG")
 
 
-def test_configs_are_checked_set_and_reset(destination: ClusterAddress, topic: str) -> None:
+def test_configs_are_validated_set_and_reset(destination: ClusterAddress, topic: str) -> None:
     for values in ({"retention.ms": "many"}, {"no.such.config": "1"}):
         with pytest.raises(LinkEngineError, match="configs of topic"):
             browsing.alter_topic_configs(destination, topic, values=values, deletions=(), validate_only=True)
@@ -90,26 +90,26 @@ def test_configs_are_checked_set_and_reset(destination: ClusterAddress, topic: s
     assert browsing.show_topic(destination, topic).configs == {"retention.ms": "1000"}
 
 
-def test_acls_are_created_found_and_deleted(destination: ClusterAddress, topic_name: str) -> None:
+def test_acls_are_created_listed_and_deleted(destination: ClusterAddress, topic_name: str) -> None:
     wanted = [acl(topic_name), acl(topic_name, operation="WRITE")]
 
     browsing.create_acls(destination, wanted)
     browsing.create_acls(destination, wanted[:1])  # again
 
-    assert [one for one in browsing.list_acls(destination, EVERYTHING) if one.resource_name == topic_name] == wanted
+    assert [rule for rule in browsing.list_acls(destination, EVERYTHING) if rule.resource_name == topic_name] == wanted
     deleted = browsing.delete_acls(destination, acl(topic_name, operation="ANY"), guarded=())
     assert deleted == wanted
     assert browsing.list_acls(destination, acl(topic_name, operation="ANY")) == []
 
 
-def test_an_empty_list_that_the_broker_contradicts_is_asked_for_again(
+def test_an_empty_acl_list_that_the_broker_contradicts_is_requested_again(
     destination: ClusterAddress, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ACL was made, or the right to see it was given, between the two questions."""
-    answers = [False, False, True]
-    monkeypatch.setattr(admin_acls, "is_empty", lambda *_, **__: answers.pop(0))
+    """The ACL was created, or became visible to the principal, between the two requests."""
+    replies = [False, False, True]
+    monkeypatch.setattr(admin_acls, "is_empty", lambda *_, **__: replies.pop(0))
     assert browsing.list_acls(destination, acl(topic_name)) == []
-    assert answers == []
+    assert replies == []
 
     monkeypatch.setattr(admin_acls, "AGREE_S", 0.0)
     monkeypatch.setattr(admin_acls, "is_empty", lambda *_, **__: False)
@@ -118,7 +118,7 @@ def test_an_empty_list_that_the_broker_contradicts_is_asked_for_again(
     assert refused.value.code is ErrorCode.TIMEOUT_ERROR
 
 
-def test_an_acl_of_the_cluster_has_its_word(destination: ClusterAddress) -> None:
+def test_a_cluster_acl_has_the_resource_type_cluster(destination: ClusterAddress) -> None:
     rule = AclRule(
         resource_type="CLUSTER",
         resource_name="kafka-cluster",
@@ -135,7 +135,7 @@ def test_an_acl_of_the_cluster_has_its_word(destination: ClusterAddress) -> None
 
 
 @pytest.mark.parametrize("changes", [{"operation": "ANY"}, {"permission": "UNKNOWN"}, {"operation": "DANCE"}])
-def test_an_acl_is_not_created_of_words_of_filters(destination: ClusterAddress, changes: dict[str, str]) -> None:
+def test_an_acl_with_words_of_filters_is_not_created(destination: ClusterAddress, changes: dict[str, str]) -> None:
     with pytest.raises(LinkEngineError) as refused:
         browsing.create_acls(destination, [acl("any", **changes)])
 
@@ -154,7 +154,7 @@ def test_the_guard_of_a_mirror_is_not_deleted(destination: ClusterAddress, topic
     assert browsing.delete_acls(destination, wide, guarded=["another"])
 
 
-def test_groups_tell_their_members_and_lags(
+def test_groups_have_members_and_lags(
     destination: ClusterAddress, destination_cluster: KafkaCluster, destination_admin: AdminClient, topic: str
 ) -> None:
     producer = Producer(destination_cluster.client("admin"))
@@ -172,29 +172,29 @@ def test_groups_tell_their_members_and_lags(
     assert resting is not None
     assert (resting.state, resting.type, resting.members) == ("EMPTY", "CLASSIC", ())
     assert lags is not None
-    assert [(one.partition, one.current_offset, one.log_end_offset, one.lag) for one in lags] == [(0, 4, 10, 6)]
-    assert group in [one.group_id for one in browsing.list_groups(destination).groups]
+    assert [(lag.partition, lag.current_offset, lag.log_end_offset, lag.lag) for lag in lags] == [(0, 4, 10, 6)]
+    assert group in [view.group_id for view in browsing.list_groups(destination).groups]
     destination_admin.delete_consumer_groups([group])[group].result(30)
 
 
-def test_a_group_that_is_not_there_is_none(destination: ClusterAddress) -> None:
+def test_a_missing_group_is_none(destination: ClusterAddress) -> None:
     assert browsing.show_group(destination, "nobody") is None
     assert browsing.group_lags(destination, "nobody") is None
 
 
-def test_brokers_tell_who_they_are_and_what_they_hold(destination: ClusterAddress, topic: str) -> None:
+def test_brokers_have_an_address_configs_and_replicas(destination: ClusterAddress, topic: str) -> None:
     (broker,) = browsing.list_brokers(destination)
     assert f"{broker.host}:{broker.port}" in destination.bootstrap_servers
 
-    configs = {one.name: one for one in browsing.broker_configs(destination, broker.broker)}
+    configs = {view.name: view for view in browsing.broker_configs(destination, broker.broker)}
     assert configs["node.id"].value == str(broker.broker)
     assert configs["node.id"].source == "STATIC_BROKER_CONFIG"
-    assert {one.source for one in browsing.broker_configs(destination)} <= {FOR_ALL}
-    held = [one for one in browsing.broker_replicas(destination, broker.broker) if one.topic == topic]
-    assert [(one.partition, one.leader, one.in_sync) for one in held] == [(0, True, True), (1, True, True)]
+    assert {view.source for view in browsing.broker_configs(destination)} <= {FOR_ALL}
+    held = [replica for replica in browsing.broker_replicas(destination, broker.broker) if replica.topic == topic]
+    assert [(replica.partition, replica.leader, replica.in_sync) for replica in held] == [(0, True, True), (1, True, True)]
 
 
-def test_nothing_is_being_moved(destination: ClusterAddress, topic: str) -> None:
+def test_no_partition_is_being_reassigned(destination: ClusterAddress, topic: str) -> None:
     assert browsing.list_reassignments(destination) == []
     assert browsing.list_reassignments(destination, topic) == []
     with pytest.raises(LinkEngineError) as missing:

@@ -1,4 +1,4 @@
-"""What an ordinary consumer reads of a mirror, beside its source."""
+"""What an ordinary consumer reads from a mirror, compared with its source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.topics import create_topics
 
 pytestmark = pytest.mark.kafka
 TIMEOUT_S = 90.0
-NOW_MS = int(time.time() * 1000)  # the same on both sides; an old one would fall to retention
+NOW_MS = int(time.time() * 1000)  # the same on both sides; retention would delete records with an old timestamp
 
 
 @pytest.fixture
@@ -40,7 +40,9 @@ def write(cluster: KafkaCluster, topic: str, *records: tuple[int, str | None]) -
     assert producer.flush(TIMEOUT_S) == 0
 
 
-def look(source: ClusterAddress, destination: ClusterAddress, topic: str, *, compacted: bool = False) -> list[CanaryRead]:
+def read_mirror(
+    source: ClusterAddress, destination: ClusterAddress, topic: str, *, compacted: bool = False
+) -> list[CanaryRead]:
     return read_canary(source=source, destination=destination, source_topic=topic, mirror_topic=topic, compacted=compacted)
 
 
@@ -54,13 +56,13 @@ def test_the_newest_record_of_each_partition_is_compared(
     write(source_cluster, topic, *((0, f"v{n}") for n in range(30)), (1, "right"))
     write(destination_cluster, topic, *((0, f"v{n}") for n in range(30)), (1, "wrong"))
 
-    reads = look(source, destination, topic)
+    reads = read_mirror(source, destination, topic)
 
-    assert [(one.partition, one.offset) for one in reads] == [(0, 29), (1, 0), (2, None)]
-    assert [one.problem for one in reads] == ["", "the record at offset 0 has another value than the source's", ""]
+    assert [(read.partition, read.offset) for read in reads] == [(0, 29), (1, 0), (2, None)]
+    assert [read.problem for read in reads] == ["", "the record at offset 0 has another value than the source's", ""]
 
 
-def test_a_newest_record_that_is_too_large_for_a_consumer_is_a_problem_of_its_partition_only(
+def test_a_newest_record_that_is_too_large_is_a_problem_of_its_partition_only(
     topic: str,
     source: ClusterAddress,
     destination: ClusterAddress,
@@ -71,23 +73,23 @@ def test_a_newest_record_that_is_too_large_for_a_consumer_is_a_problem_of_its_pa
         send_batches(cluster, topic, [bomb(250 * MEGABYTE, timestamp=NOW_MS)])
         write(cluster, topic, (1, "right"))
 
-    reads = look(source, destination, topic)
+    reads = read_mirror(source, destination, topic)
 
     assert reads[0].problem.startswith("the batch at offset 0 has a record of 250,000,0")
-    assert [(one.partition, one.offset, one.problem) for one in reads[1:]] == [(1, 0, ""), (2, None, "")]
+    assert [(read.partition, read.offset, read.problem) for read in reads[1:]] == [(1, 0, ""), (2, None, "")]
 
 
-def test_a_record_the_source_does_not_have_is_found(
+def test_a_record_that_the_source_does_not_have_is_a_problem(
     topic: str, source: ClusterAddress, destination: ClusterAddress, destination_cluster: KafkaCluster
 ) -> None:
     write(destination_cluster, topic, (2, "mine"))
 
-    reads = look(source, destination, topic)
+    reads = read_mirror(source, destination, topic)
 
     assert reads[2].problem == "the source has no record at offset 0"
 
 
-def test_what_the_source_has_deleted_since_is_rightly_not_there(
+def test_a_record_that_the_source_has_deleted_since_is_not_a_problem(
     topic: str,
     source: ClusterAddress,
     destination: ClusterAddress,
@@ -96,11 +98,11 @@ def test_what_the_source_has_deleted_since_is_rightly_not_there(
     there: ClusterAdmin,
 ) -> None:
     for cluster in (source_cluster, destination_cluster):
-        write(cluster, topic, (0, "old"), (0, "older than the beginning by now"))
+        write(cluster, topic, (0, "old"), (0, "before the source's start by now"))
     write(source_cluster, topic, (0, "not copied yet"))
     there.trim(topic, {0: 2})
 
-    read = look(source, destination, topic)[0]
+    read = read_mirror(source, destination, topic)[0]
 
     assert (read.offset, read.problem, read.gone) == (1, "", "deleted at the source since")
 
@@ -110,7 +112,7 @@ def test_what_the_source_has_deleted_since_is_rightly_not_there(
     [(None, True, "compacted"), ("v", True, ""), (None, False, "")],
     ids=["tombstone", "value", "not compacted"],
 )
-def test_a_tombstone_may_be_gone_from_a_compacted_source_and_no_other_record(
+def test_only_a_tombstone_may_be_missing_from_a_compacted_source(
     topic: str,
     source: ClusterAddress,
     destination: ClusterAddress,
@@ -121,13 +123,13 @@ def test_a_tombstone_may_be_gone_from_a_compacted_source_and_no_other_record(
 ) -> None:
     write(destination_cluster, topic, (0, value))
 
-    read = look(source, destination, topic, compacted=compacted)[0]
+    read = read_mirror(source, destination, topic, compacted=compacted)[0]
 
     assert read.gone.partition(" ")[0] == gone
     assert bool(read.problem) == (not gone)
 
 
-def test_markers_at_the_end_are_looked_past(
+def test_markers_and_aborted_records_at_the_end_are_skipped(
     topic: str,
     source: ClusterAddress,
     destination: ClusterAddress,
@@ -144,12 +146,12 @@ def test_markers_at_the_end_are_looked_past(
             producer.flush(TIMEOUT_S)
             producer.abort_transaction(TIMEOUT_S)
 
-    reads = look(source, destination, topic)
+    reads = read_mirror(source, destination, topic)
 
     assert (reads[0].offset, reads[0].problem) == (0, "")
 
 
-def test_odd_records_are_compared_as_far_as_the_reader_can_show_them(
+def test_records_with_unusual_headers_and_timestamps_are_compared_as_far_as_the_reader_shows_them(
     topic_name: str,
     source: ClusterAddress,
     destination: ClusterAddress,
@@ -162,11 +164,11 @@ def test_odd_records_are_compared_as_far_as_the_reader_can_show_them(
     (stamped,) = send_batches(source_cluster, topic_name, [odd.encode()])
     send_batches(destination_cluster, topic_name, [dense(0, [at(odd.records[0], stamped.log_append_time)]).encode()])
 
-    for _ in range(20):  # the interpreter specializes what it calls often
-        (read,) = look(source, destination, topic_name)
+    for _ in range(20):  # CPython specializes code that runs often
+        (read,) = read_mirror(source, destination, topic_name)
         assert (read.offset, read.problem) == (0, "")
 
 
-def test_a_mirror_that_is_not_there_is_an_error(source: ClusterAddress, destination: ClusterAddress, topic_name: str) -> None:
+def test_a_missing_mirror_topic_raises(source: ClusterAddress, destination: ClusterAddress, topic_name: str) -> None:
     with pytest.raises(LinkEngineError, match=topic_name):
-        look(source, destination, topic_name)
+        read_mirror(source, destination, topic_name)

@@ -1,4 +1,4 @@
-"""Records that are set aside, written as lines: the large ones in parts."""
+"""Exported records as JSON lines: large records are written in parts."""
 
 import json
 
@@ -22,13 +22,13 @@ RECS = st.builds(
 
 
 @given(st.lists(RECS, min_size=1, max_size=4))
-def test_a_large_record_is_written_as_a_small_one_is(records: list[Rec]) -> None:
+def test_large_records_are_exported_like_small_ones(records: list[Rec]) -> None:
     data = memoryview(bytearray(dense(7, records, codec=ZSTD).encode()))
     view = read_view(data)
     assert view is not None
 
-    small = [b"".join(_line(3, one)) for one in decode_records(view, data)]
-    large = [b"".join(_line(3, one)) for one in read_large(view, data)]
+    small = [b"".join(_line(3, record)) for record in decode_records(view, data)]
+    large = [b"".join(_line(3, record)) for record in read_large(view, data)]
 
-    assert [json.loads(one) for one in large] == [json.loads(one) for one in small]
-    assert all(one.endswith(b"}\n") and one.count(b"\n") == 1 for one in large)
+    assert [json.loads(line) for line in large] == [json.loads(line) for line in small]
+    assert all(line.endswith(b"}\n") and line.count(b"\n") == 1 for line in large)

@@ -1,4 +1,4 @@
-"""Whether a copy still has the fence at which it was stopped, on real brokers."""
+"""Whether a stopped mirror still has its fence, on real brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kafka
 
 
 def write(cluster: KafkaCluster, topic: str, *, commit: bool) -> None:
-    """Leave two records and a marker behind them."""
+    """Write a transaction of two records, which ends with a marker."""
     producer = Producer({**cluster.client("admin"), "transactional.id": f"{topic}-fence"})
     producer.init_transactions(60)
     producer.begin_transaction()
@@ -30,7 +30,7 @@ def write(cluster: KafkaCluster, topic: str, *, commit: bool) -> None:
     (producer.commit_transaction if commit else producer.abort_transaction)(60)
 
 
-def test_a_copy_is_believed_as_long_as_its_fence_is_there_or_was_removed_from_the_front(
+def test_a_fence_is_not_lost_while_it_exists_or_was_deleted_with_all_before_it(
     setup_plan: MirrorSetup, source_topic: str, source_cluster: KafkaCluster, there: ClusterAdmin
 ) -> None:
     write(source_cluster, source_topic, commit=True)
@@ -41,10 +41,10 @@ def test_a_copy_is_believed_as_long_as_its_fence_is_there_or_was_removed_from_th
         return jobs.lost_fences(setup_plan.source, source_topic, fences=fences, epochs={}, by_markers=by_markers)
 
     assert lost(2) == []
-    assert lost(2, by_markers=True) == [0]  # an application's commit, which has come to stand there
+    assert lost(2, by_markers=True) == [0]  # an application's commit marker
     assert lost(1) == [0]  # a record
-    assert lost(5) == [0]  # another marker: a fence commits
-    assert lost(6) == [0]  # the log ends before
+    assert lost(5) == [0]  # an abort marker: a fence is a commit
+    assert lost(6) == [0]  # beyond the log's end
     there.trim(source_topic, {0: 4})
     assert lost(1) == lost(2) == []
 
@@ -58,10 +58,10 @@ CLEANED_SOON = {
 }
 
 
-def test_a_fence_that_was_compacted_away_is_proven_by_the_leaders_history(
+def test_a_compacted_fence_is_not_lost_if_the_epoch_history_confirms_it(
     setup_plan: MirrorSetup, source_topic: str, source_cluster: KafkaCluster, there: ClusterAdmin
 ) -> None:
-    """Four records of one key, the third of which stands for the fence, and more until the cleaner has been there."""
+    """Writes records with the same key, the third of which stands for the fence, until the cleaner has removed it."""
     there.set_configs(source_topic, CLEANED_SOON)
 
     def lost(epochs: dict[int, int]) -> list[int]:
@@ -69,13 +69,13 @@ def test_a_fence_that_was_compacted_away_is_proven_by_the_leaders_history(
 
     send_until(source_cluster, source_topic, lambda: is_removed(source_cluster, source_topic, offset=2))
 
-    assert lost({}) == [0]  # of a stop long ago nobody knows the epoch
+    assert lost({}) == [0]  # the epoch of an old stop is unknown
     assert lost({0: 0}) == []
-    assert lost({0: 7}) == [0]  # the cluster was set back: its leaders know of no such epoch
+    assert lost({0: 7}) == [0]  # the cluster was restored: its leaders have no such epoch
 
 
 @pytest.mark.parametrize(("end", "lost"), [(2, [0]), (3, [])], ids=["began at the fence", "began behind it"])
-def test_a_newer_leader_that_began_at_the_fence_has_lost_it_whatever_stands_there(
+def test_a_fence_is_lost_if_a_newer_leader_epoch_begins_at_its_offset(
     setup_plan: MirrorSetup,
     source_topic: str,
     source_cluster: KafkaCluster,
@@ -84,12 +84,12 @@ def test_a_newer_leader_that_began_at_the_fence_has_lost_it_whatever_stands_ther
     end: int,
     lost: list[int],
 ) -> None:
-    """Where transactions fill gaps, an application's COMMIT may have come to stand where the fence was."""
+    """If transactions fill gaps, an application's COMMIT may be at the offset of the fence."""
     write(source_cluster, source_topic, commit=True)
-    while there.offsets(source_topic, OffsetKind.END)[0] < 3:  # a coordinator writes its marker behind its answer
+    while there.offsets(source_topic, OffsetKind.END)[0] < 3:  # a coordinator responds before it writes its marker
         time.sleep(0.1)
-    told = {(source_topic, 0): (KafkaCode.NONE, 0, end)}
-    monkeypatch.setattr(newestends, "epoch_ends", lambda _cluster, _broker, _asked: told)
+    epoch_ends = {(source_topic, 0): (KafkaCode.NONE, 0, end)}
+    monkeypatch.setattr(newestends, "epoch_ends", lambda _cluster, _broker, _epochs: epoch_ends)
 
     assert jobs.lost_fences(setup_plan.source, source_topic, fences={0: 2}, epochs={0: 0}, by_markers=False) == lost
 
@@ -101,7 +101,7 @@ def send_until(cluster: KafkaCluster, topic: str, is_over: Callable[[], bool]) -
         assert producer.flush(30) == 0
         if number >= 4 and is_over():
             return
-        assert time.monotonic() < deadline, "the cleaner has not come by"
+        assert time.monotonic() < deadline, "the log cleaner has not removed the record"
         time.sleep(0.2)
 
 

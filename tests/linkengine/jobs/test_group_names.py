@@ -1,4 +1,4 @@
-"""Consumer groups of every name and type in the lists and views of a real cluster."""
+"""Consumer groups of any name and type, listed and described by a real cluster."""
 
 import time
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ CLUSTER_DESCRIBE = {"pattern_type": "LITERAL", "principal": "User:app", "host": 
 
 @pytest.fixture(params=["newest", "oldest"])
 def address(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> ClusterAddress:
-    """A cluster of the newest brokers, and one of the oldest that are installed."""
+    """A cluster of the newest brokers, or of the oldest supported brokers."""
     if request.param == "newest":
         return address_from_properties(request.getfixturevalue("destination_cluster").client_properties("link"))
     return address_from_properties(make_cluster("oldest", version=OLDEST).client_properties("link"))
@@ -71,7 +71,7 @@ def test_a_group_of_any_name_is_listed_described_and_has_lags(address: ClusterAd
         assert [(lag.partition, lag.lag) for lag in lags[name] or () if lag.topic == topic_name] == [(0, 0)], name
 
 
-def test_a_group_that_cannot_be_described_is_listed_with_the_reason_beside_all_others(
+def test_a_group_that_cannot_be_described_is_listed_with_the_reason(
     destination: ClusterAddress, destination_as_app: ClusterAddress, topic_name: str, rules: list[AclRule]
 ) -> None:
     admin = ClusterAdmin(destination)
@@ -95,7 +95,7 @@ def test_a_group_that_cannot_be_described_is_listed_with_the_reason_beside_all_o
     assert refused.value.code is ErrorCode.AUTHORIZATION_ERROR
 
 
-def test_a_group_of_the_consumer_protocol_is_described_with_its_members(
+def test_a_consumer_protocol_group_is_described_with_its_members(
     destination: ClusterAddress, destination_cluster: KafkaCluster, topic_name: str
 ) -> None:
     ClusterAdmin(destination).create_topic(topic_name, partitions=2)
@@ -136,32 +136,30 @@ def test_members_of_a_classic_group_are_described_with_their_partitions(
     assert shown.members[0].consumer_id.startswith("a/b-")
 
 
-def test_one_refused_offset_keeps_no_other_from_being_committed(destination: ClusterAddress, topic_name: str) -> None:
+def test_a_refused_offset_does_not_prevent_the_commit_of_others(destination: ClusterAddress, topic_name: str) -> None:
     admin = ClusterAdmin(destination)
     admin.create_topic(topic_name, partitions=1)
-    commit(admin, "first", topic_name, {0: 0})  # makes the coordinator
+    commit(admin, "first", topic_name, {0: 0})  # creates the coordinator's topic
     offsets = {(topic_name, 0): Committed(offset=3), (f"no-{topic_name}", 0): Committed(offset=3)}
 
-    answer = admin.commit({f"{topic_name}/a": offsets})[f"{topic_name}/a"]
+    results = admin.commit({f"{topic_name}/a": offsets})[f"{topic_name}/a"]
     found, _ = admin.committed([f"{topic_name}/a"])
 
-    assert answer[topic_name, 0] is None
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in str(answer[f"no-{topic_name}", 0])
+    assert results[topic_name, 0] is None
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in str(results[f"no-{topic_name}", 0])
     assert found[f"{topic_name}/a"] == {(topic_name, 0): Committed(offset=3)}
 
 
-def test_offsets_that_are_too_large_for_one_request_are_committed_in_several(
-    destination: ClusterAddress, topic_name: str
-) -> None:
+def test_offsets_too_large_for_one_request_are_committed_in_several(destination: ClusterAddress, topic_name: str) -> None:
     admin = ClusterAdmin(destination)
     admin.create_topic(topic_name, partitions=300)
-    name = topic_name + "n" * 20_000  # a record of __consumer_offsets each time: 6 MB in all
+    name = topic_name + "n" * 20_000  # part of every record in __consumer_offsets: 6 MB in all
     offsets = {(topic_name, partition): Committed(offset=partition) for partition in range(300)}
 
-    answer = admin.commit({name: offsets})[name]
+    results = admin.commit({name: offsets})[name]
     found, _ = admin.committed([name])
 
-    assert set(answer.values()) == {None}
+    assert set(results.values()) == {None}
     assert found[name] == offsets
 
 

@@ -7,7 +7,7 @@ from linkengine.jobs.grouping import group_blockers
 def outcome(
     name: str, status: GroupStatus, *, destination: int | None = None, target: int = 9, message: str = ""
 ) -> GroupOutcome:
-    one = PartitionOutcome(
+    partition = PartitionOutcome(
         mirror_topic="orders",
         partition=0,
         source=target,
@@ -15,21 +15,21 @@ def outcome(
         target=target,
         outcome=OffsetOutcome.EQUAL if destination == target else OffsetOutcome.AHEAD,
     )
-    return GroupOutcome(name=name, destination_name=f"us_{name}", status=status, message=message, partitions=(one,))
+    return GroupOutcome(name=name, destination_name=f"us_{name}", status=status, message=message, partitions=(partition,))
 
 
 def codes(*groups: GroupOutcome, incomplete: str = "") -> list[ErrorCode]:
     return [code for code, _ in group_blockers(GroupReport(groups=groups, incomplete=incomplete))]
 
 
-def test_equal_and_skipped_groups_hold_nothing_up() -> None:
+def test_equal_and_skipped_groups_do_not_block_a_promotion() -> None:
     skipped = GroupOutcome(name="a", destination_name="a", status=GroupStatus.EXCLUDED)
 
     assert codes(outcome("b", GroupStatus.SYNCED, destination=9), skipped) == []
     assert codes(outcome("b", GroupStatus.IN_USE, destination=9)) == []  # in use, but equal
 
 
-def test_a_group_in_use_or_elsewhere_holds_the_promotion_up_by_name() -> None:
+def test_a_group_in_use_or_with_other_offsets_blocks_a_promotion_by_name() -> None:
     used = outcome("app", GroupStatus.IN_USE, destination=3)
     ahead = outcome("batch", GroupStatus.PARTLY_SYNCED, destination=12, message="It is ahead.")
 
@@ -41,25 +41,25 @@ def test_a_group_in_use_or_elsewhere_holds_the_promotion_up_by_name() -> None:
     assert "It is ahead." in elsewhere
 
 
-def test_a_failed_group_and_an_incomplete_list_hold_it_up_too() -> None:
+def test_a_failed_group_and_an_incomplete_list_block_a_promotion() -> None:
     failed = GroupOutcome(name="a", destination_name="a", status=GroupStatus.FAILED, message="No coordinator.")
 
     assert codes(failed) == [ErrorCode.WAITING_FOR_GROUPS]
-    assert codes(incomplete="Broker 2 does not answer.") == [ErrorCode.WAITING_FOR_GROUPS]
+    assert codes(incomplete="Broker 2 does not respond.") == [ErrorCode.WAITING_FOR_GROUPS]
 
 
-def test_what_waits_under_one_code_is_told_together_and_a_group_that_cannot_be_read_is_not_called_unequal() -> None:
+def test_messages_of_one_code_are_joined_and_an_unread_group_is_not_called_unequal() -> None:
     unread = GroupOutcome(name="a", destination_name="a", status=GroupStatus.FAILED, message="A transaction has not ended.")
     ahead = outcome("batch", GroupStatus.PARTLY_SYNCED, destination=12, message="It is ahead.")
 
-    [(_, message)] = group_blockers(GroupReport(groups=(unread, ahead), incomplete="Broker 2 does not answer."))
+    [(_, message)] = group_blockers(GroupReport(groups=(unread, ahead), incomplete="Broker 2 does not respond."))
 
     assert "'us_batch' has other offsets" in message
     assert "Consumer group 'a' cannot be compared with the source. A transaction has not ended." in message
-    assert "Broker 2 does not answer." in message
+    assert "Broker 2 does not respond." in message
 
 
-def test_many_groups_are_counted_not_all_named() -> None:
+def test_a_message_names_some_groups_and_counts_the_others() -> None:
     many = [outcome(f"g{number}", GroupStatus.IN_USE, destination=1) for number in range(8)]
 
     [(_, message)] = group_blockers(GroupReport(groups=many))

@@ -1,4 +1,4 @@
-"""A source that was compacted after records without a key had been written to it: its mirror gets them all the same."""
+"""A source that became compacted after records without a key were written to it: its mirror gets all of them."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.kafka
 PARTITIONS = 2
 
 
-def test_the_mirror_is_opened_for_records_without_a_key_and_compacted_once_it_has_them(
+def test_a_mirror_accepts_keyless_records_and_is_compacted_once_it_has_them(
     setup_plan: MirrorSetup, assignments: AssignmentsFactory, there: ClusterAdmin, here: ClusterAdmin, source_topic: str,
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster,
 ) -> None:  # fmt: skip
@@ -33,7 +33,7 @@ def test_the_mirror_is_opened_for_records_without_a_key_and_compacted_once_it_ha
     given = tuple(assignments(PARTITIONS, created.source_topic_id))
 
     with Copier(plan_for(setup_plan.source, setup_plan.destination, given)) as copier:
-        copier.wait_until(lambda one: one.error_code == ErrorCode.KEYLESS_RECORDS)
+        copier.wait_until(lambda report: report.error_code == ErrorCode.KEYLESS_RECORDS)
         opened = jobs.sync_mirror(replace(sync, keyless=True))
         open_policy = here.describe(source_topic).configs["cleanup.policy"]
         copier.wait_for_ends(ends_of(source_cluster, source_topic, partitions=PARTITIONS))
@@ -41,7 +41,7 @@ def test_the_mirror_is_opened_for_records_without_a_key_and_compacted_once_it_ha
         producer.produce(source_topic, value="a later one", key="k", partition=0)
         producer.flush()
         ends = ends_of(source_cluster, source_topic, partitions=PARTITIONS)
-        copier.wait_until(lambda one: one.mirror_end == ends[int(one.key[-1])] and not one.error_code)
+        copier.wait_until(lambda report: report.mirror_end == ends[int(report.key[-1])] and not report.error_code)
 
     assert open_policy == "delete"
     assert (opened.changed, closed.changed) == (("cleanup.policy",), ("cleanup.policy",))

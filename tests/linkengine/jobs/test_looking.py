@@ -24,11 +24,11 @@ pytestmark = pytest.mark.kafka
 
 
 def nowhere(address: ClusterAddress) -> ClusterAddress:
-    """Answer the address of a cluster that is down."""
+    """Return the address of a cluster that is down."""
     return replace(address, bootstrap_servers=f"127.0.0.1:{free_port()}")
 
 
-def test_a_link_between_two_clusters_that_let_us_in_is_fine(
+def test_a_link_between_two_accessible_clusters_passes_the_check(
     source: ClusterAddress, destination: ClusterAddress, source_cluster: KafkaCluster
 ) -> None:
     probe = jobs.check_link(source=source, destination=destination, expected_source_cluster_id=source_cluster.cluster_id)
@@ -37,16 +37,14 @@ def test_a_link_between_two_clusters_that_let_us_in_is_fine(
     assert probe.cluster_id == source_cluster.cluster_id
 
 
-def test_the_check_of_a_link_measures_the_distances_where_it_is_told_to(
-    source: ClusterAddress, destination: ClusterAddress
-) -> None:
+def test_the_check_of_a_link_measures_distances_on_request(source: ClusterAddress, destination: ClusterAddress) -> None:
     probe = jobs.check_link(source=source, destination=destination, with_distances=True)
 
     assert probe.distances is not None
     assert [each.broker for each in probe.distances] == [0]
 
 
-def test_another_source_cluster_than_expected_is_told_with_both_ids(
+def test_an_unexpected_source_cluster_is_refused_with_both_ids(
     source: ClusterAddress, destination: ClusterAddress, source_cluster: KafkaCluster
 ) -> None:
     with pytest.raises(LinkEngineError) as refused:
@@ -57,14 +55,14 @@ def test_another_source_cluster_than_expected_is_told_with_both_ids(
     assert source_cluster.cluster_id in refused.value.message
 
 
-def test_a_cluster_is_not_linked_with_itself(source: ClusterAddress) -> None:
+def test_a_cluster_cannot_be_linked_with_itself(source: ClusterAddress) -> None:
     with pytest.raises(LinkEngineError, match="same cluster") as refused:
         jobs.check_link(source=source, destination=source)
 
     assert refused.value.code is ErrorCode.MISCONFIGURATION_ERROR
 
 
-def test_a_source_that_refuses_us_fails_the_check_with_its_own_code(
+def test_a_source_that_refuses_the_connection_fails_the_check_with_its_code(
     source: ClusterAddress, destination: ClusterAddress
 ) -> None:
     with pytest.raises(LinkEngineError) as down:
@@ -76,7 +74,7 @@ def test_a_source_that_refuses_us_fails_the_check_with_its_own_code(
     assert locked.value.code is ErrorCode.AUTHENTICATION_ERROR
 
 
-def test_a_destination_that_is_down_is_told_apart_from_a_source_that_is_down(
+def test_an_unreachable_destination_has_another_code_than_an_unreachable_source(
     source: ClusterAddress, destination: ClusterAddress
 ) -> None:
     with pytest.raises(LinkEngineError) as down:
@@ -85,22 +83,20 @@ def test_a_destination_that_is_down_is_told_apart_from_a_source_that_is_down(
     assert down.value.code is ErrorCode.DESTINATION_UNAVAILABLE
 
 
-def test_gaps_are_filled_by_markers_where_they_are_allowed_else_by_transactions(
+def test_gaps_are_filled_by_markers_if_allowed_and_otherwise_by_transactions(
     source: ClusterAddress, destination: ClusterAddress, destination_as_app: ClusterAddress
 ) -> None:
     assert jobs.check_link(source=source, destination=destination).gap_filler is GapFiller.MARKERS
     assert jobs.check_link(source=source, destination=destination_as_app).gap_filler is GapFiller.TRANSACTIONS
 
 
-def test_the_sources_half_of_a_link_needs_no_way_to_fill_gaps_where_it_lives(
-    source: ClusterAddress, destination: ClusterAddress
-) -> None:
+def test_the_source_side_of_a_link_needs_no_gap_filler(source: ClusterAddress, destination: ClusterAddress) -> None:
     probe = jobs.check_link(source=source, destination=destination, fills_gaps=False)
 
     assert probe == jobs.probe_cluster(source)
 
 
-def test_a_principal_that_may_use_neither_markers_nor_transactions_is_told_what_it_lacks(
+def test_a_principal_without_markers_and_transactions_is_refused_with_the_missing_rights(
     source: ClusterAddress, destination_cluster: KafkaCluster, destination_as_app: ClusterAddress
 ) -> None:
     admin = AdminClient(destination_cluster.client("admin"))
@@ -109,7 +105,7 @@ def test_a_principal_that_may_use_neither_markers_nor_transactions_is_told_what_
     try:
         refusals = []
         deadline = time.monotonic() + 60
-        while not refusals and time.monotonic() < deadline:  # brokers follow the controller
+        while not refusals and time.monotonic() < deadline:  # brokers apply the controller's log with a delay
             try:
                 jobs.check_link(source=source, destination=destination_as_app)
             except LinkEngineError as error:

@@ -1,4 +1,4 @@
-"""A mirror's whole life for a principal that has rights on topics and transactions, and none on the destination cluster."""
+"""Set-up, stop and deletion of a mirror by a principal with rights on topics and transactions, but not on the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kafka
 _OPERATIONS = (AclOperation.ALTER, AclOperation.ALTER_CONFIGS, AclOperation.DELETE, AclOperation.DESCRIBE)
 
 
-def test_it_is_set_up_stopped_and_deleted_without_a_right_on_the_cluster(
+def test_a_mirror_is_set_up_stopped_and_deleted_without_rights_on_the_cluster(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
     there: ClusterAdmin,
@@ -31,7 +31,8 @@ def test_it_is_set_up_stopped_and_deleted_without_a_right_on_the_cluster(
 ) -> None:
     place = (ResourceType.TOPIC, source_topic, ResourcePatternType.LITERAL, "User:app", "*")
     admin = AdminClient(destination_cluster.client("admin"))
-    for done in admin.create_acls([AclBinding(*place, one, AclPermissionType.ALLOW) for one in _OPERATIONS]).values():
+    acls = [AclBinding(*place, operation, AclPermissionType.ALLOW) for operation in _OPERATIONS]
+    for done in admin.create_acls(acls).values():
         done.result(30)
     send_there(source_topic, partition=1, count=50)
     there.trim(source_topic, {1: 20})
@@ -39,8 +40,8 @@ def test_it_is_set_up_stopped_and_deleted_without_a_right_on_the_cluster(
 
     def by_transactions(partitions: int, topic_id: str) -> tuple[object, ...]:
         return tuple(
-            replace(one, transactional_id=f"clusterlink-{source_topic}-{one.partition}")
-            for one in assignments(partitions, topic_id)
+            replace(assignment, transactional_id=f"clusterlink-{source_topic}-{assignment.partition}")
+            for assignment in assignments(partitions, topic_id)
         )
 
     created = jobs.setup_mirror(setup, assignments_factory=by_transactions)  # type: ignore[arg-type]

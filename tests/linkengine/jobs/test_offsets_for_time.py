@@ -1,4 +1,4 @@
-"""Offsets by time of real mirrors: equal to the source's for every moment, where Kafka's own lookup on the mirror is not."""
+"""Offsets by time of real mirrors: equal to the source's for every time, unlike Kafka's own lookup on the mirror."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def next_records(offsets: list[int], starts: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("reason", list(MAKERS))
-def test_offsets_by_time_are_the_sources(
+def test_offsets_by_time_equal_those_of_the_source(
     clusters: Pair, destination: ClusterAddress, topic_name: str, reason: GapReason
 ) -> None:
-    """The source's own lookup counts its markers, which may be younger than the record behind them; nothing else differs."""
+    """The only difference: the source's own lookup also finds markers, which may be younger than the record behind them."""
     source, mirror = clusters
     results = MAKERS[reason](clusters, topic_name)
     assert reason is GapReason.HEAD or reason in {gap.reason for result in results for gap in result.gaps}
     records = [(record[1], record[4][1]) for record in read_topic(mirror, topic_name)]
-    start = read_topic(source, topic_name)[0][1]  # of what the source has lost, the mirror has records before it
+    start = read_topic(source, topic_name)[0][1]  # the mirror has records from before it that the source has lost
     times = sorted({time for offset, time in records if offset >= start})[1:]
     moments = sorted({*times, *(time + 1 for time in times)})
     offsets = [offset for offset, _ in records]
@@ -66,14 +66,14 @@ def test_offsets_by_time_are_the_sources(
     of_source, naive = by_kafka(source, topic_name, moments), by_kafka(mirror, topic_name, moments)
 
     assert found == truth
-    compared = [(ours, theirs) for ours, theirs in zip(found, of_source, strict=True) if theirs in (*offsets, END)]
+    compared = [(product, kafka) for product, kafka in zip(found, of_source, strict=True) if kafka in (*offsets, END)]
     assert len(compared) > len(moments) / 3
-    assert all(ours == theirs for ours, theirs in compared)
-    assert all(ours == END or -1 < kafkas <= ours for ours, kafkas in zip(found, naive, strict=True))  # never later
-    assert (next_records(offsets, naive) != found) is (reason is not GapReason.HEAD)  # what this is good for
+    assert all(product == kafka for product, kafka in compared)
+    assert all(product == END or -1 < kafka <= product for product, kafka in zip(found, naive, strict=True))  # never later
+    assert (next_records(offsets, naive) != found) is (reason is not GapReason.HEAD)  # the reason for the product's lookup
 
 
-def test_a_moment_before_all_records_and_one_after_them(clusters: Pair, destination: ClusterAddress, topic_name: str) -> None:
+def test_offsets_for_a_time_before_and_after_all_records(clusters: Pair, destination: ClusterAddress, topic_name: str) -> None:
     MAKERS[GapReason.HEAD](clusters, topic_name)
 
     (first,), (last,) = (browsing.offsets_for_time(destination, topic_name, moment) for moment in (0, 1 << 45))
@@ -82,14 +82,14 @@ def test_a_moment_before_all_records_and_one_after_them(clusters: Pair, destinat
     assert (last.offset, last.record_timestamp_ms, last.is_complete, last.log_end_offset) == (None, None, True, HEAD_START + 10)
 
 
-def test_a_search_is_bounded_and_continues_where_it_ended(
+def test_a_search_has_a_budget_and_continues_where_it_ended(
     clusters: Pair, destination: ClusterAddress, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MAKERS[GapReason.ABORTED](clusters, topic_name)
     records = read_topic(clusters[1], topic_name)
     moment = records[-1][4][1]
     (whole,) = browsing.offsets_for_time(destination, topic_name, moment)
-    monkeypatch.setattr(timelookup, "FEW_BYTES", 1)  # one batch an answer
+    monkeypatch.setattr(timelookup, "FEW_BYTES", 1)  # one batch per response
 
     position, calls = 0, 0
     while True:
@@ -135,7 +135,7 @@ def test_compressed_batches_are_searched_record_by_record(
     assert found == [0, 57, 99]
 
 
-def test_a_topic_that_is_not_there_is_said(destination: ClusterAddress, topic_name: str) -> None:
+def test_a_missing_topic_is_an_error(destination: ClusterAddress, topic_name: str) -> None:
     with pytest.raises(LinkEngineError) as refused:
         browsing.offsets_for_time(destination, topic_name, 0)
 

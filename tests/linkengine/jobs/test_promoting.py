@@ -22,7 +22,7 @@ Blockers = Callable[..., list[Blocker]]
 
 @pytest.fixture
 def blockers(setup_plan: MirrorSetup, assignments: AssignmentsFactory, source_topic: str) -> Blockers:
-    """Set a mirror of two empty partitions up and answer what asks for its blockers."""
+    """Set up a mirror with two empty partitions and return a function that returns its blockers."""
     jobs.setup_mirror(setup_plan, assignments_factory=assignments)
     return partial(
         jobs.promotion_blockers,
@@ -33,7 +33,7 @@ def blockers(setup_plan: MirrorSetup, assignments: AssignmentsFactory, source_to
     )
 
 
-def test_a_mirror_that_equals_its_source_waits_for_nothing(
+def test_a_mirror_that_equals_its_source_has_no_blockers(
     blockers: Blockers, source_topic: str, send_there: Send, send_here: Send
 ) -> None:
     assert blockers() == []
@@ -44,7 +44,9 @@ def test_a_mirror_that_equals_its_source_waits_for_nothing(
     assert blockers() == []
 
 
-def test_lag_is_told_with_its_size_and_the_worst_partitions(blockers: Blockers, source_topic: str, send_there: Send) -> None:
+def test_lag_is_a_blocker_with_its_size_and_the_worst_partitions(
+    blockers: Blockers, source_topic: str, send_there: Send
+) -> None:
     send_there(source_topic, partition=0, count=2)
     send_there(source_topic, partition=1, count=5)
 
@@ -55,7 +57,7 @@ def test_lag_is_told_with_its_size_and_the_worst_partitions(blockers: Blockers, 
     assert "partition 1: 5, partition 0: 2" in message
 
 
-def test_a_mirror_longer_than_its_source_is_not_promoted(blockers: Blockers, source_topic: str, send_here: Send) -> None:
+def test_a_mirror_ahead_of_its_source_is_not_promoted(blockers: Blockers, source_topic: str, send_here: Send) -> None:
     send_here(source_topic, count=1)
 
     [(code, message)] = blockers()
@@ -64,7 +66,7 @@ def test_a_mirror_longer_than_its_source_is_not_promoted(blockers: Blockers, sou
     assert "partition 0" in message
 
 
-def test_an_open_transaction_is_waited_for(blockers: Blockers, source_topic: str, source_cluster: KafkaCluster) -> None:
+def test_an_open_transaction_is_a_blocker(blockers: Blockers, source_topic: str, source_cluster: KafkaCluster) -> None:
     producer = Producer({**source_cluster.client("app"), "transactional.id": source_topic})
     producer.init_transactions(15)
     producer.begin_transaction()
@@ -78,7 +80,7 @@ def test_an_open_transaction_is_waited_for(blockers: Blockers, source_topic: str
     assert "transaction is still open" in message
 
 
-def test_partitions_the_mirror_lacks_are_waited_for(
+def test_missing_partitions_are_a_blocker(
     blockers: Blockers, setup_plan: MirrorSetup, there: ClusterAdmin, source_topic: str
 ) -> None:
     there.add_partitions(source_topic, total=3)
@@ -90,7 +92,7 @@ def test_partitions_the_mirror_lacks_are_waited_for(
     assert blockers() == []
 
 
-def test_configs_that_differ_are_waited_for_by_name(
+def test_different_configs_are_a_blocker_with_their_names(
     blockers: Blockers, setup_plan: MirrorSetup, there: ClusterAdmin, source_topic: str
 ) -> None:
     there.set_configs(source_topic, {"delete.retention.ms": "12345"})
@@ -104,13 +106,13 @@ def test_configs_that_differ_are_waited_for_by_name(
     assert blockers() == []
 
 
-def test_a_config_that_is_not_included_is_not_waited_for(blockers: Blockers, there: ClusterAdmin, source_topic: str) -> None:
+def test_a_config_that_is_not_synced_is_not_a_blocker(blockers: Blockers, there: ClusterAdmin, source_topic: str) -> None:
     there.set_configs(source_topic, {"delete.retention.ms": "12345"})
 
     assert blockers(sync_include=("retention.ms", "retention.bytes")) == []
 
 
-def test_refused_credentials_are_the_blocker_in_the_documented_words(blockers: Blockers, source: ClusterAddress) -> None:
+def test_refused_credentials_are_a_blocker_with_the_documented_message(blockers: Blockers, source: ClusterAddress) -> None:
     [(code, message)] = blockers(source=replace(source, sasl_password="wrong"))
 
     assert code is ErrorCode.AUTHENTICATION_ERROR
@@ -118,7 +120,7 @@ def test_refused_credentials_are_the_blocker_in_the_documented_words(blockers: B
     assert "due to authentication issues" in message
 
 
-def test_a_source_that_is_down_is_the_blocker(blockers: Blockers, source: ClusterAddress) -> None:
+def test_an_unreachable_source_is_a_blocker(blockers: Blockers, source: ClusterAddress) -> None:
     down = replace(source, bootstrap_servers=f"127.0.0.1:{free_port()}")
 
     [(code, _)] = blockers(source=down)
@@ -126,7 +128,7 @@ def test_a_source_that_is_down_is_the_blocker(blockers: Blockers, source: Cluste
     assert code is ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR
 
 
-def test_a_missing_topic_on_either_side_is_the_blocker(blockers: Blockers) -> None:
+def test_a_missing_topic_on_either_side_is_a_blocker(blockers: Blockers) -> None:
     assert [code for code, _ in blockers(source_topic="no-such-topic")] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION_ERROR]
     assert [code for code, _ in blockers(mirror_topic="no-such-topic")] == [ErrorCode.MIRROR_TOPIC_MISSING]
 

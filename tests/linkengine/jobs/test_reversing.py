@@ -1,4 +1,4 @@
-"""What a closed topic holds, as the last word before it becomes a mirror."""
+"""What a closed topic holds before it becomes a mirror, and when it is not taken over."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,10 +15,12 @@ from linkengine.kafka.admin import ClusterAdmin, OffsetKind
 from linkengine.kafka.codes import KafkaCode
 
 pytestmark = pytest.mark.kafka
-BEYOND = (KafkaCode.NONE, 4)  # the leader's log end, one after what everybody can read
+BEYOND = (KafkaCode.NONE, 4)  # the leader's log end, one above the high watermark
 
 
-def test_a_closed_topic_is_told_to_its_end(setup_plan: MirrorSetup, source_topic: str, send_there: Callable[..., None]) -> None:
+def test_log_ranges_of_a_closed_topic_reach_its_end(
+    setup_plan: MirrorSetup, source_topic: str, send_there: Callable[..., None]
+) -> None:
     send_there(source_topic, count=3)
 
     first = jobs.log_ranges(setup_plan.source, source_topic, closed=True)[0]
@@ -27,22 +29,22 @@ def test_a_closed_topic_is_told_to_its_end(setup_plan: MirrorSetup, source_topic
 
 
 @pytest.mark.parametrize(
-    ("told", "code"),
+    ("log_end", "code"),
     [
         (BEYOND, ErrorCode.NOT_ENOUGH_REPLICAS_ERROR),
-        ((KafkaCode.NOT_LEADER_OR_FOLLOWER, -1), ErrorCode.TIMEOUT_ERROR),  # moved: nobody's followers are to blame
+        ((KafkaCode.NOT_LEADER_OR_FOLLOWER, -1), ErrorCode.TIMEOUT_ERROR),  # the leader moved: followers are not the cause
     ],
 )
-def test_an_end_that_may_still_change_is_no_last_word(
+def test_an_end_that_may_still_change_raises(
     setup_plan: MirrorSetup,
     source_topic: str,
     send_there: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
-    told: tuple[int, int],
+    log_end: tuple[int, int],
     code: ErrorCode,
 ) -> None:
     send_there(source_topic, count=3)
-    monkeypatch.setattr(reversing, "log_ends", lambda _cluster, _broker, epochs: dict.fromkeys(epochs, told))
+    monkeypatch.setattr(reversing, "log_ends", lambda _cluster, _broker, epochs: dict.fromkeys(epochs, log_end))
 
     with pytest.raises(LinkEngineError) as refused:
         jobs.log_ranges(setup_plan.source, source_topic, closed=True)
@@ -50,19 +52,18 @@ def test_an_end_that_may_still_change_is_no_last_word(
     assert refused.value.code is code
 
 
-def test_a_topic_tells_what_it_has_kept_of_what_was_read_under_an_epoch(
+def test_kept_up_to_returns_the_end_of_what_was_read_under_an_epoch(
     setup_plan: MirrorSetup, source_topic: str, send_there: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_there(source_topic, count=3)
 
     assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={0: 0, 99: 0}) == {0: 3}
-    assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={0: 7}) == {
-        0: 0
-    }  # set back: nobody knows of epoch 7 any more
+    unknown_epoch = jobs.kept_up_to(setup_plan.source, source_topic, epochs={0: 7})  # the cluster was restored from a snapshot
+    assert unknown_epoch == {0: 0}
     assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={}) == {}
 
-    cut_short = {(source_topic, 0): (KafkaCode.NONE, 0, 2)}
-    monkeypatch.setattr(newestends, "epoch_ends", lambda _cluster, _broker, _asked: cut_short)
+    truncated = {(source_topic, 0): (KafkaCode.NONE, 0, 2)}
+    monkeypatch.setattr(newestends, "epoch_ends", lambda _cluster, _broker, _epochs: truncated)
     assert jobs.kept_up_to(setup_plan.source, source_topic, epochs={0: 0}) == {0: 2}
 
 
@@ -70,7 +71,7 @@ def test_a_topic_tells_what_it_has_kept_of_what_was_read_under_an_epoch(
 def turn(
     setup_plan: MirrorSetup, source_topic: str, assignments: AssignmentsFactory, here: ClusterAdmin, there: ClusterAdmin
 ) -> MirrorTurn:
-    """The topic of the source is to become the mirror of its mirror, which began at offset 3 and was fenced at 3."""
+    """A source topic that is to become the mirror of its mirror, which began at offset 3 and was fenced at 3."""
     here.create_topic(setup_plan.mirror_topic, partitions=2)
     ids = {
         "source_topic_id": here.describe(setup_plan.mirror_topic).topic_id,
@@ -89,25 +90,25 @@ def turn(
     )
 
 
-def test_a_topic_that_holds_what_its_new_source_never_had_is_not_taken_over(
+def test_a_topic_with_records_that_its_new_source_never_had_is_not_taken_over(
     source_topic: str, turn: MirrorTurn, there: ClusterAdmin, send_there: Callable[..., None]
 ) -> None:
-    """As a mirror it would be cut to where its source begins."""
+    """As a mirror it would be trimmed to its source's start."""
     send_there(source_topic, count=3)
 
-    with pytest.raises(LinkEngineError, match="partition 0 from offset 0 on, the other side from 3 on") as refused:
+    with pytest.raises(LinkEngineError, match="partition 0 begins at offset 0, the other side at 3") as refused:
         jobs.turn_mirror(turn)
 
     assert refused.value.code is ErrorCode.SIDES_DIVERGED
-    assert there.offsets(source_topic, OffsetKind.END) == {0: 3, 1: 0}  # nothing claims it
+    assert there.offsets(source_topic, OffsetKind.END) == {0: 3, 1: 0}  # no marker claims it
 
 
-@pytest.mark.parametrize("how", ["retention was as quick", "the start is not followed", "the other side had them"])
-def test_a_topic_that_keeps_what_it_holds_or_whose_new_source_had_it_is_taken_over(
+@pytest.mark.parametrize("how", ["retention deleted them too", "the start is not followed", "the other side had them"])
+def test_a_topic_that_loses_no_records_as_a_mirror_is_taken_over(
     source_topic: str, turn: MirrorTurn, there: ClusterAdmin, send_there: Callable[..., None], how: str
 ) -> None:
     send_there(source_topic, count=3)
-    if how == "retention was as quick":
+    if how == "retention deleted them too":
         there.trim(source_topic, {0: 3})
     if how == "the start is not followed":
         turn = replace(turn, sync_include=())
@@ -122,7 +123,7 @@ def test_a_topic_that_keeps_what_it_holds_or_whose_new_source_had_it_is_taken_ov
 @pytest.mark.parametrize(
     ("again", "code"), [("the source", ErrorCode.SOURCE_TOPIC_ID_CHANGED), ("the mirror", ErrorCode.SIDES_DIVERGED)]
 )
-def test_a_topic_that_was_created_again_is_no_side_of_a_reversal(
+def test_a_topic_that_was_created_again_cannot_be_reversed(
     turn: MirrorTurn, here: ClusterAdmin, there: ClusterAdmin, again: str, code: ErrorCode
 ) -> None:
     side, name = (here, turn.source_topic) if again == "the source" else (there, turn.mirror_topic)
@@ -133,11 +134,11 @@ def test_a_topic_that_was_created_again_is_no_side_of_a_reversal(
         jobs.turn_mirror(turn)
 
     assert refused.value.code is code
-    assert there.offsets(turn.mirror_topic, OffsetKind.END) == {0: 0, 1: 0}  # nothing claims it
+    assert there.offsets(turn.mirror_topic, OffsetKind.END) == {0: 0, 1: 0}  # no marker claims it
     assert not there.denies_writes(turn.mirror_topic)
 
 
-def test_a_take_over_that_was_cut_short_knows_its_own_claims(
+def test_claims_of_an_interrupted_take_over_are_found_until_another_write(
     source_topic: str, turn: MirrorTurn, send_there: Callable[..., None]
 ) -> None:
     turn = replace(turn, begins=())
@@ -149,4 +150,4 @@ def test_a_take_over_that_was_cut_short_knows_its_own_claims(
     jobs.open_topic(turn.destination, source_topic)
     send_there(source_topic)
     assert jobs.claimed_before(turn) == {1}
-    assert jobs.claimed_before(replace(turn, ends=((0, 2), (1, 0)))) == {1}  # where it ends with a record
+    assert jobs.claimed_before(replace(turn, ends=((0, 2), (1, 0)))) == {1}  # partition 0 ends with a record

@@ -28,7 +28,7 @@ def refusal(setup: MirrorSetup) -> LinkEngineError:
 def crash_in(
     setup_plan: MirrorSetup, assignments: AssignmentsFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
-    """Let an attempt to set the mirror up die at a step."""
+    """Return a function that lets an attempt to set up the mirror crash in a step."""
 
     def attempt(step: str) -> None:
         with monkeypatch.context() as patch:
@@ -66,7 +66,7 @@ def test_a_topic_that_exists_at_the_destination_is_refused(
         ({"configs": {"segment.bytes": "many"}}, "segment.bytes"),
     ],
 )
-def test_what_the_destination_would_never_create_is_refused_at_once(
+def test_a_topic_that_the_destination_would_refuse_is_refused_by_the_check(
     setup_plan: MirrorSetup, here: ClusterAdmin, source_topic: str, wanted: dict[str, Any], words: str
 ) -> None:
     error = refusal(replace(setup_plan, **wanted))
@@ -88,7 +88,7 @@ def test_internal_topics_illegal_names_and_overrides_of_synced_configs_are_refus
     assert refusal(replace(setup_plan, configs={"cleanup.policy": "delete"})).code is ErrorCode.MISCONFIGURATION_ERROR
 
 
-def test_a_new_mirror_is_empty_read_only_and_carries_its_configs(
+def test_a_new_mirror_is_empty_and_read_only_and_has_its_configs(
     setup_plan: MirrorSetup, assignments: AssignmentsFactory, there: ClusterAdmin, here: ClusterAdmin, source_topic: str
 ) -> None:
     setup = replace(setup_plan, configs={"min.insync.replicas": "1", "segment.ms": "600000"}, replication_factor=1)
@@ -104,7 +104,7 @@ def test_a_new_mirror_is_empty_read_only_and_carries_its_configs(
     assert here.offsets(source_topic, OffsetKind.END) == {0: 0, 1: 0}
 
 
-def test_ordinary_clients_can_read_a_new_mirror_and_not_write_to_it(
+def test_ordinary_clients_can_read_a_new_mirror_but_not_write_to_it(
     setup_plan: MirrorSetup, assignments: AssignmentsFactory, destination_as_app: ClusterAddress, source_topic: str
 ) -> None:
     jobs.setup_mirror(setup_plan, assignments_factory=assignments)
@@ -115,9 +115,9 @@ def test_ordinary_clients_can_read_a_new_mirror_and_not_write_to_it(
     assert "WRITE" not in rights
 
 
-@pytest.fixture(params=[True, False], ids=["seen", "unheard of"])
+@pytest.fixture(params=[True, False], ids=["visible", "not visible yet"])
 def first_look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker that is asked first has heard of the topic, or not yet."""
+    """Whether the first broker that is queried shows the topic already."""
     if not request.param:
         monkeypatch.setattr(setting_up, "_glance", lambda *_: None)
 
@@ -147,7 +147,7 @@ def test_setting_up_twice_changes_nothing(
 
 
 @pytest.mark.usefixtures("first_look")
-def test_a_topic_that_somebody_else_made_in_the_meantime_is_left_alone(
+def test_a_topic_created_by_another_user_in_the_meantime_is_left_alone(
     setup_plan: MirrorSetup, assignments: AssignmentsFactory, here: ClusterAdmin, source_topic: str
 ) -> None:
     here.create_topic(source_topic, partitions=2)
@@ -161,7 +161,7 @@ def test_a_topic_that_somebody_else_made_in_the_meantime_is_left_alone(
     assert not here.denies_reads(source_topic)
 
 
-def test_rules_of_an_attempt_that_died_are_taken_off_a_topic_that_somebody_else_made_since(
+def test_acls_of_a_crashed_attempt_are_removed_from_a_topic_that_another_user_created_since(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
     here: ClusterAdmin,
@@ -180,7 +180,7 @@ def test_rules_of_an_attempt_that_died_are_taken_off_a_topic_that_somebody_else_
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-def test_a_head_is_seeded_so_that_the_mirror_starts_where_its_source_does(
+def test_a_head_is_seeded_so_that_the_mirror_has_the_log_start_of_its_source(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
     there: ClusterAdmin,
@@ -220,7 +220,7 @@ def test_a_crash_while_seeding_leaves_the_mirror_hidden_and_the_next_attempt_fin
     assert not here.denies_reads(headed_topic)
 
 
-def test_a_name_that_was_hidden_before_its_topic_could_be_made_is_shown_by_the_next_attempt(
+def test_a_name_hidden_by_a_crashed_attempt_is_made_readable_by_the_next_attempt(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
     there: ClusterAdmin,
@@ -228,7 +228,7 @@ def test_a_name_that_was_hidden_before_its_topic_could_be_made_is_shown_by_the_n
     headed_topic: str,
     crash_in: Callable[[str], None],
 ) -> None:
-    """Its source was created again between both, and there is no head to hide any more."""
+    """Its source was created again in between, and has no head to hide."""
     crash_in("_create")
     hidden = here.denies_reads(headed_topic)
     there.delete_topic(headed_topic)
@@ -242,25 +242,25 @@ def test_a_name_that_was_hidden_before_its_topic_could_be_made_is_shown_by_the_n
 
 
 @pytest.mark.usefixtures("first_look")
-def test_a_source_that_begins_earlier_at_the_second_attempt_is_another_topic(
+def test_a_source_that_begins_earlier_at_the_second_attempt_raises(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
     there: ClusterAdmin,
     headed_topic: str,
     crash_in: Callable[[str], None],
 ) -> None:
-    """It was deleted and created again, and its first records would be taken for the head of the former one."""
+    """It was deleted and created again; its first records would be missing, as if they were the head of the former topic."""
     crash_in("sync_configs")
     there.delete_topic(headed_topic)
     there.create_topic(headed_topic, partitions=2)
 
-    with pytest.raises(LinkEngineError, match="begin at offset 60 of partition 0, and its source begins at 0 now") as refused:
+    with pytest.raises(LinkEngineError, match="partition 0 begin at offset 60, but the source now begins at 0") as refused:
         jobs.setup_mirror(setup_plan, assignments_factory=assignments)
 
     assert refused.value.code is ErrorCode.SOURCE_TOPIC_ID_CHANGED
 
 
-def test_a_source_that_grew_between_two_attempts_is_followed(
+def test_partitions_added_at_the_source_between_two_attempts_are_added_to_the_mirror(
     setup_plan: MirrorSetup, assignments: AssignmentsFactory, there: ClusterAdmin, here: ClusterAdmin, source_topic: str
 ) -> None:
     jobs.setup_mirror(setup_plan, assignments_factory=assignments)
@@ -270,7 +270,7 @@ def test_a_source_that_grew_between_two_attempts_is_followed(
     assert here.describe(source_topic).partitions == 3
 
 
-def test_rights_that_a_link_lacks_are_told_before_anything_is_copied(
+def test_missing_rights_of_a_link_raise_before_anything_is_copied(
     make_cluster: Callable[..., KafkaCluster],
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
@@ -290,18 +290,18 @@ def test_rights_that_a_link_lacks_are_told_before_anything_is_copied(
     assert unwritable.value.code is ErrorCode.AUTHORIZATION_ERROR
 
 
-def test_without_an_authorizer_a_mirror_is_made_and_said_to_be_unprotected(
+def test_without_an_authorizer_a_mirror_is_created_and_reported_as_not_read_only(
     make_cluster: Callable[..., KafkaCluster], setup_plan: MirrorSetup, assignments: AssignmentsFactory, source_topic: str
 ) -> None:
     cluster = make_cluster(security="PLAINTEXT")
-    open_house = address_from_properties(cluster.client_properties("link"))
-    setup = replace(setup_plan, destination=open_house)
+    unsecured = address_from_properties(cluster.client_properties("link"))
+    setup = replace(setup_plan, destination=unsecured)
 
     created = jobs.setup_mirror(setup, assignments_factory=assignments)
 
     assert not created.read_only
     assert jobs.setup_mirror(setup, assignments_factory=assignments) == created
-    assert jobs.delete_mirror(destination=open_house, mirror_topic=source_topic)
+    assert jobs.delete_mirror(destination=unsecured, mirror_topic=source_topic)
 
 
 def _crash(*_: object, **__: object) -> None:

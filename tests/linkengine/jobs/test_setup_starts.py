@@ -1,4 +1,4 @@
-"""Mirrors that begin at the end of their source, or at a moment, on real brokers: offsets are kept all the same."""
+"""Mirrors that begin at the end of their source, or at a time, on real brokers: offsets are preserved."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def begin(
     source_cluster: KafkaCluster,
     source_topic: str,
 ) -> Begin:
-    """Set up a mirror of partition 0 with 100 records, a second apart, and an empty partition 1."""
+    """Return a function that sets up a mirror of partition 0 with 100 records, a second apart, and an empty partition 1."""
     there.set_configs(source_topic, {"retention.ms": "-1"})  # the records are years old
     producer = Producer({**source_cluster.client("admin"), "linger.ms": 5})
     for number in range(100):
@@ -54,14 +54,14 @@ def begin(
         ("2099-01-01T00:00:00Z", 100),
     ],
 )
-def test_the_mirror_begins_at_the_offset_the_source_has_there(begin: Begin, spec: str, start: int) -> None:
+def test_the_mirror_begins_at_the_sources_offset_for_its_start(begin: Begin, spec: str, start: int) -> None:
     seeded, starts = begin(spec)
 
     assert starts == {0: start, 1: 0}
     assert seeded == ({0: start} if start else {})
 
 
-def test_the_end_of_a_source_is_before_its_open_transaction_and_a_later_attempt_moves_on(
+def test_latest_is_before_an_open_transaction_and_a_later_attempt_begins_later(
     begin: Begin, source_cluster: KafkaCluster, source_topic: str, there: ClusterAdmin
 ) -> None:
     producer = Producer({**source_cluster.client("admin"), "transactional.id": source_topic})
@@ -73,7 +73,7 @@ def test_the_end_of_a_source_is_before_its_open_transaction_and_a_later_attempt_
 
     _, while_open = begin("latest")
     producer.commit_transaction()
-    _wait_for_stable_end(there, source_topic, 106)  # the coordinator has answered before the markers are written
+    _wait_for_stable_end(there, source_topic, 106)  # the coordinator responds before the markers are written
     _, afterwards = begin("latest")
 
     assert (while_open, afterwards) == ({0: 100, 1: 0}, {0: 106, 1: 0})

@@ -49,7 +49,7 @@ def stop(
     )
 
 
-def test_a_stopped_mirror_is_an_ordinary_writable_topic_with_the_sources_configs(
+def test_a_stopped_mirror_is_a_writable_topic_with_the_sources_configs(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send
 ) -> None:
     stopped = jobs.stop_mirror(stop)
@@ -68,14 +68,14 @@ def test_a_fence_ends_every_partition(stop: MirrorStop, here: ClusterAdmin) -> N
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 6, 1: 1}
 
 
-def test_stopping_twice_tells_the_same_ends_and_writes_no_second_fence(stop: MirrorStop, here: ClusterAdmin) -> None:
+def test_stopping_twice_returns_the_same_ends_and_writes_no_second_fence(stop: MirrorStop, here: ClusterAdmin) -> None:
     first = jobs.stop_mirror(stop)
 
     assert jobs.stop_mirror(stop) == first
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 6, 1: 1}
 
 
-def test_ends_are_recorded_before_producers_are_let_in_and_kept_after_they_wrote(
+def test_ends_are_recorded_before_producers_may_write_and_kept_afterwards(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send
 ) -> None:
     recorded: list[tuple[MirrorStopped, bool]] = []
@@ -89,10 +89,10 @@ def test_ends_are_recorded_before_producers_are_let_in_and_kept_after_they_wrote
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 8, 1: 1}
 
 
-def test_ends_are_recorded_also_where_one_partition_cannot_be_fenced(
+def test_ends_are_recorded_even_if_a_partition_cannot_be_fenced(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Partition 2 is not there yet. What is written behind the other fences neither moves them nor brings new ones."""
+    """Partition 2 does not exist yet. Records written behind the other fences neither move them nor cause new ones."""
     monkeypatch.setattr(fence, "PATIENCE_S", 1.0)
     recorded: list[MirrorStopped] = []
     more = replace(stop, assignments=(*stop.assignments, replace(stop.assignments[0], partition=2)))
@@ -118,14 +118,14 @@ def test_ends_are_recorded_also_where_one_partition_cannot_be_fenced(
         ({"copied": ((0, 3), (1, 0))}, ((0, 3),)),
         ({"copied": ((0, 2), (1, 0)), "left": ((0, 4),)}, ((0, 4),)),
         ({"copied": ((0, 2), (1, 0)), "left": ((0, 5),)}, ()),
-        ({"copied": ((0, 3), (1, 0)), "was_mirror": False}, ()),  # an ordinary topic all along
+        ({"copied": ((0, 3), (1, 0)), "was_mirror": False}, ()),  # it was always an ordinary topic
     ],
-    ids=["level", "reported", "left", "left level", "no mirror"],
+    ids=["equal", "reported", "left", "left equal", "no mirror"],
 )
-def test_what_no_copier_wrote_counts_as_not_mirrored(
+def test_records_that_no_copy_worker_wrote_count_as_foreign(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, known: dict[str, Any], foreign: tuple[tuple[int, int], ...]
 ) -> None:
-    """The five records are of another producer than the mirror's. Once recorded, it stays so whatever is written then."""
+    """The five records are of another producer than the mirror's. What was recorded stays, whatever is written then."""
     first = jobs.stop_mirror(replace(stop, **known))
     send_here(stop.mirror_topic, user="app", count=2)
     recorded = tuple(sorted((dict(first.ends) | dict(first.foreign)).items()))
@@ -135,7 +135,7 @@ def test_what_no_copier_wrote_counts_as_not_mirrored(
     assert replace(again, epochs=first.epochs) == first
 
 
-def test_a_group_is_brought_back_to_what_was_mirrored(stop: MirrorStop, here: ClusterAdmin) -> None:
+def test_a_group_is_rewound_to_the_end_of_the_mirrored_records(stop: MirrorStop, here: ClusterAdmin) -> None:
     group, place = f"{stop.mirror_topic}-app", (stop.mirror_topic, 0)
     commit(here, group, place, offset=5)
     known = (KnownOffset(group=group, partition=0, source=5),)
@@ -145,11 +145,11 @@ def test_a_group_is_brought_back_to_what_was_mirrored(stop: MirrorStop, here: Cl
     assert here.committed([group])[0][group][place].offset == 3
 
 
-@pytest.mark.parametrize("told", ["copied", "left"])
-def test_a_mirror_that_does_not_end_where_its_copier_did_is_not_stopped_together_with_others(
-    stop: MirrorStop, here: ClusterAdmin, told: str
+@pytest.mark.parametrize("known", ["copied", "left"])
+def test_a_mirror_that_does_not_end_where_copying_ended_is_not_stopped_with_others(
+    stop: MirrorStop, here: ClusterAdmin, known: str
 ) -> None:
-    assert jobs.stop_many([replace(stop, **{told: ((0, 3), (1, 0))})], on_fenced=dict) == {}
+    assert jobs.stop_many([replace(stop, **{known: ((0, 3), (1, 0))})], on_fenced=dict) == {}
     assert here.denies_writes(stop.mirror_topic)
 
     alone = jobs.stop_mirror(replace(stop, copied=((0, 3), (1, 0))))
@@ -157,7 +157,7 @@ def test_a_mirror_that_does_not_end_where_its_copier_did_is_not_stopped_together
 
 
 @pytest.mark.parametrize(("guard", "failed"), [(True, False), (False, True)], ids=["guarded", "failed"])
-def test_what_applications_use_since_an_earlier_stop_is_fenced_and_nothing_else(
+def test_a_topic_used_by_applications_since_an_earlier_stop_is_only_fenced(
     stop: MirrorStop, here: ClusterAdmin, guard: bool, failed: bool
 ) -> None:
     jobs.stop_mirror(stop)
@@ -171,11 +171,11 @@ def test_what_applications_use_since_an_earlier_stop_is_fenced_and_nothing_else(
     assert here.describe(stop.mirror_topic).configs["retention.ms"] == "123000"
 
 
-def test_a_mirror_whose_gaps_transactions_fill_is_not_stopped_together_with_others(
+def test_a_mirror_whose_gaps_are_filled_by_transactions_is_not_stopped_with_others(
     stop: MirrorStop, here: ClusterAdmin
 ) -> None:
-    """A marker that its principal has been allowed to send since would be of a producer that never wrote the mirror."""
-    filled = [replace(one, transactional_id=f"clusterlink-{one.key}") for one in stop.assignments]
+    """Its principal may have been allowed to send markers since; such a marker would have another producer id."""
+    filled = [replace(assignment, transactional_id=f"clusterlink-{assignment.key}") for assignment in stop.assignments]
 
     assert jobs.stop_many([replace(stop, assignments=tuple(filled))], on_fenced=dict) == {}
 
@@ -183,7 +183,7 @@ def test_a_mirror_whose_gaps_transactions_fill_is_not_stopped_together_with_othe
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["after", "before"])
-def test_a_stop_that_is_repeated_after_producers_were_let_in_sets_no_group_back(
+def test_a_stop_repeated_after_producers_may_write_rewinds_no_group(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, opened: bool
 ) -> None:
     group, place = f"{stop.mirror_topic}-app", (stop.mirror_topic, 0)
@@ -211,7 +211,7 @@ def test_a_mirror_is_stopped_while_its_source_is_down(stop: MirrorStop, here: Cl
     assert not here.denies_writes(stop.mirror_topic)
 
 
-def test_where_the_sources_configs_were_never_known_nothing_is_deleted(stop: MirrorStop, here: ClusterAdmin) -> None:
+def test_a_stop_without_known_source_configs_keeps_unlimited_retention(stop: MirrorStop, here: ClusterAdmin) -> None:
     down = replace(stop.source, bootstrap_servers=f"127.0.0.1:{free_port()}")
 
     jobs.stop_mirror(replace(stop, source=down, source_configs={}))
@@ -222,7 +222,7 @@ def test_where_the_sources_configs_were_never_known_nothing_is_deleted(stop: Mir
     assert not here.denies_writes(stop.mirror_topic)
 
 
-def test_a_promotion_takes_the_configs_the_source_has_now(stop: MirrorStop, there: ClusterAdmin, here: ClusterAdmin) -> None:
+def test_a_promotion_applies_the_sources_current_configs(stop: MirrorStop, there: ClusterAdmin, here: ClusterAdmin) -> None:
     there.set_configs(stop.source_topic, {"retention.ms": "77000"})
 
     jobs.stop_mirror(replace(stop, reason=StopReason.PROMOTE))
@@ -230,7 +230,7 @@ def test_a_promotion_takes_the_configs_the_source_has_now(stop: MirrorStop, ther
     assert here.describe(stop.mirror_topic).configs["retention.ms"] == "77000"
 
 
-def test_a_mirror_topic_that_somebody_deleted_cannot_be_stopped(stop: MirrorStop, here: ClusterAdmin) -> None:
+def test_a_deleted_mirror_topic_cannot_be_stopped(stop: MirrorStop, here: ClusterAdmin) -> None:
     here.delete_topic(stop.mirror_topic)
 
     with pytest.raises(LinkEngineError) as missed:
@@ -240,12 +240,12 @@ def test_a_mirror_topic_that_somebody_deleted_cannot_be_stopped(stop: MirrorStop
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["by its id", "by its configs"])
-def test_somebody_elses_topic_of_the_name_is_no_mirror_to_stop_or_delete(
+def test_another_topic_of_the_mirrors_name_is_neither_stopped_nor_deleted(
     stop: MirrorStop, here: ClusterAdmin, known: bool
 ) -> None:
     here.delete_topic(stop.mirror_topic)
     here.create_topic(stop.mirror_topic, partitions=1, configs={"retention.ms": "1000000"})
-    theirs = here.describe(stop.mirror_topic)
+    other = here.describe(stop.mirror_topic)
     topic_id = stop.mirror_topic_id if known else ""
 
     with pytest.raises(LinkEngineError) as missed:
@@ -254,13 +254,13 @@ def test_somebody_elses_topic_of_the_name_is_no_mirror_to_stop_or_delete(
 
     assert missed.value.code is ErrorCode.MIRROR_TOPIC_MISSING
     assert not deleted
-    assert here.describe(stop.mirror_topic) == theirs
+    assert here.describe(stop.mirror_topic) == other
     assert not here.denies_writes(stop.mirror_topic)
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["alone", "with others"])
-def test_a_rule_of_somebody_else_that_denies_reads_costs_no_record(stop: MirrorStop, here: ClusterAdmin, many: bool) -> None:
-    """It looks like ours of a head that is being seeded: carried over from the source, or made to keep readers off the copy."""
+def test_a_foreign_acl_that_denies_reads_deletes_no_records(stop: MirrorStop, here: ClusterAdmin, many: bool) -> None:
+    """It looks like the ACL of a head that is being seeded, but was synced from the source or set to keep readers away."""
     here.deny_reads(stop.mirror_topic)
 
     ends = jobs.stop_many([stop], on_fenced=dict)[stop.mirror_topic].ends if many else jobs.stop_mirror(stop).ends
@@ -272,9 +272,7 @@ def test_a_rule_of_somebody_else_that_denies_reads_costs_no_record(stop: MirrorS
     assert not here.denies_writes(stop.mirror_topic)
 
 
-def test_a_topic_with_records_of_its_own_is_never_taken_for_one_that_is_being_seeded(
-    stop: MirrorStop, here: ClusterAdmin
-) -> None:
+def test_a_topic_with_its_own_records_is_never_treated_as_being_seeded(stop: MirrorStop, here: ClusterAdmin) -> None:
     jobs.stop_mirror(stop)  # an ordinary topic from here on
     here.deny_reads(stop.mirror_topic)
 
@@ -283,7 +281,7 @@ def test_a_topic_with_records_of_its_own_is_never_taken_for_one_that_is_being_se
     assert here.offsets(stop.mirror_topic, OffsetKind.START) == {0: 0, 1: 0}
 
 
-def test_deleting_a_mirror_removes_topic_and_rules_and_may_be_repeated(stop: MirrorStop, here: ClusterAdmin) -> None:
+def test_deleting_a_mirror_removes_topic_and_acls_and_can_be_repeated(stop: MirrorStop, here: ClusterAdmin) -> None:
     assert jobs.delete_mirror(destination=stop.destination, mirror_topic=stop.mirror_topic)
 
     assert here.find(stop.mirror_topic) is None

@@ -1,4 +1,4 @@
-"""A destination that refuses the source's configs when a mirror is stopped: producers are let in all the same."""
+"""A destination that refuses the source's configs when a mirror is stopped: producers may write all the same."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stop(
     send_here: Send,
     policy: Policy,
 ) -> MirrorStop:
-    """A failover of a mirror whose source keeps records for 30 days; the policy came after the mirror was made."""
+    """A failover of a mirror whose source keeps records for 30 days; the policy was set after the mirror was created."""
     policy.forget()
     there.set_configs(source_topic, {"retention.ms": MONTH_MS, "message.timestamp.type": "LogAppendTime"})
     created = jobs.setup_mirror(setup_plan, assignments_factory=assignments)
@@ -74,7 +74,7 @@ def check_opened(stop: MirrorStop, stopped: MirrorStopped, here: ClusterAdmin) -
 
 
 @pytest.mark.parametrize("reason", list(StopReason))
-def test_a_refused_config_keeps_no_producer_out_and_is_returned_with_value_and_reason(
+def test_a_refused_config_does_not_keep_the_topic_closed_and_is_returned_with_value_and_reason(
     stop: MirrorStop, here: ClusterAdmin, send_here: Send, reason: StopReason
 ) -> None:
     stopped = jobs.stop_mirror(replace(stop, reason=reason))
@@ -84,7 +84,9 @@ def test_a_refused_config_keeps_no_producer_out_and_is_returned_with_value_and_r
     send_here(stop.mirror_topic, user="app")
 
 
-def test_many_mirrors_are_opened_though_configs_are_refused(stop: MirrorStop, here: ClusterAdmin, send_here: Send) -> None:
+def test_many_mirrors_become_writable_although_configs_are_refused(
+    stop: MirrorStop, here: ClusterAdmin, send_here: Send
+) -> None:
     recorded: list[str] = []
     stopped = jobs.stop_many(
         [stop],
@@ -97,13 +99,13 @@ def test_many_mirrors_are_opened_though_configs_are_refused(stop: MirrorStop, he
     send_here(stop.mirror_topic, user="app")
 
 
-def test_producers_are_let_in_before_configs_are_given_back(stop: MirrorStop, here: ClusterAdmin) -> None:
+def test_producers_may_write_before_configs_are_restored(stop: MirrorStop, here: ClusterAdmin) -> None:
     seen: list[tuple[bool, bool]] = []
 
-    def look() -> None:
+    def record_state() -> None:
         seen.append((here.denies_writes(stop.mirror_topic), looks_like_mirror(here.describe(stop.mirror_topic).configs)))
 
-    jobs.stop_mirror(stop, on_open=look)
+    jobs.stop_mirror(stop, on_open=record_state)
 
     assert seen == [(False, True)]
 
@@ -119,7 +121,7 @@ def test_a_retry_succeeds_once_the_policy_allows_it(stop: MirrorStop, here: Clus
     assert here.describe(stop.mirror_topic).configs["retention.ms"] == MONTH_MS
 
 
-def test_a_retry_leaves_a_value_that_a_person_has_set(stop: MirrorStop, here: ClusterAdmin, policy: Policy) -> None:
+def test_a_retry_keeps_a_value_that_a_user_has_set(stop: MirrorStop, here: ClusterAdmin, policy: Policy) -> None:
     jobs.stop_mirror(stop)
     here.set_configs(stop.mirror_topic, {"retention.ms": "3600000", "max.message.bytes": "2000000"})
 
@@ -130,23 +132,23 @@ def test_a_retry_leaves_a_value_that_a_person_has_set(stop: MirrorStop, here: Cl
 
 
 @pytest.mark.parametrize("partly", [False, True])
-def test_a_stop_that_was_cut_short_behind_the_opening_gives_the_configs_back(
+def test_a_stop_that_crashed_after_producers_may_write_restores_the_configs(
     stop: MirrorStop, here: ClusterAdmin, policy: Policy, send_here: Send, partly: bool
 ) -> None:
-    """The worker died there; producers write before the next attempt. ``partly``: it had given some configs back."""
+    """The worker crashed there; producers write before the next attempt. ``partly``: it had restored some configs."""
 
-    class DiedError(Exception):
+    class CrashError(Exception):
         pass
 
     recorded: list[MirrorStopped] = []
 
-    def die() -> None:
+    def crash() -> None:
         if partly:
             here.set_configs(stop.mirror_topic, {"compression.type": "zstd", "max.message.bytes": "1048588"})
-        raise DiedError
+        raise CrashError
 
-    with pytest.raises(DiedError):
-        jobs.stop_mirror(stop, on_fenced=recorded.append, on_open=die)
+    with pytest.raises(CrashError):
+        jobs.stop_mirror(stop, on_fenced=recorded.append, on_open=crash)
     send_here(stop.mirror_topic, user="app", count=3)
     policy.forget()
     stopped = jobs.stop_mirror(replace(stop, fenced_ends=recorded[0].ends, giving_back=recorded[0].gives_back))
@@ -158,7 +160,7 @@ def test_a_stop_that_was_cut_short_behind_the_opening_gives_the_configs_back(
     assert here.offsets(stop.mirror_topic, OffsetKind.END) == {0: 9, 1: 1}
 
 
-def test_each_refused_config_has_a_row_of_its_own(stop: MirrorStop, here: ClusterAdmin, policy: Policy) -> None:
+def test_each_refused_config_is_returned_separately(stop: MirrorStop, here: ClusterAdmin, policy: Policy) -> None:
     policy.limit(retention_ms=WEEK_MS, delete_retention_ms=1)
     source = {**stop.source_configs, "delete.retention.ms": "100"}
 
@@ -169,7 +171,7 @@ def test_each_refused_config_has_a_row_of_its_own(stop: MirrorStop, here: Cluste
     assert not here.denies_writes(stop.mirror_topic)
 
 
-def test_a_reopened_mirror_is_opened_before_its_configs_are_given_back(stop: MirrorStop, here: ClusterAdmin) -> None:
+def test_a_reopened_mirror_is_writable_before_its_configs_are_restored(stop: MirrorStop, here: ClusterAdmin) -> None:
     topic_id, refused = jobs.reopen_mirror(stop)
 
     assert topic_id == stop.mirror_topic_id
@@ -177,7 +179,7 @@ def test_a_reopened_mirror_is_opened_before_its_configs_are_given_back(stop: Mir
     assert not here.denies_writes(stop.mirror_topic)
 
 
-def test_a_promotion_waits_for_no_config_that_the_destination_refuses_and_the_copy_does_not_need(
+def test_a_promotion_does_not_wait_for_a_refused_config_that_is_not_needed(
     stop: MirrorStop, there: ClusterAdmin, here: ClusterAdmin, policy: Policy
 ) -> None:
     policy.limit(delete_retention_ms=1, retention_ms=WEEK_MS)
@@ -194,26 +196,26 @@ def test_a_promotion_waits_for_no_config_that_the_destination_refuses_and_the_co
 
     synced = jobs.sync_mirror(plan)
 
-    ways = {"source": stop.source, "destination": stop.destination}
-    ways |= {"source_topic": stop.source_topic, "mirror_topic": stop.mirror_topic}
-    waits = dict(jobs.promotion_blockers(**ways))  # type: ignore[arg-type]
-    goes = dict(jobs.promotion_blockers(**ways, refused=[step.name for step in synced.refused]))  # type: ignore[arg-type]
+    sides = {"source": stop.source, "destination": stop.destination}
+    sides |= {"source_topic": stop.source_topic, "mirror_topic": stop.mirror_topic}
+    waits = dict(jobs.promotion_blockers(**sides))  # type: ignore[arg-type]
+    continues = dict(jobs.promotion_blockers(**sides, refused=[step.name for step in synced.refused]))  # type: ignore[arg-type]
     assert [(step.name, step.value) for step in synced.refused] == [("delete.retention.ms", "100")]
     assert synced.changed == ("min.compaction.lag.ms",)
     assert synced.source_configs["delete.retention.ms"] == "100"
     assert here.describe(stop.mirror_topic).configs["min.compaction.lag.ms"] == "7"
     assert ErrorCode.WAITING_FOR_CONFIGS in waits
-    assert ErrorCode.WAITING_FOR_CONFIGS not in goes
+    assert ErrorCode.WAITING_FOR_CONFIGS not in continues
 
 
-def test_a_promotion_waits_for_a_refused_config_that_the_copy_needs(
+def test_a_promotion_waits_for_a_refused_config_that_is_needed(
     stop: MirrorStop, there: ClusterAdmin, here: ClusterAdmin
 ) -> None:
-    """Somebody has set a retention on the mirror, and the policy refuses to set it back: records would go."""
+    """A user has set a retention on the mirror, and the policy refuses to reset it: records would be deleted."""
     here.set_configs(stop.mirror_topic, {"retention.ms": "3600000"})
-    ways = {"source": stop.source, "destination": stop.destination}
-    ways |= {"source_topic": stop.source_topic, "mirror_topic": stop.mirror_topic}
+    sides = {"source": stop.source, "destination": stop.destination}
+    sides |= {"source_topic": stop.source_topic, "mirror_topic": stop.mirror_topic}
 
-    found = dict(jobs.promotion_blockers(**ways, refused=["retention.ms"]))  # type: ignore[arg-type]
+    found = dict(jobs.promotion_blockers(**sides, refused=["retention.ms"]))  # type: ignore[arg-type]
 
     assert "retention.ms" in found[ErrorCode.WAITING_FOR_CONFIGS]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kafka
 Send = Callable[..., None]
 
 
-def test_a_failover_in_the_middle_of_seeding_leaves_an_empty_readable_topic(
+def test_a_failover_during_seeding_leaves_an_empty_readable_topic(
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
     there: ClusterAdmin,
@@ -58,8 +58,8 @@ def test_a_failover_in_the_middle_of_seeding_leaves_an_empty_readable_topic(
     assert not here.denies_reads(source_topic)
 
 
-@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with a stranger's"])
-def test_a_failover_in_the_middle_of_seeding_leaves_no_filler_where_reads_cannot_be_denied(
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with a foreign write"])
+def test_a_failover_during_seeding_leaves_no_filler_if_reads_cannot_be_denied(
     make_cluster: Callable[..., KafkaCluster],
     setup_plan: MirrorSetup,
     assignments: AssignmentsFactory,
@@ -69,7 +69,7 @@ def test_a_failover_in_the_middle_of_seeding_leaves_no_filler_where_reads_cannot
     monkeypatch: pytest.MonkeyPatch,
     others: int,
 ) -> None:
-    """Nor could anybody be kept from writing: what somebody wrote between the fillers stays, with the fillers before it."""
+    """Writes could not be denied either: a foreign record between the fillers stays, with the fillers before it."""
     cluster = make_cluster(security="PLAINTEXT")
     setup = replace(setup_plan, destination=address_from_properties(cluster.client_properties("link")))
     here = ClusterAdmin(setup.destination)

@@ -28,7 +28,7 @@ def mirror(setup_plan: MirrorSetup, assignments: AssignmentsFactory, source_topi
     )
 
 
-def test_a_mirror_follows_partitions_and_configs_of_its_source(
+def test_partitions_and_configs_of_the_source_are_applied_to_the_mirror(
     mirror: MirrorSync, there: ClusterAdmin, here: ClusterAdmin
 ) -> None:
     there.add_partitions(mirror.source_topic, total=4)
@@ -42,11 +42,11 @@ def test_a_mirror_follows_partitions_and_configs_of_its_source(
     assert here.describe(mirror.mirror_topic).configs["cleanup.policy"] == "compact,delete"
 
 
-def test_a_second_round_changes_nothing(mirror: MirrorSync) -> None:
+def test_a_second_run_changes_nothing(mirror: MirrorSync) -> None:
     assert jobs.sync_mirror(mirror) == replace(jobs.sync_mirror(mirror), changed=())
 
 
-def test_a_config_removed_at_the_source_follows_and_a_local_edit_is_set_back_and_told(
+def test_a_config_removed_at_the_source_is_reset_and_a_local_edit_is_reverted_and_reported(
     mirror: MirrorSync, there: ClusterAdmin, here: ClusterAdmin
 ) -> None:
     there.set_configs(mirror.source_topic, {"delete.retention.ms": "5000"})
@@ -60,10 +60,10 @@ def test_a_config_removed_at_the_source_follows_and_a_local_edit_is_set_back_and
     assert second.reverted == (LocalEdit(name="retention.ms", found="1000", restored="-1"),)
     configs = here.describe(mirror.mirror_topic).configs
     assert (configs["delete.retention.ms"], configs["retention.ms"]) == ("86400000", "-1")
-    assert configs["min.insync.replicas"] == "1"  # does not follow the source: anybody's business
+    assert configs["min.insync.replicas"] == "1"  # is not synced, so a local change stays
 
 
-def test_a_retention_left_out_of_the_list_becomes_the_mirrors_own(mirror: MirrorSync, here: ClusterAdmin) -> None:
+def test_a_retention_removed_from_the_include_list_becomes_the_mirrors_own(mirror: MirrorSync, here: ClusterAdmin) -> None:
     first = jobs.sync_mirror(mirror)
     own = replace(
         mirror, previous=first.source_configs, sync_include=("min.compaction.lag.ms",), configs={"retention.ms": "7200000"}
@@ -78,7 +78,9 @@ def test_a_retention_left_out_of_the_list_becomes_the_mirrors_own(mirror: Mirror
     assert jobs.sync_mirror(replace(own, previous=second.source_configs)).changed == ()
 
 
-def test_many_mirrors_follow_in_one_round_and_one_that_is_gone_stops_no_other(mirror: MirrorSync, there: ClusterAdmin) -> None:
+def test_many_mirrors_are_synced_in_one_run_and_a_missing_source_does_not_stop_others(
+    mirror: MirrorSync, there: ClusterAdmin
+) -> None:
     gone = replace(mirror, source_topic=f"{mirror.source_topic}.gone")
     there.set_configs(mirror.source_topic, {"max.compaction.lag.ms": "777777"})
 
@@ -104,26 +106,26 @@ def test_a_deleted_source_topic_and_a_deleted_mirror_are_permanent_errors(
     assert deleted.value.code is ErrorCode.SOURCE_TOPIC_MAY_BE_DELETED
 
 
-def test_a_topic_that_has_become_an_ordinary_one_since_the_look_is_not_changed(
+def test_a_mirror_that_was_stopped_since_it_was_read_is_not_changed(
     mirror: MirrorSync, there: ClusterAdmin, here: ClusterAdmin
 ) -> None:
     there.add_partitions(mirror.source_topic, total=4)
     here.set_configs(mirror.mirror_topic, {"retention.ms": "60000"})
-    asked: list[str] = []
+    called: list[str] = []
 
     def stopped(name: str) -> bool:
-        asked.append(name)
+        called.append(name)
         return False
 
     synced = jobs.sync_mirror(mirror, still_mirrors=stopped)
 
-    assert asked == [mirror.mirror_topic]
+    assert called == [mirror.mirror_topic]
     assert (synced.changed, synced.reverted, synced.source_configs) == ((), (), mirror.previous)
     found = here.describe(mirror.mirror_topic)
     assert (found.partitions, found.configs["retention.ms"]) == (synced.partitions, "60000")
 
 
-def test_a_topic_that_took_the_place_of_the_mirror_is_left_alone(mirror: MirrorSync, here: ClusterAdmin) -> None:
+def test_a_topic_created_in_place_of_the_mirror_is_left_alone(mirror: MirrorSync, here: ClusterAdmin) -> None:
     known = replace(mirror, mirror_topic_id=here.describe(mirror.mirror_topic).topic_id)
     here.delete_topic(mirror.mirror_topic)
     here.create_topic(mirror.mirror_topic, partitions=1, configs={"retention.ms": "60000"})
@@ -136,15 +138,15 @@ def test_a_topic_that_took_the_place_of_the_mirror_is_left_alone(mirror: MirrorS
     assert (found.partitions, found.configs["retention.ms"]) == (1, "60000")
 
 
-def test_a_broker_that_lags_behind_is_not_believed_that_the_source_has_fewer_partitions(
+def test_a_lower_partition_count_from_a_lagging_broker_is_checked_again(
     mirror: MirrorSync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, once = ClusterAdmin.topics, [True]
+    list_topics, once = ClusterAdmin.topics, [True]
 
     def lag(admin: ClusterAdmin, *names: Any, **options: Any) -> list[TopicDescription]:
-        found = look(admin, *names, **options)
+        found = list_topics(admin, *names, **options)
         behind = admin.address == mirror.source and once and once.pop()
-        return [replace(one, partitions=1) for one in found] if behind else found
+        return [replace(topic, partitions=1) for topic in found] if behind else found
 
     monkeypatch.setattr(ClusterAdmin, "topics", lag)
     synced = jobs.sync_mirror(mirror)
@@ -153,24 +155,24 @@ def test_a_broker_that_lags_behind_is_not_believed_that_the_source_has_fewer_par
     assert (synced.partitions, synced.source_partitions) == (2, 2)
 
 
-def test_a_mirror_that_one_broker_has_not_heard_of_is_not_missing(
+def test_a_mirror_that_one_broker_does_not_show_yet_is_not_missing(
     mirror: MirrorSync, here: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = replace(mirror, mirror_topic_id=here.describe(mirror.mirror_topic).topic_id)
     monkeypatch.setattr(ClusterAdmin, "find", lambda *_: None)
-    monkeypatch.setattr(syncing, "observe_sources", lambda admin, wanted: {one.name: one for one in admin.topics(wanted)})
-    look = ClusterAdmin.topics
+    monkeypatch.setattr(syncing, "observe_sources", lambda admin, wanted: {topic.name: topic for topic in admin.topics(wanted)})
+    list_topics = ClusterAdmin.topics
     monkeypatch.setattr(
-        ClusterAdmin, "topics", lambda admin, *a, **o: look(admin, *a, **o) if admin.address == mirror.source else []
+        ClusterAdmin, "topics", lambda admin, *a, **o: list_topics(admin, *a, **o) if admin.address == mirror.source else []
     )
 
-    for one in (known, mirror):  # known by its id, or by its configs only
+    for sync in (known, mirror):  # known by its id, or by its configs only
         with pytest.raises(LinkEngineError, match="do not agree on which topic") as unsure:
-            jobs.sync_mirror(one)
+            jobs.sync_mirror(sync)
         assert unsure.value.code is ErrorCode.TIMEOUT_ERROR
 
 
-def test_a_source_topic_that_one_broker_takes_for_a_former_one_was_not_created_again(
+def test_a_former_topic_id_from_one_broker_does_not_mean_that_the_source_was_created_again(
     mirror: MirrorSync, there: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     former = replace(there.describe(mirror.source_topic), topic_id="former")

@@ -22,12 +22,12 @@ Send = Callable[..., None]
 
 @pytest.fixture
 def plan(source: ClusterAddress, destination: ClusterAddress, here: ClusterAdmin, source_topic: str) -> VerifyPlan:
-    """Compare two topics of two partitions, up to wherever the mirror is."""
+    """A comparison of two topics with two partitions, up to the mirror's ends."""
     here.create_topic(source_topic, partitions=2)
     return VerifyPlan(source=source, destination=destination, source_topic=source_topic, mirror_topic=source_topic)
 
 
-def test_ends_are_where_the_mirror_is_now_unless_the_plan_names_them(plan: VerifyPlan, send_here: Send) -> None:
+def test_a_plan_without_ends_gets_the_mirrors_current_ends(plan: VerifyPlan, send_here: Send) -> None:
     send_here(plan.mirror_topic, partition=1, count=3)
 
     completed = complete(plan)
@@ -37,16 +37,14 @@ def test_ends_are_where_the_mirror_is_now_unless_the_plan_names_them(plan: Verif
 
 
 @pytest.mark.parametrize("side", ["there", "here"])
-def test_a_topic_that_is_compacted_on_either_side_is_compared_as_such(
-    plan: VerifyPlan, side: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_plan_is_compacted_if_either_side_is(plan: VerifyPlan, side: str, request: pytest.FixtureRequest) -> None:
     admin: ClusterAdmin = request.getfixturevalue(side)
     admin.set_configs(plan.source_topic, {"cleanup.policy": "compact,delete"})
 
     assert complete(plan).compacted
 
 
-def test_comparing_begins_at_the_higher_of_both_log_starts(
+def test_a_comparison_begins_at_the_higher_of_both_log_starts(
     plan: VerifyPlan, send_here: Send, send_there: Send, here: ClusterAdmin, there: ClusterAdmin
 ) -> None:
     for send in (send_here, send_there):
@@ -63,7 +61,7 @@ def test_comparing_begins_at_the_higher_of_both_log_starts(
 @pytest.mark.parametrize(
     ("mirrored", "later", "lacking"), [(8, 0, 0), (5, 0, 3), (0, 8, 0)], ids=["there", "behind", "in time"]
 )
-def test_what_the_source_held_at_the_beginning_is_waited_for_and_what_lacks_is_told(
+def test_verify_waits_for_the_sources_records_and_reports_what_is_missing(
     plan: VerifyPlan,
     send_here: Send,
     send_there: Send,
@@ -88,17 +86,17 @@ def test_what_the_source_held_at_the_beginning_is_waited_for_and_what_lacks_is_t
 
 @pytest.fixture
 def unlike(plan: VerifyPlan, source_cluster: KafkaCluster, destination_cluster: KafkaCluster, source_topic: str) -> VerifyPlan:
-    """Twelve records; the first six and the tenth are others on the mirror."""
+    """Two topics with twelve records; the first six and the tenth differ on the mirror."""
     write(source_cluster, plan.source_topic, [Rec()] * 12)
     write(destination_cluster, plan.mirror_topic, [Rec(value=b"other")] * 6 + [Rec()] * 3 + [Rec(value=b"bad")] + [Rec()] * 2)
     return plan
 
 
 @pytest.mark.spark
-def test_a_log_start_that_moves_all_the_time_raises_no_alarm_and_hides_none(
+def test_a_moving_log_start_neither_causes_nor_hides_differences(
     unlike: VerifyPlan, here: ClusterAdmin, spark_connect_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retention takes two records during each of the looks; of blocks of four the one is left out that it stands in then."""
+    """Retention deletes two records during each run. The last run compares blocks of four and leaves out the block it is in."""
     monkeypatch.setattr(blocks, "LEAST_OFFSETS", 4)
     starts, compare = count(2, 2), job._compare
 
@@ -111,12 +109,12 @@ def test_a_log_start_that_moves_all_the_time_raises_no_alarm_and_hides_none(
     report = verify(unlike, spark_url=spark_connect_url)
 
     assert (report.partitions, report.records_compared, report.differences) == (((0, 8, 12), (1, 0, 0)), 4, 1)
-    assert [(one.start, one.end, one.differences) for one in report.checked] == [(8, 12, 1)]
-    assert [one.offset for one in report.first_differences] == [9]
+    assert [(checked.start, checked.end, checked.differences) for checked in report.checked] == [(8, 12, 1)]
+    assert [checked.offset for checked in report.first_differences] == [9]
 
 
 @pytest.mark.spark
-def test_a_topic_that_becomes_compacted_while_it_is_compared_is_compared_again_as_such(
+def test_a_topic_that_becomes_compacted_during_a_comparison_is_compared_again(
     plan: VerifyPlan,
     here: ClusterAdmin,
     source_cluster: KafkaCluster,
@@ -125,7 +123,7 @@ def test_a_topic_that_becomes_compacted_while_it_is_compared_is_compared_again_a
     monkeypatch: pytest.MonkeyPatch,
     source_topic: str,
 ) -> None:
-    """An older record of the key is gone from one side: a hole stands for it."""
+    """An older record of the key is gone from one side, where a gap is filled."""
     write(source_cluster, plan.source_topic, [Rec(transaction="commit"), Rec()])
     write(destination_cluster, plan.mirror_topic, [HOLE, Rec()])
     compare = job._compare
@@ -140,12 +138,12 @@ def test_a_topic_that_becomes_compacted_while_it_is_compared_is_compared_again_a
     assert verify(plan, spark_url=spark_connect_url).differences == 0
 
 
-def test_a_source_whose_end_nobody_tells_leaves_open_what_lacks(plan: VerifyPlan) -> None:
+def test_a_source_whose_end_cannot_be_read_has_unknown_ends(plan: VerifyPlan) -> None:
     assert _source_ends(replace(plan, source_topic="not there")) is None
 
 
 @pytest.mark.spark
-def test_what_nobody_has_compared_is_compared_next(
+def test_verify_next_compares_the_offsets_that_were_not_compared_yet(
     plan: VerifyPlan, send_here: Send, send_there: Send, spark_connect_url: str
 ) -> None:
     for send in (send_here, send_there):

@@ -1,4 +1,4 @@
-"""Records that are too large for Spark end the comparison that meets them, with their place, and nothing else."""
+"""Records that are too large for Spark end the comparison that reads them, with their offset, and nothing else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEAP = "1g"  # as in the demo
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkConnectServer]:
-    """A server of its own, which a fault here would end."""
+    """A separate server, which a defect would end."""
     with SparkConnectServer(heap=HEAP) as server:
         yield server
         close_session(server.url)
@@ -44,11 +44,11 @@ def admin(source_cluster: KafkaCluster) -> ClusterAddress:
 
 
 def pair_of(cluster: KafkaCluster, admin: ClusterAddress, batches: list[bytes]) -> VerifyPlan:
-    """Two equal topics of one cluster."""
+    """Return a plan for two equal topics of a cluster."""
     topics = [f"topic-{secrets.token_hex(6)}" for _ in range(2)]
     for topic in topics:
         create(cluster, topic, **{"max.message.bytes": "110000000"})
-        assert {one.error for one in send_batches(cluster, topic, batches)} == {0}
+        assert {result.error for result in send_batches(cluster, topic, batches)} == {0}
     return VerifyPlan(source=admin, destination=admin, source_topic=topics[0], mirror_topic=topics[1])
 
 
@@ -56,7 +56,7 @@ def is_alive(server: SparkConnectServer) -> bool:
     return session(server.url).range(5).count() == 5
 
 
-def test_bombs_end_their_comparison_with_their_place_while_another_mirror_is_copied(
+def test_too_large_records_end_their_comparison_with_their_offset_while_another_mirror_is_copied(
     spark: SparkConnectServer,
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
@@ -88,7 +88,7 @@ def test_bombs_end_their_comparison_with_their_place_while_another_mirror_is_cop
     assert spark.pid == pid
 
 
-def test_batches_of_many_large_records_are_compared_a_few_at_a_time(
+def test_batches_with_many_large_records_are_compared(
     spark: SparkConnectServer, source_cluster: KafkaCluster, admin: ClusterAddress
 ) -> None:
     plan = pair_of(source_cluster, admin, [bomb(*[MEGABYTE] * 500), bomb(*[15 * MEGABYTE] * 4)])
@@ -109,7 +109,7 @@ def _to_the_end(plan: VerifyPlan, end: int) -> VerifyPlan:
     )
 
 
-def test_only_what_committed_readers_see_within_the_bounds_counts(source_cluster: KafkaCluster, admin: ClusterAddress) -> None:
+def test_the_largest_record_is_searched_within_the_bounds(source_cluster: KafkaCluster, admin: ClusterAddress) -> None:
     plan = pair_of(source_cluster, admin, [bomb(5 * MEGABYTE), bomb(3 * MEGABYTE), bomb(9 * MEGABYTE)])
 
     found = {
@@ -136,7 +136,7 @@ def test_only_what_committed_readers_see_within_the_bounds_counts(source_cluster
         (LARGEST_RECORD, 1, True),
     ],
 )
-def test_larger_records_are_read_fewer_at_a_time_and_by_fewer_readers(size: int, poll_records: int, gentle: bool) -> None:
+def test_larger_records_are_read_in_smaller_polls_and_by_fewer_readers(size: int, poll_records: int, gentle: bool) -> None:
     part = TopicPart(address=ClusterAddress(bootstrap_servers="b:1"), topic="t", starts={}, ends={}, gentle=False)
 
     found = fitted(part, Heaviest(partition=0, offset=0, bytes=size) if size else None)

@@ -275,7 +275,7 @@ def test_a_plan_without_ends_is_refused(admin: ClusterAddress) -> None:
 
 
 def test_without_spark_the_error_says_so(pair: VerifyPlan) -> None:
-    with pytest.raises(SparkUnavailableError, match="No Spark Connect server answers"):
+    with pytest.raises(SparkUnavailableError, match="No Spark Connect server responds"):
         run_verify(replace(pair, ends=((0, 1),)), spark_url="sc://127.0.0.1:1")
 
 

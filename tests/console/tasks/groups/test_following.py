@@ -171,7 +171,7 @@ def test_the_gate_is_red_where_groups_or_acls_are_unequal_although_the_last_runs
 
     assert [state for state, _ in before] == ["FAILED", "FAILED"]
     assert group in before[0][1]
-    assert "1 ACLs of the source are not here yet" in before[1][1]
+    assert "1 ACLs of the source are missing on the destination" in before[1][1]
     assert [state for state, _ in after] == ["PASSED", "PASSED"], after
     assert stopped[0] == (
         "FAILED",
