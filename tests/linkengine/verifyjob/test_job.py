@@ -269,7 +269,7 @@ def append_time_of(cluster: KafkaCluster, topic: str) -> int:
 def test_a_plan_without_ends_is_refused(admin: ClusterAddress) -> None:
     plan = VerifyPlan(source=admin, destination=admin, source_topic="a", mirror_topic="b")
 
-    with pytest.raises(LinkEngineError, match="names no end offsets") as refused:
+    with pytest.raises(LinkEngineError, match="has no end offsets") as refused:
         run_verify(plan, spark_url="sc://127.0.0.1:1")
     assert refused.value.code is ErrorCode.INVALID_REQUEST_ERROR
 
