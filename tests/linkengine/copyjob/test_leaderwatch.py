@@ -171,7 +171,7 @@ def test_a_promotion_waits_for_frozen_brokers_that_nobody_names_and_comes_back_w
 
     assert waits[0] is all_frozen[0] is ErrorCode.TIMEOUT_ERROR
     assert "takes connections and answers nothing" in waits[1]
-    assert "did not answer in time" in all_frozen[1]
+    assert "did not respond in time" in all_frozen[1]
 
 
 def _once_all_answer(ask: Callable[[], _Answer]) -> _Answer:

@@ -198,7 +198,7 @@ def test_a_closed_connection_and_nonsense_are_told_apart_from_silence(ends: tupl
     assert frames.read() == []
 
     theirs.sendall(b"HTTP/1.1 400 Bad Request")
-    with pytest.raises(ChannelClosedError, match="no answer of a Kafka broker"):
+    with pytest.raises(ChannelClosedError, match="not a response of a Kafka broker"):
         frames.read()
     theirs.close()
     with pytest.raises(ChannelClosedError, match="broker:9092"):

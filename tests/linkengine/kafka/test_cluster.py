@@ -180,7 +180,7 @@ def test_one_that_answers_again_is_waited_for_no_more(
     alone, back = speaker(1), speaker(2)
     back.named = [alone, back]
     ours = cluster(alone.port, back.port)
-    ours._mute.add(("127.0.0.1", back.port))
+    ours._unresponsive.add(("127.0.0.1", back.port))
 
     assert ours.survey(["t"]).mute == ()
 
@@ -205,7 +205,7 @@ def test_a_broker_that_is_down_and_given_up_by_most_is_not_waited_for(
     survey = ours.survey(["t"])
 
     assert survey.everywhere
-    assert not ours._is_shunned(("127.0.0.1", gone))  # as it would be if it had been asked
+    assert not ours._is_avoided(("127.0.0.1", gone))  # as it would be if it had been asked
 
 
 def test_metadata_without_a_topic_that_was_asked_for_is_malformed(

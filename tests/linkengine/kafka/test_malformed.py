@@ -380,7 +380,7 @@ def test_a_handshake_larger_than_any_is_refused_before_it_is_read() -> None:
     thread = threading.Thread(target=answer)
     thread.start()
     host, port = server.getsockname()
-    with pytest.raises(LinkEngineError, match="1048577 bytes is no answer of a Kafka broker"):
+    with pytest.raises(LinkEngineError, match="1048577 bytes is not a response of a Kafka broker"):
         connect(host, port, address=ClusterAddress(bootstrap_servers=f"{host}:{port}"))
     thread.join(10)
     server.close()
