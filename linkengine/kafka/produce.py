@@ -1,7 +1,7 @@
-"""The Produce request built around batches that stay where they are, and its answer.
+"""The Produce request, built around batches that stay where they are, and its response.
 
-Versions 9 (topic names) and 13 (topic ids, KIP-516); flexible and otherwise alike as far as we read them. One batch per
-partition and request (KIP-98 demands it of producers with sequences); acks = -1.
+Versions 9 (topic names) and 13 (topic ids, KIP-516); flexible and otherwise alike as far as they are read here. One batch per
+partition and request (required by KIP-98 for producers with sequences); acks = -1.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ BY_NAME, BY_ID = 9, 13
 _HEAD = struct.Struct(">Bhi")  # no transactional id, acks, timeout
 _INDEX = struct.Struct(">i")
 _PARTITION_ANSWER = struct.Struct(">ihqqq")  # index, error, base offset, log append time, log start
-_ALONE = struct.Struct(">BhiB16sBi")  # the head, one topic's id, one partition: what mostly is asked
-# what mostly is answered to that: no tags and one topic, its id, one partition, its answer, all is well, throttle time, no tags
+_ALONE = struct.Struct(">BhiB16sBi")  # the usual request: head, one topic id, one partition
+# the usual response: no tags, one topic, its id, one partition, its fields, no errors, throttle time, no tags
 _ALONE_ANSWER = struct.Struct(">2s16sBihqqq4siB")
 _ANSWER_HEAD = 8  # size and correlation id
 _ALL_IN_SYNC = -1
 _ALL_WELL = b"\x01\x00" + NO_TAGS  # no record errors, no message
-_ONE = 2  # the length of an array of one
+_ONE = 2  # the length of a compact array with one element
 _ALONE_HEAD = NO_TAGS + bytes([_ONE])
 _ALONE_WELL = _ALL_WELL + NO_TAGS  # and the topic ends
 _THREE_ENDS = NO_TAGS * 3  # of the partition, the topic and the request
 
 
 class ProducedPartition(NamedTuple):
-    """What became of one batch. A tuple: it is made once per batch on the hot path."""
+    """The result of one batch. A tuple, since one is created per batch on the hot path."""
 
-    topic: bytes  # topic id, or the name where ids are not spoken
+    topic: bytes  # topic id, or the name with version 9
     partition: int
     error: int
     base_offset: int
@@ -53,7 +53,7 @@ class ProducedPartition(NamedTuple):
 def encode_produce(
     batches: Mapping[bytes, Sequence[tuple[int, Bytes]]], *, version: int, correlation_id: int, timeout_ms: int
 ) -> list[Bytes]:
-    """Answer the frame as slices for ``sendmsg``; ``batches`` holds (partition, batch) by topic id (13) or name (9)."""
+    """Return the frame as slices for ``sendmsg``; ``batches`` holds (partition, batch) by topic id (13) or name (9)."""
     if len(batches) == 1 and version >= BY_ID:
         [(topic, entries)] = batches.items()
         if len(entries) == 1:
@@ -75,13 +75,13 @@ def encode_produce(
 def _encode_alone(
     topic: bytes, partition: int, batch: Bytes, *, version: int, correlation_id: int, timeout_ms: int
 ) -> list[Bytes]:
-    """Do the same for one batch, in one piece: requests of one batch are most of a busy partition's."""
+    """Return the frame for one batch, the most frequent request of a busy partition, packed in one step."""
     body = _ALONE.pack(0, _ALL_IN_SYNC, timeout_ms, _ONE, topic, _ONE, partition) + uvarint(len(batch) + 1)
     return request_frame(API_KEY, version, correlation_id=correlation_id, body=[body, batch, _THREE_ENDS])
 
 
 def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[ProducedPartition]]:
-    """Answer (throttle time in ms, one entry per partition) of a response whose correlation id has been taken off."""
+    """Return (throttle time in ms, one entry per partition) of a response without its correlation id."""
     if len(body) == _ALONE_ANSWER.size and version >= BY_ID:
         alone = _decode_alone(body)
         if alone is not None:
@@ -99,14 +99,14 @@ def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[Produce
 
 
 def bytes_of_answers(count: int) -> int:
-    """Answer how many bytes show that so many answers have come, if all is well; longer ones show it too early."""
+    """Return the low-water mark in bytes for ``count`` successful responses; responses with errors reach it early."""
     return max(0, count - 1) * (_ANSWER_HEAD + _ALONE_ANSWER.size) + 1
 
 
 def _decode_alone(body: memoryview) -> tuple[int, list[ProducedPartition]] | None:
-    """Read the answer for one partition to which all is well; None where it is not exactly that."""
-    head, topic, one, partition, error, base_offset, log_append_time, _, well, throttle_ms, tags = _ALONE_ANSWER.unpack(body)
-    if head != _ALONE_HEAD or one != _ONE or well != _ALONE_WELL or tags:
+    """Decode a response for one partition without errors; return None for any other response."""
+    head, topic, topics, partition, error, base_offset, log_append_time, _, well, throttle_ms, tags = _ALONE_ANSWER.unpack(body)
+    if head != _ALONE_HEAD or topics != _ONE or well != _ALONE_WELL or tags:
         return None
     return throttle_ms, [ProducedPartition(topic, partition, error, base_offset, log_append_time, "")]
 

@@ -170,7 +170,7 @@ def test_a_promotion_waits_for_frozen_brokers_that_nobody_names_and_comes_back_w
             rooms.cluster.resume(broker)
 
     assert waits[0] is all_frozen[0] is ErrorCode.TIMEOUT_ERROR
-    assert "takes connections and answers nothing" in waits[1]
+    assert "accepts connections but does not respond" in waits[1]
     assert "did not respond in time" in all_frozen[1]
 
 

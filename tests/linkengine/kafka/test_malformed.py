@@ -321,7 +321,7 @@ def test_announced_lengths_are_not_allocated_before_their_bytes_are_there(record
 def test_an_answer_to_another_request_is_refused_and_names_the_broker(recorded: dict[str, Recorded]) -> None:
     one = recorded["MetadataResponse"]
 
-    with pytest.raises(MalformedAnswerError, match="Broker broker:9092 sent an answer to Metadata that cannot be read"):
+    with pytest.raises(MalformedAnswerError, match="Broker broker:9092 sent a response to Metadata that cannot be read"):
         one.decode(b"\0\0\0\x7f" + one.frame[4:])
 
 
