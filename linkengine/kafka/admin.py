@@ -1,4 +1,4 @@
-"""Administration of one cluster: topics, configs, offsets, consumer groups, ACLs, and the ACLs that guard a mirror.
+"""Administration of a cluster: topics, configs, offsets, consumer groups, ACLs, and the ACLs that guard a mirror.
 
 ``ClusterAdmin`` is the only admin client of the engine. It is cheap to create, since the clients behind it are pooled
 (``admin_session``). Every call has a time limit and raises only LinkEngineError. Must not know links or mirrors.
@@ -33,7 +33,7 @@ _POLL_S = 0.05
 
 
 class ClusterAdmin:
-    """Admin calls to one cluster."""
+    """Admin calls to a cluster."""
 
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address
@@ -55,7 +55,7 @@ class ClusterAdmin:
     # topics
 
     def topic_names(self) -> list[str]:
-        """Return the topics that the principal may describe, sorted; one request."""
+        """Return the topics that the principal may describe, sorted; a single request."""
         return admin_topics.names(self._session)
 
     def topics(self, names: Iterable[str] | None = None, *, with_configs: bool = True) -> list[TopicDescription]:
@@ -152,7 +152,7 @@ class ClusterAdmin:
         self.change_configs(topic, ConfigChange(values=dict(values)))
 
     def change_configs(self, topic: str, change: ConfigChange) -> None:
-        """Set and delete configs of a topic in one request and wait until they are in force."""
+        """Set and delete configs of a topic in a single request and wait until they are in force."""
         if change:
             admin_topics.alter_configs(self._session, topic, change)
             self._wait_until(
@@ -174,7 +174,7 @@ class ClusterAdmin:
     # offsets
 
     def offsets(self, topic: str, kind: OffsetKind, *, partitions: int | None = None) -> dict[int, int]:
-        """Return one offset per partition; raise TIMEOUT_ERROR if a partition had no leader for LAG_S seconds."""
+        """Return an offset per partition; raise TIMEOUT_ERROR if a partition had no leader for LAG_S seconds."""
         count = self.describe(topic).partitions if partitions is None else partitions
         found = admin_offsets.patient_offsets(self._session, [(topic, partition) for partition in range(count)], kind)
         missing = [partition for partition in range(count) if (topic, partition) not in found]
@@ -187,7 +187,7 @@ class ClusterAdmin:
         return {partition: found[topic, partition] for partition in range(count)}
 
     def many_offsets(self, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
-        """Return one offset for each of many partitions; partitions without a result now are left out."""
+        """Return an offset for each of many partitions; partitions without a result now are left out."""
         return admin_offsets.offsets(self._session, partitions, kind)
 
     def offsets_at(self, topic: str, timestamp_ms: int, *, partitions: int) -> dict[int, int]:

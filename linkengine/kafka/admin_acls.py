@@ -37,7 +37,7 @@ _ALL_ACLS = AclBindingFilter(
 )
 _Wire = TypeVar("_Wire", AclBinding, AclBindingFilter)
 _PER_REQUEST = 500
-AGREE_S, AGREE_POLL_S = 5.0, 0.05  # brokers apply an ACL change one after the other, within a fraction of a second
+AGREE_S, AGREE_POLL_S = 5.0, 0.05  # brokers apply an ACL change at different times, within a fraction of a second
 
 
 def deny(session: AdminSession, topic: str, operation: AclOperation) -> None:

@@ -1,7 +1,7 @@
 """Consumer groups of a cluster: list them, read their committed offsets, commit offsets for them. Blocking.
 
 Uses the wire protocol (ListGroups, FindCoordinator 4, OffsetFetch 8, OffsetCommit) with many groups per request. librdkafka
-leaves share and streams groups out of its list, takes one group per call, and was seen to crash while a group's first
+leaves share and streams groups out of its list, takes a group per call, and was seen to crash while a group's first
 coordinator was being created.
 
 The coordinator refuses a commit without a member id while the group has members. So a group that becomes active between the
@@ -40,7 +40,7 @@ _IN_USE = frozenset(
         KafkaCode.REBALANCE_IN_PROGRESS,
     }
 )
-# The offsets of one request become one batch of __consumer_offsets, each with the names of group and topic: below its 1 MB.
+# The offsets of a request become a batch of __consumer_offsets, each with the names of group and topic: below its 1 MB.
 COMMIT_BYTES = 512 << 10
 _ENTRY_BYTES = 64
 _OF_ONE_RESPONSE = frozenset({ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, ErrorCode.INTERNAL_ERROR})
@@ -103,7 +103,7 @@ def commit(
     """Commit offsets for groups, without a leader epoch; return the error, or None, by group and partition.
 
     ``still_due`` is called right before each request, also a repeated one, and returns the offsets that are still wanted; the
-    others are neither sent nor returned. The refusal of one offset does not stop the others. MetadataLeftOutError means that
+    others are neither sent nor returned. The refusal of an offset does not stop the others. MetadataLeftOutError means that
     the offset was committed without its metadata.
     """
     answers = at_coordinators(cluster, offsets, partial(_commit_groups, offsets=offsets, still_due=still_due))
@@ -230,7 +230,7 @@ def _call_coordinators(
 def _in_parts(
     cluster: Cluster, broker: int, names: Sequence[str], work: Callable[[Cluster, int, Sequence[str]], _ByGroup[_Result]]
 ) -> _ByGroup[_Result]:
-    """Call ``work`` at one broker; if a response is too large or unreadable, repeat it for each half of the groups.
+    """Call ``work`` at a broker; if a response is too large or unreadable, repeat it for each half of the groups.
 
     Thus only the group that causes the error fails. A broker that is silent or down is not asked repeatedly.
     """
@@ -314,7 +314,7 @@ def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
 
 def _offsets_of(group: Any) -> dict[Place, Committed] | LinkEngineError:
     rows = [(topic.name, row) for topic in group.topics for row in topic.partitions]
-    # If one offset cannot be read, the others must not be taken as the complete set.
+    # If an offset cannot be read, the others must not be taken as the complete set.
     code = next((row.error_code for _, row in rows if row.error_code), group.error_code)
     if code:
         return _error(code, f"The offsets of consumer group {shown(group.group_id)} cannot be read")

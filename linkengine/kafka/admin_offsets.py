@@ -1,4 +1,4 @@
-"""Read offsets of many partitions in one call, and advance log starts; functions over an AdminSession."""
+"""Read offsets of many partitions in a single call, and advance log starts; functions over an AdminSession."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OffsetKind(StrEnum):
 
 
 def offsets(session: AdminSession, partitions: Iterable[tuple[str, int]], kind: OffsetKind) -> dict[tuple[str, int], int]:
-    """Return one offset for each of many partitions, in one call; partitions without a result now are left out."""
+    """Return an offset for each of many partitions, in a single call; partitions without a result now are left out."""
     wanted = list(partitions)
     found = _offsets(session, wanted, kind)
     missing = [place for place in wanted if place not in found]

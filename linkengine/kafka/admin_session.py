@@ -27,7 +27,7 @@ from linkengine.kafka.outbound import check_names
 from linkengine.kafka.preflight import check_reachable
 from linkengine.kafka.settings import make_client
 
-REQUEST_TIMEOUT_S = 10.0  # one request at the broker, including topic creation on a loaded controller
+REQUEST_TIMEOUT_S = 10.0  # a request at the broker, including topic creation on a loaded controller
 ANSWER_TIMEOUT_S = 15.0  # the same with the search for a responsive broker; after that the reason is determined
 SILENCE_S = 2.0  # without a response for this long, check whether the cluster is reachable at all
 POOL_SIZE = 16  # clusters that one worker uses at the same time; a client has two threads per broker
@@ -91,14 +91,14 @@ _pool = ClientPool()
 
 
 class AdminSession:
-    """Calls to one cluster through a pooled client; return values and raise LinkEngineError."""
+    """Calls to a cluster through a pooled client; return values and raise LinkEngineError."""
 
     def __init__(self, address: ClusterAddress, *, pool: ClientPool = _pool) -> None:
         self.address = address
         self._pool = pool
 
     def one(self, start: Callable[[AdminClient], Future[_Value]], *, what: str) -> _Value:
-        """Start one request and return its value; ``what`` completes "Failed to …"."""
+        """Start a request and return its value; ``what`` completes "Failed to …"."""
         return self.all(lambda client: {what: start(client)}, what=what)[what]
 
     def all(self, start: Callable[[AdminClient], Mapping[_Key, Future[_Value]]], *, what: str) -> dict[_Key, _Value]:

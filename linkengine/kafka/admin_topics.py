@@ -31,7 +31,7 @@ from linkengine.kafka.admin_errors import translated
 from linkengine.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 
 BATCH = 500  # topics per request: a response of a few hundred KB
-LAG_S = 2.0  # brokers apply a new topic one after the other, usually within 0.1 s
+LAG_S = 2.0  # brokers apply a new topic at different times, usually within 0.1 s
 LAG_POLL_S = 0.2
 _HIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
@@ -137,7 +137,7 @@ def grow(session: AdminSession, topic: str, *, partitions: int) -> None:
 
 
 def configs_of(session: AdminSession, topics: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
-    """Return all configs of topics, read in one request; topics whose configs may not be read are left out."""
+    """Return all configs of topics, read in a single request; topics whose configs may not be read are left out."""
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
     if not resources:
         return {}
@@ -161,7 +161,7 @@ def effective_configs(session: AdminSession, topic: str) -> dict[str, str]:
 
 
 def effective_configs_of(session: AdminSession, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return the configs in force on many topics, as far as they may be read; one request per 500 topics."""
+    """Return the configs in force on many topics, as far as they may be read; a request per 500 topics."""
     found: dict[str, dict[str, str]] = {}
     for batch in _batches(topics):
         for topic, entries in configs_of(session, batch).items():
@@ -175,7 +175,7 @@ def own(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
 
 
 def alter_configs(session: AdminSession, topic: str, change: ConfigChange) -> None:
-    """Set and delete configs of a topic in one request."""
+    """Set and delete configs of a topic in a single request."""
     session.all(
         lambda client: client.incremental_alter_configs([_alteration(topic, change)], request_timeout=REQUEST_TIMEOUT_S),
         what=f"alter the configs of topic {topic!r}",

@@ -2,7 +2,7 @@
 
 Outgoing frames are slices (``sendmsg``). Large responses go directly into the caller's buffer (``recv_into``); SO_RCVLOWAT
 keeps the kernel from reporting readiness for small fragments. Must not know what the bytes mean. TLS sockets have neither
-``sendmsg`` nor low-water marks; they send one slice at a time.
+``sendmsg`` nor low-water marks; they send a slice at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ChannelClosedError(LinkEngineError):
 
 
 class Channel:
-    """Both directions of one connection; the owner watches readiness and calls ``flush`` and ``receive``."""
+    """Both directions of a connection; the owner watches readiness and calls ``flush`` and ``receive``."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -159,7 +159,7 @@ class Channel:
 
 
 class SmallFrames:
-    """Reads responses of a few hundred bytes: all available bytes in one call, then frame by frame."""
+    """Reads responses of a few hundred bytes: all available bytes in a single call, then frame by frame."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -1,8 +1,8 @@
-"""One cluster as the data path sees it: its brokers, the leaders of partitions, and a pool of connections per broker.
+"""A cluster as the data path sees it: its brokers, the leaders of partitions, and a pool of connections per broker.
 
 Blocking, for worker threads; thread-safe. Topics and partitions are only names and numbers here.
 
-Metadata of one broker can be stale: a broker that is cut off from the controllers keeps naming old leaders, even itself. So
+Metadata of a broker can be stale: a broker that is cut off from the controllers keeps naming old leaders, even itself. So
 ``survey`` queries every broker and takes the leader with the highest leader epoch of each partition. Bootstrap servers that no
 broker lists in its metadata count too: they may be the majority of which the responding broker is cut off.
 """
@@ -34,11 +34,11 @@ _METADATA_VERSION = 12  # topic ids (10) and queries by id (12); 13 adds nothing
 
 
 T = TypeVar("T")
-BrokerMetadata = tuple[set[int], dict[str, TopicView]]  # of one broker: the brokers it lists, and the requested topics
+BrokerMetadata = tuple[set[int], dict[str, TopicView]]  # of a broker: the brokers it lists, and the requested topics
 
 
 class Cluster:
-    """Connections to one cluster, and its metadata."""
+    """Connections to a cluster, and its metadata."""
 
     def __init__(self, address: ClusterAddress, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self.address = address
@@ -202,7 +202,7 @@ class Cluster:
         return unlisted if len(self._bootstrap) > len(known) and len(unlisted) >= len(known) else []
 
     def _query_all(self, names: list[str]) -> list[tuple[int, BrokerMetadata]]:
-        """Return the metadata of each broker that responds in time; nothing for a cluster of one broker.
+        """Return the metadata of each broker that responds in time; nothing for a single-broker cluster.
 
         If one is missing, the newest of the others counts.
         """

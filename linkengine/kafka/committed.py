@@ -1,4 +1,4 @@
-"""Read one topic as an application does, read-committed. Joins no group and commits nothing, so it leaves no trace."""
+"""Read a topic as an application does, read-committed. Joins no group and commits nothing, so it leaves no trace."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from linkengine.kafka.settings import make_client
 
 LOOK_BACK = 10  # offsets before the end; multiplied by ten until a record is found: markers and aborted data are no records
 RECEIVE_BYTES = 256 << 20  # enough for messages of 100 MB
-READ_TIMEOUT_S = 20.0  # one record
+READ_TIMEOUT_S = 20.0  # a record
 _METADATA_TIMEOUT_S = 10.0
 
 
 class TopicConsumer:
-    """Reads one topic with one consumer, one partition at a time."""
+    """Reads a topic with a consumer, a partition at a time."""
 
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self._consumer, self._topic = consumer, topic

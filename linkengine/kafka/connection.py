@@ -1,4 +1,4 @@
-"""One authenticated connection to one broker: TCP, TLS, SASL, and small requests one at a time.
+"""One authenticated connection to a broker: TCP, TLS, SASL, and small requests one at a time.
 
 Small requests and SASL exchanges are encoded by kafka-python's protocol layer; its transport is not used. The data path takes
 over the socket of an open connection (``channel.py``). Must not know topics, partitions or what is copied.
@@ -105,7 +105,7 @@ class Connection:
         timeout_s: float = REQUEST_TIMEOUT_S,
         most_bytes: int = MAX_SMALL_RESPONSE,
     ) -> T:
-        """Send one request of kafka-python's protocol layer; return what ``read`` makes of the decoded response.
+        """Send a request of kafka-python's protocol layer; return what ``read`` makes of the decoded response.
 
         ``timeout_s`` limits the wait for its first bytes; the time for the rest depends on its size, which ``most_bytes``
         limits. Raises MalformedAnswerError if the response cannot be decoded, or if ``read`` does not find what was requested;

@@ -33,7 +33,7 @@ _SETTING = "delete.topic.enable"
 def deletes_topics(address: ClusterAddress) -> bool | None:
     """Return whether the cluster deletes topics, by the setting of its brokers; None if no broker shows it.
 
-    Needs DESCRIBE_CONFIGS on the cluster; one request per broker. False only if every responding broker has it disabled.
+    Needs DESCRIBE_CONFIGS on the cluster; a request per broker. False only if every responding broker has it disabled.
     """
     with closing(Cluster(address)) as cluster:
         cluster.topics([])  # learns the brokers

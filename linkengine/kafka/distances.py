@@ -1,6 +1,6 @@
-"""Measure the round trip to the brokers of a cluster and the socket buffer that limits one connection over it. Blocking.
+"""Measure the round trip to the brokers of a cluster and the socket buffer that limits a connection over it. Blocking.
 
-One connection carries at most ``buffer / round trip`` bytes per second. The buffer is the smaller of what the broker may send
+A connection carries at most ``buffer / round trip`` bytes per second. The buffer is the smaller of what the broker may send
 unacknowledged (``socket.send.buffer.bytes``, 102,400 by default, which Linux doubles for its bookkeeping) and what this machine
 may receive unread (the last number of ``net.ipv4.tcp_rmem``, the limit of Linux's receive buffer autotuning). Measured from the
 machine that runs this.

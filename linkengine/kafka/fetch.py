@@ -39,7 +39,7 @@ _NOTHING = memoryview(b"")
 
 
 class FetchPosition(NamedTuple):
-    """The position to read one partition from. A tuple, since it is created on the hot path for each range."""
+    """The position to read a partition from. A tuple, since it is created on the hot path for each range."""
 
     partition: int
     leader_epoch: int
@@ -77,7 +77,7 @@ class FetchAnswer(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """The part of a response for one partition; ``records`` is a slice of the receive buffer. A tuple, for the hot path."""
+    """The part of a response for a partition; ``records`` is a slice of the receive buffer. A tuple, for the hot path."""
 
     topic: bytes  # topic id, or the name with version 12
     partition: int

@@ -1,8 +1,8 @@
-"""WriteTxnMarkers: fills offsets with transaction markers, one control batch of 78 bytes each, invisible to consumers.
+"""WriteTxnMarkers: fills offsets with transaction markers, a control batch of 78 bytes each, invisible to consumers.
 
 Version 1 (flexible, topic names). A request may repeat the same marker, but its response has only one error per producer id and
 partition, that of the last marker. So the caller must check the log end afterwards (``encode_log_ends``, OffsetForLeaderEpoch
-version 4). That request uses the same connection, since brokers process the requests of one connection in order.
+version 4). That request uses the same connection, since brokers process the requests of a connection in order.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _INT32 = struct.Struct(">i")
 _LOG_END = struct.Struct(">iiiB")  # partition, current leader epoch, leader epoch, no tags
 _LOG_END_ANSWER = struct.Struct(">hiiq")  # error, partition, leader epoch, end offset
 _ABORT = 0
-_ONE = uvarint(2)  # length of a compact array with one element
+_ONE = uvarint(2)  # length of a compact array with a single element
 _DEBUG_REPLICA = -2  # may see offsets beyond the high watermark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkerFill:
-    """``count`` markers for one partition."""
+    """``count`` markers for a partition."""
 
     topic: str
     partition: int
@@ -49,7 +49,7 @@ class MarkerFill:
 
 
 def encode_markers(fills: Sequence[MarkerFill], *, correlation_id: int) -> list[Bytes]:
-    """Return the frame of one request that writes all ``fills``."""
+    """Return the frame of a request that writes all ``fills``."""
     total = sum(fill.count for fill in fills)
     body: list[Bytes] = [uvarint(total + 1), *(_marker(fill) * fill.count for fill in fills), NO_TAGS]
     return request_frame(API_KEY, VERSION, correlation_id=correlation_id, body=body)

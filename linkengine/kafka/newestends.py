@@ -22,7 +22,7 @@ from linkengine.kafka.topicviews import Survey, TopicView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicEnds:
-    """The offsets of one topic, by partition."""
+    """The offsets of a topic, by partition."""
 
     topic_id: str
     stable: dict[int, int]  # last stable offsets

@@ -23,7 +23,7 @@ _ALL_IN_SYNC = -1
 
 
 class OddWriter:
-    """Connections to the leaders of one topic, opened when they are needed."""
+    """Connections to the leaders of a topic, opened when they are needed."""
 
     def __init__(self, address: ClusterAddress, topic: str) -> None:
         """Store the address; connections are opened on demand."""
@@ -31,7 +31,7 @@ class OddWriter:
         self._connections: dict[int, Connection] = {}
 
     def append(self, partition: int, record: Record) -> None:
-        """Append one record to a partition; raise LinkEngineError if it is not acknowledged."""
+        """Append a record to a partition; raise LinkEngineError if it is not acknowledged."""
         batch = encode_records([record], codec=0)
         entry = ProduceRequest.TopicProduceData.PartitionProduceData(index=partition, records=bytes(batch))
         topic = ProduceRequest.TopicProduceData(name=self._topic, partition_data=[entry])

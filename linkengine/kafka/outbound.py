@@ -18,7 +18,7 @@ from typing import Any
 from linkengine.domain.addresses import ClusterAddress
 from linkengine.domain.errors import ErrorCode, LinkEngineError
 
-NAMES_TIMEOUT_S = 3.0  # for all lookups of one check; a name that takes longer cannot be connected to either
+NAMES_TIMEOUT_S = 3.0  # for all lookups of a check; a name that takes longer cannot be connected to either
 _RESOLVERS = 8
 # Closing the socket, also when the process dies, drops unsent data (RST); otherwise the kernel would send it for minutes.
 _NO_LINGER = struct.pack("ii", 1, 0)

@@ -1,7 +1,7 @@
 """Find out why a cluster cannot be reached: name, port, TLS or credentials.
 
 librdkafka retries silently and reports little more than "timed out". So before one of its clients is created, and after it has
-given up, one plain connection is opened and authenticated. The first bootstrap server that accepts the login is enough.
+given up, a plain connection is opened and authenticated. The first bootstrap server that accepts the login is enough.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _RANK = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """Properties of one broker."""
+    """Properties of a broker."""
 
     release: str  # such as "4.3", by the newest metadata.version it supports; "" if unknown
     authorizer: bool  # ACLs are enforced
@@ -78,7 +78,7 @@ def _listeners(answer: Any) -> list[tuple[str, int]]:
 
 
 def broker_facts(address: ClusterAddress) -> BrokerFacts:
-    """Log in to one broker and return what librdkafka's admin calls do not report."""
+    """Log in to a broker and return what librdkafka's admin calls do not report."""
     with first_connection(address) as connection:
         return BrokerFacts(release=_release(connection), authorizer=_has_authorizer(connection))
 

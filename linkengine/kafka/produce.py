@@ -1,6 +1,6 @@
 """The Produce request, built around batches that stay where they are, and its response.
 
-Versions 9 (topic names) and 13 (topic ids, KIP-516); flexible and otherwise alike as far as they are read here. One batch per
+Versions 9 (topic names) and 13 (topic ids, KIP-516); flexible and otherwise alike as far as they are read here. A batch per
 partition and request (required by KIP-98 for producers with sequences); acks = -1.
 """
 
@@ -27,20 +27,20 @@ BY_NAME, BY_ID = 9, 13
 _HEAD = struct.Struct(">Bhi")  # no transactional id, acks, timeout
 _INDEX = struct.Struct(">i")
 _PARTITION_ANSWER = struct.Struct(">ihqqq")  # index, error, base offset, log append time, log start
-_ALONE = struct.Struct(">BhiB16sBi")  # the usual request: head, one topic id, one partition
-# the usual response: no tags, one topic, its id, one partition, its fields, no errors, throttle time, no tags
+_ALONE = struct.Struct(">BhiB16sBi")  # the usual request: head, a topic id, a partition
+# the usual response: no tags, a topic, its id, a partition, its fields, no errors, throttle time, no tags
 _ALONE_ANSWER = struct.Struct(">2s16sBihqqq4siB")
 _ANSWER_HEAD = 8  # size and correlation id
 _ALL_IN_SYNC = -1
 _ALL_WELL = b"\x01\x00" + NO_TAGS  # no record errors, no message
-_ONE = 2  # the length of a compact array with one element
+_ONE = 2  # the length of a compact array with a single element
 _ALONE_HEAD = NO_TAGS + bytes([_ONE])
 _ALONE_WELL = _ALL_WELL + NO_TAGS  # and the topic ends
 _THREE_ENDS = NO_TAGS * 3  # of the partition, the topic and the request
 
 
 class ProducedPartition(NamedTuple):
-    """The result of one batch. A tuple, since one is created per batch on the hot path."""
+    """The result of a batch. A tuple, since one is created per batch on the hot path."""
 
     topic: bytes  # topic id, or the name with version 9
     partition: int
@@ -75,13 +75,13 @@ def encode_produce(
 def _encode_alone(
     topic: bytes, partition: int, batch: Bytes, *, version: int, correlation_id: int, timeout_ms: int
 ) -> list[Bytes]:
-    """Return the frame for one batch, the most frequent request of a busy partition, packed in one step."""
+    """Return the frame for a batch, the most frequent request of a busy partition, packed in a single step."""
     body = _ALONE.pack(0, _ALL_IN_SYNC, timeout_ms, _ONE, topic, _ONE, partition) + uvarint(len(batch) + 1)
     return request_frame(API_KEY, version, correlation_id=correlation_id, body=[body, batch, _THREE_ENDS])
 
 
 def decode_produce(body: memoryview, *, version: int) -> tuple[int, list[ProducedPartition]]:
-    """Return (throttle time in ms, one entry per partition) of a response without its correlation id."""
+    """Return (throttle time in ms, an entry per partition) of a response without its correlation id."""
     if len(body) == _ALONE_ANSWER.size and version >= BY_ID:
         alone = _decode_alone(body)
         if alone is not None:
@@ -104,7 +104,7 @@ def bytes_of_answers(count: int) -> int:
 
 
 def _decode_alone(body: memoryview) -> tuple[int, list[ProducedPartition]] | None:
-    """Decode a response for one partition without errors; return None for any other response."""
+    """Decode a response for a partition without errors; return None for any other response."""
     head, topic, topics, partition, error, base_offset, log_append_time, _, well, throttle_ms, tags = _ALONE_ANSWER.unpack(body)
     if head != _ALONE_HEAD or topics != _ONE or well != _ALONE_WELL or tags:
         return None

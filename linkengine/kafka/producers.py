@@ -15,7 +15,7 @@ from linkengine.kafka.offsets import TopicPartition, by_topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerState:
-    """The state of a producer id on one partition; all -1 if the leader has none (never written, or expired)."""
+    """The state of a producer id on a partition; all -1 if the leader has none (never written, or expired)."""
 
     epoch: int = -1
     last_sequence: int = -1

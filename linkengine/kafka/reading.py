@@ -91,7 +91,7 @@ def _read(
 
 
 class _PartitionData(NamedTuple):
-    """The response for one partition."""
+    """The response for a partition."""
 
     error_code: int
     aborted: tuple[tuple[int, int], ...]  # (producer id, first offset)

@@ -35,7 +35,7 @@ _NO_SUCH_OFFSET = -1
 
 @dataclass(slots=True)
 class _Search:
-    """The search in one partition; ``at`` is the next offset to read."""
+    """The search in a partition; ``at`` is the next offset to read."""
 
     partition: int
     at: int
@@ -98,7 +98,7 @@ def _begin(cluster: Cluster, topic: str, view: TopicView, *, timestamp_ms: int, 
 
 
 def _read_on(connection: Connection, topic: str, view: TopicView, search: _Search, *, timestamp_ms: int) -> None:
-    """Read the batches of one response; a small response first, since the record is usually near."""
+    """Read the batches of a response; a small response first, since the record is usually near."""
     leader = view.partitions[search.partition]
     error, aborted, records = read_committed(
         connection,

@@ -42,7 +42,7 @@ class _Token:
 
 @dataclass(slots=True)
 class _Slot:
-    """The token of one endpoint, client and scope. A slow endpoint delays only its own clients."""
+    """The token of an endpoint, client and scope. A slow endpoint delays only its own clients."""
 
     lock: Lock = field(default_factory=Lock)  # the second of two connections waits for the token of the first
     token: _Token | None = None

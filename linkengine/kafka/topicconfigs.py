@@ -24,7 +24,7 @@ _HIDDEN = (KafkaCode.TOPIC_AUTHORIZATION_FAILED, KafkaCode.CLUSTER_AUTHORIZATION
 
 
 def not_shown(cluster: Cluster, changes: Mapping[str, ConfigChange]) -> dict[str, ConfigChange]:
-    """Return the changes that the queried broker does not show yet; one request per 500 topics."""
+    """Return the changes that the queried broker does not show yet; a request per 500 topics."""
     left: dict[str, ConfigChange] = {}
     rest = iter(changes.items())
     while batch := dict(islice(rest, PER_REQUEST)):

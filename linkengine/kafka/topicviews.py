@@ -14,7 +14,7 @@ from linkengine.kafka.codes import BrokerError, KafkaCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """The leader of a partition in one leader epoch. ``broker`` is -1 while there is none."""
+    """The leader of a partition in a leader epoch. ``broker`` is -1 while there is none."""
 
     broker: int
     epoch: int
@@ -89,7 +89,7 @@ def view_of(topic: Any) -> TopicView:
 
 
 def newest(views: Sequence[TopicView]) -> TopicView:
-    """Combine the views of one topic: per partition, the leader with the highest leader epoch.
+    """Combine the views of a topic: per partition, the leader with the highest leader epoch.
 
     A stale broker may still show a deleted topic under the name of the topic that was created since, with higher leader epochs.
     So only the topic id that most brokers show counts. Without a majority the error is LEADER_NOT_AVAILABLE.

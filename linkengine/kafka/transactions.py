@@ -53,7 +53,7 @@ class TransactionalProducer:
 
 
 class EmptyTransactions:
-    """The transactions of one transactional id, one at a time."""
+    """The transactions of a transactional id, one at a time."""
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self._cluster = cluster
@@ -76,7 +76,7 @@ class EmptyTransactions:
         return TransactionalProducer(producer_id=state.producer_id, epoch=state.producer_epoch) if has_partition else None
 
     def commit(self, producer: TransactionalProducer) -> None:
-        """Commit the open transaction: one COMMIT marker, while ``settle`` would leave an ABORT marker."""
+        """Commit the open transaction: a COMMIT marker, while ``settle`` would leave an ABORT marker."""
         self._with_retry(lambda: self._end(producer, commit=True), what="end")
 
     def _describe(self) -> Any:
@@ -97,7 +97,7 @@ class EmptyTransactions:
     def settle(self) -> TransactionalProducer:
         """Raise the producer epoch: previous owners are fenced, and transactions that they left open are aborted.
 
-        An open transaction with a partition in it has left one ABORT marker there when this returns.
+        An open transaction with a partition in it has left an ABORT marker there when this returns.
         """
 
         def build(connection: Connection) -> Any:
@@ -113,7 +113,7 @@ class EmptyTransactions:
         return TransactionalProducer(producer_id=found.producer_id, epoch=found.producer_epoch)
 
     def mark(self, producer: TransactionalProducer, *, topic: str, partition: int, commit: bool) -> None:
-        """Write one marker. After any error except a refusal of the first step, the outcome is unknown until ``settle``."""
+        """Write a marker. After any error except a refusal of the first step, the outcome is unknown until ``settle``."""
         self._with_retry(lambda: self._add(producer, topic=topic, partition=partition), what="add a partition")
         self._with_retry(lambda: self._end(producer, commit=commit), what="end")
         self._await_completion()

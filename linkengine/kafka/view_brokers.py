@@ -55,7 +55,7 @@ def _set_for_all(config: ConfigView) -> ConfigView | None:
 
 
 def replicas(session: AdminSession, broker: int) -> list[HeldReplica]:
-    """Return the replicas on a broker, by topic and partition, from one metadata request."""
+    """Return the replicas on a broker, by topic and partition, from a metadata request."""
     found = session.direct(lambda client: client.list_topics(timeout=REQUEST_TIMEOUT_S), what="list the topics")
     held = [
         HeldReplica(topic=topic, partition=number, leader=partition.leader == broker, in_sync=broker in partition.isrs)

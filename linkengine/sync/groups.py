@@ -87,7 +87,7 @@ class _Case:
 def sync_groups(
     source: ClusterAdmin, destination: ClusterAdmin, sync: GroupSync, *, recall: Recall, following: Following
 ) -> GroupReport:
-    """Sync one batch of groups; return the status of every group of the source.
+    """Sync a batch of groups; return the status of every group of the source.
 
     Mirrors that are no longer ``following`` are left as they are and out of the report. Raises LinkEngineError if a cluster
     cannot be read at all.

@@ -15,7 +15,7 @@ from linkengine.sync.topics import find_mirror, missing_mirror, observe_sources
 
 
 def unreplaced(source: ClusterAdmin, destination: ClusterAdmin, topics: Sequence[MirroredTopic]) -> set[str]:
-    """Return the mirror topics whose ids on both sides are those noted at creation; one request per side and 500 topics.
+    """Return the mirror topics whose ids on both sides are those noted at creation; a request per side and 500 topics.
 
     Call this after the offsets were read: Kafka never reuses a topic id, so offsets read before belong to the topic that still
     has the id.

@@ -15,7 +15,7 @@ def was_stopped(destination: ClusterAdmin, topic: TopicDescription, *, guard: bo
     """Return True if a topic has lost both signs of a mirror: its configs and, with ``guard``, its DENY WRITE.
 
     A user may remove one of the two; a stop removes both. On a link without guards the configs alone count, once the mirror has
-    ``failed``, which means that its copy worker found the fence. One request, only for topics without a mirror's configs.
+    ``failed``, which means that its copy worker found the fence. Sends a request only for topics without a mirror's configs.
     """
     if looks_like_mirror(topic.configs):
         return False

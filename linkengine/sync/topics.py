@@ -46,7 +46,7 @@ def observe_sources(
 
 
 def observe_source(source: ClusterAdmin, topic: str, *, topic_id: str) -> TopicDescription:
-    """Describe one source topic, as ``observe_sources`` does; raise if it is missing, replaced or hidden."""
+    """Describe a source topic, as ``observe_sources`` does; raise if it is missing, replaced or hidden."""
     found = observe_sources(source, {topic: topic_id})[topic]
     if isinstance(found, LinkEngineError):
         raise found

@@ -1,4 +1,4 @@
-"""Read one topic with Spark's Kafka source: offsets, credentials and time limits.
+"""Read a topic with Spark's Kafka source: offsets, credentials and time limits.
 
 Credentials go into source options. Spark redacts an option whose name or value matches ``spark.redaction.regex`` (a JAAS line
 does, by the word password), and a batch read prints no options in its plan. Kafka's own log redacts passwords and keys.
@@ -24,15 +24,15 @@ TOO_FAR = "overflows when converting to Spark"  # Spark's message for timestamps
 EARLIEST, LATEST = -2, -1  # in Spark's offset JSON: the log start and the log end
 TopicReader = Callable[["SparkSession", "TopicPart"], "DataFrame"]  # returns COLUMNS, as ``read_topic`` does
 TopicWeigher = Callable[["SparkSession", "TopicPart"], "Heaviest | None"]
-# A reader holds the records of one poll, and up to five copies of each: the fetch buffer, its array, its row, and the hash
+# A reader holds the records of a poll, and up to five copies of each: the fetch buffer, its array, its row, and the hash
 # input.
 POLL_RECORDS = 500  # Kafka's default
 POLL_BYTES = 16 << 20  # fewer records per poll if these would be more bytes
-LARGE_RECORD = 2 << 20  # topics with larger records are read by one task per side
+LARGE_RECORD = 2 << 20  # topics with larger records are read by a single task per side
 LARGEST_RECORD = 16 << 20  # a larger record is not compared: a heap of 1 GB has to hold what two runs read of both sides
 LIMITS = {
-    "kafka.request.timeout.ms": "15000",  # one response of a broker
-    "kafka.default.api.timeout.ms": "20000",  # one call with its retries: an unreachable cluster is detected within 20 s
+    "kafka.request.timeout.ms": "15000",  # a response of a broker
+    "kafka.default.api.timeout.ms": "20000",  # a call with its retries: an unreachable cluster is detected within 20 s
     "kafka.max.partition.fetch.bytes": str(2 << 20),  # up to 16 readers at a time share the heap
     "kafka.receive.buffer.bytes": str(1 << 20),
     "fetchOffset.numRetries": "1",
@@ -42,7 +42,7 @@ LIMITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPart:
-    """The offsets to read of a topic, ``[starts, ends)`` by partition. ``gentle``: with one task instead of READERS."""
+    """The offsets to read of a topic, ``[starts, ends)`` by partition. ``gentle``: with a single task instead of READERS."""
 
     address: ClusterAddress
     topic: str

@@ -159,7 +159,7 @@ def test_a_promotion_waits_for_one_that_takes_connections_and_is_silent_while_no
     alone = speaker(1)
     ours = cluster(frozen, alone.port) if first else cluster(alone.port, frozen)
 
-    with pytest.raises(LinkEngineError, match=rf"127\.0\.0\.1:{frozen} of bootstrap\.servers takes connections") as caught:
+    with pytest.raises(LinkEngineError, match=rf"127\.0\.0\.1:{frozen} of bootstrap\.servers accepts connections") as caught:
         newest_view(ours, "t")
     assert caught.value.code is ErrorCode.TIMEOUT_ERROR
 

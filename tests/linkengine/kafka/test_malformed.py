@@ -284,7 +284,7 @@ def test_a_changed_answer_is_read_or_refused_by_one_error(recorded: dict[str, Re
     assert refusal is None or refusal.message.endswith("."), refusal.message
     if isinstance(refusal, MalformedAnswerError):
         assert refusal.code is ErrorCode.MALFORMED_RESPONSE_ERROR
-        assert "cannot be read. Something on the way changes it" in refusal.message
+        assert "cannot be read. A device on the network path changes it" in refusal.message
     assert time.monotonic() - began < SOON_S
 
 

@@ -113,7 +113,7 @@ def test_a_mirror_is_not_missed_while_a_broker_is_silent_that_may_know_it(
     survey = Cluster.survey
     monkeypatch.setattr(Cluster, "survey", lambda *names: replace(survey(*names), complete=False))
 
-    with pytest.raises(LinkEngineError, match="Not every broker of the cluster answers") as unsure:
+    with pytest.raises(LinkEngineError, match="Not every broker of the cluster responds") as unsure:
         find_mirror(here, topic_name, topic_id="gone", second_look_after_s=0.0)
 
     assert unsure.value.code is ErrorCode.TIMEOUT_ERROR
