@@ -116,7 +116,7 @@ class Channel:
             raise ChannelClosedError(self.peer, os.strerror(error))
 
     def wake_after(self, count: int) -> None:
-        """Ask the kernel to report readiness only when ``count`` bytes have arrived. Not every kind of socket supports it.
+        """Set SO_RCVLOWAT, so that readiness is reported only when ``count`` bytes have arrived. Not every socket supports it.
 
         Not used with TLS: the kernel counts encrypted bytes, and not the part of a record that TLS has already read.
         """

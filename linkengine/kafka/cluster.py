@@ -171,7 +171,7 @@ class Cluster:
         )
 
     def _query_unlisted_servers(self) -> bool:
-        """Query bootstrap servers that no broker lists; return whether the silent ones may be the majority.
+        """Learn brokers from bootstrap servers that no broker lists; return whether the silent ones may be the majority.
 
         A broker that was cut off while all others were down keeps listing itself only. A broker that is down, and dropped from
         the metadata of most others, does not matter.
