@@ -26,7 +26,6 @@ from linkengine.batches.compression import InflatedTooFarError
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.decoding import decode_batch
 from linkengine.batches.large import rewrite_large
-from linkengine.batches.neighbours import Neighbourhood
 from linkengine.batches.plain import plain_appends
 from linkengine.batches.records import RecordLike
 from linkengine.batches.restamp import restamp
@@ -86,7 +85,7 @@ class SegmentPlanner:
         plain = None if aborted else plain_appends(buffer, next_offset=next_offset, high_end=high_end)
         if plain is not None:
             return [*plain]
-        order = Neighbourhood(buffer, first=next_offset, high_end=high_end, seen=seen)
+        order = OrderCheck(buffer, first=next_offset, high_end=high_end, seen=seen)
         draft = _Draft(order, next_offset=next_offset, high_end=high_end, coalesce_bytes=coalesce_bytes)
         transactions = AbortedTransactions(aborted)
         position = 0
@@ -173,10 +172,10 @@ class _Draft:
     """The unfinished plan: its steps, the runs not yet converted to steps, and the cursor."""
 
     __slots__ = (
-        "_appends", "_made", "_next_offset", "_pending", "_runs", "_steps", "order", "coalesce_bytes", "cursor", "high_end"
+        "_appends", "_made", "_next_offset", "_pending", "_runs", "_steps", "coalesce_bytes", "cursor", "high_end", "order"
     )  # fmt: skip
 
-    def __init__(self, order: Neighbourhood, *, next_offset: int, high_end: int, coalesce_bytes: int) -> None:
+    def __init__(self, order: OrderCheck, *, next_offset: int, high_end: int, coalesce_bytes: int) -> None:
         self.order = order
         self._appends = self._made = self._pending = 0
         self._next_offset = self.cursor = next_offset

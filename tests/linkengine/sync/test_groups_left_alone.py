@@ -149,7 +149,7 @@ def test_offsets_of_a_topic_that_was_deleted_and_made_anew_have_another_meaning(
 def test_what_a_coordinator_took_before_it_fell_silent_is_told(
     link: Link, group: str, twin_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names, commit_one, asked = [f"{group}-{number}" for number in range(3)], admin_groups._commit_one, []
+    names, commit_one, asked = [f"{group}-{number}" for number in range(3)], admin_groups._commit_request, []
     for name in names:
         commit(link.there, name, twin_topic, {1: 95})
 
@@ -159,7 +159,7 @@ def test_what_a_coordinator_took_before_it_fell_silent_is_told(
             raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The broker did not answer.")
         return commit_one(cluster, broker, name, offsets)
 
-    monkeypatch.setattr(admin_groups, "_commit_one", fall_silent)
+    monkeypatch.setattr(admin_groups, "_commit_request", fall_silent)
     first = {one.name: one.partitions[0].outcome for one in link.run().groups if one.name in names}
 
     assert list(first.values()) == [OffsetOutcome.ADVANCED, OffsetOutcome.FAILED, OffsetOutcome.FAILED]
@@ -171,14 +171,14 @@ def test_a_commit_whose_answer_was_lost_is_not_taken_for_somebodys(
 ) -> None:
     commit(link.there, group, twin_topic, {1: 95})
     link.run()
-    commit_one = admin_groups._commit_one
+    commit_one = admin_groups._commit_request
 
     def lose_the_answer(*arguments: Any) -> None:
         commit_one(*arguments)
         raise LinkEngineError(ErrorCode.TIMEOUT_ERROR, "The broker did not answer.")
 
     fill(destination_cluster, twin_topic, partition=1, count=20)
-    monkeypatch.setattr(admin_groups, "_commit_one", lose_the_answer)
+    monkeypatch.setattr(admin_groups, "_commit_request", lose_the_answer)
     lost = link.outcome(group)
     monkeypatch.undo()
     fill(destination_cluster, twin_topic, partition=1, count=20)

@@ -139,7 +139,7 @@ def test_a_group_of_another_type_at_the_destination_is_named_and_keeps_no_other_
 def test_a_commit_over_which_the_broker_closes_the_connection_fails_alone(
     link: Link, group: str, twin_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names, commit_one = [f"{group}-{number}" for number in range(4)], admin_groups._commit_one
+    names, commit_one = [f"{group}-{number}" for number in range(4)], admin_groups._commit_request
     for name in names:
         commit(link.there, name, twin_topic, {0: 40})
 
@@ -148,7 +148,7 @@ def test_a_commit_over_which_the_broker_closes_the_connection_fails_alone(
             raise LinkEngineError(ErrorCode.BOOTSTRAP_TCP_CONNECTION_FAILED_ERROR, "The broker closed the connection.")
         return commit_one(cluster, broker, name, offsets)
 
-    monkeypatch.setattr(admin_groups, "_commit_one", close_over_the_second)
+    monkeypatch.setattr(admin_groups, "_commit_request", close_over_the_second)
     outcomes = {one.name: one.status for one in link.run().groups if one.name in names}
 
     assert [outcomes[name] for name in names] == [
