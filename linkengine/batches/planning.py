@@ -26,6 +26,7 @@ from linkengine.batches.compression import InflatedTooFarError
 from linkengine.batches.control import ControlType, control_type
 from linkengine.batches.decoding import decode_batch
 from linkengine.batches.large import rewrite_large
+from linkengine.batches.neighbours import OrderCheck
 from linkengine.batches.plain import plain_appends
 from linkengine.batches.records import RecordLike
 from linkengine.batches.restamp import restamp
