@@ -29,6 +29,6 @@ def stopped_before(topic: str) -> LinkEngineError:
     return LinkEngineError(
         ErrorCode.MIRROR_WAS_STOPPED,
         f"Topic {topic!r} has neither a mirror's configs nor the DENY WRITE of one any more: it was promoted or failed over "
-        "before; perhaps the console's database was put back to a backup since. Applications may use it, so nothing of it is "
-        "changed. Fail over to keep it as it is. Delete it and begin again only if nobody needs it.",
+        "earlier, and the console's database may have been restored from an older backup. Applications may use it, so it is "
+        "not changed. Fail over to keep it as it is. Delete it and create the mirror again only if it is not needed.",
     )

@@ -188,7 +188,7 @@ def denied(destination: ClusterAddress) -> Iterator[list[AclRule]]:
 
 @contextmanager
 def share_group(cluster: KafkaCluster, group: str, topic: str) -> Iterator[None]:
-    """Keep a share group with a single member."""
+    """Run a share group with a single member inside the context."""
     consumer = ShareConsumer({**cluster.client("admin"), "group.id": group})
     consumer.subscribe([topic])
     admin, deadline = ClusterAdmin(address_from_properties(cluster.client_properties("link"))), time.monotonic() + WAIT_S
